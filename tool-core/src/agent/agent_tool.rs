@@ -289,7 +289,7 @@ impl AgentTool {
                     *lock(&delegation.suspended) = Some(kind);
                     Err(ToolError::not_executed("the agent waits"))
                 }
-                // Nobody could continue the run of a call that belongs to none.
+                // Nothing could continue the run of a call that belongs to none.
                 None => {
                     // The reason why it waits is the one that the model reads.
                     let _ = self.stop(&mut driver, parses_by_tool).await;

@@ -60,7 +60,7 @@ impl Agent {
         }
         let tools = match self.tools_for(&request, &context).await {
             Ok(tools) => tools,
-            Err(refused) => return refused,
+            Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, .. } = request;
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
@@ -89,7 +89,7 @@ impl Agent {
         &self,
         request: &CallRequest,
         context: &ToolContext,
-    ) -> Result<ToolSet, ToolExecution> {
+    ) -> Result<ToolSet, Box<ToolExecution>> {
         let (agent, name) = (&self.0, &*request.call.name);
         let bound = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some());
         if let Some(tools) = bound.or_else(|| agent.tools.get(name).map(|_| &agent.tools)) {
@@ -98,7 +98,7 @@ impl Agent {
         for provider in &agent.providers {
             let Ok(tools) = provider.tools(&ToolProviderRequest::new(&[], context)).await else {
                 let error = ToolError::not_executed("a provider of tools failed; call the tool again later");
-                return Err(ToolExecution::new(request.call.clone(), Err(error)));
+                return Err(ToolExecution::new(request.call.clone(), Err(error)).into());
             };
             if tools.get(name).is_some() {
                 return tools.accept(request);

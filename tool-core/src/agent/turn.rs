@@ -112,7 +112,6 @@ impl<'a> Turn<'a> {
     }
 
     /// Returns the run so far, with its calls, tokens and limits.
-    #[must_use]
     pub fn run(&self) -> &'a Run {
         self.run
     }

@@ -177,7 +177,6 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Returns the options of the model.
-    #[must_use]
     pub fn options(&self) -> &ModelOptions {
         self.options.get()
     }

@@ -151,7 +151,6 @@ impl RunError {
     }
 
     /// Returns the run in its current state.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }

@@ -58,7 +58,6 @@ impl InnerRun {
     }
 
     /// Returns the run in its current state.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }
@@ -159,7 +158,7 @@ impl Run {
 
     /// Moves the run of a failed attempt out of the record of its call, which is executed again. A run that has not ended
     /// stays there and is continued.
-    pub(super) fn set_inner_run_aside(&mut self, call_id: &str) {
+    pub(super) fn retire_inner_run(&mut self, call_id: &str) {
         if let Ok(record) = self.open_record(call_id)
             && record.inner.as_ref().is_some_and(|inner| inner.run.is_done())
         {

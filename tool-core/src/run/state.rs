@@ -314,13 +314,11 @@ impl Run {
     }
 
     /// Returns the options of the model.
-    #[must_use]
     pub fn options(&self) -> &ModelOptions {
         &self.settings.options
     }
 
     /// Returns the limits of the run.
-    #[must_use]
     pub fn limits(&self) -> &RunLimits {
         &self.settings.limits
     }

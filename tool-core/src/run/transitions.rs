@@ -241,7 +241,7 @@ impl Run {
         record.end_attempt(&mut execution)?;
         if will_retry {
             record.is_uncertain |= execution.leaves_effect_unknown();
-            self.set_inner_run_aside(&id);
+            self.retire_inner_run(&id);
             return Ok(());
         }
         if self.is_undoing() {

@@ -103,7 +103,7 @@ impl ToolSet {
     ) -> ToolExecution {
         let tools = match self.accept(&request) {
             Ok(tools) => tools,
-            Err(refused) => return refused,
+            Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, conversation, .. } = request;
         if attempt.number > 1 {
@@ -120,12 +120,12 @@ impl ToolSet {
 
     /// Returns this set for a call of a run that is driven elsewhere, or the execution that refuses the call, because its tool is
     /// another one than the model was offered.
-    pub(crate) fn accept(&self, request: &CallRequest) -> Result<Self, ToolExecution> {
+    pub(crate) fn accept(&self, request: &CallRequest) -> Result<Self, Box<ToolExecution>> {
         if let (Some(offered), Some(tool)) = (&request.definition, self.get(&request.call.name))
             && tool.definition().hash() != *offered
         {
             let error = ToolError::not_executed("the tool was changed since it was offered; call it again");
-            return Err(ToolExecution::new(request.call.clone(), Err(error)));
+            return Err(ToolExecution::new(request.call.clone(), Err(error)).into());
         }
         // The arguments are those of the undone call; the tool that undoes it may take only some of them.
         Ok(match request.undone {

@@ -268,8 +268,8 @@ impl AgentBuilder {
     }
 
     /// Registers a hook that runs before each turn and can change the model's options, tools and
-    /// [messages](Turn::messages_mut) for this turn. It runs again if the request is repeated, for example after a failure, and if a run is resumed in the middle of a turn, because the
-    /// calls are looked up in the tools of the turn.
+    /// [messages](Turn::messages_mut) for this turn. It runs again if the request is repeated, for example after a failure, and
+    /// if a run is resumed in the middle of a turn, because the calls are looked up in the tools of the turn.
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;

@@ -180,7 +180,6 @@ impl RunDriver {
     }
 
     /// Returns the run in its current state, for example to store it between two steps.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }

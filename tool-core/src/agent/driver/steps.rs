@@ -540,6 +540,7 @@ fn undo_policy(tools: &RunTools, earlier: &[RunTools], name: &str) -> Option<Too
 }
 
 /// Progress of the calls of a turn.
+#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
 enum Progress {
     Ended(Ending),
     InnerState(InnerState),

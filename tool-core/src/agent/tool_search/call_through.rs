@@ -39,8 +39,8 @@ fn unwrap(text: &str) -> Option<(String, String)> {
 
 /// The reverse of [`unwrap_calls`]: messages as the model has written and read them.
 ///
-/// Whether a call is wrapped depends only on its name and the offered tools. So it does not have to be stored, and a conversation that
-/// was stored can go on with search or without.
+/// The name of a call and the offered tools alone decide whether it is wrapped. So this is not stored, and a stored conversation can
+/// continue with search or without.
 pub(in crate::agent) struct CallThrough<'a>(pub(in crate::agent) &'a ToolDefinitions);
 
 impl CallThrough<'_> {

@@ -16,7 +16,7 @@ use crate::toolset::redefined::Form;
 
 /// The arguments that are added to those of all tools of a set.
 pub(in crate::toolset) struct ExtraArguments {
-    properties: ExtraProperties,
+    extra: ExtraProperties,
     contract: Contract,
     handler: Handler,
     pub(super) passes_to_tool: bool,
@@ -34,15 +34,15 @@ impl ExtraArguments {
             Some(Value::Object(definitions)) => definitions,
             _ => Default::default(),
         };
-        let properties = ExtraProperties::new(schema["properties"][""].take(), definitions)?;
-        Some(Self { properties, contract: arguments_contract::<T>(), handler, passes_to_tool: false })
+        let extra = ExtraProperties::new(schema["properties"][""].take(), definitions)?;
+        Some(Self { extra, contract: arguments_contract::<T>(), handler, passes_to_tool: false })
     }
 
     /// Adds the parameters to a tool.
     /// Returns why the tool cannot have these parameters, as the end of a sentence about it.
     pub(super) fn add_to(self: &Arc<Self>, tool: &ToolRef) -> Result<ToolRef, String> {
         let definition = tool.get().definition();
-        let parameters = self.properties.merge_into(definition.parameters())?;
+        let parameters = self.extra.merge_into(definition.parameters())?;
         let extended = definition.clone().with_parameters(parameters);
         // A strict definition stays strict.
         let definition = match definition.is_strict() {
@@ -66,7 +66,7 @@ impl ExtraArguments {
         context: &ToolContext,
     ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
         let mode = context.read_mode();
-        let is_extra = |name: &str| self.properties.properties.contains_key(name);
+        let is_extra = |name: &str| self.extra.properties.contains_key(name);
         let repaired = match SplitArguments::parse(arguments, is_extra) {
             Err(_) if !mode.is_strict => repair_text(arguments),
             _ => None,
