@@ -109,7 +109,7 @@ impl RunTools {
         if self.question.replaces {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
         }
-        if !self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(&tools)) {
+        if !self.are_unchanged(&tools) {
             let missing = tools.missing_from(&self.context);
             if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
                 self.resolved = None;
@@ -120,10 +120,14 @@ impl RunTools {
         Ok(tools)
     }
 
+    /// Returns `true` if these are the tools of this turn, unchanged by a hook.
+    fn are_unchanged(&self, tools: &ToolSet) -> bool {
+        self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools))
+    }
+
     /// Checks the tools of a turn after a hook changed them.
     pub(super) fn check_changed(&self, tools: &ToolSet) -> Result<(), RunErrorKind> {
-        let is_unchanged = self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools));
-        if is_unchanged {
+        if self.are_unchanged(tools) {
             return Ok(());
         }
         let error = |error| RunErrorKind::tools("the tools of the turn cannot be offered".into(), error);
@@ -141,8 +145,7 @@ impl RunTools {
         let Some((search, last)) = &agent.0.tool_search else { return Ok(None) };
         search.check_names(tools).map_err(invalid_tools)?;
         // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
-        let is_unchanged = self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools));
-        let sources: Vec<_> = match is_unchanged {
+        let sources: Vec<_> = match self.are_unchanged(tools) {
             true => self.own.iter().chain(&self.fixed).chain(&self.dynamic).cloned().collect(),
             false => vec![tools.clone()],
         };
