@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
+use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
@@ -34,6 +35,7 @@ const PATH: &str = "chat/completions";
 pub struct ChatCompletions {
     client: Arc<Client>,
     model: String,
+    url: Url,
     dialect: Dialect,
     supports_json_schema: bool,
 }
@@ -59,7 +61,8 @@ impl ChatCompletions {
         let provider = client.provider("chat").into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider };
         let supports_json_schema = client.endpoint.supports_json_schema;
-        Self { client, model, dialect, supports_json_schema }
+        let url = client.url(PATH, &model);
+        Self { client, model, url, dialect, supports_json_schema }
     }
 
     /// Returns this model for a server that does not support JSON schemas in `response_format`: the model
@@ -98,6 +101,10 @@ impl Api for ChatCompletions {
 
     fn default_model(&self) -> &str {
         &self.model
+    }
+
+    fn default_url(&self) -> &Url {
+        &self.url
     }
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
+use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
@@ -44,6 +45,7 @@ const PATH: &str = "responses";
 pub struct Responses {
     client: Arc<Client>,
     model: String,
+    url: Url,
     dialect: Dialect,
     reasoning: ReasoningOptions,
 }
@@ -80,7 +82,8 @@ impl Responses {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider(PATH).into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider, is_stored: false };
-        Self { client, model, dialect, reasoning: ReasoningOptions::default() }
+        let url = client.url(PATH, &model);
+        Self { client, model, url, dialect, reasoning: ReasoningOptions::default() }
     }
 
     /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store
@@ -126,6 +129,10 @@ impl Api for Responses {
 
     fn default_model(&self) -> &str {
         &self.model
+    }
+
+    fn default_url(&self) -> &Url {
+        &self.url
     }
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {

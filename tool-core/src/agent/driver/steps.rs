@@ -1,8 +1,9 @@
 //! The steps of a run: preparing, taking and recording them.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{BoxFuture, Either, select};
@@ -23,7 +24,7 @@ use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
 };
 use crate::run::{Approval, MAX_DEPTH, Run, RunErrorKind, Step};
-use crate::tool::{Attempt, ToolExecution};
+use crate::tool::{Attempt, ToolError, ToolExecution};
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
@@ -314,9 +315,9 @@ impl RunDriver {
     async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
         let executor = self.executor();
         let max_concurrent = self.tools.agent().0.max_concurrent_calls;
+        let (states, mut inner_states) = executor.channel(&calls).unzip();
         let mut queue = VecDeque::from(calls);
         let mut running = FuturesUnordered::new();
-        let (states, mut inner_states) = Delegation::channel();
         let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
@@ -328,16 +329,14 @@ impl RunDriver {
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin_attempt(&call)?;
-                let delegation = self.delegation(&call, &states, executor.timeout);
                 running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
-                // Boxed, because the set reserves room for one more future than it contains.
-                running.push(executor.execute(call, attempt, delegation).boxed());
+                running.push(self.execute_call(&executor, call, attempt, states.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
             stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
-            let ending = match self.next_progress(&mut running, &mut inner_states).await {
+            let ending = match self.next_progress(&mut running, inner_states.as_mut()).await {
                 Ok(Progress::Ended(ending)) => ending,
                 Ok(Progress::InnerState(state)) => {
                     stored = self.record_inner_state(state)?;
@@ -390,11 +389,11 @@ impl RunDriver {
         attempt: Attempt,
     ) -> Result<Option<Ending>, RunErrorKind> {
         let executor = self.executor();
-        let (states, mut inner_states) = Delegation::channel();
-        let delegation = self.delegation(&call, &states, executor.timeout);
-        let mut running = FuturesUnordered::from_iter([executor.execute(call, attempt, delegation).boxed()]);
+        let (states, mut inner_states) = executor.channel(std::slice::from_ref(&call)).unzip();
+        let execution = self.execute_call(&executor, call, attempt, states.as_ref());
+        let mut running = FuturesUnordered::from_iter([execution]);
         loop {
-            match self.next_progress(&mut running, &mut inner_states).await {
+            match self.next_progress(&mut running, inner_states.as_mut()).await {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
                 Ok(Progress::InnerState(state)) => {
@@ -414,7 +413,7 @@ impl RunDriver {
     async fn next_progress(
         &mut self,
         running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-        inner_states: &mut InnerStates,
+        inner_states: Option<&mut InnerStates>,
     ) -> Result<Progress, Interruption> {
         if !self.run.waits_only_for_own_limits() {
             return self.run_until_interrupted(next_progress(running, inner_states)).await;
@@ -440,22 +439,34 @@ impl RunDriver {
         Ok((!has_ended).then_some(state.stored))
     }
 
-    /// Returns the connection of a call to this run, in case it asks an agent.
-    fn delegation(
+    /// Executes a call; one that asks an agent is connected to this run.
+    fn execute_call<'a>(
         &self,
-        call: &ToolCall,
-        states: &mpsc::Sender<InnerState>,
-        timeout: Option<Duration>,
-    ) -> Arc<Delegation> {
-        let continued = self.run.open_inner_run(&call.id).cloned();
-        let mut delegation = Delegation::new(call.clone(), states.clone(), self.emitter.clone(), continued);
-        delegation.is_undo = self.run.is_undoing();
-        delegation.timeout = timeout;
-        delegation.levels = match &self.place {
-            Place::Inside { delegation: Some(outer), .. } => outer.levels.saturating_sub(1),
-            _ => self.run.limits().max_depth.min(MAX_DEPTH),
-        };
-        Arc::new(delegation)
+        executor: &'a CallExecutor,
+        call: ToolCall,
+        attempt: Attempt,
+        states: Option<&mpsc::Sender<InnerState>>,
+    ) -> BoxFuture<'a, Ending> {
+        let continued = self.run.open_inner_run(&call.id);
+        let states = states.filter(|_| executor.asks_agent(&call));
+        if states.is_none() && continued.is_some() && executor.tools.get(&call.name).is_some() {
+            // Another tool has the name now, and cannot continue the run.
+            let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
+            return ready(Ending::Executed(execution)).boxed();
+        }
+        let delegation = states.map(|states| {
+            let emitter = self.emitter.clone();
+            let mut delegation = Delegation::new(call.clone(), states.clone(), emitter, continued.cloned());
+            delegation.is_undo = self.run.is_undoing();
+            delegation.timeout = executor.timeout;
+            delegation.levels = match &self.place {
+                Place::Inside { delegation: Some(outer), .. } => outer.levels.saturating_sub(1),
+                _ => self.run.limits().max_depth.min(MAX_DEPTH),
+            };
+            Arc::new(delegation)
+        });
+        // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
+        executor.execute(call, attempt, delegation).boxed()
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
@@ -548,8 +559,11 @@ enum Progress {
 
 async fn next_progress(
     running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-    inner_states: &mut InnerStates,
+    inner_states: Option<&mut InnerStates>,
 ) -> Progress {
+    let Some(inner_states) = inner_states else {
+        return running.next().await.map_or(Progress::Done, Progress::Ended);
+    };
     match select(inner_states.next(), running.next()).await {
         Either::Left((Some(state), _)) => Progress::InnerState(state),
         Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
