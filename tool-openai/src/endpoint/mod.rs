@@ -71,6 +71,9 @@ pub struct Endpoint {
     /// The endpoint can constrain replies to a JSON schema while tools are offered. Otherwise
     /// [typed answers](tool_core::agent::Ask::answer_as) are returned through a tool in that case.
     pub supports_json_schema_with_tools: bool,
+    /// The endpoint's Responses API searches deferred tools by itself. Otherwise, and for models that are known to be older than
+    /// `gpt-5.4`, the model does not [support](tool_core::ChatModel::supports_tool_search) it.
+    pub supports_tool_search: bool,
     /// `content` may be left out of messages with tool calls and without text. Otherwise an empty string is sent.
     pub supports_missing_content: bool,
     /// The endpoint accepts `refusal` in messages. Otherwise a refusal is sent as text.
