@@ -618,3 +618,17 @@ async fn a_required_tool_is_not_left_to_the_provider() {
     let agent = Agent::builder(Searching(model, 44)).tools(many()).tool_search(by_provider());
     agent.before_turn(required).build().unwrap().ask("Rain?").await.unwrap();
 }
+
+#[tokio::test]
+async fn the_tool_of_a_typed_answer_need_not_be_found() {
+    for search in [search(), search().call_through(), by_provider()] {
+        let model = ScriptedModel::new()
+            .expects(|request| {
+                let at_once = request.tools().iter().filter(|tool| !tool.is_deferred());
+                at_once.map(|tool| tool.name()).any(|name| name == "final_answer")
+            })
+            .calls("final_answer", r#"{"answer": 3}"#);
+        let agent = Agent::builder(Searching(model, 100)).tools(many()).tool_search(search).build().unwrap();
+        assert_eq!(agent.ask("How many?").answer_as::<u32>().await.unwrap(), 3);
+    }
+}

@@ -29,24 +29,26 @@ pub(in crate::agent) struct Divided {
     /// The definitions that the model is offered from the first turn on.
     pub(in crate::agent) offered: ToolDefinitions,
     hidden: HashSet<String>,
-    /// The tool that the model must call, which is therefore offered.
-    required: Option<String>,
+    /// The tools of this question that are always offered.
+    always: Vec<String>,
     pub(in crate::agent) mode: Mode,
 }
 
 impl Divided {
-    /// Divides the tools of a turn, which come from these sources. Returns `None` if all of them are to be offered.
+    /// Divides the tools of a turn, which come from these sources. `always` has the names of those that are offered in any case.
+    /// Returns `None` if all of them are.
     pub(in crate::agent) fn new(
         search: &ToolSearch,
         model: &dyn ChatModel,
         all: &ToolSet,
         sources: &[ToolSet],
-        required: Option<&str>,
+        always: &[&str],
     ) -> Result<Option<Self>, ToolSetError> {
         let is_above = all.len() > search.threshold;
-        let always: HashSet<_> = search.always.iter().map(String::as_str).chain(required).collect();
+        let offered_always: HashSet<_> =
+            search.always.iter().map(String::as_str).chain(always.iter().copied()).collect();
         let is_hidden =
-            |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !always.contains(tool.name());
+            |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !offered_always.contains(tool.name());
         let names = all.definitions().iter().filter(|tool| is_hidden(tool));
         let hidden: HashSet<_> = names.map(|tool| tool.name().to_owned()).collect();
         if hidden.is_empty() {
@@ -65,13 +67,13 @@ impl Divided {
             Mode::ByProvider => deferred_if(all.definitions(), is_hidden),
             _ => tools.definitions().iter().filter(|tool| !is_hidden(tool)).cloned().collect(),
         };
-        let required = required.map(str::to_owned);
-        Ok(Some(Self { all: all.clone(), tools, offered, hidden, required, mode }))
+        let always = always.iter().copied().map(str::to_owned).collect();
+        Ok(Some(Self { all: all.clone(), tools, offered, hidden, always, mode }))
     }
 
     /// Returns `true` if these are the same tools.
-    fn is_of(&self, all: &ToolSet, required: Option<&str>) -> bool {
-        self.all.is_shared_with(all) && self.required.as_deref() == required
+    fn is_of(&self, all: &ToolSet, always: &[&str]) -> bool {
+        self.all.is_shared_with(all) && self.always == always
     }
 
     /// Returns `true` if the model is offered the tool only once it has found it.
@@ -124,13 +126,13 @@ impl LastDivided {
         model: &dyn ChatModel,
         all: &ToolSet,
         sources: &[ToolSet],
-        required: Option<&str>,
+        always: &[&str],
     ) -> Result<Option<Arc<Divided>>, ToolSetError> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(last) = last.filter(|last| last.is_of(all, required)) {
+        if let Some(last) = last.filter(|last| last.is_of(all, always)) {
             return Ok(Some(last));
         }
-        let divided = Divided::new(search, model, all, sources, required)?.map(Arc::new);
+        let divided = Divided::new(search, model, all, sources, always)?.map(Arc::new);
         if let Some(divided) = &divided {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(divided));
         }
