@@ -161,6 +161,29 @@ mod tests {
     }
 
     #[test]
+    fn searches_for_tools_are_sent_back_with_their_output() {
+        let call =
+            json!({ "type": "tool_search_call", "id": "tsc_1", "call_id": null, "arguments": { "a": 1.50 } });
+        let output = json!({ "type": "tool_search_output", "id": "tso_1", "call_id": null, "tools": [] });
+        let with_creator = |item: &Value| {
+            let mut item = item.clone();
+            item["created_by"] = json!("m");
+            item
+        };
+        let both = json!([call, output]);
+        let table = [
+            (message("", &[], &[call.clone(), output.clone()]), both.clone()),
+            // The API does not accept this member.
+            (message("", &[], &[with_creator(&call), with_creator(&output)]), both),
+            // The reply was truncated.
+            (message("So.", &[], &[text_item("So."), reasoning(), call]), json!([text_item("So.")])),
+        ];
+        for (message, expected) in table {
+            assert_eq!(sent(&message, &dialect()).unwrap().to_string(), expected.to_string());
+        }
+    }
+
+    #[test]
     fn items_are_not_sent_to_another_provider() {
         let message = message("So.", &[], &[text_item("So.")]);
         assert!(sent(&message, &dialect()).is_some());
