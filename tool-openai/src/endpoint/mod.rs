@@ -14,7 +14,7 @@ use reqwest::Url;
 /// | --- | --- | --- | --- |
 /// | [`openai`](Self::openai) | `OPENAI_API_KEY` | `max_completion_tokens` | |
 /// | [`azure`](Self::azure) | `AZURE_OPENAI_API_KEY`, as `api-key` | `max_completion_tokens` | the model is the deployment |
-/// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment is part of the path |
+/// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment is part of the path; no search for tools |
 /// | [`deepseek`](Self::deepseek) | `DEEPSEEK_API_KEY` | `max_tokens` | reasoning is always sent back; no JSON schema, no `strict`, no `parallel_tool_calls` |
 /// | [`mistral`](Self::mistral) | `MISTRAL_API_KEY` | `max_tokens` | `random_seed`, ids of nine characters, `any` for `required`, no `stream_options` |
 /// | [`groq`](Self::groq) | `GROQ_API_KEY` | `max_completion_tokens` | no `strict`, no JSON schema together with tools |
@@ -26,7 +26,7 @@ use reqwest::Url;
 /// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool that is chosen by name is the only one offered |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///
-/// By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
+/// Only OpenAI and Azure search for tools in their Responses API. By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
 ///
 /// ```
 /// use tool_openai::{Endpoint, OpenAi};

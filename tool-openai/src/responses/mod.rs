@@ -33,6 +33,10 @@ const PATH: &str = "responses";
 /// The items of each response are stored with its message and sent back unchanged, so that reasoning models can continue
 /// their reasoning. The provider stores nothing unless [configured](Self::with_store) to.
 ///
+/// Agents with [`ToolSearch::by_provider`](tool_core::agent::ToolSearch::by_provider) leave the search for tools to the provider: deferred
+/// tools are sent with `defer_loading`, together with the tool `tool_search`. The API rejects earlier calls of a
+/// deferred tool that the provider has not found, such as those of another model, so such a tool is sent undeferred.
+///
 /// [Extra fields](crate#extra-fields) of the model options can add fields and the provider's own tools:
 ///
 /// ```
