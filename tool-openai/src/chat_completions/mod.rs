@@ -112,7 +112,9 @@ impl Api for ChatCompletions {
         let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
         warn_about_omitted_fields(request, &self.client.endpoint, on_warning);
-        let tools = tools::encode(&offered, ToolFormat::Nested, &self.client.endpoint, on_warning)?;
+        let is_searched = tools::is_searched(request, ToolFormat::Nested, &self.client.endpoint)?;
+        let tools =
+            tools::encode(&offered, ToolFormat::Nested, is_searched, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         request::encode(&self.dialect, self.model_for(request), request, tools, format, is_streamed)
     }
@@ -172,7 +174,7 @@ mod tests {
         is_streamed: bool,
     ) -> Result<Vec<u8>, Error> {
         let dialect = Dialect { endpoint: Arc::new(endpoint), provider: PROVIDER.into() };
-        let tools = tools::encode(request.tools(), ToolFormat::Nested, &dialect.endpoint, None)?;
+        let tools = tools::encode(request.tools(), ToolFormat::Nested, false, &dialect.endpoint, None)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         let body = request::encode(&dialect, "m", request, tools, request.response_format(), is_streamed)?;
         Ok(body.to_vec())

@@ -17,7 +17,7 @@ use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
-use crate::agent::tool_search::{CallThrough, SentMessages, unwrap_calls};
+use crate::agent::tool_search::{CallThrough, Mode, SentMessages, unwrap_calls};
 use crate::agent::turn::Changes;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
@@ -199,7 +199,8 @@ impl RunDriver {
             self.sent = None;
             return Ok(());
         };
-        let found = self.run.found_tools().iter().filter(|_| !divided.calls_through).map(String::as_str);
+        let found =
+            self.run.found_tools().iter().filter(|_| divided.mode == Mode::Append).map(String::as_str);
         // A hook can require a tool that was not found, which must then be in the request.
         let required = match self.offer.changes.as_ref().map(|changes| &changes.tool_choice) {
             Some(ToolChoice::Tool(name)) if !found.clone().any(|found| found == name) => Some(&**name),
@@ -207,7 +208,7 @@ impl RunDriver {
         };
         let names = found.chain(required).filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
         let offered = self.tools.offered(&divided, names);
-        if divided.calls_through && self.run.is_asking() {
+        if divided.mode == Mode::CallThrough && self.run.is_asking() {
             match self.offer.changes.as_mut().and_then(|changes| changes.messages.as_mut()) {
                 Some(changed) => {
                     let call_through = CallThrough(&offered);
@@ -223,7 +224,7 @@ impl RunDriver {
 
     /// Replaces the calls through another tool by those of the tools themselves.
     fn unwrap_calls(&self, response: &mut ChatResponse) {
-        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.calls_through) {
+        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.mode == Mode::CallThrough) {
             unwrap_calls(response);
         }
     }
@@ -232,7 +233,7 @@ impl RunDriver {
     /// parameters.
     fn add_called_tools(&mut self) {
         let Some((divided, _)) = &self.offer.searched else { return };
-        if !divided.calls_through {
+        if divided.mode == Mode::Append {
             let calls = self.run.open_calls();
             let names = calls.iter().map(|call| &*call.name).filter(|name| divided.is_hidden(name));
             self.run.add_found_tools(names);
@@ -587,8 +588,8 @@ pub(super) fn next_step<'a>(
     let undo_policy = |name: &str| undo_policy(tools, earlier, name);
     let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
     let Step::CallModel(mut request) = step else { return step };
-    if let Some((_, offered)) = &offer.searched {
-        request = request.with_tools(offered);
+    if let Some((divided, offered)) = &offer.searched {
+        request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);
     }
     if let Some(sent) = sent {
         request = request.with_other_messages(sent.messages(), Some(sent.cache()));
