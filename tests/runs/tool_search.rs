@@ -620,6 +620,23 @@ async fn a_required_tool_is_not_left_to_the_provider() {
 }
 
 #[tokio::test]
+async fn tools_that_hand_over_need_not_be_found() {
+    for search in [search(), search().call_through(), by_provider()] {
+        let billing = Agent::builder(ScriptedModel::new().says("Paid.")).build().unwrap();
+        let model = ScriptedModel::new()
+            .expects(|request| {
+                let at_once = request.tools().iter().filter(|tool| !tool.is_deferred());
+                at_once.map(|tool| tool.name()).any(|name| name == "billing")
+            })
+            .calls("billing", "{}");
+        let desk = Agent::builder(Searching(model, 100)).tools(many()).tool_search(search);
+        let desk =
+            desk.hand_over_to("billing", "Answers questions about invoices", &billing).build().unwrap();
+        assert_eq!(desk.ask("Is invoice 7 paid?").await.unwrap().text(), "Paid.");
+    }
+}
+
+#[tokio::test]
 async fn the_tool_of_a_typed_answer_need_not_be_found() {
     for search in [search(), search().call_through(), by_provider()] {
         let model = ScriptedModel::new()

@@ -47,8 +47,11 @@ impl Divided {
         let is_above = all.len() > search.threshold;
         let offered_always: HashSet<_> =
             search.always.iter().map(String::as_str).chain(always.iter().copied()).collect();
-        let is_hidden =
-            |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !offered_always.contains(tool.name());
+        let is_always = |tool: &ToolDefinition| {
+            // A model that should hand the run over does not search for a tool.
+            offered_always.contains(tool.name()) || tool.policy().hands_over
+        };
+        let is_hidden = |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !is_always(tool);
         let names = all.definitions().iter().filter(|tool| is_hidden(tool));
         let hidden: HashSet<_> = names.map(|tool| tool.name().to_owned()).collect();
         if hidden.is_empty() {
