@@ -1358,6 +1358,36 @@ async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
 }
 
 #[tokio::test]
+async fn an_undo_after_a_handover_has_the_time_limit_and_the_error_handler_of_its_agent() {
+    #[tool("Reserves a table", undo = "release")]
+    fn reserve() {}
+
+    #[tool]
+    async fn release() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    for limits_desk in [true, false] {
+        let limit = |builder: AgentBuilder, has_limit: bool| match has_limit {
+            true => builder.call_timeout(Duration::from_millis(1)),
+            false => builder,
+        };
+        let billing = Agent::builder(ScriptedModel::new().calls("close", "{}"))
+            .tools(tools![close])
+            .on_tool_error(|call, _| (call.name == "release").then(|| Ok("released by billing".into())));
+        let billing = limit(billing, !limits_desk).build().unwrap();
+        let desk = Agent::builder(ScriptedModel::new().calls("reserve", "{}").calls("billing", "{}"))
+            .tools(tools![reserve])
+            .undo_tools(tools![release])
+            .hand_over_to("billing", "Takes over", &billing);
+        let error = limit(desk, limits_desk).build().unwrap().ask("Go").await.unwrap_err();
+        let [undo] = error.run().undo_executions() else { panic!("one call is undone: {error}") };
+        let kind = undo.outcome().err().map(ToolError::kind);
+        assert_eq!(kind, limits_desk.then_some(tool_core::tool::ToolErrorKind::TimedOut));
+    }
+}
+
+#[tokio::test]
 async fn instructions_and_options_of_the_question_outlive_a_handover() {
     let options = |temperature: Option<f64>, max_output_tokens| {
         let mut options = ModelOptions::default();

@@ -14,8 +14,7 @@ pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>
 ///
 /// Implemented for functions from a [`ToolCall`] to an [`Approval`]; they must not block.
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, Approval, ToolCall, tool, tools};
 ///

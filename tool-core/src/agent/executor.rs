@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_channel::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::delegation::{Delegation, InnerState, InnerStates};
+use super::delegation::{Delegation, InnerState, InnerStates, lock};
 use super::emitter::EventEmitter;
 use super::trace::CallTrace;
 use crate::agent::Event;
@@ -58,7 +58,7 @@ impl CallExecutor {
 
     /// Creates the channel for the states of inner runs, if one of the calls asks an agent.
     pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(mpsc::Sender<InnerState>, InnerStates)> {
-        calls.iter().any(|call| self.asks_agent(call)).then(Delegation::channel)
+        calls.iter().any(|call| self.asks_agent(call)).then(|| mpsc::channel(0))
     }
 
     /// Executes a call whose start was recorded.
@@ -69,7 +69,11 @@ impl CallExecutor {
         delegation: Option<Arc<Delegation>>,
     ) -> Ending {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        self.execute_with(call, attempt, progress, delegation).await
+        let execution = self.execute_with(call, attempt, progress, delegation.clone()).await;
+        match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
+            Some(why) => Ending::Suspended { call: execution.call, why },
+            None => Ending::Executed(execution),
+        }
     }
 
     /// Executes a call with this reporter of its progress. Without a delegation, an agent that it asks runs to its end.
@@ -79,9 +83,10 @@ impl CallExecutor {
         attempt: Attempt,
         progress: Progress,
         delegation: Option<Arc<Delegation>>,
-    ) -> Ending {
-        let is_continued =
-            delegation.as_ref().is_some_and(|delegation| delegation.continues() && !delegation.is_undo);
+    ) -> ToolExecution {
+        let is_continued = delegation
+            .as_ref()
+            .is_some_and(|delegation| !delegation.is_undo && lock(&delegation.continued).is_some());
         let number = attempt.number;
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
         if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
@@ -106,12 +111,11 @@ impl CallExecutor {
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
-        if let Some(why) = delegation.and_then(|delegation| delegation.take_suspended()) {
-            span.suspend();
-            return Ending::Suspended { call: execution.call, why };
+        match delegation.is_some_and(|delegation| lock(&delegation.suspended).is_some()) {
+            true => span.suspend(),
+            false => span.finish(&execution),
         }
-        span.finish(&execution);
-        Ending::Executed(execution)
+        execution
     }
 
     async fn execute_within_timeout(

@@ -165,9 +165,6 @@ pub(crate) fn decode_value(
 }
 
 /// Decodes an object of all arguments. Returns the repairs.
-///
-/// # Errors
-///
 /// Returns all mistakes.
 pub(crate) fn decode_object(
     target: &mut dyn Target,

@@ -20,6 +20,7 @@ use crate::model::{Message, ModelOptions, RequestCache, ResponseFormat, ToolDefi
 /// assert_eq!(request.messages().len(), 1);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct ChatRequest<'a> {
     messages: Cow<'a, [Message]>,
     tools: ToolDefinitions,
@@ -68,7 +69,6 @@ impl PartialEq for Cache<'_> {
 
 impl ChatRequest<'static> {
     /// Creates a request that owns its messages.
-    #[must_use]
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         Self::from_messages(Cow::Owned(messages.into()))
     }
@@ -76,7 +76,6 @@ impl ChatRequest<'static> {
 
 impl<'a> ChatRequest<'a> {
     /// Creates a request that borrows its messages.
-    #[must_use]
     pub fn borrowing(messages: &'a [Message]) -> Self {
         Self::from_messages(Cow::Borrowed(messages))
     }
@@ -95,7 +94,6 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Sets the tools that the model can call: [`ToolDefinitions`] or a [`&ToolSet`](crate::ToolSet).
-    #[must_use]
     pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
         self.tools = tools.into();
         self
@@ -111,42 +109,36 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Sets whether the model can, must or must not call a tool.
-    #[must_use]
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self
     }
 
     /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
-    #[must_use]
     pub fn with_parallel_tool_calls(mut self, allowed: impl Into<Option<bool>>) -> Self {
         self.parallel_tool_calls = allowed.into();
         self
     }
 
     /// Sets the options of the model. The provider decides about options that are not set.
-    #[must_use]
     pub fn with_options(mut self, options: ModelOptions) -> Self {
         self.options = Options::Owned(Box::new(options));
         self
     }
 
     /// Sets the options of the model like [`with_options`](Self::with_options), but borrows them.
-    #[must_use]
     pub fn with_borrowed_options(mut self, options: &'a ModelOptions) -> Self {
         self.options = Options::Borrowed(options);
         self
     }
 
     /// Sets the format of the model's last message, which is any text by default.
-    #[must_use]
     pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
         self.response_format = format.into();
         self
     }
 
     /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
-    #[must_use]
     pub fn with_cache(mut self, cache: &'a RequestCache) -> Self {
         self.cache = Cache(Some(cache));
         self
@@ -202,7 +194,6 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Returns the options of the model.
-    #[must_use]
     pub fn options(&self) -> &ModelOptions {
         self.options.get()
     }

@@ -13,7 +13,6 @@ mod message;
 mod output;
 mod retry;
 mod settings;
-mod strict;
 pub(crate) mod timing;
 
 use std::panic::Location;
@@ -32,8 +31,10 @@ pub use self::execution::{Origin, ToolExecution};
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
-pub(crate) use self::strict::StrictTool;
 use crate::model::ToolDefinition;
+
+/// The outcome of a call.
+pub(crate) type Outcome = Result<ToolOutput, ToolError>;
 
 /// The items of this module that generated code names.
 pub(crate) mod private {

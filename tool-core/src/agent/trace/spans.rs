@@ -15,7 +15,6 @@ use crate::toolset::ToolSet;
 
 impl AgentBuilder {
     #[doc = include_str!("../../../docs/tracing.md")]
-    #[must_use]
     pub fn trace_content(mut self, content: bool) -> Self {
         self.agent.trace = Settings { content };
         self

@@ -38,9 +38,7 @@ impl DeclaredTool {
         let declaration = Declaration::new(name, description, parameters, details);
         Self { declaration, call, defined: OnceLock::new() }
     }
-}
 
-impl DeclaredTool {
     fn defined(&self) -> &Defined {
         self.defined.get_or_init(|| {
             let context = ToolContext::new();

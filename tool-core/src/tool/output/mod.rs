@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::value::no_json;
 use crate::content::{Content, Image, JsonText, Part};
-use crate::tool::ToolError;
+use crate::tool::{Outcome, ToolError};
 
 pub(crate) use self::budget::{truncate_outcome, truncate_text};
 pub use self::into_output::{IntoToolOutput, Json};
@@ -238,10 +238,7 @@ impl From<OutputState<'static>> for ToolOutput {
         if let Some(data) = state.data {
             output = output.with_data(data.into_owned());
         }
-        if let Some(left_out) = state.left_out {
-            output.extras_mut().left_out = left_out;
-        }
-        output
+        output.with_left_out(state.left_out)
     }
 }
 
@@ -258,10 +255,7 @@ fn has_more_levels(value: &Value, limit: usize) -> bool {
 }
 
 /// Serializes the outcome of a call.
-pub(crate) fn write_outcome<S: Serializer>(
-    outcome: &Result<ToolOutput, ToolError>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(crate) fn write_outcome<S: Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
     outcome.as_ref().map(OutputState::of).serialize(serializer)
 }
 
@@ -339,11 +333,7 @@ pub struct Plain;
 
 impl Plain {
     /// Converts the value with a function of the user.
-    pub fn and_then<T>(
-        self,
-        value: T,
-        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
-    ) -> Result<ToolOutput, ToolError> {
+    pub fn and_then<T>(self, value: T, convert: impl FnOnce(T) -> Outcome) -> Outcome {
         convert(value)
     }
 
@@ -358,11 +348,7 @@ pub struct FallibleOption;
 
 impl FallibleOption {
     /// Converts the value with a function of the user.
-    pub fn and_then<T>(
-        self,
-        value: T,
-        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
-    ) -> Result<ToolOutput, ToolError> {
+    pub fn and_then<T>(self, value: T, convert: impl FnOnce(T) -> Outcome) -> Outcome {
         convert(value)
     }
 
@@ -383,8 +369,8 @@ impl Fallible {
     pub fn and_then<T, E: ToolFailure>(
         self,
         value: Result<T, E>,
-        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
-    ) -> Result<ToolOutput, ToolError> {
+        convert: impl FnOnce(T) -> Outcome,
+    ) -> Outcome {
         value.map_err(ToolFailure::into_error).and_then(convert)
     }
 
