@@ -82,7 +82,11 @@ impl Assistant {
 impl Method {
     /// Parses a method and removes our attributes from it.
     fn parse(attribute: &Attribute, item: &mut TraitItemFn, diagnostics: &mut Diagnostics) -> Self {
-        let options = AskAttribute::parse(attribute, diagnostics);
+        let names = item.sig.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(input) => Some(input.pat.to_token_stream().to_string()),
+            FnArg::Receiver(_) => None,
+        });
+        let options = AskAttribute::parse(attribute, &names.collect::<Vec<_>>(), diagnostics);
         for misplaced in &item.attrs {
             if is_ask(misplaced) {
                 diagnostics.error(misplaced, "duplicate `#[ask]`; remove one of the two");
@@ -131,6 +135,10 @@ impl Question {
                 return Self::Invalid;
             }
         };
+        if parameters.iter().any(|parameter| parameter.name.is_none()) {
+            // A placeholder can be for it.
+            return Self::Invalid;
+        }
         let mut is_valid = true;
         for piece in &mut pieces {
             let Piece::Placeholder { name, line, .. } = piece else { continue };
@@ -215,7 +223,7 @@ impl Assistant {
         let mut names = Vec::new();
         items.retain(|item| match item {
             TraitItem::Const(item) => item.default.is_some(),
-            TraitItem::Type(item) => item.default.is_some(),
+            TraitItem::Type(item) => item.default.is_some() || item.generics.params.is_empty(),
             TraitItem::Fn(method) => {
                 let is_new = !names.contains(&method.sig.ident);
                 names.push(method.sig.ident.clone());
@@ -224,9 +232,12 @@ impl Assistant {
             _ => true,
         });
         for item in &mut items {
-            let TraitItem::Fn(method) = item else { continue };
-            if method.default.is_none() || self.is_asked(method) {
-                clean_method(method);
+            match item {
+                TraitItem::Fn(method) if method.default.is_none() || self.is_asked(method) => {
+                    clean_method(method)
+                }
+                TraitItem::Type(item) => item.bounds.clear(),
+                _ => {}
             }
         }
         self.item.items = items;

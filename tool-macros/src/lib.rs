@@ -16,7 +16,8 @@ mod toolbox;
 
 use proc_macro::TokenStream;
 use quote::{ToTokens, quote};
-use syn::{Item, ItemFn, ItemImpl, ItemTrait};
+use syn::parse::Parser;
+use syn::{Block, Item, ItemFn, ItemImpl, ItemTrait, Stmt, TraitItemFn};
 
 use crate::assistant::Assistant;
 use crate::diagnostics::Diagnostics;
@@ -52,14 +53,16 @@ pub fn toolbox(attribute: TokenStream, item: TokenStream) -> TokenStream {
         Ok(block) => block,
         Err(error) => {
             let error = misplaced(&original, misplaced_toolbox).unwrap_or(error);
-            return with_error(&original, &error);
+            let stub = Toolbox::of_type(&original).map(|toolbox| expand::toolbox::expand_stub(&toolbox));
+            return with_error(&quote!(#original #stub), &error);
         }
     };
     let mut diagnostics = Diagnostics::default();
-    let toolbox = Toolbox::parse(attribute.into(), block, &mut diagnostics);
+    let mut toolbox = Toolbox::parse(attribute.into(), block, &mut diagnostics);
     match diagnostics.into_compile_errors() {
         None => expand::toolbox::expand_toolbox(&toolbox).into(),
         Some(errors) => {
+            toolbox.clean();
             let block = &toolbox.block;
             // `Toolbox` requires `'static`, so a stub for a borrowing type would add an error of its own.
             let has_lifetimes = block.generics.lifetimes().next().is_some();
@@ -77,7 +80,11 @@ pub fn assistant(attribute: TokenStream, item: TokenStream) -> TokenStream {
         Ok(item) => item,
         Err(error) => {
             let error = misplaced(&original, misplaced_assistant).unwrap_or(error);
-            return with_error(&original, &error);
+            let cleaned = syn::parse2::<ItemImpl>(original.clone()).map(|mut block| {
+                fallback::clean_block(&mut block);
+                block.into_token_stream()
+            });
+            return with_error(&cleaned.unwrap_or(original), &error);
         }
     };
     let mut diagnostics = Diagnostics::default();
@@ -106,39 +113,70 @@ fn with_error(item: &proc_macro2::TokenStream, error: &syn::Error) -> TokenStrea
 }
 
 /// Returns the error for an attribute on the wrong kind of item, at the item's keyword.
-fn misplaced(
-    item: &proc_macro2::TokenStream,
-    message: fn(&Item, &'static str) -> String,
-) -> Option<syn::Error> {
-    let item = syn::parse2::<Item>(item.clone()).ok()?;
-    let (keyword, kind) = match &item {
-        Item::Fn(item) => (item.sig.fn_token.to_token_stream(), "a function"),
-        Item::Struct(item) => (item.struct_token.to_token_stream(), "a struct"),
-        Item::Enum(item) => (item.enum_token.to_token_stream(), "an enum"),
-        Item::Impl(item) => (item.impl_token.to_token_stream(), "an `impl` block"),
-        Item::Trait(item) => (item.trait_token.to_token_stream(), "a trait"),
-        Item::Mod(item) => (item.mod_token.to_token_stream(), "a module"),
-        _ => return None,
+fn misplaced(item: &proc_macro2::TokenStream, message: fn(&str) -> String) -> Option<syn::Error> {
+    let (keyword, kind) = match syn::parse2::<Item>(item.clone()) {
+        Ok(Item::Const(item)) => (item.const_token.to_token_stream(), "a constant"),
+        Ok(Item::Enum(item)) => (item.enum_token.to_token_stream(), "an enum"),
+        Ok(Item::Fn(item)) => (item.sig.fn_token.to_token_stream(), "a function"),
+        Ok(Item::Impl(item)) => (item.impl_token.to_token_stream(), IMPL_BLOCK),
+        Ok(Item::Mod(item)) => (item.mod_token.to_token_stream(), "a module"),
+        Ok(Item::Static(item)) => (item.static_token.to_token_stream(), "a static"),
+        Ok(Item::Struct(item)) => (item.struct_token.to_token_stream(), "a struct"),
+        Ok(Item::Trait(item)) => (item.trait_token.to_token_stream(), "a trait"),
+        Ok(Item::Type(item)) => (item.type_token.to_token_stream(), "a type alias"),
+        Ok(Item::Use(item)) => (item.use_token.to_token_stream(), "an import"),
+        _ => match syn::parse2::<TraitItemFn>(item.clone()) {
+            Ok(method) => (method.sig.fn_token.to_token_stream(), METHOD_OF_TRAIT),
+            Err(_) => match Block::parse_within.parse2(item.clone()).ok()?.first()? {
+                Stmt::Local(local) => (local.let_token.to_token_stream(), LET),
+                _ => return None,
+            },
+        },
     };
-    Some(syn::Error::new_spanned(keyword, message(&item, kind)))
+    Some(syn::Error::new_spanned(keyword, message(kind)))
 }
 
-fn misplaced_tool(item: &Item, kind: &'static str) -> String {
-    let instead = match item {
-        Item::Impl(_) => "write `#[toolbox]` here and `#[tool]` above its methods",
+/// Kinds of items with an own way out.
+const IMPL_BLOCK: &str = "an `impl` block";
+const METHOD_OF_TRAIT: &str = "a method without a body";
+const LET: &str = "a `let`";
+
+fn misplaced_tool(kind: &str) -> String {
+    let instead = match kind {
+        IMPL_BLOCK => "write `#[toolbox]` here and `#[tool]` above its methods",
+        METHOD_OF_TRAIT => {
+            "move it to the method in the `impl` block of a type, with `#[toolbox]` above the block"
+        }
+        LET => "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`",
         _ => "move it to the function that the model calls",
     };
     format!("`#[tool]` applies to a function, not to {kind}; {instead}")
 }
 
-fn misplaced_toolbox(item: &Item, kind: &'static str) -> String {
-    let instead = match item {
-        Item::Fn(_) => "write `#[tool]` here",
+fn misplaced_toolbox(kind: &str) -> String {
+    let instead = match kind {
+        "a function" => "write `#[tool]` here",
         _ => "move it to the `impl` block with the tools",
     };
     format!("`#[toolbox]` applies to an `impl` block, not to {kind}; {instead}")
 }
 
-fn misplaced_assistant(_item: &Item, kind: &'static str) -> String {
+fn misplaced_assistant(kind: &str) -> String {
     format!("`#[assistant]` applies to a trait, not to {kind}; declare the questions as methods of a trait")
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::{misplaced, misplaced_tool};
+
+    /// rustc refuses an attribute on a statement as well, so there is no program with this message alone.
+    #[test]
+    fn attribute_on_a_closure_names_the_way_to_a_tool() {
+        let error = misplaced(&quote!(let sum = |n: u32| n + 1;), misplaced_tool).unwrap();
+        let expected = "`#[tool]` applies to a function, not to a `let`; \
+             a closure becomes a tool with `FunctionTool::new(\"name\", closure)`";
+        assert_eq!(error.to_string(), expected);
+    }
 }

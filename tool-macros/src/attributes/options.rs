@@ -19,6 +19,23 @@ pub(super) const NO_TOOLBOX_DESCRIPTION: &str =
 /// Names under which users look for the description.
 const DESCRIPTION_ALIASES: &[&str] = &[DESCRIPTION, "desc", "doc"];
 
+/// Names that other libraries have for options of tools, and what to write instead.
+const TOOL_SYNONYMS: &[(&[&str], &str)] = &[
+    (&["retries", "retry", "max_retries", "max_attempts"], "`attempts = 3`"),
+    (&["approval", "confirm", "requires_approval", "requires_confirmation"], "`needs_approval`"),
+    (&["read_only", "readonly"], "`pure`"),
+    (&["args", "arguments", "parameters", "params"], "`#[param(\"…\")]` in front of each parameter"),
+];
+
+/// Names that other libraries have for options of parameters, and what to write instead.
+const PARAM_SYNONYMS: &[(&[&str], &str)] = &[
+    (&["min", "max", "minimum", "maximum", "ge", "le", "gt", "lt"], "`range = 1..=100`"),
+    (&["min_length", "max_length", "min_len", "max_len", "min_items", "max_items"], "`length = 1..=64`"),
+    (&["optional", "nullable"], "`required = false`"),
+    (&["regex", "regexp"], "`pattern = \"^[a-z]+$\"`"),
+    (&["choices", "enum", "one_of", "values"], "an enum as the type of the parameter"),
+];
+
 /// Names under which users look for the template of a question.
 const TEMPLATE_ALIASES: &[&str] = &["message", "prompt", "question", "template", "user", "user_message"];
 
@@ -46,6 +63,10 @@ impl Parse for Options {
                 options.literals.push(input.parse()?);
             } else if input.peek(Ident::peek_any) {
                 let name = input.call(Ident::parse_any)?;
+                if input.peek(Token![!]) || input.peek(Token![::]) {
+                    let message = "a constant or a macro needs the name of its option: `description = …`";
+                    return Err(syn::Error::new(name.span(), message));
+                }
                 let has_value = input.peek(token::Paren) || input.parse::<Option<Token![=]>>()?.is_some();
                 let value = if has_value { Some(input.parse()?) } else { None };
                 options.options.push(NamedOption { name, value });
@@ -70,9 +91,16 @@ pub(super) fn default_crate() -> Path {
 impl Options {
     /// Reports unknown and duplicate options.
     pub(super) fn check(&self, attribute: &str, known: &[&str], diagnostics: &mut Diagnostics) {
+        let mut synonyms = Vec::new();
         for (index, NamedOption { name, value }) in self.options.iter().enumerate() {
             let option = name.unraw().to_string();
-            if !known.contains(&&*option) {
+            if let Some(instead) = synonym(&option, attribute) {
+                // `min` and `max` are one mistake.
+                if !synonyms.contains(&instead) {
+                    diagnostics.error(name, format!("unknown option `{option}`; write {instead}"));
+                }
+                synonyms.push(instead);
+            } else if !known.contains(&&*option) {
                 diagnostics.error(name, unknown_option(&option, value.is_some(), attribute, known));
             } else if self.options[..index].iter().any(|earlier| earlier.name == *name) {
                 diagnostics.error(name, format!("duplicate option `{option}`; remove one of the two"));
@@ -144,6 +172,15 @@ impl Options {
         for literal in &self.literals {
             diagnostics.error(literal, message);
         }
+    }
+
+    /// Removes and returns the first option without a value that has one of these names.
+    pub(super) fn take_bare(&mut self, names: &[String]) -> Option<Ident> {
+        let is_bare =
+            |option: &NamedOption| option.value.is_none() && names.contains(&option.name.unraw().to_string());
+        let first = self.options.iter().find(|option| is_bare(option))?.name.clone();
+        self.options.retain(|option| !is_bare(option));
+        Some(first)
     }
 
     pub(super) fn has_literals(&self) -> bool {
@@ -369,6 +406,17 @@ fn is_constant(value: &Expr) -> bool {
 fn span_of(option: &Ident, value: Option<&Expr>) -> Span {
     let Some(value) = value else { return option.span() };
     syn::Error::new_spanned(value.to_token_stream(), "").span()
+}
+
+/// Returns what to write instead of a name that other libraries have for an option.
+fn synonym(option: &str, attribute: &str) -> Option<&'static str> {
+    let synonyms = match attribute {
+        TOOL => TOOL_SYNONYMS,
+        PARAM => PARAM_SYNONYMS,
+        _ => return None,
+    };
+    let (_, instead) = synonyms.iter().find(|(names, _)| names.contains(&option))?;
+    Some(instead)
 }
 
 fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]) -> String {

@@ -8,6 +8,7 @@ use syn::{
 };
 
 use crate::diagnostics::Diagnostics;
+use crate::fallback::{is_of_field, is_unsized};
 use crate::names::{CONTEXT_TYPES, PLAIN_CONTAINERS, PLAIN_TYPES, PRIMITIVE_TYPES};
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
 use crate::receiver::Receiver;
@@ -23,7 +24,7 @@ pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     });
     for (typed, parameter) in typed.zip(&tool.parameters) {
         match parameter {
-            Parameter::Model(parameter) => check_model_parameter(typed, parameter, diagnostics),
+            Parameter::Model(parameter) => check_model_parameter(tool, typed, parameter, diagnostics),
             Parameter::Injected(parameter) => check_injected(&typed.ty, parameter, diagnostics),
         }
     }
@@ -102,7 +103,12 @@ fn check_receiver(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn check_model_parameter(input: &PatType, parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
+fn check_model_parameter(
+    tool: &ToolFn,
+    input: &PatType,
+    parameter: &ModelParameter,
+    diagnostics: &mut Diagnostics,
+) {
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")) {
         let message = "a parameter of a tool cannot have `#[cfg]`; put it on two versions of the function";
         diagnostics.error(attribute, message);
@@ -116,13 +122,24 @@ fn check_model_parameter(input: &PatType, parameter: &ModelParameter, diagnostic
             "a parameter of a tool needs a name for the model; write a name and destructure it in the body",
         ),
     }
-    if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl", "dyn"]) {
+    for attribute in input.attrs.iter().filter(|attribute| is_of_field(attribute)) {
+        let name = attribute.path().to_token_stream();
+        let message = format!(
+            "`#[{name}]` applies to types and their fields; the options of a parameter are in `#[param(…)]`"
+        );
+        diagnostics.error(attribute, message);
+    }
+    if is_unsized(&input.ty) {
+        let ty = source_text(&input.ty);
+        let message = format!("a parameter of type `{ty}` has no known size; borrow it: `&{ty}`");
+        diagnostics.error(&input.ty, message);
+    } else if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl", "dyn"]) {
         let message = format!(
             "`{keyword} Trait` cannot be a parameter of a tool because its schema needs a concrete type; \
              replace it with a type"
         );
         diagnostics.error(keyword, message);
-    } else if let Some(name) = context_type(&input.ty) {
+    } else if let Some(name) = context_type(&input.ty).filter(|_| !tool.is_inject_misplaced) {
         let message = format!(
             "`{name}` comes from the application, not from the model; \
              write `#[inject]` in front of the parameter"
@@ -235,6 +252,11 @@ fn check_output(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         return;
     }
     if let ReturnType::Type(_, ty) = &tool.signature.output
+        && matches!(**ty, Type::Never(_))
+    {
+        let message = "a tool cannot return `!` because the run continues with its output; remove `-> !`";
+        diagnostics.error(ty, message);
+    } else if let ReturnType::Type(_, ty) = &tool.signature.output
         && !is_str_reference(ty)
         && let Some(span) = find_borrow(ty.to_token_stream())
     {
