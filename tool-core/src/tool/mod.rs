@@ -39,7 +39,7 @@ use crate::model::ToolDefinition;
 pub(crate) mod private {
     pub use super::context::{Injectable, InjectableByValue, for_call, look_up, missing_context};
     pub use super::declared::{
-        Arguments, DeclaredTool, Details, ParameterDetails, StaticTool, Taken, ToolName,
+        Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, Taken, ToolName,
     };
     pub use super::future::{Pending, blocking, later};
     pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
