@@ -42,7 +42,7 @@ pub(crate) mod private {
         Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, Taken, ToolName,
     };
     pub use super::future::{Pending, blocking, later};
-    pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
+    pub use super::output::{FallibleOptionKind, PlainKind, Returned, ToolFailure, ToolReturn};
 }
 
 /// A tool that a language model can call.
@@ -85,7 +85,7 @@ pub(crate) mod private {
     message = "`{Self}` is not a tool",
     label = "does not implement `Tool`",
     note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; a toolbox is passed as a value: `.tools(Calculator::new())`",
-    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`"
+    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`"
 )]
 pub trait Tool: Send + Sync {
     /// Returns the definition that is sent to the model.
