@@ -3,13 +3,13 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
-    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, PathArguments, ReceiverKind, ReturnType,
+    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, Path, PathArguments, ReceiverKind, ReturnType,
     Safety, Signature, Type, TypeReference,
 };
 
-use crate::diagnostics::Diagnostics;
-use crate::fallback::{is_of_field, is_unsized};
-use crate::names::{CONTEXT_TYPES, PLAIN_CONTAINERS, PLAIN_TYPES, PRIMITIVE_TYPES};
+use crate::diagnostics::{Diagnostics, nearest_name};
+use crate::fallback::{is_of_rustc, is_unsized};
+use crate::names::{CONTEXT_TYPES, INJECT, PARAM, PLAIN_CONTAINERS, PLAIN_TYPES, PRIMITIVE_TYPES};
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
 use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;
@@ -23,6 +23,12 @@ pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         FnArg::Receiver(_) => None,
     });
     for (typed, parameter) in typed.zip(&tool.parameters) {
+        // Another macro can have attributes of its own.
+        if tool.attributes.iter().all(is_of_rustc) {
+            for unknown in typed.attrs.iter().filter(|attribute| !is_of_rustc(attribute)) {
+                diagnostics.error(unknown, unknown_attribute(unknown.path()));
+            }
+        }
         match parameter {
             Parameter::Model(parameter) => check_model_parameter(tool, typed, parameter, diagnostics),
             Parameter::Injected(parameter) => check_injected(&typed.ty, parameter, diagnostics),
@@ -103,6 +109,21 @@ fn check_receiver(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// Returns the message for an attribute that a parameter cannot have.
+fn unknown_attribute(path: &Path) -> String {
+    let name = path.to_token_stream().to_string().replace(' ', "");
+    let last = path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
+    match (&*name, nearest_name(&last, &[PARAM, INJECT])) {
+        ("schemars" | "serde", _) => format!(
+            "`#[{name}]` applies to types and their fields; the options of a parameter are in `#[param(…)]`"
+        ),
+        (_, Some(nearest)) => format!("unknown attribute `#[{name}]`; did you mean `#[{nearest}]`?"),
+        _ => format!(
+            "unknown attribute `#[{name}]`; write `#[inject]` for a value of the application, or `#[param(…)]` for one of the model"
+        ),
+    }
+}
+
 fn check_model_parameter(
     tool: &ToolFn,
     input: &PatType,
@@ -122,13 +143,7 @@ fn check_model_parameter(
             "a parameter of a tool needs a name for the model; write a name and destructure it in the body",
         ),
     }
-    for attribute in input.attrs.iter().filter(|attribute| is_of_field(attribute)) {
-        let name = attribute.path().to_token_stream();
-        let message = format!(
-            "`#[{name}]` applies to types and their fields; the options of a parameter are in `#[param(…)]`"
-        );
-        diagnostics.error(attribute, message);
-    }
+    let lacks_inject = tool.is_inject_misplaced || !input.attrs.iter().all(is_of_rustc);
     if is_unsized(&input.ty) {
         let ty = source_text(&input.ty);
         let message = format!("a parameter of type `{ty}` has no known size; borrow it: `&{ty}`");
@@ -139,7 +154,7 @@ fn check_model_parameter(
              replace it with a type"
         );
         diagnostics.error(keyword, message);
-    } else if let Some(name) = context_type(&input.ty).filter(|_| !tool.is_inject_misplaced) {
+    } else if let Some(name) = context_type(&input.ty).filter(|_| !lacks_inject) {
         let message = format!(
             "`{name}` comes from the application, not from the model; \
              write `#[inject]` in front of the parameter"
