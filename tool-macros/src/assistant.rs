@@ -4,8 +4,8 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{
-    Attribute, FnArg, Ident, ItemTrait, LitStr, Pat, PatType, Safety, Signature, TraitItem, TraitItemFn,
-    Type, parse_quote,
+    Attribute, FnArg, Ident, ItemTrait, LitStr, Pat, PatType, ReturnType, Safety, Signature, TraitItem,
+    TraitItemFn, Type, parse_quote,
 };
 
 use crate::attributes::{AskAttribute, AssistantAttribute};
@@ -97,13 +97,18 @@ impl Method {
                 diagnostics.error(misplaced, message);
             }
         }
+        let is_role_misplaced = item.attrs.iter().any(is_role);
         item.attrs.retain(|attribute| !is_ask(attribute) && !is_role(attribute));
         let typed = item.sig.inputs.iter_mut().filter_map(|input| match input {
             FnArg::Typed(input) => Some(input),
             FnArg::Receiver(_) => None,
         });
         let parameters: Vec<_> = typed.map(|input| Parameter::parse(input, diagnostics)).collect();
-        let question = Question::parse(&options, &parameters, diagnostics);
+        let question = match is_role_misplaced {
+            // A parameter lacks it, and is then not part of the text.
+            true => Question::Invalid,
+            false => Question::parse(&options, &parameters, diagnostics),
+        };
         Self { options, question, parameters, item: item.clone() }
     }
 
@@ -186,6 +191,11 @@ impl Parameter {
             {
                 Some(pattern.ident.clone())
             }
+            Pat::Ident(pattern) if pattern.mutability.is_some() => {
+                let message = "a parameter of an assistant cannot be `mut` because its method has no body; remove `mut`";
+                diagnostics.error(pattern.mutability, message);
+                Some(pattern.ident.clone())
+            }
             other => {
                 let message = "a parameter of an assistant needs a name for the template; replace the pattern with a name";
                 diagnostics.error(other, message);
@@ -203,6 +213,11 @@ impl Parameter {
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.text().is_some_and(|text| text == name)
     }
+}
+
+/// Returns `true` for `impl Trait` with any trait but `Future`.
+fn is_impl_of_other(ty: &Type) -> bool {
+    matches!(ty, Type::ImplTrait(_)) && !ty.to_token_stream().to_string().contains("Future")
 }
 
 fn is_role(attribute: &Attribute) -> bool {
@@ -256,6 +271,10 @@ fn clean_method(method: &mut TraitItemFn) {
     let signature = &mut method.sig;
     (signature.constness, signature.safety, signature.abi) = (None, Safety::Default, None);
     signature.variadic = None;
+    // The stub returns a future for `impl Future`, and could return nothing for any other trait.
+    if matches!(&signature.output, ReturnType::Type(_, ty) if is_impl_of_other(ty)) {
+        signature.output = ReturnType::Default;
+    }
     for input in &mut signature.inputs {
         match input {
             FnArg::Receiver(receiver) => receiver.mutability = None,

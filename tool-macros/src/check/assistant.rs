@@ -254,6 +254,11 @@ fn check_output(method: &Method, diagnostics: &mut Diagnostics) {
         let message =
             format!("{NOUN} cannot return `impl Trait`; write `async fn` and the type of the answer");
         diagnostics.error(keyword, message);
+    } else if find_keyword(ty.to_token_stream(), &["dyn"]).is_some()
+        && let Some(future) = find_keyword(ty.to_token_stream(), &["Future"])
+    {
+        let message = format!("{NOUN} cannot return a future; write `async fn` and the type of the answer");
+        diagnostics.error(future, message);
     } else if let Some(span) = find_borrow(ty.to_token_stream()) {
         let message = "the answer of a model cannot borrow; return an owned type such as `String`";
         diagnostics.error_at(span, message);
