@@ -13,7 +13,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{
     Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunErrorKind, Tool, ToolCall, ToolError,
-    tool, tools,
+    ToolSet, tool, tools,
 };
 
 #[tool("Finds an invoice")]
@@ -1267,7 +1267,40 @@ async fn an_agent_that_is_to_undo_its_calls_apart_from_the_run_is_not_asked_agai
         .await;
     let expected = "the call was not executed: only a driver of its run undoes the calls of an agent";
     assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
+    // A set of tools is not passed the call that is undone.
+    let execution = agent.tools().execute(undo, &tool_core::ToolContext::new()).await;
+    let expected = "the call was not executed: it undoes another; execute it by a driver of its run, or request it with \
+                    `Run::request_call`";
+    assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
     assert_eq!(effects.take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_agent_that_undoes_calls_of_others_is_asked_by_request() {
+    #[tool("Books a trip", undo = "clerk")]
+    fn book_trip(question: String) -> String {
+        question
+    }
+    let model = ScriptedModel::new().calls("book_trip", r#"{"question": "Rome"}"#).fails("offline");
+    let undoing = Agent::builder(ScriptedModel::new().says("Cancelled.")).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools(tools![book_trip])
+        .undo_tools(ToolSet::default().with(undoing.as_tool("clerk", "Cancels")).unwrap())
+        .build()
+        .unwrap();
+    let mut run = agent.ask("Go").await.unwrap_err().into_run();
+    run.cancel();
+    let Step::CallTools(calls) = run.next(&Default::default()) else { panic!("the call is undone") };
+    let undo = calls[0].clone();
+    assert_eq!(undo.name, "clerk");
+    let execution = agent.undo_tools().execute(undo.clone(), &tool_core::ToolContext::new()).await;
+    assert!(execution.outcome().unwrap_err().to_string().contains("`Run::request_call`"));
+    let request = run.request_call(&undo.id).unwrap();
+    let never = tool_core::CancellationToken::new();
+    let progress = tool_core::tool::Progress::default();
+    let context = tool_core::ToolContext::new();
+    let execution = agent.undo_tools().execute_request(request, &context, &never, progress).await;
+    assert_eq!(execution.output().unwrap().to_string(), "Cancelled.");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::agent::driver::Inside;
 use crate::agent::{Agent, AnswerType, Ask, RunDriver};
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, ToolDefinition, ToolPolicy};
-use crate::run::{RunError, RunErrorKind, RunLimits, StopReason};
+use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, may_be_undo};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
     Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
@@ -87,7 +87,8 @@ impl Agent {
     /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
     /// [`RunDriver`], a call drives the inner run to its end. If the run has to wait, the call fails, and those of the run are
     /// undone. The same holds for a tool that calls this one in its own body: the run is no part of the outer run's.
-    /// Without a driver, the calls of a run that has ended are not undone.
+    /// Without a driver, the calls of a run that has ended are not undone, and an agent that undoes calls of other tools is asked only by
+    /// [request](crate::run::Run::request_call).
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {
             definition: ToolDefinition::new(name)
@@ -246,8 +247,17 @@ impl AgentTool {
         // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.
         let undoes_itself =
             |undone: &Undone| context.call().is_some_and(|call| call.name == undone.call.name);
-        if !is_undo && context.get::<Undone>().is_some_and(undoes_itself) {
-            return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
+        match context.get::<Undone>() {
+            Some(undone) if !is_undo && undoes_itself(undone) => {
+                return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
+            }
+            // Only a run knows which call it undoes.
+            None if !context.has_attempt() && context.call().is_some_and(|call| may_be_undo(&call.id)) => {
+                return Err(ToolError::not_executed(
+                    "it undoes another; execute it by a driver of its run, or request it with `Run::request_call`",
+                ));
+            }
+            _ => {}
         }
         let is_new = continued.is_none();
         let types: Vec<_> = self.passed.iter().map(|(type_id, _)| *type_id).collect();

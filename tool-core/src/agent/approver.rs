@@ -40,7 +40,7 @@ pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not approve calls",
     label = "not an `Approver`",
-    note = "a function takes `&ToolCall` and returns an `Approval`"
+    note = "a function takes `&ToolCall` and returns an `Approval`; for a decision that is awaited, implement `Approver` for a type of your own"
 )]
 pub trait Approver: Send + Sync {
     /// Decides about a call.

@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_channel::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::delegation::{Delegation, lock};
+use super::delegation::{Delegation, InnerState, InnerStates, lock};
 use super::emitter::EventEmitter;
 use super::trace::CallTrace;
 use crate::agent::Event;
@@ -50,20 +51,24 @@ impl Ending {
 }
 
 impl CallExecutor {
+    /// Returns `true` if the tool of a call asks an agent.
+    pub(super) fn asks_agent(&self, call: &ToolCall) -> bool {
+        self.tools.get(&call.name).is_some_and(|tool| tool.is_agent())
+    }
+
+    /// Creates the channel for the states of inner runs, if one of the calls asks an agent.
+    pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(mpsc::Sender<InnerState>, InnerStates)> {
+        calls.iter().any(|call| self.asks_agent(call)).then(|| mpsc::channel(0))
+    }
+
     /// Executes a call whose start was recorded.
     pub(super) async fn execute(
         &self,
         call: ToolCall,
         attempt: Attempt,
-        delegation: Arc<Delegation>,
+        delegation: Option<Arc<Delegation>>,
     ) -> Ending {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        let is_agent = self.tools.get(&call.name).map(|tool| tool.is_agent());
-        if is_agent == Some(false) && lock(&delegation.continued).is_some() {
-            // Another tool has the name now, and cannot continue the run.
-            return Ending::Executed(ToolExecution::new(call, Err(ToolError::interrupted())));
-        }
-        let delegation = Some(delegation).filter(|_| is_agent == Some(true));
         let execution = self.execute_with(call, attempt, progress, delegation.clone()).await;
         match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
             Some(why) => Ending::Suspended { call: execution.call, why },

@@ -151,11 +151,13 @@ impl RunTools {
         };
         // Runs with the same tools share what is prepared for them; others keep it for themselves.
         let last = if sources.len() == 1 { last } else { &self.divided };
-        let divided = last.get_or_divide(search, tools, &sources, required);
+        let answer_tool = self.question.answer_tool.definitions().iter().map(|tool| tool.name());
+        let always: Vec<_> = required.into_iter().chain(answer_tool).collect();
+        let divided = last.get_or_divide(search, agent.model(), tools, &sources, &always);
         divided.map_err(|error| RunErrorKind::tools("the tools cannot be offered".into(), error))
     }
 
-    /// Returns the definitions to offer: those that are always offered, and behind them those of these tools.
+    /// Returns the definitions to offer, of which those of these tools need not be found.
     pub(super) fn offered(&mut self, divided: &Arc<Divided>, names: Vec<String>) -> ToolDefinitions {
         if names.is_empty() {
             return divided.offered.clone();
@@ -163,7 +165,7 @@ impl RunTools {
         match &self.offered {
             Some((of, before, offered)) if Arc::ptr_eq(of, divided) && *before == names => offered.clone(),
             _ => {
-                let offered = divided.offered_with(names.iter().map(String::as_str));
+                let offered = divided.offered_with(&names);
                 self.offered = Some((Arc::clone(divided), names, offered.clone()));
                 offered
             }

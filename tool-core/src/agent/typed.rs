@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::IntoFuture;
-use std::marker::PhantomData;
 use std::pin::Pin;
 
 use schemars::JsonSchema;
@@ -39,7 +38,8 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 pub struct TypedAsk<T> {
     ask: Ask,
     by_tool: bool,
-    marker: PhantomData<fn() -> T>,
+    /// With it, only `answer_as` has a bound on `T`, so an unmet one is reported once and not for each later method.
+    parser: fn() -> AnswerParser<T>,
 }
 
 impl Ask {
@@ -72,11 +72,11 @@ impl Ask {
     /// # }
     /// ```
     pub fn answer_as<T: AnswerType>(self) -> TypedAsk<T> {
-        TypedAsk { ask: self, by_tool: false, marker: PhantomData }
+        TypedAsk { ask: self, by_tool: false, parser: AnswerParser::new }
     }
 }
 
-impl<T: AnswerType> TypedAsk<T> {
+impl<T> TypedAsk<T> {
     /// Takes the answer through the tool `final_answer`, also from a model that can be constrained to the JSON Schema. Some
     /// models use their other tools less if they are constrained.
     pub fn by_tool(mut self) -> Self {
@@ -90,7 +90,7 @@ impl<T: AnswerType> TypedAsk<T> {
     ///
     /// Fails if the run ended without an answer, or [without one of the type](crate::run::StopReason::WrongAnswer).
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
-        let parser = AnswerParser::<T>::new();
+        let parser = (self.parser)();
         let (ask, by_tool) = parser.constrain(self.ask, self.by_tool);
         let mut run = ask.start();
         match run.drive_to_answer(|text| parser.parse(text), by_tool).await {
@@ -124,7 +124,7 @@ impl RunDriver {
     }
 }
 
-impl<T: AnswerType> IntoFuture for TypedAsk<T> {
+impl<T: Send + 'static> IntoFuture for TypedAsk<T> {
     type Output = Result<T, RunError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
@@ -170,7 +170,9 @@ impl<T: AnswerType> AnswerParser<T> {
             ToolDefinition::new(FINAL_TOOL).with_parameters(parameters).with_description(description);
         Self { definition, contract: arguments_contract::<Object>(), parse }
     }
+}
 
+impl<T> AnswerParser<T> {
     /// Constrains the answer of a question. Also returns `true` if the model gives it by calling a tool, because that is required
     /// or it cannot be constrained otherwise.
     pub(super) fn constrain(&self, ask: Ask, requires_tool: bool) -> (Ask, bool) {

@@ -308,6 +308,10 @@ fn report_refused(
     if mode.ignores_unknown {
         mistakes.retain(|mistake| !mistake.is_unknown);
     }
+    if let Some(Refused::Unknown(ignored)) = refused {
+        // What the type ignores has no limits.
+        mistakes.retain(|mistake| ignored.0.iter().all(|ignored| !mistake.is_within(&ignored.value)));
+    }
     let is_valid = mistakes.is_empty();
     report.add_all(mistakes);
     accepts(refused, (path, text), mode, (report, repairs)) && is_valid

@@ -84,6 +84,12 @@ impl From<&str> for ConversationId {
     }
 }
 
+impl From<&String> for ConversationId {
+    fn from(id: &String) -> Self {
+        Self::from(id.as_str())
+    }
+}
+
 impl From<&ConversationId> for ConversationId {
     fn from(id: &ConversationId) -> Self {
         id.clone()

@@ -24,6 +24,7 @@ use crate::model::{Message, ModelOptions, RequestCache, ResponseFormat, ToolDefi
 pub struct ChatRequest<'a> {
     messages: Cow<'a, [Message]>,
     tools: ToolDefinitions,
+    has_tool_search: bool,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     options: Options<'a>,
@@ -83,6 +84,7 @@ impl<'a> ChatRequest<'a> {
         Self {
             messages,
             tools: ToolDefinitions::default(),
+            has_tool_search: false,
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             options: Options::Unset,
@@ -94,6 +96,15 @@ impl<'a> ChatRequest<'a> {
     /// Sets the tools that the model can call: [`ToolDefinitions`] or a [`&ToolSet`](crate::ToolSet).
     pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
         self.tools = tools.into();
+        self
+    }
+
+    /// Sets whether the provider searches the [deferred](crate::model::ToolDefinition::is_deferred) tools and shows the model those
+    /// that it finds, if the model [supports](crate::ChatModel::supports_tool_search) that. Otherwise, deferred tools are offered like
+    /// all others.
+    #[must_use]
+    pub fn with_tool_search(mut self, is_by_provider: bool) -> Self {
+        self.has_tool_search = is_by_provider;
         self
     }
 
@@ -162,6 +173,12 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn tools(&self) -> &ToolDefinitions {
         &self.tools
+    }
+
+    /// Returns `true` if the provider searches the deferred tools.
+    #[must_use]
+    pub fn has_tool_search(&self) -> bool {
+        self.has_tool_search
     }
 
     /// Returns whether the model can, must or must not call a tool.

@@ -281,7 +281,7 @@ impl Run {
     }
 
     /// Returns the names of the tools that the model has found by [search](crate::agent::AgentBuilder::tool_search) or called
-    /// unsearched, and is offered from then on, in that order.
+    /// unsearched, and is offered from then on, in that order. Those that its provider has found are not among them.
     #[must_use]
     pub fn found_tools(&self) -> &[String] {
         &self.found_tools

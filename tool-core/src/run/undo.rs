@@ -8,6 +8,9 @@ use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::{ToolExecution, Undone};
 
+/// The beginning of the ids of undo calls.
+const UNDO_PREFIX: &str = "undo_";
+
 /// The undo of a run that stopped: its calls are undone one by one, the last one first.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Undoing {
@@ -22,6 +25,11 @@ pub(super) struct Undoing {
     /// The position of the call to undo among the executions of the run.
     #[serde(skip)]
     pub(super) position: usize,
+}
+
+/// Returns `true` if a call with this id can be one that undoes another. A model can choose such an id, too.
+pub(crate) fn may_be_undo(call_id: &str) -> bool {
+    call_id.starts_with(UNDO_PREFIX)
 }
 
 fn is_undoable_by_tool(execution: &ToolExecution) -> bool {
@@ -100,9 +108,9 @@ impl Run {
         {
             return prefix.to_owned();
         }
-        let mut prefix = "undo_".to_owned();
+        let mut prefix = UNDO_PREFIX.to_owned();
         while self.call_ids().any(|taken| taken.starts_with(&prefix)) {
-            prefix.push_str("undo_");
+            prefix.push_str(UNDO_PREFIX);
         }
         prefix
     }

@@ -40,10 +40,10 @@ pub(crate) type Outcome = Result<ToolOutput, ToolError>;
 pub(crate) mod private {
     pub use super::context::{Injectable, InjectableByValue, for_call, look_up, missing_context};
     pub use super::declared::{
-        Arguments, DeclaredTool, Details, ParameterDetails, StaticTool, Taken, ToolName,
+        Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, Taken, ToolName,
     };
     pub use super::future::{Pending, blocking, later};
-    pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
+    pub use super::output::{FallibleOptionKind, PlainKind, Returned, ToolFailure, ToolReturn};
 }
 
 /// A tool that a language model can call.
@@ -86,7 +86,7 @@ pub(crate) mod private {
     message = "`{Self}` is not a tool",
     label = "does not implement `Tool`",
     note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; a toolbox is passed as a value: `.tools(Calculator::new())`",
-    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`"
+    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`"
 )]
 pub trait Tool: Send + Sync {
     /// Returns the definition that is sent to the model.

@@ -1,8 +1,9 @@
 //! The steps of a run: preparing, taking and recording them.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{BoxFuture, Either, select};
@@ -16,14 +17,14 @@ use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
-use crate::agent::tool_search::{CallThrough, SentMessages, unwrap_calls};
+use crate::agent::tool_search::{CallThrough, Mode, SentMessages, unwrap_calls};
 use crate::agent::turn::Changes;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
 };
 use crate::run::{Approval, MAX_DEPTH, Run, RunErrorKind, Step};
-use crate::tool::{Attempt, ToolExecution};
+use crate::tool::{Attempt, ToolError, ToolExecution};
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
@@ -198,7 +199,8 @@ impl RunDriver {
             self.sent = None;
             return Ok(());
         };
-        let found = self.run.found_tools().iter().filter(|_| !divided.calls_through).map(String::as_str);
+        let found =
+            self.run.found_tools().iter().filter(|_| divided.mode == Mode::Append).map(String::as_str);
         // A hook can require a tool that was not found, which must then be in the request.
         let required = match self.offer.changes.as_ref().map(|changes| &changes.tool_choice) {
             Some(ToolChoice::Tool(name)) if !found.clone().any(|found| found == name) => Some(&**name),
@@ -206,7 +208,7 @@ impl RunDriver {
         };
         let names = found.chain(required).filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
         let offered = self.tools.offered(&divided, names);
-        if divided.calls_through && self.run.is_asking() {
+        if divided.mode == Mode::CallThrough && self.run.is_asking() {
             match self.offer.changes.as_mut().and_then(|changes| changes.messages.as_mut()) {
                 Some(changed) => {
                     let call_through = CallThrough(&offered);
@@ -224,7 +226,7 @@ impl RunDriver {
     /// parameters.
     fn add_called_tools(&mut self) {
         let Some((divided, _)) = &self.offer.searched else { return };
-        if !divided.calls_through {
+        if divided.mode == Mode::Append {
             let calls = self.run.open_calls();
             let names = calls.iter().map(|call| &*call.name).filter(|name| divided.is_hidden(name));
             self.run.add_found_tools(names);
@@ -259,7 +261,7 @@ impl RunDriver {
 
     /// Records the response of the model and returns the events to emit.
     pub(super) fn apply_response(&mut self, mut response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
-        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.calls_through) {
+        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.mode == Mode::CallThrough) {
             unwrap_calls(&mut response);
         }
         self.trace.record_response(&response);
@@ -309,9 +311,9 @@ impl RunDriver {
     async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
         let executor = self.executor();
         let max_concurrent = self.tools.agent.0.max_concurrent_calls;
+        let (states, mut inner_states) = executor.channel(&calls).unzip();
         let mut queue = VecDeque::from(calls);
         let mut running = FuturesUnordered::new();
-        let (states, mut inner_states) = mpsc::channel(0);
         let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
@@ -323,16 +325,14 @@ impl RunDriver {
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin_attempt(&call)?;
-                let delegation = self.delegation(&call, &states, executor.timeout);
                 running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
-                // Boxed, because the set reserves room for one more future than it contains.
-                running.push(executor.execute(call, attempt, delegation).boxed());
+                running.push(self.execute_call(&executor, call, attempt, states.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
             stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
-            let ending = match self.next_progress(&mut running, &mut inner_states).await {
+            let ending = match self.next_progress(&mut running, inner_states.as_mut()).await {
                 Ok(Progress::Ended(ending)) => ending,
                 Ok(Progress::InnerState(state)) => {
                     stored = self.record_inner_state(state)?;
@@ -385,11 +385,11 @@ impl RunDriver {
         attempt: Attempt,
     ) -> Result<Option<Ending>, RunErrorKind> {
         let executor = self.executor();
-        let (states, mut inner_states) = mpsc::channel(0);
-        let delegation = self.delegation(&call, &states, executor.timeout);
-        let mut running = FuturesUnordered::from_iter([executor.execute(call, attempt, delegation).boxed()]);
+        let (states, mut inner_states) = executor.channel(std::slice::from_ref(&call)).unzip();
+        let execution = self.execute_call(&executor, call, attempt, states.as_ref());
+        let mut running = FuturesUnordered::from_iter([execution]);
         loop {
-            match self.next_progress(&mut running, &mut inner_states).await {
+            match self.next_progress(&mut running, inner_states.as_mut()).await {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
                 Ok(Progress::InnerState(state)) => {
@@ -409,7 +409,7 @@ impl RunDriver {
     async fn next_progress(
         &mut self,
         running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-        inner_states: &mut InnerStates,
+        inner_states: Option<&mut InnerStates>,
     ) -> Result<Progress, Interruption> {
         if !self.run.waits_only_for_own_limits() {
             return self.run_until_interrupted(next_progress(running, inner_states)).await;
@@ -435,25 +435,37 @@ impl RunDriver {
         Ok((!has_ended).then_some(state.stored))
     }
 
-    /// Returns the connection of a call to this run, in case it asks an agent.
-    fn delegation(
+    /// Executes a call; one that asks an agent is connected to this run.
+    fn execute_call<'a>(
         &self,
-        call: &ToolCall,
-        states: &mpsc::Sender<InnerState>,
-        timeout: Option<Duration>,
-    ) -> Arc<Delegation> {
-        let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
-        Arc::new(Delegation {
-            call: call.clone(),
-            is_undo: self.run.is_undoing(),
-            levels: outer
-                .map_or(self.run.limits().max_depth.min(MAX_DEPTH), |outer| outer.levels.saturating_sub(1)),
-            timeout,
-            emitter: self.emitter.clone(),
-            states: states.clone(),
-            continued: Mutex::new(self.run.open_inner_run(&call.id).cloned()),
-            suspended: Mutex::default(),
-        })
+        executor: &'a CallExecutor,
+        call: ToolCall,
+        attempt: Attempt,
+        states: Option<&mpsc::Sender<InnerState>>,
+    ) -> BoxFuture<'a, Ending> {
+        let continued = self.run.open_inner_run(&call.id);
+        let states = states.filter(|_| executor.asks_agent(&call));
+        if states.is_none() && continued.is_some() && executor.tools.get(&call.name).is_some() {
+            // Another tool has the name now, and cannot continue the run.
+            let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
+            return ready(Ending::Executed(execution)).boxed();
+        }
+        let delegation = states.map(|states| {
+            let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
+            let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
+            Arc::new(Delegation {
+                call: call.clone(),
+                is_undo: self.run.is_undoing(),
+                levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
+                timeout: executor.timeout,
+                emitter: self.emitter.clone(),
+                states: states.clone(),
+                continued: Mutex::new(continued.cloned()),
+                suspended: Mutex::default(),
+            })
+        });
+        // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
+        executor.execute(call, attempt, delegation).boxed()
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
@@ -550,8 +562,11 @@ enum Progress {
 
 async fn next_progress(
     running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-    inner_states: &mut InnerStates,
+    inner_states: Option<&mut InnerStates>,
 ) -> Progress {
+    let Some(inner_states) = inner_states else {
+        return running.next().await.map_or(Progress::Done, Progress::Ended);
+    };
     match select(inner_states.next(), running.next()).await {
         Either::Left((Some(state), _)) => Progress::InnerState(state),
         Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
@@ -575,8 +590,8 @@ pub(super) fn next_step<'a>(
     let undo_policy = |name: &str| undo_policy(tools, earlier, name);
     let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
     let Step::CallModel(mut request) = step else { return step };
-    if let Some((_, offered)) = &offer.searched {
-        request = request.with_tools(offered);
+    if let Some((divided, offered)) = &offer.searched {
+        request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);
     }
     if let Some(sent) = sent {
         request = request.with_other_messages(&sent.messages, Some(&sent.cache));

@@ -178,6 +178,11 @@ impl ToolContext {
         })
     }
 
+    /// Returns `true` if the call is executed for a run, or a program has set its attempt.
+    pub(crate) fn has_attempt(&self) -> bool {
+        self.attempt_context().is_some()
+    }
+
     fn attempt_context(&self) -> Option<&AttemptContext> {
         self.call.as_ref()?.attempt.as_deref()
     }

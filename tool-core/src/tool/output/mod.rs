@@ -286,9 +286,11 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> ToolFailure for E {
     }
 }
 
-/// Detects by type whether a function returns a `Result`: the inherent method takes precedence over the trait's.
+/// Detects by type whether a function returns a `Result`: the inherent method takes precedence over those of the traits, and
+/// the method that takes `self` over the one that takes `&self`. With two inherent methods, rustc would report an unknown
+/// return type once more, as ambiguous.
 ///
-/// Neither method has bounds. They are where the value is converted, so that the compiler's message names the type that
+/// No method has bounds. They are where the value is converted, so that the compiler's message names the type that
 /// the user wrote.
 #[derive(Debug)]
 pub struct Returned<T>(PhantomData<T>);
@@ -309,18 +311,20 @@ impl<T, E> Returned<Result<T, E>> {
     }
 }
 
-impl<T, E> Returned<Option<Result<T, E>>> {
-    /// The inherent method for an optional result.
-    #[must_use]
-    pub fn __tool_core_kind(self) -> FallibleOption {
+/// The kind of an optional `Result`.
+pub trait FallibleOptionKind: Sized {
+    /// The method for an optional result.
+    fn __tool_core_kind(self) -> FallibleOption {
         FallibleOption
     }
 }
 
+impl<T, E> FallibleOptionKind for Returned<Option<Result<T, E>>> {}
+
 /// The kind of all types that are not a `Result`.
-pub trait PlainKind: Sized {
-    /// The trait's method, for all other types.
-    fn __tool_core_kind(self) -> Plain {
+pub trait PlainKind {
+    /// The method for all other types.
+    fn __tool_core_kind(&self) -> Plain {
         Plain
     }
 }
