@@ -537,7 +537,7 @@ async fn the_depth_of_agents_is_bounded() {
     // More levels could not be restored, or would need too much of the stack.
     let answer = nested(13).ask("Go").limits(RunLimits::new().max_depth(100)).await.unwrap();
     assert_eq!((deepest(&answer).len(), &*deepest(&answer)[12]), (13, refused));
-    restored(answer.inner_runs()[0].run().clone());
+    let _ = restored(answer.inner_runs()[0].run().clone());
 }
 
 #[tokio::test]

@@ -70,7 +70,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn hand_over_by(mut self, tool: impl Tool + 'static, other: &Agent) -> Self {
         let definition = tool.definition().clone();
         let policy =
