@@ -367,6 +367,10 @@ async fn converts_outputs_with_parts() {
     assert_eq!(json.parse::<u128>().unwrap(), u128::MAX);
     assert_eq!(format!("{output:?}"), "ToolOutput(39 bytes, with data)");
     assert_eq!(ToolOutput::text("a").with_data(Value::Null), ToolOutput::text("a"));
+    let rows = ToolOutput::text("a").with_json_data(&BTreeMap::from([("rows", 5)])).unwrap();
+    assert_eq!(rows.data(), Some(&json!({ "rows": 5 })));
+    let error = ToolOutput::text("a").with_json_data(&BTreeMap::from([([1], 5)])).unwrap_err();
+    assert_eq!(error.to_string(), "the output cannot be written as JSON: key must be a string");
 }
 
 /// Draws a chart of the measurements.

@@ -920,6 +920,40 @@ async fn a_run_that_was_handed_over_to_an_unknown_agent_fails_without_a_request(
     assert_eq!(error.to_string(), expected);
 }
 
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Complaint {
+    reason: String,
+}
+
+#[tokio::test]
+async fn a_tool_with_arguments_hands_over_once_it_succeeds() {
+    let manager = || {
+        let reads_complaint = |request: &ChatRequest<'_>| {
+            let texts: Vec<_> = request.messages().iter().map(Message::text).collect();
+            texts == ["What now?", "", "the reason is missing", "", "noted: noise"]
+        };
+        Agent::builder(ScriptedModel::new().expects(reads_complaint).says("I am sorry.")).build().unwrap()
+    };
+    let complain = || {
+        let tool =
+            tool_core::FunctionTool::new("complain", |complaint: Complaint| match &*complaint.reason {
+                "" => Err("the reason is missing".to_owned()),
+                reason => Ok(format!("noted: {reason}")),
+            });
+        tool.needs_approval().return_direct(true)
+    };
+    let build = || {
+        let model = ScriptedModel::new()
+            .calls("complain", r#"{"reason": ""}"#)
+            .calls("complain", r#"{"reason": "noise"}"#);
+        Agent::builder(model).hand_over_by(complain(), &manager())
+    };
+    let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+    assert_eq!((answer.text(), answer.turns()), ("I am sorry.", 3));
+    let handovers: Vec<_> = answer.handovers().iter().map(|one| (one.agent(), one.turn())).collect();
+    assert_eq!(handovers, [("complain", 2)]);
+}
+
 #[tokio::test]
 async fn an_inner_run_can_be_handed_over() {
     let refunder = || {

@@ -3,13 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::model::{ModelOptions, ToolDefinition, ToolPolicy};
+use tool_core::model::{ModelOptions, ToolDefinition};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Origin, ToolExecution, ToolFuture};
+use tool_core::tool::{ExternalTool, Origin, ToolExecution};
 use tool_core::{
-    Agent, Answer, Approval, Event, RunError, RunErrorKind, Tool, ToolCall, ToolContext, ToolError,
-    ToolOutput, ToolSet, tool, tools,
+    Agent, Answer, Approval, Event, RunError, RunErrorKind, ToolCall, ToolOutput, ToolSet, tool, tools,
 };
 
 static AT_ONCE: AtomicU32 = AtomicU32::new(0);
@@ -169,24 +168,9 @@ async fn restores_mangled_calls_before_executing_them() {
     assert_eq!(names.map(|call| &*call.name).collect::<Vec<_>>(), ["look", "look", "ticket"]);
 }
 
-/// A tool that the caller executes.
-struct Locate(ToolDefinition);
-
-impl Tool for Locate {
-    fn definition(&self) -> &ToolDefinition {
-        &self.0
-    }
-
-    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
-        ToolFuture::ready(Err(ToolError::failed("the caller executes this call")))
-    }
-}
-
 /// An agent whose model calls an external tool and two others, one of which needs approval.
 fn locating() -> Agent {
-    let mut policy = ToolPolicy::default();
-    policy.external = true;
-    let locate = Locate(ToolDefinition::new("locate").with_policy(policy));
+    let locate = ExternalTool::new(ToolDefinition::new("locate"));
     let tools: ToolSet = tools![look, erase].with(locate).unwrap();
     let calls = [("locate", "{}"), ("look", "{}"), ("erase", "{}")];
     let model = ScriptedModel::new().calls_all(calls).says("You are in Berlin.");

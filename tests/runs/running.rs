@@ -273,6 +273,24 @@ async fn applies_a_required_tool_choice_once() {
 }
 
 #[tokio::test]
+async fn a_question_can_have_a_tool_choice_of_its_own() {
+    let sum = || ToolChoice::Tool("sum".into());
+    let model = ScriptedModel::new()
+        .expects(|request| *request.tool_choice() == ToolChoice::Tool("sum".into()))
+        .calls("sum", r#"{"a": 1, "b": 2}"#)
+        .expects(|request| *request.tool_choice() == ToolChoice::Auto)
+        .says("3")
+        .expects(|request| *request.tool_choice() == ToolChoice::None)
+        .says("Three.");
+    let agent = agent(model).tool_choice(ToolChoice::None).build().unwrap();
+    assert_eq!(agent.ask("What is 1 + 2?").tool_choice(sum()).await.unwrap().text(), "3");
+    assert_eq!(agent.ask("What is 1 + 2?").await.unwrap().text(), "Three.");
+    let error = agent.ask("Hello").tool_choice(ToolChoice::Tool("root".into())).await.unwrap_err();
+    let expected = "the tools cannot be offered: the model must call the tool `root`, which does not exist";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
 async fn an_agent_refuses_duplicate_tool_names() {
     let error = agent(ScriptedModel::new()).tools(tools![sum]).build().unwrap_err();
     assert!(

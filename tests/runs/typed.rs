@@ -181,6 +181,27 @@ async fn wraps_answers_that_are_not_objects() {
 }
 
 #[tokio::test]
+async fn accepts_a_value_that_is_the_whole_text() {
+    let asking =
+        |text: &str| Agent::builder(ScriptedModel::new().says(text)).max_turns(1).build().unwrap().ask("?");
+    assert!(asking(" true\n").answer_as::<bool>().await.unwrap());
+    assert_eq!(asking("42").answer_as::<u32>().await.unwrap(), 42);
+    assert_eq!(asking(r#"["a", "b"]"#).answer_as::<Vec<String>>().await.unwrap(), ["a", "b"]);
+    for text in ["large", "\"large\"", "LARGE", r#""{\"answer\": \"large\"}""#] {
+        assert_eq!(asking(text).answer_as::<Size>().await.unwrap(), Size::Large, "{text}");
+    }
+    // More than a word is no value: it would become a list of one text.
+    for (text, expected) in
+        [("I do not know.", "not valid JSON"), ("", "`answer` is missing, expected a list")]
+    {
+        let error = asking(text).answer_as::<Vec<String>>().await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = asking("7").answer_as::<bool>().await.unwrap_err().to_string();
+    assert!(error.ends_with("`answer`: expected true or false, got 7"), "{error}");
+}
+
+#[tokio::test]
 async fn passes_other_failures_through() {
     assert!(matches!(
         ask_plain(ScriptedModel::new().fails("the line is dead")).await.unwrap_err().kind(),

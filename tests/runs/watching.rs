@@ -345,6 +345,28 @@ async fn a_hook_changes_the_messages_of_its_turn_only() {
 }
 
 #[tokio::test]
+async fn a_hook_sets_the_instructions_of_a_turn() {
+    for of_agent in [None, Some("Be brief.")] {
+        let model = ScriptedModel::new()
+            .expects(|request| sent(request) == ["You help Ada.", "What now?"])
+            .calls("page", r#"{"number": 1}"#)
+            .expects(move |request| sent(request)[0] == of_agent.unwrap_or("What now?"))
+            .says("Done.");
+        let builder = Agent::builder(model).tools(tools![page]).before_turn(|turn: &mut Turn<'_>| {
+            if turn.number() == 1 {
+                let name = turn.context().get::<&'static str>().copied().unwrap_or_default();
+                turn.set_instructions(format!("You help {name}."));
+            }
+        });
+        let agent = match of_agent {
+            Some(instructions) => builder.instructions(instructions),
+            None => builder,
+        };
+        agent.build().unwrap().ask("What now?").context("Ada").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn calls_and_results_of_changed_messages_stay_together() {
     type Change = fn(&mut Vec<Message>);
     let table: [(Change, &[&str]); 4] = [

@@ -498,6 +498,10 @@ fn a_tool_of_a_closure_takes_the_options_of_the_attribute() {
     assert_eq!((definition.undo(), definition.description()), (Some("cancel"), Some("Books a hotel")));
     assert_eq!(definition.parameters()["required"], json!(["city", "nights"]));
     assert_eq!(tool.with_policy(ToolPolicy::default()).definition().policy(), ToolPolicy::default());
+    for (returns_direct, condition) in [(true, ReturnDirect::IfAll), (false, ReturnDirect::Never)] {
+        let tool = FunctionTool::new("stay", |stay: Stay| stay.city).return_direct(returns_direct);
+        assert_eq!(tool.definition().policy().return_direct, condition);
+    }
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! The call options of a tool: they are part of its definition, and stay with it.
 
 use serde::Deserialize;
-use tool_core::model::{ReturnDirect, ToolDefinition, ToolPolicy};
+use tool_core::agent::{BuildError, BuildErrorKind};
+use tool_core::model::{ChatRequest, ReturnDirect, ToolDefinition, ToolPolicy};
 use tool_core::schemars::JsonSchema;
+use tool_core::testing::ScriptedModel;
 use tool_core::toolset::ExtraParameters;
-use tool_core::{Tool, ToolCall, ToolSet, tool, toolbox, tools};
+use tool_core::{Agent, FunctionTool, Tool, ToolCall, ToolSet, tool, toolbox, tools};
 
 #[tool(return_direct, needs_approval, exclusive, at_most_once, undo = "nothing-said")]
 fn everything() {}
@@ -175,6 +177,33 @@ fn other_forms_of_a_tool_retain_its_options() {
     assert!(pure.definition().is_strict() && undone.definition().is_strict());
     assert_eq!(pure.definition().policy().attempts, 4);
     assert_eq!(undone.definition().undo(), Some("cancel_room"));
+}
+
+#[test]
+fn definitions_are_made_of_lists_and_iterated() {
+    let definition = || ToolDefinition::new("weather");
+    let requests = [
+        ChatRequest::new([]).with_tools([definition()]),
+        ChatRequest::new([]).with_tools(vec![definition()]),
+    ];
+    for request in &requests {
+        let mut names = Vec::new();
+        for definition in request.tools() {
+            names.push(definition.name());
+        }
+        assert_eq!(names, ["weather"]);
+    }
+}
+
+#[test]
+fn a_function_assembles_tools_and_builds_the_agent() {
+    fn build(more: &str) -> Result<Agent, BuildError> {
+        let tools = tools![nothing_said].with(FunctionTool::new(more, || "done"))?;
+        Agent::builder(ScriptedModel::new()).tools(tools).build()
+    }
+    assert_eq!(build("more").unwrap().tools().len(), 2);
+    let error = build("nothing-said").unwrap_err();
+    assert!(matches!(error.kind(), BuildErrorKind::Tools(_)), "{error}");
 }
 
 #[test]

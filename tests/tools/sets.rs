@@ -101,6 +101,8 @@ async fn selection_retains_order_and_finds_tools() {
             assert_eq!(tools.get(name).unwrap().definition().name(), *name);
         }
     }
+    let all = files();
+    assert_eq!((all.filter(|_| false).len(), all.filter(|_| true).len(), all.len()), (0, 3, 3));
     assert_eq!(names(&files().only([]).unwrap()), [""; 0]);
     assert_eq!(files().without([]).unwrap().len(), 3);
 }

@@ -18,6 +18,8 @@ pub mod langchain {}
 pub mod langchain4j {}
 #[doc = include_str!("../docs/guide/memory.md")]
 pub mod memory {}
+#[doc = include_str!("../docs/guide/openai_agents.md")]
+pub mod openai_agents {}
 #[doc = include_str!("../docs/guide/production_checklist.md")]
 pub mod production_checklist {}
 #[doc = include_str!("../docs/guide/rig.md")]

@@ -148,9 +148,9 @@ pub use self::agent::{Agent, Event};
 pub use self::memory::ChatMemory;
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;
-pub use self::model::{ChatModel, Message, ModelOptions, ToolCall};
+pub use self::model::{ChatModel, ConversationId, Message, ModelOptions, ToolCall};
 #[cfg(feature = "prompted")]
 pub use self::prompted::PromptedTools;
 pub use self::run::{Answer, Approval, RunError, RunErrorKind};
-pub use self::tool::{FunctionTool, Tool, ToolContext, ToolError, ToolOutput};
+pub use self::tool::{FunctionTool, Tool, ToolContext, ToolError, ToolExecution, ToolOutput};
 pub use self::toolset::ToolSet;

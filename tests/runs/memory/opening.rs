@@ -10,7 +10,7 @@ use tool_core::memory::{
     ChatStore, InMemoryStore, MemoryError, MemoryErrorKind, OpenConversation, StoreFuture, Window,
 };
 use tool_core::model::{AssistantMessage, ConversationId};
-use tool_core::{ChatMemory, Message, ToolCall};
+use tool_core::{ChatMemory, Message, SqliteStore, ToolCall};
 
 fn id() -> ConversationId {
     ConversationId::new("user-7")
@@ -31,6 +31,7 @@ fn a_memory_is_send_and_sync() {
     is_send(memory.open(&id));
     is_send(memory.commit(&id, &[]));
     is_send(memory.messages(&id));
+    is_send(memory.replace(&id, &[]));
     is_send(memory.clear(&id));
     is_send(memory.conversations());
     let open: Option<OpenConversation> = is_send_sync(None);
@@ -55,6 +56,26 @@ async fn committed_messages_are_in_the_next_open_conversation() {
     memory.clear(&id()).await.unwrap();
     assert_eq!(memory.messages(&id()).await.unwrap(), []);
     assert_eq!(memory.conversations().await.unwrap(), [ConversationId::new("another")]);
+}
+
+#[tokio::test]
+async fn replaces_the_messages_of_a_conversation() {
+    // The faulty store has the default, which clears and appends.
+    let sqlite = SqliteStore::open(":memory:").await.unwrap();
+    let memories = [ChatMemory::in_memory(), ChatMemory::new(sqlite), ChatMemory::new(Faulty::default())];
+    for memory in memories {
+        let other = ConversationId::new("another");
+        memory.commit(&other, &[Message::user("x")]).await.unwrap();
+        memory.commit(&id(), &["a", "b", "c"].map(Message::user)).await.unwrap();
+        let messages = memory.messages(&id()).await.unwrap();
+        memory.replace(&id(), &messages[..1]).await.unwrap();
+        assert_eq!(texts(&memory.messages(&id()).await.unwrap()), ["a"]);
+        let open = memory.open(&id()).await.unwrap();
+        assert!(memory.replace(&id(), &[]).now_or_never().is_none(), "the conversation is open");
+        drop(open);
+        memory.replace(&id(), &[]).await.unwrap();
+        assert_eq!(memory.conversations().await.unwrap(), [other]);
+    }
 }
 
 #[tokio::test]
@@ -196,14 +217,20 @@ async fn an_error_names_the_operation_and_frees_the_conversation() {
             "could not add messages to the conversation `user\\n7`: the disk is gone",
             MemoryErrorKind::Commit,
         ),
+        (
+            "replace",
+            "could not replace the messages of the conversation `user\\n7`: the disk is gone",
+            MemoryErrorKind::Replace,
+        ),
         ("clear", "could not clear the conversation `user\\n7`: the disk is gone", MemoryErrorKind::Clear),
         ("conversations", "could not list the conversations: the disk is gone", MemoryErrorKind::List),
     ];
     for (operation, text, kind) in table {
-        *store.fault.lock().unwrap() = Some(operation);
+        *store.fault.lock().unwrap() = Some(if operation == "replace" { "clear" } else { operation });
         let result = match operation {
             "load" => memory.open(&id).await.map(drop),
             "append" => memory.open(&id).await.unwrap().commit(&[Message::user("a")]).await,
+            "replace" => memory.replace(&id, &[Message::user("a")]).await,
             "clear" => memory.clear(&id).await,
             _ => memory.conversations().await.map(drop),
         };

@@ -14,7 +14,7 @@ use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
-use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat};
+use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::ToolContext;
 use crate::toolset::{IntoToolSet, ToolSet};
@@ -30,6 +30,7 @@ pub struct Ask {
     emitter: EventEmitter,
     response_format: Option<ResponseFormat>,
     options: ModelOptions,
+    tool_choice: Option<ToolChoice>,
 }
 
 /// The start of the run.
@@ -56,6 +57,7 @@ impl Ask {
             emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
             response_format: None,
             options: ModelOptions::default(),
+            tool_choice: None,
             agent,
         }
     }
@@ -161,6 +163,15 @@ impl Ask {
     /// Sets options of the model. Options that are unset here have the agent's value.
     pub fn options(mut self, options: ModelOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Sets whether the model may, must or must not call tools for this question, in place of the agent's
+    /// [choice](crate::agent::AgentBuilder::tool_choice).
+    ///
+    /// The run returns at once with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools) if there is no tool that it requires.
+    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
+        self.tool_choice = Some(choice);
         self
     }
 
@@ -282,7 +293,8 @@ impl Ask {
     }
 
     fn start_in(self, outer: Option<Inside>) -> RunDriver {
-        let Self { agent, start, mut tools, rules, limits, emitter, response_format, options } = self;
+        let Self { agent, start, mut tools, rules, limits, emitter, response_format, options, tool_choice } =
+            self;
         let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
         let mut run = match start {
             Start::Question { instructions, question, history } => {
@@ -299,6 +311,9 @@ impl Ask {
         }
         if response_format.is_some() {
             run = run.with_response_format(response_format);
+        }
+        if let Some(choice) = tool_choice {
+            run = run.with_tool_choice(choice);
         }
         let options = options.or(run.options());
         let id = |context: &ToolContext| context.provided::<ConversationId>().cloned();

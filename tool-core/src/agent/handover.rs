@@ -1,9 +1,10 @@
 //! Tools that hand a run over to another agent.
 
 use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
-use crate::model::{ToolDefinition, ToolPolicy};
+use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::run::RunErrorKind;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
+use crate::toolset::redefined;
 
 impl AgentBuilder {
     /// Offers a tool without arguments by which the model hands the run over to another agent for good: the rest of the run has
@@ -34,16 +35,47 @@ impl AgentBuilder {
     /// is [resumed](Agent::resume) by this agent continues with the other one, which can hand it over further. Calls are undone
     /// by the tools of the agent that executed them.
     pub fn hand_over_to(
-        mut self,
+        self,
         name: impl Into<String>,
         description: impl Into<String>,
         other: &Agent,
     ) -> Self {
-        let name = name.into();
-        let policy = ToolPolicy { hands_over: true, ..ToolPolicy::default() };
-        let definition = ToolDefinition::new(name.clone()).with_description(description).with_policy(policy);
-        self.agent.hand_overs.push((name, other.clone()));
-        self.tool(HandOver(definition))
+        self.hand_over_by(HandOver(ToolDefinition::new(name).with_description(description)), other)
+    }
+
+    /// Like [`hand_over_to`](Self::hand_over_to), by a tool of your own: its arguments can be the reason or the subject, and it can inject
+    /// values, need approval and refuse. A call that succeeds hands the run over. The other agent's model reads the call and its output.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, FunctionTool};
+    ///
+    /// /// Passes a complaint on.
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Complaint {
+    ///     reason: String,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let manager = Agent::builder(ScriptedModel::new().says("I am sorry.")).build()?;
+    /// let complain = FunctionTool::new("complain", |complaint: Complaint| format!("noted: {}", complaint.reason));
+    /// let desk = Agent::builder(ScriptedModel::new().calls("complain", r#"{"reason": "noise"}"#))
+    ///     .hand_over_by(complain, &manager)
+    ///     .build()?;
+    /// assert_eq!(desk.ask("My room is loud.").await?.text(), "I am sorry.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hand_over_by(mut self, tool: impl Tool + 'static, other: &Agent) -> Self {
+        let definition = tool.definition().clone();
+        let policy =
+            ToolPolicy { hands_over: true, return_direct: ReturnDirect::Never, ..definition.policy() };
+        self.agent.hand_overs.push((definition.name().to_owned(), other.clone()));
+        self.tool(redefined(tool, definition.with_policy(policy)))
     }
 }
 

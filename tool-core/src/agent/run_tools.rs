@@ -106,7 +106,7 @@ impl RunTools {
             // Boxed, because most runs wait without it.
             false => Box::pin(self.resolve_with_providers(run)).await?,
         };
-        if self.question.replaces {
+        if run.is_asking() {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
         }
         if !self.are_unchanged(&tools) {
@@ -209,7 +209,6 @@ impl RunTools {
                 all
             }
         };
-        check_tool_choice(run.current_tool_choice(), &all).map_err(invalid_tools)?;
         (self.with_static, self.dynamic) = (Some(with_static), provided);
         Ok(all)
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
+use crate::content::Content;
 use crate::memory::repair_history;
 use crate::model::{Message, ModelOptions, ToolChoice};
 use crate::run::Run;
@@ -93,6 +94,17 @@ impl<'a> Turn<'a> {
     /// ```
     pub fn messages_mut(&mut self) -> &mut Vec<Message> {
         self.messages.to_mut()
+    }
+
+    /// Sets the instructions that the model reads in this turn, in place of those of the agent and the question. They can depend on the
+    /// [context](Self::context) or the run's [conversation](Run::conversation).
+    pub fn set_instructions(&mut self, instructions: impl Into<Content>) {
+        let instructions = Message::System(instructions.into());
+        let messages = self.messages_mut();
+        match messages.first_mut() {
+            Some(first @ Message::System(_)) => *first = instructions,
+            _ => messages.insert(0, instructions),
+        }
     }
 
     /// Removes the earlier turns of this run from the messages: those between the question and the last reply with its results.

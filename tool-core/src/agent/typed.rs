@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::agent::{Ask, RunDriver};
 use crate::arguments::{Contract, Mode};
@@ -45,8 +45,8 @@ pub struct TypedAsk<T> {
 impl Ask {
     /// Parses the answer as a `T`. The model is constrained to the JSON Schema of the type if it
     /// [supports that](crate::ChatModel::supports_response_format); otherwise it is offered a tool, `final_answer`, that takes
-    /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments. Any other wrong answer is sent back
-    /// to the model with the mistakes found, at most [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
+    /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments, and a value that is not an object can be
+    /// the whole text, such as `true`. Any other wrong answer is sent back to the model with the mistakes found, at most [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -152,13 +152,30 @@ struct Wrapped<T> {
     answer: T,
 }
 
+/// Wraps an answer that is the value alone, as models that are not constrained write it: JSON other than an object, or one word
+/// for a variant of an enum. More words could be anything.
+fn wrap_bare_value(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_json = !text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok();
+    let is_word = || text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+    match text {
+        "" => None,
+        _ if is_json => Some(format!(r#"{{"answer":{text}}}"#)),
+        _ => is_word().then(|| format!(r#"{{"answer":"{text}"}}"#)),
+    }
+}
+
 impl<T: AnswerType> AnswerParser<T> {
     pub(super) fn new() -> Self {
         match schemars::schema_for!(T).get("type").is_some_and(|kind| kind == "object") {
             true => Self::of::<T>(|text, contract| Ok(decode_arguments(text, contract, Mode::default())?.0)),
             false => Self::of::<Wrapped<T>>(|text, contract| {
-                let (wrapped, _) = decode_arguments::<Wrapped<T>>(text, contract, Mode::default())?;
-                Ok(wrapped.answer)
+                let decode = |text: &str| {
+                    let (wrapped, _) = decode_arguments::<Wrapped<T>>(text, contract, Mode::default())?;
+                    Ok(wrapped.answer)
+                };
+                decode(text)
+                    .or_else(|error| wrap_bare_value(text).map_or(Err(error), |wrapped| decode(&wrapped)))
             }),
         }
     }

@@ -13,13 +13,13 @@ use crate::content::{Image, Part};
 /// The content of a message or of a tool's output: a text, or a list of parts.
 ///
 /// ```
-/// use tool_core::content::{Content, Image, Part};
+/// use tool_core::content::{Content, Image};
 ///
 /// let content = Content::from("good morning");
 /// assert_eq!(content.text(), "good morning");
 ///
 /// let photo = Image::from_url("https://example.org/cat.jpg");
-/// let content = Content::from_iter([Part::from("What is this?"), Part::from(photo)]);
+/// let content = Content::from("What is this?").with_part(photo);
 /// assert_eq!(content.parts().len(), 2);
 /// assert_eq!(content.text(), "What is this?");
 /// ```
@@ -41,6 +41,12 @@ impl Content {
             Repr::One(part) => slice::from_ref(part),
             Repr::Parts(parts) => parts,
         }
+    }
+
+    /// Returns this content with a part appended.
+    #[must_use]
+    pub fn with_part(self, part: impl Into<Part>) -> Self {
+        self.into_parts().into_iter().chain([part.into()]).collect()
     }
 
     pub(crate) fn into_parts(self) -> Vec<Part> {

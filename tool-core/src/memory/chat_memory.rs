@@ -135,6 +135,18 @@ impl ChatMemory {
         Ok(repaired)
     }
 
+    /// Waits until the conversation is free and replaces all of its messages, for example by those before a question that is asked
+    /// again. Both stores of this crate replace all or none; see [`ChatStore::replace`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store cannot replace the messages.
+    pub async fn replace(&self, id: &ConversationId, messages: &[Message]) -> Result<(), MemoryError> {
+        let _lock = self.locks.lock(id).await;
+        let failed = |error| MemoryError::new(Operation::Replace(id.clone()), error);
+        self.store.replace(id, messages).await.map_err(failed)
+    }
+
     /// Waits until the conversation is free and removes all of its messages.
     ///
     /// # Errors

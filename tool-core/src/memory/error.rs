@@ -50,6 +50,8 @@ pub enum MemoryErrorKind {
     Load,
     /// Messages could not be added to a conversation; none was added.
     Commit,
+    /// The messages of a conversation could not be replaced.
+    Replace,
     /// A conversation could not be cleared.
     Clear,
     /// The conversations could not be listed.
@@ -67,6 +69,7 @@ pub enum MemoryErrorKind {
 pub(super) enum Operation {
     Load(ConversationId),
     Commit(ConversationId),
+    Replace(ConversationId),
     Clear(ConversationId),
     List,
     StoredRuns,
@@ -87,6 +90,7 @@ impl MemoryError {
         match &self.operation {
             Operation::Load(_) => MemoryErrorKind::Load,
             Operation::Commit(_) => MemoryErrorKind::Commit,
+            Operation::Replace(_) => MemoryErrorKind::Replace,
             Operation::Clear(_) => MemoryErrorKind::Clear,
             Operation::List => MemoryErrorKind::List,
             Operation::StoredRuns => MemoryErrorKind::StoredRuns,
@@ -100,7 +104,9 @@ impl MemoryError {
     #[must_use]
     pub fn conversation(&self) -> Option<&ConversationId> {
         match &self.operation {
-            Operation::Load(id) | Operation::Commit(id) | Operation::Clear(id) => Some(id),
+            Operation::Load(id) | Operation::Commit(id) | Operation::Replace(id) | Operation::Clear(id) => {
+                Some(id)
+            }
             _ => None,
         }
     }
@@ -126,6 +132,7 @@ impl fmt::Display for MemoryError {
         let (action, id) = match &self.operation {
             Operation::Load(id) => ("load", id),
             Operation::Commit(id) => ("add messages to", id),
+            Operation::Replace(id) => ("replace the messages of", id),
             Operation::Clear(id) => ("clear", id),
             Operation::List => return write!(f, "could not list the conversations: {}", self.error),
             Operation::StoredRuns => return write!(f, "could not list the stored runs: {}", self.error),

@@ -62,6 +62,17 @@ impl ChatStore for InMemoryStore {
         })
     }
 
+    fn replace<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let conversations = &mut self.contents().conversations;
+            match messages {
+                [] => drop(conversations.remove(id)),
+                _ => drop(conversations.insert(id.clone(), messages.to_vec())),
+            }
+            Ok(())
+        })
+    }
+
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.contents().conversations.remove(id);

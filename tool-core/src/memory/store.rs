@@ -83,6 +83,19 @@ pub trait ChatStore: Send + Sync {
     /// The future resolves to an error if the messages cannot be stored; none of them is stored then.
     fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()>;
 
+    /// Replaces all messages of a conversation. By default, it is cleared and then appended to, so a failure between the two leaves it
+    /// empty. A store that can do both at once overrides it.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the messages cannot be replaced.
+    fn replace<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.clear(id).await?;
+            self.append(id, messages).await
+        })
+    }
+
     /// Removes all messages of a conversation.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,13 @@ pub enum ReturnDirect {
     IfLast,
     /// The output is always the answer, whatever else was called in the turn: the tool ends the run.
     Always,
+}
+
+/// `true` is [`ReturnDirect::IfAll`], as the option `return_direct` of `#[tool]` without a value.
+impl From<bool> for ReturnDirect {
+    fn from(returns_direct: bool) -> Self {
+        if returns_direct { Self::IfAll } else { Self::Never }
+    }
 }
 
 impl ReturnDirect {
@@ -426,6 +434,27 @@ impl FromIterator<ToolDefinition> for ToolDefinitions {
 impl From<&ToolDefinitions> for ToolDefinitions {
     fn from(definitions: &ToolDefinitions) -> Self {
         definitions.clone()
+    }
+}
+
+impl From<Vec<ToolDefinition>> for ToolDefinitions {
+    fn from(list: Vec<ToolDefinition>) -> Self {
+        Self::from_iter(list)
+    }
+}
+
+impl<const N: usize> From<[ToolDefinition; N]> for ToolDefinitions {
+    fn from(list: [ToolDefinition; N]) -> Self {
+        Self::from_iter(list)
+    }
+}
+
+impl<'a> IntoIterator for &'a ToolDefinitions {
+    type Item = &'a ToolDefinition;
+    type IntoIter = slice::Iter<'a, ToolDefinition>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.list.iter()
     }
 }
 

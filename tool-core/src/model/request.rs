@@ -93,7 +93,7 @@ impl<'a> ChatRequest<'a> {
         }
     }
 
-    /// Sets the tools that the model can call: [`ToolDefinitions`] or a [`&ToolSet`](crate::ToolSet).
+    /// Sets the tools that the model can call: [`ToolDefinitions`], a list of definitions, or a [`&ToolSet`](crate::ToolSet).
     pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
         self.tools = tools.into();
         self

@@ -8,6 +8,7 @@ pub(crate) mod declared;
 mod dynamic;
 mod error;
 mod execution;
+mod external;
 pub(crate) mod future;
 mod message;
 mod output;
@@ -28,6 +29,7 @@ pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
 pub(crate) use self::execution::ExecutionMetadata;
 pub use self::execution::{Origin, ToolExecution};
+pub use self::external::ExternalTool;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
@@ -86,7 +88,8 @@ pub(crate) mod private {
     message = "`{Self}` is not a tool",
     label = "does not implement `Tool`",
     note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; a toolbox is passed as a value: `.tools(Calculator::new())`",
-    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`"
+    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`",
+    note = "a definition whose calls the caller executes becomes one with `ExternalTool::new(definition)`"
 )]
 pub trait Tool: Send + Sync {
     /// Returns the definition that is sent to the model.

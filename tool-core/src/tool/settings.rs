@@ -103,8 +103,10 @@ macro_rules! impl_options {
                 self
             }
 
-            /// Makes the output the answer of the run, without another turn of the model, under this condition.
-            pub fn return_direct(mut self, condition: $crate::model::ReturnDirect) -> Self {
+            /// Makes the output the answer of the run, without another turn of the model, under this condition. `true` is
+            /// [`ReturnDirect::IfAll`](crate::model::ReturnDirect::IfAll).
+            pub fn return_direct(mut self, condition: impl Into<$crate::model::ReturnDirect>) -> Self {
+                let condition = condition.into();
                 self.settings.change_policy(|policy| policy.return_direct = condition);
                 self
             }

@@ -25,6 +25,7 @@ pub use self::extra_parameters::ExtraParameters;
 pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
+pub(crate) use self::redefined::redefined;
 pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub(crate) use self::resolver::NamedTools;
@@ -38,8 +39,8 @@ use crate::tool::{Tool, ToolFuture};
 
 /// An ordered set of tools with unique names.
 ///
-/// A set is reference-counted, so cloning it is cheap. Methods that return a changed set take `self`; call them on a
-/// clone to keep the original.
+/// A set is reference-counted, so cloning it is cheap. Methods that return a selection borrow the set; those that return
+/// another set take `self`, so call them on a clone to keep the original.
 ///
 /// ```
 /// use tool_core::{ToolCall, ToolContext, tool, tools};

@@ -49,7 +49,7 @@ pub type ToolProviderFuture<'a> =
 ///         Box::pin(async move {
 ///             match request.context().get() {
 ///                 Some(UserId(user)) if *user == self.admin => Ok(self.tools.clone()),
-///                 _ => Ok(self.tools.clone().without(["delete_account"])?),
+///                 _ => Ok(self.tools.without(["delete_account"])?),
 ///             }
 ///         })
 ///     }
@@ -66,7 +66,7 @@ pub type ToolProviderFuture<'a> =
 /// let files = file_tools();
 /// let provider = move |request: &ToolProviderRequest<'_>| match request.question().contains("delete") {
 ///     true => Ok(files.clone()),
-///     false => files.clone().without(["delete_file"]),
+///     false => files.without(["delete_file"]),
 /// };
 /// # fn is_provider(_: impl ToolProvider) {}
 /// # is_provider(provider);

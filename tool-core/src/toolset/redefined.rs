@@ -1,4 +1,4 @@
-//! Tools with another definition than their own: renamed, deferred, strict, or with extra parameters.
+//! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing over.
 
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +33,11 @@ impl ToolRef {
     pub(super) fn redefined(&self, definition: ToolDefinition, form: Form) -> Self {
         Self::Shared(Arc::new(Redefined { tool: self.clone(), definition, form }))
     }
+}
+
+/// Returns the tool with another definition.
+pub(crate) fn redefined(tool: impl Tool + 'static, definition: ToolDefinition) -> impl Tool + 'static {
+    Redefined { tool: ToolRef::Shared(Arc::new(tool)), definition, form: Form::Own }
 }
 
 impl Tool for Redefined {

@@ -24,7 +24,7 @@ impl ToolSet {
     /// assert_eq!(harmless.len(), 1);
     /// ```
     #[must_use]
-    pub fn filter(self, mut predicate: impl FnMut(&ToolDefinition) -> bool) -> Self {
+    pub fn filter(&self, mut predicate: impl FnMut(&ToolDefinition) -> bool) -> Self {
         let Shared { tools, by_name, settings, .. } = &*self.0;
         let mut selected = Vec::with_capacity(tools.len());
         let new_indices: Vec<_> = tools
@@ -37,7 +37,7 @@ impl ToolSet {
             })
             .collect();
         if selected.len() == tools.len() {
-            return self;
+            return self.clone();
         }
         // A subsequence of a sorted sequence is sorted.
         let by_name = by_name.iter().filter_map(|index| new_indices[*index]).collect();
@@ -58,7 +58,7 @@ impl ToolSet {
     /// fn delete_file(path: String) {}
     ///
     /// let tools = tools![read_file, delete_file];
-    /// assert_eq!(tools.clone().without(["delete_file"])?.len(), 1);
+    /// assert_eq!(tools.without(["delete_file"])?.len(), 1);
     /// let error = tools.without(["delete_flie"]).unwrap_err();
     /// assert!(error.to_string().ends_with("did you mean `delete_file`?"));
     /// # Ok::<_, tool_core::toolset::ToolSetError>(())
@@ -67,7 +67,7 @@ impl ToolSet {
     /// # Errors
     ///
     /// Fails if the set has no tool with a given name, so that a misspelt name cannot leave a tool in the set.
-    pub fn without<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
+    pub fn without<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
         let names = self.check_names(names)?;
         Ok(self.filter(|tool| !names.contains(&tool.name())))
     }
@@ -78,7 +78,7 @@ impl ToolSet {
     /// # Errors
     ///
     /// Fails if the set has no tool with a given name.
-    pub fn only<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
+    pub fn only<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSetError> {
         let names = self.check_names(names)?;
         Ok(self.filter(|tool| names.contains(&tool.name())))
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tool_core::agent::{Approver, ApproverFuture};
-use tool_core::model::{ToolDefinition, ToolDefinitions};
+use tool_core::model::ToolDefinitions;
 use tool_core::run::Run;
-use tool_core::tool::ToolFuture;
-use tool_core::{Agent, Approval, Tool, ToolCall, ToolContext, ToolError, ToolSet};
+use tool_core::tool::ExternalTool;
+use tool_core::{Agent, Approval, Tool, ToolCall, ToolSet};
 
 use super::error::ApiError;
 
@@ -36,8 +36,9 @@ impl CallerTools {
                 return invalid(format!("duplicate tool `{name}`"));
             }
         }
-        let tools =
-            definitions.iter().map(|definition| Arc::new(CallerTool::new(definition)) as Arc<dyn Tool>);
+        let tools = definitions
+            .iter()
+            .map(|definition| Arc::new(ExternalTool::new(definition.clone())) as Arc<dyn Tool>);
         let set = ToolSet::new(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
         Ok(Self { names: Arc::new(names), set })
     }
@@ -49,30 +50,6 @@ impl CallerTools {
     /// Returns the calls of a run that await results of the caller.
     pub(super) fn pending_calls(&self, run: &Run) -> Vec<ToolCall> {
         run.awaiting_results().filter(|call| self.names.contains(&call.name)).cloned().collect()
-    }
-}
-
-struct CallerTool(ToolDefinition);
-
-impl CallerTool {
-    fn new(definition: &ToolDefinition) -> Self {
-        let mut policy = definition.policy();
-        policy.external = true;
-        Self(definition.clone().with_policy(policy))
-    }
-}
-
-impl Tool for CallerTool {
-    fn definition(&self) -> &ToolDefinition {
-        &self.0
-    }
-
-    fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
-        ToolFuture::ready(Err(ToolError::failed("the caller executes this call")))
-    }
-
-    fn injections(&self) -> Option<&[tool_core::tool::Injection]> {
-        Some(&[])
     }
 }
 

@@ -61,6 +61,13 @@ pub enum BuildErrorKind {
     },
 }
 
+/// Allows `?` where a function assembles tools and builds the agent.
+impl From<ToolSetError> for BuildError {
+    fn from(error: ToolSetError) -> Self {
+        Self(BuildErrorKind::Tools(error))
+    }
+}
+
 impl BuildError {
     /// Returns the kind of the error.
     #[must_use]

@@ -236,8 +236,8 @@ impl AgentBuilder {
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
     /// [search](Self::tool_search), or if one that is always offered does not exist.
     pub fn build(mut self) -> Result<Agent, BuildError> {
-        self.agent.tools = self.tools.map_err(BuildErrorKind::Tools)?;
-        self.agent.undo_tools = self.undo_tools.map_err(BuildErrorKind::Tools)?;
+        self.agent.tools = self.tools?;
+        self.agent.undo_tools = self.undo_tools?;
         if let Some(characters) = self.max_output_chars {
             self.agent.tools = self.agent.tools.max_output_chars(characters);
         }
@@ -250,7 +250,7 @@ impl AgentBuilder {
         // The tools of providers are known only once a question is asked.
         if self.agent.providers.is_empty() {
             if let Some((search, _)) = &self.agent.tool_search {
-                search.check_always(&self.agent.tools).map_err(BuildErrorKind::Tools)?;
+                search.check_always(&self.agent.tools)?;
             }
             check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
         }

@@ -118,7 +118,7 @@ impl ToolSearch {
 
     /// Fails if a tool that is always offered does not exist.
     pub(super) fn check_always(&self, tools: &ToolSet) -> Result<(), ToolSetError> {
-        tools.clone().only(self.always.iter().map(String::as_str)).map(drop)
+        tools.only(self.always.iter().map(String::as_str)).map(drop)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::memory::{ChatStore, MemoryError, RunStore, SaveOutcome, StoreFuture};
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunRevision};
 
+const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
+
 /// Replaces the state with the expected revision (`?5`).
 const REPLACE_STATE: &str = "
     UPDATE runs SET run = ?2, revision = ?3, state = ?4, updated = unixepoch() WHERE id = ?1 AND revision = ?5
@@ -97,6 +99,35 @@ impl SqliteStore {
     }
 }
 
+impl SqliteStore {
+    /// Adds messages to a conversation, in place of those that it has if it `replaces` them.
+    fn write<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        messages: &'a [Message],
+        replaces: bool,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let id = id.clone();
+            let rows: Vec<_> = messages.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+            let write = self.0.run(move |connection| {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                if replaces {
+                    transaction.execute(DELETE_MESSAGES, [id.as_str()])?;
+                }
+                let sql = "INSERT INTO messages (conversation, message) VALUES (?1, ?2)";
+                let mut insert = transaction.prepare(sql)?;
+                for message in rows {
+                    insert.execute(params![id.as_str(), message])?;
+                }
+                drop(insert);
+                Ok(transaction.commit()?)
+            });
+            write.await
+        })
+    }
+}
+
 impl ChatStore for SqliteStore {
     fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
         let id = id.clone();
@@ -119,27 +150,17 @@ impl ChatStore for SqliteStore {
     }
 
     fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            let id = id.clone();
-            let rows: Vec<_> = messages.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-            let append = self.0.run(move |connection| {
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let sql = "INSERT INTO messages (conversation, message) VALUES (?1, ?2)";
-                let mut insert = transaction.prepare(sql)?;
-                for message in rows {
-                    insert.execute(params![id.as_str(), message])?;
-                }
-                drop(insert);
-                Ok(transaction.commit()?)
-            });
-            append.await
-        })
+        self.write(id, messages, false)
+    }
+
+    fn replace<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        self.write(id, messages, true)
     }
 
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
         let id = id.clone();
         self.0.run(move |connection| {
-            connection.execute("DELETE FROM messages WHERE conversation = ?1", [id.as_str()])?;
+            connection.execute(DELETE_MESSAGES, [id.as_str()])?;
             Ok(())
         })
     }

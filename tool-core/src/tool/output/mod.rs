@@ -86,17 +86,29 @@ impl ToolOutput {
     /// Returns this output with a part appended.
     #[must_use]
     pub fn with_part(mut self, part: impl Into<Part>) -> Self {
-        self.content = self.content.into_parts().into_iter().chain([part.into()]).collect();
+        self.content = self.content.with_part(part);
         self
     }
 
     /// Returns this output with data for the application, which replaces earlier data; `null` removes it. The model never
-    /// sees the data. It is available from the [`ToolExecution`](crate::tool::ToolExecution). Data with more than 100 levels is
+    /// sees the data. A value that implements `Serialize` is passed with [`with_json_data`](Self::with_json_data). It is available from the [`ToolExecution`](crate::tool::ToolExecution). Data with more than 100 levels is
     /// not stored with a run, because the state could not be read.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<Value>) -> Self {
         self.extras_mut().data = Some(data.into()).filter(|data| !data.is_null());
         self
+    }
+
+    /// Returns this output with the JSON of a value as [data](Self::with_data) for the application.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the value has no JSON form, such as a map whose keys are not strings.
+    pub fn with_json_data<T: Serialize + ?Sized>(self, value: &T) -> Result<Self, ToolError> {
+        match serde_json::to_value(value) {
+            Ok(data) => Ok(self.with_data(data)),
+            Err(error) => Err(no_json(&error)),
+        }
     }
 
     /// Returns the content that the model reads.
