@@ -102,7 +102,6 @@ impl<'a> ChatRequest<'a> {
     /// Sets whether the provider searches the [deferred](crate::model::ToolDefinition::is_deferred) tools and shows the model those
     /// that it finds, if the model [supports](crate::ChatModel::supports_tool_search) that. Otherwise, deferred tools are offered like
     /// all others.
-    #[must_use]
     pub fn with_tool_search(mut self, is_by_provider: bool) -> Self {
         self.has_tool_search = is_by_provider;
         self
