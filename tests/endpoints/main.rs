@@ -5,6 +5,7 @@ mod endpoint;
 mod faults;
 mod inference;
 mod prefix;
+mod python_server;
 mod reaching;
 mod real_servers;
 mod responses;

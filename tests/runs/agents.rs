@@ -13,7 +13,7 @@ use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{
     Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunErrorKind, Tool, ToolCall, ToolError,
-    tool, tools,
+    ToolSet, tool, tools,
 };
 
 #[tool("Finds an invoice")]
@@ -537,7 +537,7 @@ async fn the_depth_of_agents_is_bounded() {
     // More levels could not be restored, or would need too much of the stack.
     let answer = nested(13).ask("Go").limits(RunLimits::new().max_depth(100)).await.unwrap();
     assert_eq!((deepest(&answer).len(), &*deepest(&answer)[12]), (13, refused));
-    restored(answer.inner_runs()[0].run().clone());
+    let _ = restored(answer.inner_runs()[0].run().clone());
 }
 
 #[tokio::test]
@@ -1301,7 +1301,40 @@ async fn an_agent_that_is_to_undo_its_calls_apart_from_the_run_is_not_asked_agai
         .await;
     let expected = "the call was not executed: only a driver of its run undoes the calls of an agent";
     assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
+    // A set of tools is not passed the call that is undone.
+    let execution = agent.tools().execute(undo, &tool_core::ToolContext::new()).await;
+    let expected = "the call was not executed: it undoes another; execute it by a driver of its run, or request it with \
+                    `Run::request_call`";
+    assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
     assert_eq!(effects.take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_agent_that_undoes_calls_of_others_is_asked_by_request() {
+    #[tool("Books a trip", undo = "clerk")]
+    fn book_trip(question: String) -> String {
+        question
+    }
+    let model = ScriptedModel::new().calls("book_trip", r#"{"question": "Rome"}"#).fails("offline");
+    let undoing = Agent::builder(ScriptedModel::new().says("Cancelled.")).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools(tools![book_trip])
+        .undo_tools(ToolSet::default().with(undoing.as_tool("clerk", "Cancels")).unwrap())
+        .build()
+        .unwrap();
+    let mut run = agent.ask("Go").await.unwrap_err().into_run();
+    run.cancel();
+    let Step::CallTools(calls) = run.next(&Default::default()) else { panic!("the call is undone") };
+    let undo = calls[0].clone();
+    assert_eq!(undo.name, "clerk");
+    let execution = agent.undo_tools().execute(undo.clone(), &tool_core::ToolContext::new()).await;
+    assert!(execution.outcome().unwrap_err().to_string().contains("`Run::request_call`"));
+    let request = run.request_call(&undo.id).unwrap();
+    let never = tool_core::CancellationToken::new();
+    let progress = tool_core::tool::Progress::default();
+    let context = tool_core::ToolContext::new();
+    let execution = agent.undo_tools().execute_request(request, &context, &never, progress).await;
+    assert_eq!(execution.output().unwrap().to_string(), "Cancelled.");
 }
 
 #[tokio::test]
@@ -1356,6 +1389,36 @@ async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
     let ask = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve);
     let answer = ask.execute_calls_if(|_, _| true).await.unwrap();
     assert_eq!(answer.messages()[4].text(), "refunded 7");
+}
+
+#[tokio::test]
+async fn an_undo_after_a_handover_has_the_time_limit_and_the_error_handler_of_its_agent() {
+    #[tool("Reserves a table", undo = "release")]
+    fn reserve() {}
+
+    #[tool]
+    async fn release() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    for limits_desk in [true, false] {
+        let limit = |builder: AgentBuilder, has_limit: bool| match has_limit {
+            true => builder.call_timeout(Duration::from_millis(1)),
+            false => builder,
+        };
+        let billing = Agent::builder(ScriptedModel::new().calls("close", "{}"))
+            .tools(tools![close])
+            .on_tool_error(|call, _| (call.name == "release").then(|| Ok("released by billing".into())));
+        let billing = limit(billing, !limits_desk).build().unwrap();
+        let desk = Agent::builder(ScriptedModel::new().calls("reserve", "{}").calls("billing", "{}"))
+            .tools(tools![reserve])
+            .undo_tools(tools![release])
+            .hand_over_to("billing", "Takes over", &billing);
+        let error = limit(desk, limits_desk).build().unwrap().ask("Go").await.unwrap_err();
+        let [undo] = error.run().undo_executions() else { panic!("one call is undone: {error}") };
+        let kind = undo.outcome().err().map(ToolError::kind);
+        assert_eq!(kind, limits_desk.then_some(tool_core::tool::ToolErrorKind::TimedOut));
+    }
 }
 
 #[tokio::test]

@@ -8,12 +8,13 @@ use std::task::{Context, Poll, Waker};
 use serde_json::{Value, json};
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, BuildErrorKind, ToolSearch};
-use tool_core::model::{ChatRequest, ToolChoice};
+use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ToolChoice};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{
-    Agent, Approval, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools,
+    Agent, Approval, ChatModel, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool,
+    tools,
 };
 
 #[tool("Sums two numbers")]
@@ -467,4 +468,184 @@ fn a_search_does_not_block_the_thread_of_the_run() {
         panic!("an answer")
     };
     assert_eq!(answer.unwrap().text(), "It rains.");
+}
+
+/// A model whose provider searches up to this number of tools by itself.
+struct Searching(ScriptedModel, usize);
+
+impl ChatModel for Searching {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        self.0.chat(request)
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        self.0.stream(request)
+    }
+
+    fn supports_tool_search(&self, tools: usize) -> bool {
+        tools <= self.1
+    }
+}
+
+/// Accepts requests whose tools the provider searches, except these.
+fn searches_all_but(always: &[&'static str]) -> impl Fn(&ChatRequest<'_>) -> bool + Send + use<> {
+    let always = always.to_vec();
+    move |request| {
+        let at_once = request.tools().iter().filter(|tool| !tool.is_deferred()).map(|tool| tool.name());
+        request.has_tool_search() && at_once.eq(always.iter().copied())
+    }
+}
+
+fn by_provider() -> ToolSearch {
+    ToolSearch::by_provider().above(10).always(tools![sum])
+}
+
+#[tokio::test]
+async fn a_provider_that_searches_is_sent_all_tools() {
+    let build = || {
+        let all = |request: &ChatRequest<'_>| names(request).len() == 44 && names(request)[0] == "sum";
+        let model = ScriptedModel::new()
+            .expects(all)
+            .expects(searches_all_but(&["sum"]))
+            .calls("forecast", r#"{"city": "Rome", "days": "3"}"#)
+            .expects(all)
+            .expects(searches_all_but(&["sum"]))
+            .calls("pay", r#"{"cents": 700}"#)
+            .expects(searches_all_but(&["sum"]))
+            .says("It rains.");
+        Agent::builder(Searching(model, 44)).tools(many()).tool_search(by_provider())
+    };
+    let decide = |call: &ToolCall| {
+        assert_eq!(call.to_string(), r#"pay {"cents": 700}"#);
+        Approval::ApproveWith(r#"{"cents": 7}"#.into())
+    };
+    let answer = in_all_ways(build, decide).await.unwrap();
+    let outputs: Vec<_> =
+        answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
+    assert_eq!(outputs, ["rain in Rome for 3 days", "paid 7"]);
+    assert_eq!(answer.tool_executions()[0].repairs().len(), 1);
+}
+
+#[tokio::test]
+async fn a_provider_that_searches_needs_no_found_tools_in_the_state() {
+    let model = ScriptedModel::new().calls("forecast", r#"{"city": "Rome"}"#).fails("offline");
+    let first = Agent::builder(Searching(model, 44)).tools(many()).tool_search(by_provider());
+    let run = restored(first.build().unwrap().ask("Rain?").await.unwrap_err().into_run());
+    assert_eq!(run.found_tools(), [""; 0]);
+    // It can be resumed by an agent whose model has no such search.
+    let model = ScriptedModel::new()
+        .expects(offers(&["sum", "search_tools"]))
+        .expects(|request| !request.has_tool_search())
+        .says("Yes.");
+    assert_eq!(agent(model, by_provider()).build().unwrap().resume(run).await.unwrap().text(), "Yes.");
+}
+
+#[tokio::test]
+async fn without_a_search_of_the_provider_the_agent_searches() {
+    let table = [
+        (0, by_provider(), &["sum", "search_tools"][..]),
+        (43, by_provider(), &["sum", "search_tools"]),
+        (0, by_provider().call_through(), &["sum", "search_tools", "call_tool"]),
+    ];
+    for (searched, search, expected) in table {
+        let build = || {
+            let model = ScriptedModel::new()
+                .expects(offers(expected))
+                .expects(|request| !request.has_tool_search())
+                .calls("search_tools", query("weather forecast"))
+                .expects(|request| request.messages().last().unwrap().text().contains("forecast"))
+                .says("It rains.");
+            Agent::builder(Searching(model, searched)).tools(many()).tool_search(search.clone())
+        };
+        assert_eq!(alike(build).await.unwrap().text(), "It rains.");
+    }
+    // The search passes through pointers.
+    let shared: Arc<dyn ChatModel> = Arc::new(Searching(ScriptedModel::new(), 3));
+    assert!(shared.supports_tool_search(3) && !shared.supports_tool_search(4));
+    assert!(!ScriptedModel::new().supports_tool_search(0));
+}
+
+#[tokio::test]
+async fn a_provider_searches_only_what_is_to_be_found() {
+    let few = || tools![sum, forecast, archive];
+    let table: [(Option<ToolSearch>, bool, &[&str]); 5] = [
+        // Without a search of the agent, the tool is only marked, as it was declared.
+        (None, false, &["archive"]),
+        (Some(ToolSearch::by_provider().above(3)), true, &["archive"]),
+        (Some(ToolSearch::by_provider().above(2)), true, &["sum", "forecast", "archive"]),
+        (Some(ToolSearch::by_provider().above(2).always(["archive"])), true, &["sum", "forecast"]),
+        (Some(ToolSearch::by_provider().always(few())), false, &["archive"]),
+    ];
+    for (search, has_search, expected) in table {
+        let model = ScriptedModel::new()
+            .expects(offers(&["sum", "forecast", "archive"]))
+            .expects(move |request| request.has_tool_search() == has_search)
+            .expects(move |request| {
+                let deferred = request.tools().iter().filter(|tool| tool.is_deferred());
+                deferred.map(|tool| tool.name()).eq(expected.iter().copied())
+            })
+            .says("Done.");
+        let builder = Agent::builder(Searching(model, 3)).tools(few());
+        let builder = match search {
+            Some(search) => builder.tool_search(search),
+            None => builder,
+        };
+        builder.build().unwrap().ask("What now?").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_required_tool_is_not_left_to_the_provider() {
+    let model = ScriptedModel::new()
+        .expects(searches_all_but(&["forecast"]))
+        .calls("forecast", r#"{"city": "Rome"}"#)
+        .expects(searches_all_but(&["forecast"]))
+        .says("It rains.");
+    let agent = Agent::builder(Searching(model, 44)).tools(many()).tool_search(ToolSearch::by_provider());
+    let agent = agent.tool_choice(ToolChoice::Tool("forecast".into())).build().unwrap();
+    assert_eq!(agent.ask("Rain?").await.unwrap().text(), "It rains.");
+    // A hook can require one, too.
+    let model = ScriptedModel::new()
+        .expects(searches_all_but(&["sum"]))
+        .calls("sum", r#"{"a": 1, "b": 2}"#)
+        .expects(searches_all_but(&["sum", "forecast"]))
+        .says("It rains.");
+    let required = |turn: &mut tool_core::agent::Turn<'_>| {
+        if turn.number() == 2 {
+            turn.tool_choice = ToolChoice::Tool("forecast".into());
+        }
+    };
+    let agent = Agent::builder(Searching(model, 44)).tools(many()).tool_search(by_provider());
+    agent.before_turn(required).build().unwrap().ask("Rain?").await.unwrap();
+}
+
+#[tokio::test]
+async fn tools_that_hand_over_need_not_be_found() {
+    for search in [search(), search().call_through(), by_provider()] {
+        let billing = Agent::builder(ScriptedModel::new().says("Paid.")).build().unwrap();
+        let model = ScriptedModel::new()
+            .expects(|request| {
+                let at_once = request.tools().iter().filter(|tool| !tool.is_deferred());
+                at_once.map(|tool| tool.name()).any(|name| name == "billing")
+            })
+            .calls("billing", "{}");
+        let desk = Agent::builder(Searching(model, 100)).tools(many()).tool_search(search);
+        let desk =
+            desk.hand_over_to("billing", "Answers questions about invoices", &billing).build().unwrap();
+        assert_eq!(desk.ask("Is invoice 7 paid?").await.unwrap().text(), "Paid.");
+    }
+}
+
+#[tokio::test]
+async fn the_tool_of_a_typed_answer_need_not_be_found() {
+    for search in [search(), search().call_through(), by_provider()] {
+        let model = ScriptedModel::new()
+            .expects(|request| {
+                let at_once = request.tools().iter().filter(|tool| !tool.is_deferred());
+                at_once.map(|tool| tool.name()).any(|name| name == "final_answer")
+            })
+            .calls("final_answer", r#"{"answer": 3}"#);
+        let agent = Agent::builder(Searching(model, 100)).tools(many()).tool_search(search).build().unwrap();
+        assert_eq!(agent.ask("How many?").answer_as::<u32>().await.unwrap(), 3);
+    }
 }

@@ -185,6 +185,27 @@ struct Person {
     luck: u8,
 }
 
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Aliased {
+    #[serde(alias = "n")]
+    #[schemars(range(max = 9))]
+    number: u8,
+    #[serde(default, alias = "comment")]
+    #[schemars(length(max = 3))]
+    note: String,
+    #[serde(default)]
+    inner: Option<Box<Aliased>>,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct AliasedWithFlattened {
+    #[serde(default)]
+    #[schemars(length(max = 3))]
+    note: String,
+    #[serde(flatten)]
+    kind: Kind,
+}
+
 fn seven() -> u8 {
     7
 }
@@ -199,6 +220,16 @@ readings! {
         r#"{"code":"a"}"# => Ok(r#"Coded { code: "a" }"#),
         r#"{"code":"ab"}"# => Err("`it.code`: expected a character, got \"ab\""),
         r#"{"code":""}"# => Err("`it.code`: expected a character, got \"\""),
+    }
+    limits_under_other_names: Aliased {
+        r#"{"n":9,"comment":"abc"}"# => Ok("Aliased { number: 9, note: \"abc\", inner: None }"),
+        r#"{"n":"9"}"# => Err("`it.n`: invalid type: string \"9\", expected u8"),
+        r#"{"n":10}"# => Err("`it.n`: expected an integer from 0 to 9, got 10"),
+        r#"{"number":1,"comment":"abcd"}"# => Err("`it.comment`: expected a string of at most 3 characters, got \"abcd\""),
+        r#"{"number":1,"inner":{"n":10}}"# => Err("`it.inner.n`: expected an integer from 0 to 9, got 10"),
+    }
+    members_of_flattened_enums_have_their_own_limits: AliasedWithFlattened {
+        r#"{"kind":"round","radius":9}"# => Ok("AliasedWithFlattened { note: \"\", kind: Round { radius: 9, hue: 0 } }"),
     }
     maps_with_numbers_as_keys: BTreeMap<u32, Small> {
         r#"{"1":{"n":9}}"# => Ok("{1: Small { n: 9 }}"),
@@ -447,4 +478,17 @@ fn unknown_members_are_ignored_if_the_set_says_so() {
             set.call(&wrong, &ToolContext::new()).now_or_never().unwrap().map_err(mistakes).unwrap_err();
         assert_eq!(error, "`it.name`: expected a string, got an object");
     }
+}
+
+#[test]
+fn ignored_members_have_no_limits() {
+    #[tool]
+    fn declared(it: Aliased) -> String {
+        format!("{it:?}")
+    }
+    let text = r#"{"it":{"number":1,"x":"abcd"}}"#;
+    let call = ToolCall::new("1", "declared", text);
+    let set = tools![declared].ignore_unknown_arguments();
+    let execution = set.execute(call, &ToolContext::new()).now_or_never().unwrap();
+    assert!(execution.output().is_some(), "{execution:?}");
 }

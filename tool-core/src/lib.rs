@@ -1,7 +1,6 @@
 //! Annotate a function, and a language model can call it.
 //!
-#![cfg_attr(feature = "testing", doc = "```")]
-#![cfg_attr(not(feature = "testing"), doc = "```ignore")]
+//! ```
 //! use tool_core::testing::ScriptedModel;
 //! use tool_core::{Agent, tool, tools};
 //!

@@ -13,20 +13,6 @@ pub use crate::tool::Injection;
 pub use crate::tool::private::*;
 pub use crate::toolset::{Method, Registration, ToolSet, toolbox_tool_set};
 
-/// One entry of a `tools!` list.
-#[derive(Clone, Copy, Debug)]
-pub struct Listed {
-    name: ToolName,
-    tool: fn() -> &'static DeclaredTool,
-}
-
-impl Listed {
-    #[must_use]
-    pub const fn new<T: StaticTool>() -> Self {
-        Self { name: T::NAME, tool: T::tool }
-    }
-}
-
 /// Builds the set that `tools![..]` evaluates to.
 #[must_use]
 pub fn tool_set(list: &[Listed]) -> ToolSet {

@@ -4,8 +4,8 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{
-    Attribute, FnArg, Ident, ItemTrait, LitStr, Pat, PatType, Safety, Signature, TraitItem, TraitItemFn,
-    Type, parse_quote,
+    Attribute, FnArg, Ident, ItemTrait, LitStr, Pat, PatType, ReturnType, Safety, Signature, TraitItem,
+    TraitItemFn, Type, parse_quote,
 };
 
 use crate::attributes::{AskAttribute, AssistantAttribute};
@@ -82,7 +82,11 @@ impl Assistant {
 impl Method {
     /// Parses a method and removes our attributes from it.
     fn parse(attribute: &Attribute, item: &mut TraitItemFn, diagnostics: &mut Diagnostics) -> Self {
-        let options = AskAttribute::parse(attribute, diagnostics);
+        let names = item.sig.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(input) => Some(input.pat.to_token_stream().to_string()),
+            FnArg::Receiver(_) => None,
+        });
+        let options = AskAttribute::parse(attribute, &names.collect::<Vec<_>>(), diagnostics);
         for misplaced in &item.attrs {
             if is_ask(misplaced) {
                 diagnostics.error(misplaced, "duplicate `#[ask]`; remove one of the two");
@@ -93,13 +97,18 @@ impl Method {
                 diagnostics.error(misplaced, message);
             }
         }
+        let is_role_misplaced = item.attrs.iter().any(is_role);
         item.attrs.retain(|attribute| !is_ask(attribute) && !is_role(attribute));
         let typed = item.sig.inputs.iter_mut().filter_map(|input| match input {
             FnArg::Typed(input) => Some(input),
             FnArg::Receiver(_) => None,
         });
         let parameters: Vec<_> = typed.map(|input| Parameter::parse(input, diagnostics)).collect();
-        let question = Question::parse(&options, &parameters, diagnostics);
+        let question = match is_role_misplaced {
+            // A parameter lacks it, and is then not part of the text.
+            true => Question::Invalid,
+            false => Question::parse(&options, &parameters, diagnostics),
+        };
         Self { options, question, parameters, item: item.clone() }
     }
 
@@ -131,6 +140,10 @@ impl Question {
                 return Self::Invalid;
             }
         };
+        if parameters.iter().any(|parameter| parameter.name.is_none()) {
+            // A placeholder can be for it.
+            return Self::Invalid;
+        }
         let mut is_valid = true;
         for piece in &mut pieces {
             let Piece::Placeholder { name, line, .. } = piece else { continue };
@@ -178,6 +191,11 @@ impl Parameter {
             {
                 Some(pattern.ident.clone())
             }
+            Pat::Ident(pattern) if pattern.mutability.is_some() => {
+                let message = "a parameter of an assistant cannot be `mut` because its method has no body; remove `mut`";
+                diagnostics.error(pattern.mutability, message);
+                Some(pattern.ident.clone())
+            }
             other => {
                 let message = "a parameter of an assistant needs a name for the template; replace the pattern with a name";
                 diagnostics.error(other, message);
@@ -195,6 +213,11 @@ impl Parameter {
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.text().is_some_and(|text| text == name)
     }
+}
+
+/// Returns `true` for `impl Trait` with any trait but `Future`.
+fn is_impl_of_other(ty: &Type) -> bool {
+    matches!(ty, Type::ImplTrait(_)) && !ty.to_token_stream().to_string().contains("Future")
 }
 
 fn is_role(attribute: &Attribute) -> bool {
@@ -215,7 +238,7 @@ impl Assistant {
         let mut names = Vec::new();
         items.retain(|item| match item {
             TraitItem::Const(item) => item.default.is_some(),
-            TraitItem::Type(item) => item.default.is_some(),
+            TraitItem::Type(item) => item.default.is_some() || item.generics.params.is_empty(),
             TraitItem::Fn(method) => {
                 let is_new = !names.contains(&method.sig.ident);
                 names.push(method.sig.ident.clone());
@@ -224,9 +247,12 @@ impl Assistant {
             _ => true,
         });
         for item in &mut items {
-            let TraitItem::Fn(method) = item else { continue };
-            if method.default.is_none() || self.is_asked(method) {
-                clean_method(method);
+            match item {
+                TraitItem::Fn(method) if method.default.is_none() || self.is_asked(method) => {
+                    clean_method(method)
+                }
+                TraitItem::Type(item) => item.bounds.clear(),
+                _ => {}
             }
         }
         self.item.items = items;
@@ -245,6 +271,10 @@ fn clean_method(method: &mut TraitItemFn) {
     let signature = &mut method.sig;
     (signature.constness, signature.safety, signature.abi) = (None, Safety::Default, None);
     signature.variadic = None;
+    // The stub returns a future for `impl Future`, and could return nothing for any other trait.
+    if matches!(&signature.output, ReturnType::Type(_, ty) if is_impl_of_other(ty)) {
+        signature.output = ReturnType::Default;
+    }
     for input in &mut signature.inputs {
         match input {
             FnArg::Receiver(receiver) => receiver.mutability = None,

@@ -1,25 +1,41 @@
 //! The output for an item with mistakes: the item without our attributes, which rustc does not know.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
-use syn::{Attribute, FnArg, ItemFn, Signature};
+use syn::{Attribute, FnArg, ItemFn, Signature, Type, parse_quote};
 
 use crate::docs;
 use crate::expand;
-use crate::names::{ASK, INJECT, PARAM, PRIMITIVE_TYPES, TOOL};
+use crate::names::{ASK, ATTRIBUTES, INJECT, PARAM, PRIMITIVE_TYPES, TOOL};
 use crate::tool_fn::ToolFn;
 
 /// Returns the function, a stub for its tool and the errors, so that uses of either cause no further errors.
-///
-/// Variadic parameters are dropped because rustc would reject them again.
 pub(crate) fn with_errors(tool: &ToolFn, function: &ItemFn, errors: &TokenStream) -> TokenStream {
     let mut function = function.clone();
-    function.sig.variadic = None;
+    clean_signature(&mut function.sig);
     // An `impl` block cannot contain a type, and a stub must not shadow a primitive type.
     let is_method = function.sig.receiver().is_some();
     let is_primitive = PRIMITIVE_TYPES.iter().any(|name| function.sig.ident == name);
     let stub = (!is_method && !is_primitive).then(|| expand::tool::expand_stub(tool, &function.vis));
     quote!(#function #stub #errors)
+}
+
+/// Removes from a signature with mistakes what rustc would report again.
+pub(crate) fn clean_signature(signature: &mut Signature) {
+    signature.variadic = None;
+    for input in &mut signature.inputs {
+        let FnArg::Typed(input) = input else { continue };
+        input.attrs.retain(is_of_rustc);
+        if is_unsized(&input.ty) {
+            let ty = &input.ty;
+            *input.ty = parse_quote!(&#ty);
+        }
+    }
+}
+
+/// Returns `true` for a slice or a `str`, which cannot be passed by value.
+pub(crate) fn is_unsized(ty: &Type) -> bool {
+    matches!(ty, Type::Slice(_)) || matches!(ty, Type::Path(path) if path.path.is_ident("str"))
 }
 
 /// Removes our attributes, and the doc comments on parameters, which rustc does not allow.
@@ -36,9 +52,63 @@ pub(crate) fn strip_attributes(attributes: &mut Vec<Attribute>, signature: &mut 
     }
 }
 
+/// Removes our attributes at any depth from an item that they do not apply to, because rustc does not know them.
+pub(crate) fn without_attributes(item: TokenStream) -> TokenStream {
+    let is_ours = |group: &Group| {
+        let first = group.stream().into_iter().next();
+        group.delimiter() == Delimiter::Bracket
+            && matches!(first, Some(TokenTree::Ident(name)) if ATTRIBUTES.iter().any(|ours| name == ours))
+    };
+    let mut tokens: Vec<TokenTree> = Vec::new();
+    for token in item {
+        match (token, tokens.last()) {
+            (TokenTree::Group(group), Some(TokenTree::Punct(hash)))
+                if hash.as_char() == '#' && is_ours(&group) =>
+            {
+                tokens.pop();
+            }
+            (TokenTree::Group(group), _) => {
+                let inner = without_attributes(group.stream());
+                // rustc reports an error again if its span differs, so an unchanged group stays the same.
+                let is_unchanged = inner.to_string() == group.stream().to_string();
+                let mut cleaned = Group::new(group.delimiter(), inner);
+                cleaned.set_span(group.span());
+                tokens.push(if is_unchanged { group } else { cleaned }.into());
+            }
+            (other, _) => tokens.push(other),
+        }
+    }
+    tokens.into_iter().collect()
+}
+
 /// Returns `true` for `#[tool]` under any path.
 pub(crate) fn is_tool(attribute: &Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|last| last.ident == TOOL)
+}
+
+/// Returns `true` for an attribute of rustc's that a function or a parameter can have, and for one of another tool.
+pub(crate) fn is_of_rustc(attribute: &Attribute) -> bool {
+    const NAMES: [&str; 13] = [
+        "allow",
+        "cfg",
+        "cfg_attr",
+        "cold",
+        "deny",
+        "deprecated",
+        "doc",
+        "expect",
+        "forbid",
+        "inline",
+        "must_use",
+        "track_caller",
+        "warn",
+    ];
+    NAMES.iter().any(|name| attribute.path().is_ident(name)) || is_of_tool(attribute)
+}
+
+/// Returns `true` for an attribute such as `#[rustfmt::skip]`.
+fn is_of_tool(attribute: &Attribute) -> bool {
+    attribute.path().segments.first().is_some_and(|first| first.ident == "clippy" || first.ident == "rustfmt")
 }
 
 /// Returns `true` for `#[ask]`.

@@ -136,6 +136,9 @@ pub(crate) const ASK: &str = "ask";
 /// The attribute on the parameter that is the id of the conversation.
 pub(crate) const CONVERSATION: &str = "conversation";
 
+/// The attributes that are part of the macros.
+pub(crate) const ATTRIBUTES: &[&str] = &[TOOL, PARAM, INJECT, ASK, CONVERSATION];
+
 /// Types that can only be injected. The context always has them.
 pub(crate) const CONTEXT_TYPES: &[&str] = &["ToolContext", "ToolCall", "ConversationId"];
 

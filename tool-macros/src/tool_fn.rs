@@ -20,6 +20,8 @@ pub(crate) struct ToolFn {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) options: ToolAttribute,
     pub(crate) is_method: bool,
+    /// `true` if `#[inject]` is on the function, and probably missing on a parameter.
+    pub(crate) is_inject_misplaced: bool,
     /// The signature without our attributes.
     pub(crate) signature: Signature,
     /// The attributes other than ours.
@@ -59,6 +61,7 @@ impl ToolFn {
                 diagnostics.error(misplaced, message);
             }
         }
+        let is_inject_misplaced = attributes.iter().any(|attribute| attribute.path().is_ident(INJECT));
         let name = match &options.name {
             Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. })) => Name::from_literal(name),
             Some(constant) => Name::from_constant(constant),
@@ -72,7 +75,7 @@ impl ToolFn {
         let parameters = parameters.collect();
         fallback::strip_attributes(attributes, signature);
         let (signature, attributes) = (signature.clone(), attributes.clone());
-        Self { name, description, parameters, options, is_method, signature, attributes }
+        Self { name, description, parameters, options, is_method, is_inject_misplaced, signature, attributes }
     }
 
     pub(crate) fn krate(&self) -> &Path {

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use proc_macro2::TokenStream;
-use syn::{Attribute, ImplItem, ItemImpl, Meta};
+use syn::{Attribute, ImplItem, Item, ItemImpl, Meta, parse_quote};
 
 use crate::attributes::ToolboxAttribute;
 use crate::check;
 use crate::diagnostics::Diagnostics;
-use crate::fallback::is_tool;
+use crate::fallback::{clean_signature, is_tool};
 use crate::names::CRATE;
 use crate::tool_fn::ToolFn;
 
@@ -44,6 +44,27 @@ impl Toolbox {
         let toolbox = Self { options, tools, block };
         toolbox.check(diagnostics);
         toolbox
+    }
+
+    /// Returns a toolbox without tools for a struct or an enum without parameters.
+    pub(crate) fn of_type(item: &TokenStream) -> Option<Self> {
+        let (name, generics) = match syn::parse2::<Item>(item.clone()).ok()? {
+            Item::Struct(item) => (item.ident, item.generics),
+            Item::Enum(item) => (item.ident, item.generics),
+            _ => return None,
+        };
+        let options = ToolboxAttribute::parse(TokenStream::new(), &mut Diagnostics::default());
+        let toolbox = Self { options, tools: Vec::new(), block: parse_quote!(impl #name {}) };
+        generics.params.is_empty().then_some(toolbox)
+    }
+
+    /// Removes from a block with mistakes what rustc would report again.
+    pub(crate) fn clean(&mut self) {
+        for item in &mut self.block.items {
+            if let ImplItem::Fn(method) = item {
+                clean_signature(&mut method.sig);
+            }
+        }
     }
 
     fn check(&self, diagnostics: &mut Diagnostics) {

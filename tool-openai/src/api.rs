@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use futures_util::stream::{TryStreamExt, iter};
+use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
@@ -28,6 +29,9 @@ pub(crate) trait Api: ChatModel {
     /// Returns the name of the model to use if the request names none.
     fn default_model(&self) -> &str;
 
+    /// Returns the URL for this model.
+    fn default_url(&self) -> &Url;
+
     /// Encodes the body of a request.
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error>;
 
@@ -40,21 +44,29 @@ pub(crate) trait Api: ChatModel {
     fn model_for<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
         request.options().model.as_deref().unwrap_or_else(|| self.default_model())
     }
+
+    /// Returns the URL that the request is sent to.
+    fn url_for(&self, request: &ChatRequest<'_>) -> Url {
+        match &request.options().model {
+            Some(model) => self.client().url(Self::PATH, model),
+            None => self.default_url().clone(),
+        }
+    }
 }
 
 /// Sends a request and returns the whole response, retrying if necessary.
 pub(crate) async fn chat<A: Api>(api: &A, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
     let mut attempts = Attempts::new(api, request, false)?;
     loop {
-        match try_chat(api, attempts.model(), &attempts.body).await {
+        match try_chat(api, attempts.url(), &attempts.body).await {
             Ok(response) => return Ok(response),
             Err(error) => attempts.prepare_next(error).await?,
         }
     }
 }
 
-async fn try_chat<A: Api>(api: &A, model: &str, body: &RequestBody) -> Result<ChatResponse, Error> {
-    let response = api.client().send(A::PATH, model, body, "application/json").await?;
+async fn try_chat<A: Api>(api: &A, url: Url, body: &RequestBody) -> Result<ChatResponse, Error> {
+    let response = api.client().send(url, body, "application/json").await?;
     read_whole(api, response).await
 }
 
@@ -65,7 +77,7 @@ pub(crate) async fn open_stream<'a, A: Api>(
 ) -> Result<ChatStream<'a>, ModelError> {
     let mut attempts = Attempts::new(api, request, true)?;
     loop {
-        match try_open_stream(api, attempts.model(), &attempts.body).await {
+        match try_open_stream(api, attempts.url(), &attempts.body).await {
             Ok(stream) => return Ok(stream),
             Err(error) => attempts.prepare_next(error).await?,
         }
@@ -74,10 +86,10 @@ pub(crate) async fn open_stream<'a, A: Api>(
 
 async fn try_open_stream<'a, A: Api>(
     api: &'a A,
-    model: &str,
+    url: Url,
     body: &RequestBody,
 ) -> Result<ChatStream<'a>, Error> {
-    let response = api.client().send(A::PATH, model, body, "text/event-stream").await?;
+    let response = api.client().send(url, body, "text/event-stream").await?;
     if content_type(&response.inner).is_some_and(|value| value.starts_with("text/event-stream")) {
         let deltas = streaming::deltas(api.client(), response, api.assembler());
         return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
@@ -110,8 +122,8 @@ impl<'a, A: Api> Attempts<'a, A> {
         Ok(Self { api, malformed_calls, is_streamed, sends_json_schema, body, retries })
     }
 
-    fn model(&self) -> &str {
-        self.api.model_for(self.malformed_calls.request())
+    fn url(&self) -> Url {
+        self.api.url_for(self.malformed_calls.request())
     }
 
     /// Prepares the next attempt and waits until it may be sent.

@@ -65,8 +65,7 @@ impl Client {
     /// Sends JSON and returns the response if its status reports success.
     pub(crate) async fn send(
         &self,
-        api: &str,
-        model: &str,
+        url: Url,
         body: &RequestBody,
         accept: &'static str,
     ) -> Result<ApiResponse, Error> {
@@ -75,7 +74,6 @@ impl Client {
             Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
             None => None,
         };
-        let url = self.url(api, model);
         let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.to_body());
         let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
         let response = request.send().await.map_err(|error| Error::transport(&url, error))?;

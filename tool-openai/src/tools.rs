@@ -1,6 +1,7 @@
 //! Checks and encodes the tools of a request.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -17,6 +18,9 @@ const MAX_NAME_CHARS: usize = 64;
 /// The keywords that [plain parameters](Endpoint::requires_plain_parameters) do not have at their top level.
 const TOP_LEVEL_KEYWORDS: [&str; 5] = ["anyOf", "oneOf", "allOf", "enum", "not"];
 
+/// The tool by which the provider's own search is requested.
+const TOOL_SEARCH: &str = r#"{"type":"tool_search"}"#;
+
 /// The form of an API's tools.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ToolFormat {
@@ -30,6 +34,8 @@ pub(crate) enum ToolFormat {
 #[derive(Clone, Debug, PartialEq)]
 struct Rules {
     format: ToolFormat,
+    /// The provider searches the deferred tools.
+    is_searched: bool,
     supports_strict: bool,
     names_start_with_letter: bool,
     requires_plain_parameters: bool,
@@ -143,7 +149,8 @@ fn tool_value(format: ToolFormat, definition: &ToolDefinition) -> Result<Value, 
 }
 
 fn tool_values(format: ToolFormat, definitions: &[ToolDefinition]) -> Result<Value, Error> {
-    let json = Rules::new(format, &Endpoint::openai()).encode(definitions, None).map_err(Error::request)?;
+    let json =
+        Rules::new(format, false, &Endpoint::openai()).encode(definitions, None).map_err(Error::request)?;
     serde_json::from_str(&json).map_err(|error| Error::request(format!("could not read the tools: {error}")))
 }
 
@@ -158,17 +165,62 @@ pub(crate) fn offered<'a>(request: &'a ChatRequest<'_>, endpoint: &Endpoint) -> 
     }
 }
 
+/// Returns `true` if the provider is to search the deferred tools of a request.
+///
+/// # Errors
+///
+/// Fails if it cannot, because the caller does not expect all of them to be offered.
+pub(crate) fn is_searched(
+    request: &ChatRequest<'_>,
+    format: ToolFormat,
+    endpoint: &Endpoint,
+) -> Result<bool, Error> {
+    let is_searched = request.has_tool_search() && request.tools().iter().any(ToolDefinition::is_deferred);
+    match format {
+        ToolFormat::Nested if is_searched => Err(Error::request(
+            "the Chat Completions API has no search for tools; use `OpenAi::responses_model`, or `ToolSearch::bm25`",
+        )),
+        ToolFormat::Flat if is_searched && !endpoint.supports_tool_search => Err(Error::request(
+            "the endpoint has no search for tools; set `Endpoint::supports_tool_search` if it has, or use `ToolSearch::bm25`",
+        )),
+        _ => Ok(is_searched),
+    }
+}
+
+/// Returns `true` if the endpoint accepts this number of tools besides its search.
+pub(crate) fn fits_with_search(tools: usize, endpoint: &Endpoint) -> bool {
+    endpoint.max_tools.is_none_or(|max| tools < max)
+}
+
+/// Returns the tools, of which those with these names are not deferred.
+///
+/// A deferred tool is in a namespace of its own once the provider has found it, and the API rejects calls of it that name none: those
+/// that are older than the search, and those of other models.
+pub(crate) fn without_deferral<'a>(
+    tools: Cow<'a, ToolDefinitions>,
+    names: &BTreeSet<String>,
+) -> Cow<'a, ToolDefinitions> {
+    let is_changed = |tool: &ToolDefinition| tool.is_deferred() && names.contains(tool.name());
+    if !tools.iter().any(is_changed) {
+        return tools;
+    }
+    let with_deferral =
+        |tool: &ToolDefinition| tool.clone().with_deferred(tool.is_deferred() && !is_changed(tool));
+    Cow::Owned(tools.iter().map(with_deferral).collect())
+}
+
 /// Returns the tools as a JSON array, or `None` if there are none. They are checked and encoded once per set.
 pub(crate) fn encode(
     definitions: &ToolDefinitions,
     format: ToolFormat,
+    is_searched: bool,
     endpoint: &Endpoint,
     on_warning: Option<&WarningHook>,
 ) -> Result<Option<impl AsRef<str> + use<>>, Error> {
     if definitions.is_empty() {
         return Ok(None);
     }
-    let rules = Rules::new(format, endpoint);
+    let rules = Rules::new(format, is_searched, endpoint);
     let cache = definitions.encoded(|_| EncodingCache::default());
     let encoded = match cache.find(&rules) {
         Some(encoded) => encoded,
@@ -194,9 +246,10 @@ impl AsRef<str> for ToolsJson {
 }
 
 impl Rules {
-    fn new(format: ToolFormat, endpoint: &Endpoint) -> Self {
+    fn new(format: ToolFormat, is_searched: bool, endpoint: &Endpoint) -> Self {
         Self {
             format,
+            is_searched,
             supports_strict: endpoint.supports_strict,
             names_start_with_letter: endpoint.tool_names_start_with_letter,
             requires_plain_parameters: endpoint.requires_plain_parameters,
@@ -211,8 +264,9 @@ impl Rules {
         on_warning: Option<&WarningHook>,
     ) -> Result<String, String> {
         let mut violations = Vec::new();
-        if let Some(max) = self.max_tools.filter(|max| definitions.len() > *max) {
-            let count = definitions.len();
+        let has_search = self.is_searched && definitions.iter().any(ToolDefinition::is_deferred);
+        let count = definitions.len() + usize::from(has_search);
+        if let Some(max) = self.max_tools.filter(|max| count > *max) {
             violations.push(format!("the request has {count} tools, but the endpoint accepts at most {max}"));
         }
         violations.extend(definitions.iter().filter_map(|definition| self.find_violation(definition)));
@@ -226,8 +280,13 @@ impl Rules {
             }
             Tool { definition, description, rules: self }
         });
-        serde_json::to_string(&tools.collect::<Vec<_>>())
-            .map_err(|error| format!("could not write the tools as JSON: {error}"))
+        let mut json = serde_json::to_string(&tools.collect::<Vec<_>>())
+            .map_err(|error| format!("could not write the tools as JSON: {error}"))?;
+        // The API rejects a search without deferred tools, and the reverse.
+        if has_search {
+            json.insert_str(json.len() - 1, &format!(",{TOOL_SEARCH}"));
+        }
+        Ok(json)
     }
 
     /// Returns why the endpoint would reject a tool and with it the whole request.
@@ -288,6 +347,9 @@ impl Tool<'_> {
             function
                 .serialize_entry("strict", &(self.rules.supports_strict && self.definition.is_strict()))?;
         }
+        if self.rules.is_searched && self.definition.is_deferred() {
+            function.serialize_entry("defer_loading", &true)?;
+        }
         Ok(())
     }
 }
@@ -326,7 +388,7 @@ mod tests {
     }
 
     fn sent(definitions: &ToolDefinitions, format: ToolFormat, endpoint: &Endpoint) -> Result<Value, String> {
-        match encode(definitions, format, endpoint, None) {
+        match encode(definitions, format, false, endpoint, None) {
             Ok(list) => Ok(serde_json::from_str(list.unwrap().as_ref()).unwrap()),
             Err(error) => {
                 assert!(error.kind() == ErrorKind::InvalidRequest);
@@ -417,7 +479,7 @@ mod tests {
             seen.lock().unwrap().clear();
             // Encoded twice, but reported once per set.
             for _ in 0..2 {
-                let list = encode(&tools, ToolFormat::Flat, &endpoint, Some(&hook)).unwrap().unwrap();
+                let list = encode(&tools, ToolFormat::Flat, false, &endpoint, Some(&hook)).unwrap().unwrap();
                 let list: Value = serde_json::from_str(list.as_ref()).unwrap();
                 assert_eq!(list[0].get("description").unwrap_or(&Value::Null), &expected);
             }
@@ -431,7 +493,7 @@ mod tests {
     fn encodes_tools_once_per_set_and_rules() {
         let tools = set([ToolDefinition::new("now")]);
         let at = |endpoint: &Endpoint| {
-            let list = encode(&tools, ToolFormat::Nested, endpoint, None).unwrap().unwrap();
+            let list = encode(&tools, ToolFormat::Nested, false, endpoint, None).unwrap().unwrap();
             list.as_ref().as_ptr()
         };
         assert_eq!(at(&Endpoint::openai()), at(&Endpoint::openai()));
@@ -463,8 +525,8 @@ mod tests {
         endpoint.max_description_chars = Some(5);
         let hook: WarningHook = {
             let (tools, endpoint) = (tools.clone(), endpoint.clone());
-            Arc::new(move |_| drop(encode(&tools, ToolFormat::Flat, &endpoint, None).unwrap()))
+            Arc::new(move |_| drop(encode(&tools, ToolFormat::Flat, false, &endpoint, None).unwrap()))
         };
-        assert!(encode(&tools, ToolFormat::Flat, &endpoint, Some(&hook)).is_ok());
+        assert!(encode(&tools, ToolFormat::Flat, false, &endpoint, Some(&hook)).is_ok());
     }
 }

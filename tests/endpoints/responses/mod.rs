@@ -4,3 +4,4 @@ mod corpus;
 mod endpoint;
 mod requests;
 mod runs;
+mod tool_search;

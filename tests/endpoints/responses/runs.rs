@@ -30,16 +30,16 @@ fn book(port: String) -> String {
     format!("booked at {port}")
 }
 
-fn reasoning(id: &str) -> Value {
+pub(super) fn reasoning(id: &str) -> Value {
     json!({ "id": id, "type": "reasoning", "summary": [], "encrypted_content": format!("enc-{id}"), "unknown": 0.1 })
 }
 
-fn text_message(text: &str, phase: &str) -> Value {
+pub(super) fn text_message(text: &str, phase: &str) -> Value {
     let part = json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
     json!({ "id": "msg", "type": "message", "status": "completed", "role": "assistant", "content": [part], "phase": phase })
 }
 
-fn call(id: &str, name: &str, arguments: &str) -> Value {
+pub(super) fn call(id: &str, name: &str, arguments: &str) -> Value {
     json!({ "id": format!("fc_{id}"), "type": "function_call", "status": "completed", "call_id": id, "name": name, "arguments": arguments })
 }
 
@@ -62,7 +62,7 @@ fn turns() -> [Vec<Value>; 3] {
 }
 
 /// Returns an answer with these items, streamed or not.
-fn reply(items: &[Value], is_streamed: bool) -> Vec<u8> {
+pub(super) fn reply(items: &[Value], is_streamed: bool) -> Vec<u8> {
     let usage = json!({ "input_tokens": 10, "output_tokens": 5, "total_tokens": 15 });
     let response = json!({ "id": "resp_1", "status": "completed", "output": items, "usage": usage });
     if !is_streamed {
@@ -78,7 +78,7 @@ fn reply(items: &[Value], is_streamed: bool) -> Vec<u8> {
     event_stream(&events)
 }
 
-async fn server(turns: &[Vec<Value>], is_streamed: bool) -> RawServer {
+pub(super) async fn server(turns: &[Vec<Value>], is_streamed: bool) -> RawServer {
     RawServer::answering_in_turn(turns.iter().map(|items| reply(items, is_streamed)).collect()).await
 }
 
@@ -88,14 +88,18 @@ fn agent(model: Responses) -> AgentBuilder {
 
 /// A way to drive a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+pub(super) enum Way {
     Awaited,
     Streamed,
     StepByStep,
 }
 
 /// Returns the answer of a run with these turns, and the bodies that it sends.
-async fn sent(turns: &[Vec<Value>], way: Way, build: fn(Responses) -> AgentBuilder) -> (Answer, Vec<String>) {
+pub(super) async fn sent(
+    turns: &[Vec<Value>],
+    way: Way,
+    build: fn(Responses) -> AgentBuilder,
+) -> (Answer, Vec<String>) {
     let server = server(turns, way == Way::Streamed).await;
     let agent = build(model(&server)).build().unwrap();
     let approve = |_: &ToolCall| Approval::ApproveWith(r#"{"port": "Kinsale"}"#.into());
@@ -107,7 +111,7 @@ async fn sent(turns: &[Vec<Value>], way: Way, build: fn(Responses) -> AgentBuild
     (answer.unwrap(), bodies(&server))
 }
 
-const WAYS: [Way; 3] = [Way::Awaited, Way::Streamed, Way::StepByStep];
+pub(super) const WAYS: [Way; 3] = [Way::Awaited, Way::Streamed, Way::StepByStep];
 
 #[tokio::test]
 async fn runs_two_turns_of_parallel_calls() {

@@ -4,10 +4,10 @@ use tool_core::{RunError, assistant};
 
 #[assistant("You plan trips.")]
 trait Planner {
-    type City;
-    
+    type City: std::fmt::Display;
+
     #[ask("Plan a day in {city}.")]
-    async fn plan(&self, city: &str) -> Result<String, RunError>;
+    async fn plan(&self, city: &str) -> Result<Vec<Self::City>, RunError>;
 }
 
 fn main() {}

@@ -6,7 +6,7 @@ use tool_core::{RunError, assistant};
 trait Planner {
     #[ask]
     #[conversation]
-    async fn plan(&self, city: &str) -> Result<String, RunError>;
+    async fn plan(&self, id: &str, city: &str) -> Result<String, RunError>;
 }
 
 fn main() {}

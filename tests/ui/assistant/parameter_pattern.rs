@@ -4,7 +4,7 @@ use tool_core::{RunError, assistant};
 
 #[assistant("You plan trips.")]
 trait Planner {
-    #[ask("Plan a day.")]
+    #[ask("Plan a day in {city}.")]
     async fn plan(&self, _: &str) -> Result<String, RunError>;
 }
 

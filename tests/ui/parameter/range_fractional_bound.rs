@@ -3,7 +3,7 @@
 use tool_core::tool;
 
 #[tool]
-fn order(#[param(range = 0.5..)] amount: u32) {
+fn order(#[param(range = 0.5..=9.5)] amount: u32) {
     let _ = amount;
 }
 

@@ -12,6 +12,21 @@ async fn words(text: &str) -> ::std::result::Result<usize, ::std::string::String
     ::std::result::Result::Ok(text.len())
 }
 
+struct Calculator;
+
+#[::tool_core::toolbox]
+impl Calculator {
+    #[tool("Returns the square root")]
+    fn square_root(self: ::std::sync::Arc<Self>, x: f64) -> f64 {
+        x.sqrt()
+    }
+
+    #[tool("Returns the cube root", blocking)]
+    fn cube_root(&self, x: f64, #[inject] _context: &::tool_core::ToolContext) -> f64 {
+        x.cbrt()
+    }
+}
+
 #[::tool_core::assistant("You plan trips.")]
 trait Planner {
     #[ask("Plan a day in {city}, {days:?}.", tools(sum), temperature = 0.5, max_turns = 1)]
@@ -31,5 +46,7 @@ trait Planner {
 
 pub(crate) fn main() {
     let set = ::tool_core::tools![sum, words];
+    ::std::assert_eq!(set.len(), 2);
+    let set = <::tool_core::ToolSet as ::std::convert::From<Calculator>>::from(Calculator);
     ::std::assert_eq!(set.len(), 2);
 }

@@ -10,12 +10,13 @@ use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::delegation::Delegation;
+use super::delegation::{Delegation, lock};
 use super::typed::AnswerParser;
+use crate::agent::driver::Inside;
 use crate::agent::{Agent, AnswerType, Ask, RunDriver};
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, ToolDefinition, ToolPolicy};
-use crate::run::{RunError, RunErrorKind, RunLimits, StopReason};
+use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, may_be_undo};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
     Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
@@ -25,8 +26,7 @@ use crate::tool::{
 impl Agent {
     /// Turns the agent into a tool of another. Each call asks the agent a question, and its answer is the output of the call.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
     ///
@@ -87,10 +87,13 @@ impl Agent {
     /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
     /// [`RunDriver`], a call drives the inner run to its end. If the run has to wait, the call fails, and those of the run are
     /// undone. The same holds for a tool that calls this one in its own body: the run is no part of the outer run's.
-    /// Without a driver, the calls of a run that has ended are not undone.
+    /// Without a driver, the calls of a run that has ended are not undone, and an agent that undoes calls of other tools is asked only by
+    /// [request](crate::run::Run::request_call).
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {
-            definition: Plain::definition(name.into()).with_description(description),
+            definition: ToolDefinition::new(name)
+                .with_parameters(arguments_schema_for_providers(arguments_schema::<Question>()).0)
+                .with_description(description),
             agent: self.clone(),
             passed: Vec::new(),
             injections: Vec::new(),
@@ -191,8 +194,7 @@ impl AgentTool {
     /// Gives the tool arguments and a result of these types. The agent reads the arguments as JSON, and its answer is parsed as
     /// with [`Ask::answer_as`](crate::agent::Ask::answer_as).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use schemars::JsonSchema;
     /// use serde::{Deserialize, Serialize};
     /// use tool_core::Agent;
@@ -237,7 +239,7 @@ impl AgentTool {
     /// Asks the agent, or continues its run.
     async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let delegation = context.delegation::<Delegation>();
-        let continued = delegation.as_ref().and_then(|delegation| delegation.take_continued());
+        let continued = delegation.as_ref().and_then(|delegation| lock(&delegation.continued).take());
         if continued.is_none() && delegation.as_ref().is_some_and(|delegation| delegation.levels == 0) {
             return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));
         }
@@ -245,8 +247,17 @@ impl AgentTool {
         // The call that undoes one of an agent has the name of the undone call, and only the driver has the run to undo.
         let undoes_itself =
             |undone: &Undone| context.call().is_some_and(|call| call.name == undone.call.name);
-        if !is_undo && context.get::<Undone>().is_some_and(undoes_itself) {
-            return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
+        match context.get::<Undone>() {
+            Some(undone) if !is_undo && undoes_itself(undone) => {
+                return Err(ToolError::not_executed("only a driver of its run undoes the calls of an agent"));
+            }
+            // Only a run knows which call it undoes.
+            None if !context.has_attempt() && context.call().is_some_and(|call| may_be_undo(&call.id)) => {
+                return Err(ToolError::not_executed(
+                    "it undoes another; execute it by a driver of its run, or request it with `Run::request_call`",
+                ));
+            }
+            _ => {}
         }
         let is_new = continued.is_none();
         let types: Vec<_> = self.passed.iter().map(|(type_id, _)| *type_id).collect();
@@ -262,12 +273,12 @@ impl AgentTool {
             ask = ask.conversation(format!("{}/{}", outer.as_str(), self.definition.name()));
         }
         let (ask, parses_by_tool) = self.form.constrain(ask);
-        let mut driver = ask.start_inner(
-            delegation.clone(),
-            self.has_own_limits,
-            self.has_conversation,
-            self.streams_text,
-        );
+        let place = Inside {
+            delegation: delegation.clone(),
+            has_own_limits: self.has_own_limits,
+            has_conversation: self.has_conversation,
+        };
+        let mut driver = ask.start_inside(place, self.streams_text);
         let driven = AssertUnwindSafe(self.drive(&mut driver, parses_by_tool)).catch_unwind().await;
         let (driven, panic) = match driven {
             Ok(driven) => (driven, None),
@@ -285,10 +296,10 @@ impl AgentTool {
             Ok(_) => undone(&driver),
             Err(kind) => match delegation {
                 Some(delegation) => {
-                    delegation.suspend(kind);
+                    *lock(&delegation.suspended) = Some(kind);
                     Err(ToolError::not_executed("the agent waits"))
                 }
-                // Nobody could continue the run of a call that belongs to none.
+                // Nothing could continue the run of a call that belongs to none.
                 None => {
                     // The reason why it waits is the one that the model reads.
                     let _ = self.stop(&mut driver, parses_by_tool).await;
@@ -306,20 +317,9 @@ impl AgentTool {
 
     /// Drives the run to its end. The output is empty if the run stopped without an answer.
     async fn drive(&self, driver: &mut RunDriver, parses_by_tool: bool) -> Result<ToolOutput, RunErrorKind> {
-        loop {
-            driver.drive_to_end().await?;
-            let Some(text) = driver.run().answer_text() else {
-                driver.commit().await?;
-                return Ok(ToolOutput::text(""));
-            };
-            match self.form.output(text) {
-                Ok(output) => {
-                    driver.commit().await?;
-                    return Ok(output);
-                }
-                Err(why) => driver.reject_wrong_answer(&why, parses_by_tool),
-            }
-        }
+        let output = driver.drive_to_answer(|text| self.form.output(text), parses_by_tool).await?;
+        driver.commit().await?;
+        Ok(output.unwrap_or_else(|| ToolOutput::text("")))
     }
 
     /// Returns the limits of a new inner run.
@@ -410,7 +410,7 @@ trait Form: Send + Sync {
     fn constrain(&self, ask: Ask) -> (Ask, bool);
 
     /// Converts the answer into the output, or returns what is wrong with it.
-    fn output(&self, answer: String) -> Result<ToolOutput, String>;
+    fn output(&self, answer: &str) -> Result<ToolOutput, String>;
 }
 
 /// The arguments of an agent that takes any question.
@@ -423,13 +423,6 @@ struct Question {
 /// Takes a text and answers with a text.
 struct Plain(Contract);
 
-impl Plain {
-    fn definition(name: String) -> ToolDefinition {
-        let (parameters, _) = arguments_schema_for_providers(arguments_schema::<Question>());
-        ToolDefinition::new(name).with_parameters(parameters)
-    }
-}
-
 impl Form for Plain {
     fn question(&self, arguments: &str, mode: Mode) -> Result<(String, Vec<Repair>), ToolError> {
         let (Question { question }, repairs) = decode_arguments(arguments, &self.0, mode)?;
@@ -440,7 +433,7 @@ impl Form for Plain {
         (ask, false)
     }
 
-    fn output(&self, answer: String) -> Result<ToolOutput, String> {
+    fn output(&self, answer: &str) -> Result<ToolOutput, String> {
         Ok(ToolOutput::text(answer))
     }
 }
@@ -462,8 +455,8 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
         self.parser.constrain(ask, false)
     }
 
-    fn output(&self, answer: String) -> Result<ToolOutput, String> {
-        let report = self.parser.parse(&answer)?;
+    fn output(&self, answer: &str) -> Result<ToolOutput, String> {
+        let report = self.parser.parse(answer)?;
         serde_json::to_string(&report).map(ToolOutput::text).map_err(|error| error.to_string())
     }
 }

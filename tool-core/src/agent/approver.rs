@@ -14,8 +14,7 @@ pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>
 ///
 /// Implemented for functions from a [`ToolCall`] to an [`Approval`]; they must not block.
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, Approval, ToolCall, tool, tools};
 ///
@@ -41,7 +40,7 @@ pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not approve calls",
     label = "not an `Approver`",
-    note = "a function takes `&ToolCall` and returns an `Approval`"
+    note = "a function takes `&ToolCall` and returns an `Approval`; for a decision that is awaited, implement `Approver` for a type of your own"
 )]
 pub trait Approver: Send + Sync {
     /// Decides about a call.

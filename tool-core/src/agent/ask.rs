@@ -8,38 +8,29 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::ExecuteCallsIf;
 use super::assistant::QuestionError;
-use super::delegation::Delegation;
+use super::driver::{Inside, QuestionRules};
 use super::emitter::EventEmitter;
-use super::run_tools::RunTools;
+use super::run_tools::{QuestionTools, RunTools};
 use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
 use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::ToolContext;
-use crate::toolset::{IntoToolSet, ToolSet, ToolSetError};
+use crate::toolset::{IntoToolSet, ToolSet};
 
 /// One question to an agent. Await it or [`stream`](Self::stream) it; dropping the future or the stream cancels the run.
 #[must_use = "no request is sent until it is awaited or streamed"]
 pub struct Ask {
     agent: Agent,
     start: Start,
-    context: ToolContext,
-    /// The tools of the question, in addition to the agent's or in place of them.
-    tools: Result<ToolSet, ToolSetError>,
-    replaces_tools: bool,
-    /// The tool that takes a typed answer. No other tools replace it.
-    answer_tool: ToolSet,
+    tools: QuestionTools,
+    rules: QuestionRules,
     limits: Option<RunLimits>,
     emitter: EventEmitter,
-    cancellation_token: Option<CancellationToken>,
-    approver: Option<Arc<dyn Approver>>,
-    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     response_format: Option<ResponseFormat>,
     options: ModelOptions,
     tool_choice: Option<ToolChoice>,
-    question_error: Option<QuestionError>,
 }
 
 /// The start of the run.
@@ -60,19 +51,13 @@ impl Ask {
     fn starting_from(agent: Agent, start: Start) -> Self {
         Self {
             start,
-            context: ToolContext::new(),
-            tools: Ok(ToolSet::default()),
-            replaces_tools: false,
-            answer_tool: ToolSet::default(),
+            tools: QuestionTools::default(),
+            rules: QuestionRules::default(),
             limits: None,
             emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
-            cancellation_token: None,
-            approver: None,
-            execute_calls_if: None,
             response_format: None,
             options: ModelOptions::default(),
             tool_choice: None,
-            question_error: None,
             agent,
         }
     }
@@ -88,8 +73,7 @@ impl Ask {
     /// Sets instructions that precede the [agent's](crate::agent::AgentBuilder::instructions). Has no effect on a resumed run,
     /// which has its own. Questions of one conversation need the same instructions, or no prompt cache is hit.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::Agent;
     /// use tool_core::testing::ScriptedModel;
     ///
@@ -112,36 +96,16 @@ impl Ask {
 
     /// Passes a value to the tools of this run. It takes precedence over the agent's value of the same type.
     pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
-        self.context = self.context.with(value);
+        self.tools.context = self.tools.context.with(value);
         self
     }
 
     /// Offers more tools to the model for this question, in addition to the agent's own. A resumed run needs them again.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, tool, tools};
-    ///
-    /// #[tool("Sums two numbers")]
-    /// fn sum(a: f64, b: f64) -> f64 {
-    ///     a + b
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
-    /// let agent = Agent::builder(model).build()?;
-    /// let answer = agent.ask("What is 2 + 40?").tools(tools![sum]).await?;
-    /// assert_eq!(answer.tool_executions().len(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// If one of them has the name of another tool of the agent, or of a tool that undoes others, the run returns at once with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.tools = self.tools.and_then(|earlier| earlier.union(tools));
+        self.tools.offered = self.tools.offered.and_then(|earlier| earlier.union(tools));
         self
     }
 
@@ -149,8 +113,7 @@ impl Ask {
     /// earlier ones of the question. Further calls of [`tools`](Self::tools) add more. A resumed run needs them again. The agent's
     /// settings for its tools remain, such as [`max_output_chars`](crate::agent::AgentBuilder::max_output_chars).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -179,27 +142,13 @@ impl Ask {
     /// If the agent [hands the run over](crate::agent::AgentBuilder::hand_over_to), the other agent has its own tools and none of
     /// these.
     pub fn only_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.tools = ToolSet::default().union(tools);
-        self.replaces_tools = true;
+        self.tools.offered = ToolSet::default().union(tools);
+        self.tools.replaces = true;
         self
     }
 
     /// Sets the conversation that the question belongs to. Tools can inject the id, and tool providers can choose tools by it.
     /// By default, a question has a conversation of its own, and a resumed run keeps its conversation.
-    ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::model::ConversationId;
-    /// use tool_core::Agent;
-    ///
-    /// # fn main() -> Result<(), tool_core::agent::BuildError> {
-    /// let agent = Agent::builder(ScriptedModel::new()).build()?;
-    /// let run = agent.ask("Hello").conversation("user-7/support").start();
-    /// assert_eq!(run.run().conversation(), Some(&ConversationId::new("user-7/support")));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn conversation(self, id: impl Into<ConversationId>) -> Self {
         self.context(id.into())
     }
@@ -248,7 +197,7 @@ impl Ask {
 
     /// Ends the run at its first step if the question could not be written.
     pub(super) fn with_question_error(mut self, error: Option<QuestionError>) -> Self {
-        self.question_error = error;
+        self.rules.error = error;
         self
     }
 
@@ -262,7 +211,7 @@ impl Ask {
     /// Sets the approver of this run, in place of the [agent's](crate::agent::AgentBuilder::approver), also after a
     /// [handover](crate::agent::AgentBuilder::hand_over_to).
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
-        self.approver = Some(Arc::new(approver));
+        self.rules.approver = Some(Arc::new(approver));
         self
     }
 
@@ -272,15 +221,14 @@ impl Ask {
         mut self,
         execute: impl Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.execute_calls_if = Some(Arc::new(execute));
+        self.rules.execute_calls_if = Some(Arc::new(execute));
         self
     }
 
     /// Cancels the run once this token is cancelled. The run ends with an error that carries the work done so far, and its
     /// calls are undone if their tools support it.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::run::StopReason;
     /// use tool_core::{Agent, CancellationToken, RunErrorKind};
@@ -297,7 +245,7 @@ impl Ask {
     /// # }
     /// ```
     pub fn cancellation_token(mut self, token: CancellationToken) -> Self {
-        self.cancellation_token = Some(token);
+        self.rules.cancellation = Some(token);
         self
     }
 
@@ -312,80 +260,70 @@ impl Ask {
 
     /// Offers the tool that takes a typed answer.
     pub(super) fn with_answer_tool(mut self, tool: ToolSet) -> Self {
-        self.answer_tool = tool;
+        self.tools.answer_tool = tool;
         self
     }
 
     /// Returns `true` if tools may be offered to the model.
     pub(super) fn may_have_tools(&self) -> bool {
-        let has_some = self.tools.as_ref().is_ok_and(|tools| !tools.is_empty());
+        let has_some = self.tools.offered.as_ref().is_ok_and(|tools| !tools.is_empty());
         let agent = &self.agent.0;
         let has_agents = !agent.tools.is_empty() || !agent.providers.is_empty();
-        has_some || (has_agents && !self.replaces_tools)
+        has_some || (has_agents && !self.tools.replaces)
     }
 
     /// Sets the context of a run that belongs to a call of another.
     pub(super) fn inner_context(mut self, context: ToolContext) -> Self {
-        self.context = context;
+        self.tools.context = context;
         self
     }
 
     /// Starts a run that belongs to a call of another.
-    pub(super) fn start_inner(
-        mut self,
-        delegation: Option<Arc<Delegation>>,
-        has_own_limits: bool,
-        has_conversation: bool,
-        streams_text: bool,
-    ) -> RunDriver {
-        if let Some(outer) = &delegation {
+    pub(super) fn start_inside(mut self, outer: Inside, streams_text: bool) -> RunDriver {
+        if let Some(outer) = &outer.delegation {
             self.emitter = self.emitter.inside(&outer.emitter, &outer.call, streams_text);
         }
-        self.start().inside(delegation, has_own_limits, has_conversation)
+        self.start_in(Some(outer))
     }
 
     /// Starts the run for a caller that drives it step by step; no request is sent yet. All settings of the agent and the
     /// question apply.
     pub fn start(self) -> RunDriver {
-        let mut of_question = QuestionSettings { instructions: None, options: self.options.clone() };
-        let run = match self.start {
+        self.start_in(None)
+    }
+
+    fn start_in(self, outer: Option<Inside>) -> RunDriver {
+        let Self { agent, start, mut tools, rules, limits, emitter, response_format, options, tool_choice } =
+            self;
+        let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
+        let mut run = match start {
             Start::Question { instructions, question, history } => {
-                of_question.instructions.clone_from(&instructions);
-                self.agent.new_run(instructions, history, question)
+                of_question.instructions = instructions;
+                agent.new_run(of_question.clone(), history, question)
             }
             Start::Run(run) => *run,
         };
-        let run = match &*self.agent.0.hand_overs {
-            [] => run,
-            _ => run.with_question_settings(of_question),
-        };
-        let run = match self.limits {
-            Some(limits) => run.with_limits(limits),
-            None => run,
-        };
-        let run = match self.response_format {
-            Some(format) => run.with_response_format(format),
-            None => run,
-        };
-        let run = match self.tool_choice {
-            Some(choice) => run.with_tool_choice(choice),
-            None => run,
-        };
-        let options = self.options.or(run.options());
-        let run = run.with_options(options);
+        if agent.has_hand_overs() {
+            run = run.with_question_settings(of_question);
+        }
+        if let Some(limits) = limits {
+            run = run.with_limits(limits);
+        }
+        if response_format.is_some() {
+            run = run.with_response_format(response_format);
+        }
+        if let Some(choice) = tool_choice {
+            run = run.with_tool_choice(choice);
+        }
+        let options = options.or(run.options());
         let id = |context: &ToolContext| context.provided::<ConversationId>().cloned();
         // The question's takes precedence over the run's, which takes precedence over the agent's.
-        let conversation = id(&self.context).or_else(|| run.conversation().cloned());
-        let conversation = conversation.or_else(|| id(&self.agent.0.context));
+        let conversation = id(&tools.context).or_else(|| run.conversation().cloned());
+        let conversation = conversation.or_else(|| id(&agent.0.context));
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
-        let context = self.context.with(conversation.clone());
-        let run = run.with_conversation(conversation);
-        let tools = self.tools.and_then(|tools| tools.union(&self.answer_tool));
-        let tools = RunTools::new(self.agent, context, tools, self.replaces_tools, self.answer_tool);
-        RunDriver::new(run, tools, self.emitter, self.cancellation_token, self.approver)
-            .with_execute_calls_if(self.execute_calls_if)
-            .resumed_by_its_agent()
-            .with_question_error(self.question_error)
+        tools.context = tools.context.with(conversation.clone());
+        let run = run.with_options(options).with_conversation(conversation);
+        RunDriver::new(run, RunTools::new(agent, tools), emitter, rules, outer).resumed_by_its_agent()
     }
 }
 

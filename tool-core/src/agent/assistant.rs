@@ -122,12 +122,23 @@ pub trait Reply: Sized {
     fn receive(ask: Ask) -> Asking<Self>;
 }
 
-impl<T: ReplyValue, E: From<RunError> + 'static> Reply for Result<T, E> {
+impl<T: ReplyValue, E: ReplyError> Reply for Result<T, E> {
     fn receive(ask: Ask) -> Asking<Self> {
         let receiving = T::receive(ask);
         Box::pin(async { Ok(receiving.await?) })
     }
 }
+
+/// An error in the `Err` of a method's return value.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of a method with `#[ask]`",
+    label = "its error must implement `From<RunError>`",
+    note = "write `Result<T, RunError>`, or an error that any other converts into, such as `Box<dyn std::error::Error>`"
+)]
+pub trait ReplyError: From<RunError> + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<RunError> + 'static> ReplyError for E {}
 
 /// An answer in the `Ok` of a method's return value.
 pub trait ReplyValue: Sized + 'static {
@@ -162,7 +173,7 @@ pub trait TypedReply: Sized {
     fn receive_by_tool(ask: Ask) -> Asking<Self>;
 }
 
-impl<T: AnswerType, E: From<RunError> + 'static> TypedReply for Result<T, E> {
+impl<T: AnswerType, E: ReplyError> TypedReply for Result<T, E> {
     fn receive_by_tool(ask: Ask) -> Asking<Self> {
         let receiving = ask.answer_as::<T>().by_tool().into_future();
         Box::pin(async { Ok(receiving.await?) })

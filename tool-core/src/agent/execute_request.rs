@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::emitter::EventEmitter;
-use super::executor::{CallExecutor, Ending};
+use super::executor::CallExecutor;
 use super::trace::RunTrace;
 use crate::agent::Agent;
 use crate::tool::{CallRequest, Progress, ToolContext, ToolError, ToolExecution};
@@ -18,8 +18,7 @@ impl Agent {
     /// the first begins with its [delay](crate::tool::Attempt::delay). The handler of
     /// [failed calls](crate::agent::AgentBuilder::on_tool_error) is called if no further attempt follows.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::run::Step;
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::tool::Progress;
@@ -59,20 +58,14 @@ impl Agent {
         if let Some(conversation) = request.conversation.clone() {
             context = context.with(conversation);
         }
-        let tools = match self.tools_with(&request.call.name, request.undone.is_some(), &context).await {
+        let tools = match self.tools_for(&request, &context).await {
             Ok(tools) => tools,
-            Err(error) => return ToolExecution::new(request.call, Err(error)),
+            Err(refused) => return *refused,
         };
-        if let Some(refused) =
-            request.refuse_other_tool(tools.get(&request.call.name).map(|tool| tool.definition()))
-        {
-            return refused;
-        }
         let CallRequest { call, attempt, undone, .. } = request;
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
         let executor = CallExecutor {
-            // The arguments are those of the undone call; the tool that undoes it may take only some of them.
-            tools: if undone.is_some() { tools.ignore_unknown_arguments() } else { tools },
+            tools,
             context,
             emitter: EventEmitter::with_hooks(self.0.hooks.clone()),
             trace: RunTrace::new(self.0.trace).call_trace(),
@@ -80,12 +73,7 @@ impl Agent {
             timeout: self.0.call_timeout,
             undone,
         };
-        let execution = match executor.execute_with(call, attempt.clone(), progress, None).await {
-            Ending::Executed(execution) => execution,
-            Ending::Suspended { call, .. } => {
-                ToolExecution::new(call, Err(ToolError::not_executed("the agent waits")))
-            }
-        };
+        let execution = executor.execute_with(call, attempt.clone(), progress, None).await;
         let Err(error) = execution.outcome() else { return execution };
         let retries = policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
         let handler = self.0.on_tool_error.as_ref().filter(|_| !retries);
@@ -95,25 +83,25 @@ impl Agent {
         }
     }
 
-    /// Returns a set that contains the tool with this name, or the agent's own tools, whose error names them. Fails if a provider
-    /// does that could have the tool, because another one of this name must not take its place.
-    async fn tools_with(
+    /// Returns a set that contains the tool of a call, or the agent's own tools, whose error names them. Refuses the call if a
+    /// provider fails that could have the tool, because another one of this name must not take its place.
+    async fn tools_for(
         &self,
-        name: &str,
-        undoes: bool,
+        request: &CallRequest,
         context: &ToolContext,
-    ) -> Result<ToolSet, ToolError> {
-        let agent = &self.0;
-        let bound = agent.bound_undo_tools.set_with(name).filter(|_| undoes);
+    ) -> Result<ToolSet, Box<ToolExecution>> {
+        let (agent, name) = (&self.0, &*request.call.name);
+        let bound = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some());
         if let Some(tools) = bound.or_else(|| agent.tools.get(name).map(|_| &agent.tools)) {
-            return Ok(tools.clone());
+            return tools.accept(request);
         }
         for provider in &agent.providers {
-            let request = ToolProviderRequest::new(&[], context);
-            let failed = |_| ToolError::not_executed("a provider of tools failed; call the tool again later");
-            let tools = provider.tools(&request).await.map_err(failed)?;
+            let Ok(tools) = provider.tools(&ToolProviderRequest::new(&[], context)).await else {
+                let error = ToolError::not_executed("a provider of tools failed; call the tool again later");
+                return Err(ToolExecution::new(request.call.clone(), Err(error)).into());
+            };
             if tools.get(name).is_some() {
-                return Ok(tools);
+                return tools.accept(request);
             }
         }
         Ok(agent.tools.clone())

@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_channel::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::delegation::Delegation;
+use super::delegation::{Delegation, InnerState, InnerStates, lock};
 use super::emitter::EventEmitter;
 use super::trace::CallTrace;
 use crate::agent::Event;
@@ -50,21 +51,29 @@ impl Ending {
 }
 
 impl CallExecutor {
+    /// Returns `true` if the tool of a call asks an agent.
+    pub(super) fn asks_agent(&self, call: &ToolCall) -> bool {
+        self.tools.get(&call.name).is_some_and(|tool| tool.is_agent())
+    }
+
+    /// Creates the channel for the states of inner runs, if one of the calls asks an agent.
+    pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(mpsc::Sender<InnerState>, InnerStates)> {
+        calls.iter().any(|call| self.asks_agent(call)).then(|| mpsc::channel(0))
+    }
+
     /// Executes a call whose start was recorded.
     pub(super) async fn execute(
         &self,
         call: ToolCall,
         attempt: Attempt,
-        delegation: Arc<Delegation>,
+        delegation: Option<Arc<Delegation>>,
     ) -> Ending {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        let is_agent = self.tools.get(&call.name).map(|tool| tool.is_agent());
-        if is_agent == Some(false) && delegation.continues() {
-            // Another tool has the name now, and cannot continue the run.
-            return Ending::Executed(ToolExecution::new(call, Err(ToolError::interrupted())));
+        let execution = self.execute_with(call, attempt, progress, delegation.clone()).await;
+        match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
+            Some(why) => Ending::Suspended { call: execution.call, why },
+            None => Ending::Executed(execution),
         }
-        let delegation = Some(delegation).filter(|_| is_agent == Some(true));
-        self.execute_with(call, attempt, progress, delegation).await
     }
 
     /// Executes a call with this reporter of its progress. Without a delegation, an agent that it asks runs to its end.
@@ -74,9 +83,10 @@ impl CallExecutor {
         attempt: Attempt,
         progress: Progress,
         delegation: Option<Arc<Delegation>>,
-    ) -> Ending {
-        let is_continued =
-            delegation.as_ref().is_some_and(|delegation| delegation.continues() && !delegation.is_undo);
+    ) -> ToolExecution {
+        let is_continued = delegation
+            .as_ref()
+            .is_some_and(|delegation| !delegation.is_undo && lock(&delegation.continued).is_some());
         let number = attempt.number;
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
         if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
@@ -101,12 +111,11 @@ impl CallExecutor {
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
-        if let Some(why) = delegation.and_then(|delegation| delegation.take_suspended()) {
-            span.suspend();
-            return Ending::Suspended { call: execution.call, why };
+        match delegation.is_some_and(|delegation| lock(&delegation.suspended).is_some()) {
+            true => span.suspend(),
+            false => span.finish(&execution),
         }
-        span.finish(&execution);
-        Ending::Executed(execution)
+        execution
     }
 
     async fn execute_within_timeout(

@@ -1,8 +1,8 @@
 //! Tools that hand a run over to another agent.
 
-use crate::agent::{Agent, AgentBuilder, Event, RunDriver, join_instructions};
+use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
-use crate::run::{AgentSettings, Handover, RunErrorKind};
+use crate::run::RunErrorKind;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use crate::toolset::redefined;
 
@@ -13,8 +13,7 @@ impl AgentBuilder {
     /// store of this agent stay, too. The tools of [`only_tools`](crate::agent::Ask::only_tools) are in place of this agent's, and go
     /// with them.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::Agent;
     /// use tool_core::testing::ScriptedModel;
     ///
@@ -35,7 +34,6 @@ impl AgentBuilder {
     /// The run is handed over at the end of the turn, by the first such call that was executed. This is part of its state: a run that
     /// is [resumed](Agent::resume) by this agent continues with the other one, which can hand it over further. Calls are undone
     /// by the tools of the agent that executed them.
-    #[must_use]
     pub fn hand_over_to(
         self,
         name: impl Into<String>,
@@ -72,7 +70,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn hand_over_by(mut self, tool: impl Tool + 'static, other: &Agent) -> Self {
         let definition = tool.definition().clone();
         let policy =
@@ -97,22 +94,19 @@ impl Tool for HandOver {
 impl RunDriver {
     /// Continues a restored run with the agent that it was handed over to. A step returns the error if there is no such agent.
     pub(super) fn resumed_by_its_agent(mut self) -> Self {
-        if self.run.handovers().iter().all(Handover::is_entered) {
+        if self.run.handovers().iter().all(|handover| handover.is_entered) {
             let _ = self.follow_handovers();
         }
         self
     }
 
     /// Continues with the agents that the run was handed over to. Returns the events to emit.
-    ///
-    /// # Errors
-    ///
     /// Fails if an agent does not hand over to one that the state of the run names.
     pub(super) fn follow_handovers(&mut self) -> Result<Vec<Event>, RunErrorKind> {
         let mut events = Vec::new();
         while let Some(handover) = self.run.handovers().get(self.earlier_tools.len()) {
-            let (agent, is_entered) = (handover.agent().to_owned(), handover.is_entered());
-            let before = self.tools.agent().clone();
+            let (agent, is_entered) = (handover.agent().to_owned(), handover.is_entered);
+            let before = self.tools.agent.clone();
             let found = before.0.hand_overs.iter().find(|(name, _)| *name == agent);
             let Some((_, next)) = found else {
                 let context = format!("the run was handed over to `{agent}`");
@@ -120,17 +114,9 @@ impl RunDriver {
             };
             let tools = self.tools.handed_over_to(next);
             let question = self.run.question_settings();
-            self.run.enter_handover(
-                self.earlier_tools.len(),
-                before.0.instructions.is_some() || question.instructions.is_some(),
-                AgentSettings {
-                    instructions: join_instructions(question.instructions, next.0.instructions.clone()),
-                    error_policies: next.0.error_policies.clone(),
-                    tool_choice: next.0.tool_choice.clone(),
-                    parallel_tool_calls: next.0.parallel_tool_calls,
-                    options: question.options.or(&next.0.options),
-                },
-            );
+            let had_instructions = before.0.instructions.is_some() || question.instructions.is_some();
+            let settings = next.run_settings(question);
+            self.run.enter_handover(self.earlier_tools.len(), had_instructions, settings);
             self.emitter.hooks.extend(next.0.hooks.iter().cloned());
             self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
             self.offer = Default::default();

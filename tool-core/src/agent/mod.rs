@@ -30,7 +30,6 @@ pub use self::builder::{AgentBuilder, BuildError, BuildErrorKind};
 pub use self::driver::RunDriver;
 use self::emitter::Hook;
 pub use self::event::{Event, EventStream};
-use self::run_tools::ResolveWithProviders;
 use self::tool_search::LastDivided;
 pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::turn::Turn;
@@ -39,14 +38,13 @@ use self::undo_tools::UndoTools;
 use crate::content::{Content, Part};
 use crate::memory::{ChatMemory, MemoryError, RunStore, StoredRuns};
 use crate::model::{ChatModel, ChatResponse, Message, ModelOptions, ToolCall, ToolChoice};
-use crate::run::{ErrorPolicies, Run, RunLimits};
+use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
 
 /// A model with instructions and tools that answers questions. Clones share the same agent.
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, tool, tools};
 ///
@@ -81,7 +79,6 @@ struct Shared {
     instructions: Option<Content>,
     tools: ToolSet,
     providers: Vec<Box<dyn ToolProvider>>,
-    resolve_with_providers: Option<ResolveWithProviders>,
     context: ToolContext,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
@@ -141,8 +138,7 @@ impl Agent {
     /// Resumes a stored run with this agent's model and tools. Work that the run has recorded is not repeated. Await the
     /// result or stream it, as with [`ask`](Self::ask).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::Agent;
     /// use tool_core::testing::ScriptedModel;
     ///
@@ -187,8 +183,7 @@ impl Agent {
     /// Returns the stored runs, ordered by id: those that were interrupted and those that wait for approvals or results. Empty
     /// for an agent without a [run store](AgentBuilder::run_store).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::memory::InMemoryStore;
     /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
@@ -276,17 +271,24 @@ impl Agent {
         self.0.max_concurrent_calls
     }
 
-    /// Creates a run with the instructions, those of the question first, the history and the question.
-    fn new_run(&self, instructions: Option<Content>, history: Vec<Message>, question: Content) -> Run {
-        let instructions = join_instructions(instructions, self.0.instructions.clone()).map(Message::System);
+    /// Creates a run with the instructions, the history and the question.
+    fn new_run(&self, settings: QuestionSettings, history: Vec<Message>, question: Content) -> Run {
+        let mut settings = self.run_settings(settings);
+        let instructions = settings.instructions.take().map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
-        Run::new(messages)
-            .with_limits(self.0.limits.clone())
-            .with_error_policies(self.0.error_policies.clone())
-            .with_tool_choice(self.0.tool_choice.clone())
-            .with_parallel_tool_calls(self.0.parallel_tool_calls)
-            .with_options(self.0.options.clone())
+        Run::new(messages).with_limits(self.0.limits.clone()).with_agent_settings(settings)
+    }
+
+    /// Returns the settings of this agent's part of a run, with those of the question.
+    fn run_settings(&self, question: QuestionSettings) -> AgentSettings {
+        AgentSettings {
+            instructions: join_instructions(question.instructions, self.0.instructions.clone()),
+            error_policies: self.0.error_policies.clone(),
+            tool_choice: self.0.tool_choice.clone(),
+            parallel_tool_calls: self.0.parallel_tool_calls,
+            options: question.options.or(&self.0.options),
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! The tools that a run offers to the model in each turn.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::builder::check_tool_choice;
@@ -13,19 +11,35 @@ use crate::run::{Run, RunErrorKind};
 use crate::tool::ToolContext;
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
 
+/// The tools of a question, and the values that it passes to tools.
+#[derive(Clone)]
+pub(super) struct QuestionTools {
+    pub(super) context: ToolContext,
+    /// Offered in addition to the agent's or in place of them.
+    pub(super) offered: Result<ToolSet, ToolSetError>,
+    /// The tools replace those of the agent and of its providers.
+    pub(super) replaces: bool,
+    /// The tool that takes a typed answer. No other tools replace it.
+    pub(super) answer_tool: ToolSet,
+}
+
+impl Default for QuestionTools {
+    fn default() -> Self {
+        Self {
+            context: ToolContext::new(),
+            offered: Ok(ToolSet::default()),
+            replaces: false,
+            answer_tool: ToolSet::default(),
+        }
+    }
+}
+
 /// The tools of one run: the agent's own, those of the question, and those of the [providers](ToolProvider).
 pub(super) struct RunTools {
-    agent: Agent,
-    /// The context of the question.
-    question_context: ToolContext,
-    /// The same with the values of the agent.
-    context: ToolContext,
-    /// The tools of the question.
-    question: Result<ToolSet, ToolSetError>,
-    /// The tools of the question replace those of the agent and of its providers.
-    replaces: bool,
-    /// The tool that takes a typed answer, which is among those of the question.
-    answer_tool: ToolSet,
+    pub(super) agent: Agent,
+    question: QuestionTools,
+    /// The context of the question, with the values of the agent.
+    pub(super) context: ToolContext,
     /// The agent's tools and those of the question, once they are joined.
     own: Option<ToolSet>,
     /// The same, with those of the providers that are asked once per run.
@@ -36,35 +50,21 @@ pub(super) struct RunTools {
     dynamic: Vec<ToolSet>,
     /// All tools of this turn before a hook changed them.
     resolved: Option<ToolSet>,
-    undo: UndoTools,
+    /// The tools that undo the calls of the run.
+    pub(super) undo: UndoTools,
     divided: LastDivided,
     /// The definitions that were offered last, of these tools in addition to those that are always offered.
     offered: Option<(Arc<Divided>, Vec<String>, ToolDefinitions)>,
 }
 
-type Resolving<'a> = Pin<Box<dyn Future<Output = Result<ToolSet, RunErrorKind>> + Send + 'a>>;
-
-/// Resolves the tools with those of the providers. Only `tool_provider` sets this pointer, so that programs without providers
-/// are linked without the code behind it.
-pub(super) type ResolveWithProviders = for<'a> fn(&'a mut RunTools, &'a Run) -> Resolving<'a>;
-
 impl RunTools {
-    pub(super) fn new(
-        agent: Agent,
-        question_context: ToolContext,
-        question: Result<ToolSet, ToolSetError>,
-        replaces: bool,
-        answer_tool: ToolSet,
-    ) -> Self {
+    pub(super) fn new(agent: Agent, question: QuestionTools) -> Self {
         let undo = agent.0.bound_undo_tools.clone();
-        let context = question_context.clone().with_defaults(&agent.0.context);
+        let context = question.context.clone().with_defaults(&agent.0.context);
         Self {
             agent,
-            question_context,
-            context,
             question,
-            replaces,
-            answer_tool,
+            context,
             own: None,
             with_static: None,
             fixed: Vec::new(),
@@ -78,22 +78,16 @@ impl RunTools {
 
     /// Returns the tools of a run that was handed over to this agent. Those that replace an agent's were for the agent before.
     pub(super) fn handed_over_to(&self, agent: &Agent) -> Self {
-        let answer_tool = self.answer_tool.clone();
-        let question = if self.replaces { Ok(answer_tool.clone()) } else { self.question.clone() };
-        Self::new(agent.clone(), self.question_context.clone(), question, false, answer_tool)
+        let mut question = self.question.clone();
+        if question.replaces {
+            (question.offered, question.replaces) = (Ok(ToolSet::default()), false);
+        }
+        Self::new(agent.clone(), question)
     }
 
     /// Returns the tools of the last turn, or those of the agent if there was none.
     pub(super) fn last_resolved(&self) -> ToolSet {
         self.resolved.clone().unwrap_or_else(|| self.agent.0.tools.clone())
-    }
-
-    pub(super) fn agent(&self) -> &Agent {
-        &self.agent
-    }
-
-    pub(super) fn context(&self) -> &ToolContext {
-        &self.context
     }
 
     /// Returns the tools for the next step: those to offer to the model if it is called, or those that it was offered if
@@ -102,19 +96,20 @@ impl RunTools {
         if run.is_done() {
             return Ok(self.resolved.clone().unwrap_or_default());
         }
-        let is_dynamic = !self.replaces && self.agent.0.providers.iter().any(|one| one.is_dynamic());
+        let is_dynamic = !self.question.replaces && self.agent.0.providers.iter().any(|one| one.is_dynamic());
         let is_current = !run.is_asking() || !is_dynamic;
         if let Some(resolved) = self.resolved.as_ref().filter(|_| is_current) {
             return Ok(resolved.clone());
         }
-        let tools = match self.agent.0.resolve_with_providers.filter(|_| !self.replaces) {
-            Some(resolve) => resolve(self, run).await?,
-            None => self.own_tools()?,
+        let tools = match self.question.replaces || self.agent.0.providers.is_empty() {
+            true => self.own_tools()?,
+            // Boxed, because most runs wait without it.
+            false => Box::pin(self.resolve_with_providers(run)).await?,
         };
         if run.is_asking() {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
         }
-        if !self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(&tools)) {
+        if !self.are_unchanged(&tools) {
             let missing = tools.missing_from(&self.context);
             if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
                 self.resolved = None;
@@ -125,15 +120,14 @@ impl RunTools {
         Ok(tools)
     }
 
-    /// Returns the tools that undo the calls of this run.
-    pub(super) fn undo(&self) -> &UndoTools {
-        &self.undo
+    /// Returns `true` if these are the tools of this turn, unchanged by a hook.
+    fn are_unchanged(&self, tools: &ToolSet) -> bool {
+        self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools))
     }
 
     /// Checks the tools of a turn after a hook changed them.
     pub(super) fn check_changed(&self, tools: &ToolSet) -> Result<(), RunErrorKind> {
-        let is_unchanged = self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools));
-        if is_unchanged {
+        if self.are_unchanged(tools) {
             return Ok(());
         }
         let error = |error| RunErrorKind::tools("the tools of the turn cannot be offered".into(), error);
@@ -151,18 +145,19 @@ impl RunTools {
         let Some((search, last)) = &agent.0.tool_search else { return Ok(None) };
         search.check_names(tools).map_err(invalid_tools)?;
         // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
-        let is_unchanged = self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools));
-        let sources: Vec<_> = match is_unchanged {
+        let sources: Vec<_> = match self.are_unchanged(tools) {
             true => self.own.iter().chain(&self.fixed).chain(&self.dynamic).cloned().collect(),
             false => vec![tools.clone()],
         };
         // Runs with the same tools share what is prepared for them; others keep it for themselves.
         let last = if sources.len() == 1 { last } else { &self.divided };
-        let divided = last.get_or_divide(search, tools, &sources, required);
+        let answer_tool = self.question.answer_tool.definitions().iter().map(|tool| tool.name());
+        let always: Vec<_> = required.into_iter().chain(answer_tool).collect();
+        let divided = last.get_or_divide(search, agent.model(), tools, &sources, &always);
         divided.map_err(|error| RunErrorKind::tools("the tools cannot be offered".into(), error))
     }
 
-    /// Returns the definitions to offer: those that are always offered, and behind them those of these tools.
+    /// Returns the definitions to offer, of which those of these tools need not be found.
     pub(super) fn offered(&mut self, divided: &Arc<Divided>, names: Vec<String>) -> ToolDefinitions {
         if names.is_empty() {
             return divided.offered.clone();
@@ -170,11 +165,52 @@ impl RunTools {
         match &self.offered {
             Some((of, before, offered)) if Arc::ptr_eq(of, divided) && *before == names => offered.clone(),
             _ => {
-                let offered = divided.offered_with(names.iter().map(String::as_str));
+                let offered = divided.offered_with(&names);
                 self.offered = Some((Arc::clone(divided), names, offered.clone()));
                 offered
             }
         }
+    }
+
+    /// Resolves the tools of this turn with those of the providers. Tools that stay the same come first, so that the provider's
+    /// prompt cache is hit.
+    async fn resolve_with_providers(&mut self, run: &Run) -> Result<ToolSet, RunErrorKind> {
+        let agent = self.agent.clone();
+        let context = self.context.clone();
+        let request = ToolProviderRequest::new(run.messages(), &context);
+        let (dynamic, fixed): (Vec<_>, Vec<_>) =
+            agent.0.providers.iter().map(|one| &**one).enumerate().partition(|(_, one)| one.is_dynamic());
+        let with_static = match &self.with_static {
+            Some(with_static) => with_static.clone(),
+            None => {
+                let mut with_static = self.own_tools()?;
+                let mut provided = Vec::with_capacity(fixed.len());
+                for (index, provider) in fixed {
+                    let more = request_tools(provider, &request).await?;
+                    with_static = self.add(with_static, index, &more)?;
+                    provided.push(more);
+                }
+                self.fixed = provided;
+                with_static
+            }
+        };
+        let mut provided = Vec::with_capacity(dynamic.len());
+        for (_, provider) in &dynamic {
+            provided.push(request_tools(*provider, &request).await?);
+        }
+        let is_unchanged = |(now, before): (&ToolSet, &ToolSet)| now.is_shared_with(before);
+        let all = match &self.resolved {
+            Some(resolved) if provided.iter().zip(&self.dynamic).all(is_unchanged) => resolved.clone(),
+            _ => {
+                let mut all = with_static.clone();
+                for ((index, _), more) in dynamic.iter().zip(&provided) {
+                    all = self.add(all, *index, more)?;
+                }
+                all
+            }
+        };
+        (self.with_static, self.dynamic) = (Some(with_static), provided);
+        Ok(all)
     }
 
     fn own_tools(&mut self) -> Result<ToolSet, RunErrorKind> {
@@ -183,10 +219,11 @@ impl RunTools {
         }
         let context = || "the tools of the question cannot be offered".to_owned();
         let question =
-            self.question.as_ref().map_err(|error| RunErrorKind::tools(context(), error.clone()))?;
+            self.question.offered.clone().and_then(|tools| tools.union(&self.question.answer_tool));
+        let question = &question.map_err(|error| RunErrorKind::tools(context(), error))?;
         let agents = self.agent.0.tools.clone();
         // The settings of the agent's set remain.
-        let (agents, source) = match self.replaces {
+        let (agents, source) = match self.question.replaces {
             true => (agents.filter(|_| false), Source::Agent),
             false => (agents, Source::Question),
         };
@@ -209,49 +246,6 @@ impl RunTools {
         bound.map_err(|error| RunErrorKind::tools(context(), error))?;
         tools.union(more).map_err(|error| RunErrorKind::tools(context(), error))
     }
-}
-
-/// Resolves the tools of this turn with those of the providers. Tools that stay the same come first, so that the provider's
-/// prompt cache is hit.
-pub(super) fn resolve_with_providers<'a>(tools: &'a mut RunTools, run: &'a Run) -> Resolving<'a> {
-    Box::pin(async move {
-        let agent = tools.agent.clone();
-        let context = tools.context.clone();
-        let request = ToolProviderRequest::new(run.messages(), &context);
-        let (dynamic, fixed): (Vec<_>, Vec<_>) =
-            agent.0.providers.iter().map(|one| &**one).enumerate().partition(|(_, one)| one.is_dynamic());
-        let with_static = match &tools.with_static {
-            Some(with_static) => with_static.clone(),
-            None => {
-                let mut with_static = tools.own_tools()?;
-                let mut provided = Vec::with_capacity(fixed.len());
-                for (index, provider) in fixed {
-                    let more = request_tools(provider, &request).await?;
-                    with_static = tools.add(with_static, index, &more)?;
-                    provided.push(more);
-                }
-                tools.fixed = provided;
-                with_static
-            }
-        };
-        let mut provided = Vec::with_capacity(dynamic.len());
-        for (_, provider) in &dynamic {
-            provided.push(request_tools(*provider, &request).await?);
-        }
-        let is_unchanged = |(now, before): (&ToolSet, &ToolSet)| now.is_shared_with(before);
-        let all = match &tools.resolved {
-            Some(resolved) if provided.iter().zip(&tools.dynamic).all(is_unchanged) => resolved.clone(),
-            _ => {
-                let mut all = with_static.clone();
-                for ((index, _), more) in dynamic.iter().zip(&provided) {
-                    all = tools.add(all, *index, more)?;
-                }
-                all
-            }
-        };
-        (tools.with_static, tools.dynamic) = (Some(with_static), provided);
-        Ok(all)
-    })
 }
 
 async fn request_tools(

@@ -61,8 +61,7 @@ impl<'a> Turn<'a> {
     /// call is sent nevertheless. To shorten a result, change its content. The provider's prompt cache is missed from the first change
     /// on, so change messages rarely or in the same way in every turn.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::agent::Turn;
     /// use tool_core::{Agent, Message, tool, tools};
@@ -125,7 +124,6 @@ impl<'a> Turn<'a> {
     }
 
     /// Returns the run so far, with its calls, tokens and limits.
-    #[must_use]
     pub fn run(&self) -> &'a Run {
         self.run
     }

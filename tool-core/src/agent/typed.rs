@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::IntoFuture;
-use std::marker::PhantomData;
 use std::pin::Pin;
 
 use schemars::JsonSchema;
@@ -12,7 +11,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use crate::agent::{Ask, RunDriver};
 use crate::arguments::{Contract, Mode};
 use crate::model::{ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
-use crate::run::{Answer, RunError};
+use crate::run::{Answer, RunError, RunErrorKind};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
     Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract, decode_arguments,
@@ -39,7 +38,8 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 pub struct TypedAsk<T> {
     ask: Ask,
     by_tool: bool,
-    marker: PhantomData<fn() -> T>,
+    /// With it, only `answer_as` has a bound on `T`, so an unmet one is reported once and not for each later method.
+    parser: fn() -> AnswerParser<T>,
 }
 
 impl Ask {
@@ -48,8 +48,7 @@ impl Ask {
     /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments, and a value that is not an object can be
     /// the whole text, such as `true`. Any other wrong answer is sent back to the model with the mistakes found, at most [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     /// use tool_core::Agent;
@@ -73,11 +72,11 @@ impl Ask {
     /// # }
     /// ```
     pub fn answer_as<T: AnswerType>(self) -> TypedAsk<T> {
-        TypedAsk { ask: self, by_tool: false, marker: PhantomData }
+        TypedAsk { ask: self, by_tool: false, parser: AnswerParser::new }
     }
 }
 
-impl<T: AnswerType> TypedAsk<T> {
+impl<T> TypedAsk<T> {
     /// Takes the answer through the tool `final_answer`, also from a model that can be constrained to the JSON Schema. Some
     /// models use their other tools less if they are constrained.
     pub fn by_tool(mut self) -> Self {
@@ -91,37 +90,41 @@ impl<T: AnswerType> TypedAsk<T> {
     ///
     /// Fails if the run ended without an answer, or [without one of the type](crate::run::StopReason::WrongAnswer).
     pub async fn with_answer(self) -> Result<(T, Answer), RunError> {
-        let parser = AnswerParser::<T>::new();
+        let parser = (self.parser)();
         let (ask, by_tool) = parser.constrain(self.ask, self.by_tool);
         let mut run = ask.start();
-        loop {
-            if let Err(kind) = run.drive_to_end().await {
-                return Err(run.into_error(kind));
-            }
-            let Some(text) = run.run().answer_text() else {
-                return match run.finish().await {
-                    Err(error) => Err(error),
-                    Ok(_) => unreachable!("a run without the text of an answer has no answer"),
-                };
-            };
-            match parser.parse(&text) {
-                Ok(value) => return Ok((value, run.finish().await?)),
-                Err(why) => run.reject_wrong_answer(&why, by_tool),
-            }
+        match run.drive_to_answer(|text| parser.parse(text), by_tool).await {
+            Ok(Some(value)) => Ok((value, run.finish().await?)),
+            Ok(None) => match run.finish().await {
+                Err(error) => Err(error),
+                Ok(_) => unreachable!("a run without the text of an answer has no answer"),
+            },
+            Err(kind) => Err(run.into_error(kind)),
         }
     }
 }
 
 impl RunDriver {
-    /// Sends an answer of a wrong form back to the model, which gives its answers by calling a tool or as text.
-    pub(super) fn reject_wrong_answer(&mut self, why: &str, by_tool: bool) {
+    /// Drives the run until it has an answer that can be read, or ends without one. An answer of a wrong form is sent back to the
+    /// model, which gives its answers by calling a tool or as text.
+    pub(super) async fn drive_to_answer<T>(
+        &mut self,
+        read: impl Fn(&str) -> Result<T, String>,
+        by_tool: bool,
+    ) -> Result<Option<T>, RunErrorKind> {
         let hint = if by_tool { "; give your answer by calling `final_answer`" } else { "" };
-        // Cannot fail: the run has an answer.
-        let _ = self.reject_answer_with_hint(why, hint);
+        loop {
+            self.drive_to_end().await?;
+            let Some(text) = self.run.answer_text() else { return Ok(None) };
+            match read(&text) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(why) => self.reject_answer_with_hint(&why, hint).map_err(RunErrorKind::Step)?,
+            }
+        }
     }
 }
 
-impl<T: AnswerType> IntoFuture for TypedAsk<T> {
+impl<T: Send + 'static> IntoFuture for TypedAsk<T> {
     type Output = Result<T, RunError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
@@ -184,7 +187,9 @@ impl<T: AnswerType> AnswerParser<T> {
             ToolDefinition::new(FINAL_TOOL).with_parameters(parameters).with_description(description);
         Self { definition, contract: arguments_contract::<Object>(), parse }
     }
+}
 
+impl<T> AnswerParser<T> {
     /// Constrains the answer of a question. Also returns `true` if the model gives it by calling a tool, because that is required
     /// or it cannot be constrained otherwise.
     pub(super) fn constrain(&self, ask: Ask, requires_tool: bool) -> (Ask, bool) {
@@ -197,13 +202,9 @@ impl<T: AnswerType> AnswerParser<T> {
         let ask = if by_tool {
             ask.with_answer_tool(self.final_tool())
         } else {
-            ask.response_format(self.format())
+            ask.response_format(ResponseFormat::json_schema("answer", self.definition.parameters().clone()))
         };
         (ask, by_tool)
-    }
-
-    fn format(&self) -> ResponseFormat {
-        ResponseFormat::json_schema("answer", self.definition.parameters().clone())
     }
 
     fn final_tool(&self) -> ToolSet {
@@ -235,7 +236,7 @@ impl Tool for FinalTool {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests {
     use crate::run::{RunErrorKind, StopReason};
 

@@ -50,9 +50,6 @@ impl UndoTools {
     }
 
     /// Binds the tools that undo those of a source, in place of the source's earlier ones.
-    ///
-    /// # Errors
-    ///
     /// Fails if the source has a tool with the name of another source's undo tool, or if one of its tools cannot be undone as
     /// declared.
     pub(super) fn bind(&mut self, source: Source, tools: &ToolSet) -> Result<(), BuildError> {

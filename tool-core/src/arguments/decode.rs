@@ -165,9 +165,6 @@ pub(crate) fn decode_value(
 }
 
 /// Decodes an object of all arguments. Returns the repairs.
-///
-/// # Errors
-///
 /// Returns all mistakes.
 pub(crate) fn decode_object(
     target: &mut dyn Target,
@@ -310,6 +307,10 @@ fn report_refused(
     };
     if mode.ignores_unknown {
         mistakes.retain(|mistake| !mistake.is_unknown);
+    }
+    if let Some(Refused::Unknown(ignored)) = refused {
+        // What the type ignores has no limits.
+        mistakes.retain(|mistake| ignored.0.iter().all(|ignored| !mistake.is_within(&ignored.value)));
     }
     let is_valid = mistakes.is_empty();
     report.add_all(mistakes);

@@ -34,7 +34,7 @@ pub(crate) use self::names::{MAX_NAME_CHARS, list, nearest};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;
-pub(crate) use self::repair::{without_omitted, write_object};
+pub(crate) use self::repair::{without_omitted_arguments, write_object};
 pub(crate) use self::report::{ArgumentErrors, MAX_REPORT_BYTES, Report};
 pub(crate) use self::tokens::duplicate_members;
 #[cfg(feature = "prompted")]

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,8 +15,8 @@ use serde_json::value::RawValue;
 
 use super::budget::Budget;
 use super::matching::{has_type, probable_choices};
-use crate::arguments::Members;
-use crate::schema::{Kind, Node, NodeId, Shape, integer};
+use crate::arguments::{Members, duplicate_members};
+use crate::schema::{Kind, Node, NodeId, SchemaOf, Shape, integer};
 
 /// The maximum number of lists that are nested around a single value.
 const MAX_ADDED_LISTS: u8 = 3;
@@ -101,6 +102,20 @@ pub(crate) fn without_omitted(shape: &Shape, node: NodeId, text: &str) -> Option
     }
     let repairer = Repairer { is_partial: Cell::new(true), only_nulls: true, ..Repairer::new(shape, text) };
     repairer.run(node, text)
+}
+
+/// Does the same for the arguments of a tool whose own parameters are these. Their shape is parsed once it is needed.
+pub(crate) fn without_omitted_arguments(
+    shape: &OnceLock<Shape>,
+    parameters: &Value,
+    text: &str,
+) -> Option<String> {
+    // A text with duplicates is refused as the model wrote it.
+    if !text.contains("null") || !duplicate_members(text).is_empty() {
+        return None;
+    }
+    let shape = shape.get_or_init(|| Shape::parse(parameters, SchemaOf::Document));
+    without_omitted(shape, shape.root(), text)
 }
 
 struct Repairer<'s> {

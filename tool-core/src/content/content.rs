@@ -121,6 +121,12 @@ impl From<&str> for Content {
     }
 }
 
+impl From<&String> for Content {
+    fn from(text: &String) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
 impl From<Part> for Content {
     fn from(part: Part) -> Self {
         Self(Repr::One(part))
@@ -228,6 +234,14 @@ mod tests {
             let content = Content::from_iter(parts);
             assert_eq!(content.text(), text);
             assert_eq!((content.len(), content.is_empty()), (text.len(), is_empty), "{text}");
+        }
+    }
+
+    #[test]
+    fn borrows_or_takes_a_string() {
+        let text = String::from("a");
+        for content in [Content::from("a"), Content::from(&text), Content::from(text)] {
+            assert_eq!(content.text(), "a");
         }
     }
 

@@ -41,6 +41,7 @@ use crate::model::{ConversationId, Message};
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct ChatMemory {
     store: Arc<dyn ChatStore>,
     locks: ConversationLocks,
@@ -60,19 +61,16 @@ pub struct OpenConversation {
 
 impl ChatMemory {
     /// Creates a memory over a store. Without a [window](Self::with_window), whole conversations are sent to the model.
-    #[must_use]
     pub fn new(store: impl ChatStore + 'static) -> Self {
         Self { store: Arc::new(store), locks: ConversationLocks::default(), window: None }
     }
 
     /// Creates a memory that lasts for the lifetime of the program.
-    #[must_use]
     pub fn in_memory() -> Self {
         Self::new(InMemoryStore::new())
     }
 
     /// Limits what is sent to the model. Clones can have different windows.
-    #[must_use]
     pub fn with_window(mut self, window: Window) -> Self {
         self.window = Some(window);
         self

@@ -63,6 +63,11 @@ pub type StoreFuture<'a, T> =
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not store conversations",
+    label = "not a `ChatStore`",
+    note = "write `InMemoryStore::new()`, or `SqliteStore::open(\"…\")` with the feature `sqlite`"
+)]
 pub trait ChatStore: Send + Sync {
     /// Returns all messages of a conversation, the oldest first. An unknown conversation is empty.
     ///
@@ -214,6 +219,11 @@ pub trait ChatStore: Send + Sync {
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not store runs",
+    label = "not a `RunStore`",
+    note = "write `InMemoryStore::new()`, or `SqliteStore::open(\"…\")` with the feature `sqlite`"
+)]
 pub trait RunStore: Send + Sync {
     /// Stores the state of a run in place of the one with the revision `expected`, or reports a conflict and changes
     /// nothing. With `None`, no state may be stored under the id, unless it is a state of the same run without a revision, from

@@ -34,6 +34,7 @@ const TOKENS_PER_MESSAGE: usize = 4;
 /// # let _ = (twenty, short, counted);
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Window {
     limit: usize,
     counter: Counter,
@@ -48,7 +49,6 @@ enum Counter {
 
 impl Window {
     /// Limits the history to a number of messages.
-    #[must_use]
     pub fn messages(limit: usize) -> Self {
         Self { limit, counter: Counter::Messages }
     }
@@ -58,14 +58,12 @@ impl Window {
     /// Four bytes of text count as one token, including the names and arguments of calls. An image counts as 1,000 tokens,
     /// and each message adds 4. Reasoning does not count. [`count_with`](Self::count_with) allows exact counting with the
     /// model's tokenizer.
-    #[must_use]
     pub fn tokens(limit: usize) -> Self {
         Self { limit, counter: Counter::EstimatedTokens }
     }
 
     /// Measures each message with a function; the limit is in the unit that it returns. It is called for each message each
     /// time a conversation is opened, so it should be fast.
-    #[must_use]
     pub fn count_with(self, count: impl Fn(&Message) -> usize + Send + Sync + 'static) -> Self {
         Self { counter: Counter::Custom(Arc::new(count)), ..self }
     }

@@ -136,6 +136,13 @@ pub trait ChatModel: Send + Sync {
         self.supports_response_format()
     }
 
+    /// Returns `true` if the provider searches this number of tools by itself: it accepts requests [with tool
+    /// search](ChatRequest::with_tool_search). By default, it does not, and an agent searches in its place.
+    fn supports_tool_search(&self, tools: usize) -> bool {
+        let _ = tools;
+        false
+    }
+
     /// Returns the provider's name as defined by [OpenTelemetry], such as `openai`, for traces.
     ///
     /// [OpenTelemetry]: https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/
@@ -167,6 +174,10 @@ macro_rules! delegate {
 
             fn supports_response_format_with_tools(&self) -> bool {
                 (**self).supports_response_format_with_tools()
+            }
+
+            fn supports_tool_search(&self, tools: usize) -> bool {
+                (**self).supports_tool_search(tools)
             }
 
             fn provider_name(&self) -> Option<&str> {

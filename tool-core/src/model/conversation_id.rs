@@ -1,6 +1,5 @@
 //! The id of a conversation.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -46,6 +45,33 @@ pub(crate) fn unique_id(prefix: &str) -> String {
     format!("{prefix}_{:016x}{:016x}", bits(), bits())
 }
 
+/// Implements the conversion of an id into a text, and its forms as one.
+macro_rules! impl_id {
+    ($id:ident) => {
+        impl From<$id> for String {
+            fn from(id: $id) -> Self {
+                id.as_str().into()
+            }
+        }
+
+        impl std::fmt::Display for $id {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl std::fmt::Debug for $id {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($id)).field(&self.as_str()).finish()
+            }
+        }
+    };
+}
+
+pub(crate) use impl_id;
+
+impl_id!(ConversationId);
+
 impl From<String> for ConversationId {
     fn from(id: String) -> Self {
         Self(id.into())
@@ -58,26 +84,14 @@ impl From<&str> for ConversationId {
     }
 }
 
+impl From<&String> for ConversationId {
+    fn from(id: &String) -> Self {
+        Self::from(id.as_str())
+    }
+}
+
 impl From<&ConversationId> for ConversationId {
     fn from(id: &ConversationId) -> Self {
         id.clone()
-    }
-}
-
-impl From<ConversationId> for String {
-    fn from(id: ConversationId) -> Self {
-        id.0.as_ref().into()
-    }
-}
-
-impl fmt::Display for ConversationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ConversationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ConversationId").field(&self.0).finish()
     }
 }

@@ -16,6 +16,7 @@ use crate::schema::strict_form;
 
 /// The definition of a tool that is sent to the model: its name, its description, and the JSON Schema of its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct ToolDefinition {
     name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,7 +176,6 @@ impl ToolDefinition {
     /// assert_eq!(definition.description(), Some("Returns the time"));
     /// assert_eq!(definition.parameters()["type"], "object");
     /// ```
-    #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self::from_parts(name.into(), None, no_parameters())
     }
@@ -195,7 +195,6 @@ impl ToolDefinition {
     }
 
     /// Returns this definition with a description for the model. A blank one counts as none.
-    #[must_use]
     pub fn with_description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into()).filter(|text| !text.trim().is_empty());
         self
@@ -203,7 +202,6 @@ impl ToolDefinition {
 
     /// Returns this definition with the JSON Schema of the arguments, an object schema. It is not
     /// [strict](Self::into_strict).
-    #[must_use]
     pub fn with_parameters(mut self, parameters: Value) -> Self {
         self.parameters = parameters;
         self.is_strict = false;
@@ -269,7 +267,6 @@ impl ToolDefinition {
 
     /// Returns this definition for a tool that the model finds by [search](crate::agent::AgentBuilder::tool_search) and is not
     /// offered before. Without search, it is offered like all others.
-    #[must_use]
     pub fn with_deferred(mut self, is_deferred: bool) -> Self {
         self.is_deferred = is_deferred;
         self
@@ -282,14 +279,12 @@ impl ToolDefinition {
     }
 
     /// Returns this definition with another name.
-    #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
     /// Returns this definition with a policy for its calls.
-    #[must_use]
     pub fn with_policy(mut self, policy: ToolPolicy) -> Self {
         self.policy = policy;
         self
@@ -303,7 +298,6 @@ impl ToolDefinition {
 
     /// Returns this definition with the reason why its calls [need approval](ToolPolicy::needs_approval), and the way to avoid
     /// that. The error of a run whose calls await approval contains it.
-    #[must_use]
     pub fn with_approval_reason(mut self, reason: impl Into<Arc<str>>) -> Self {
         self.approval_reason = Some(reason.into());
         self
@@ -317,7 +311,6 @@ impl ToolDefinition {
 
     /// Returns this definition with the name of the tool that undoes its calls. If a run fails, its executed calls are
     /// undone in reverse order.
-    #[must_use]
     pub fn with_undo(mut self, tool: impl Into<String>) -> Self {
         self.undo = Some(tool.into());
         self

@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[must_use]
 pub struct ModelOptions {
     /// The randomness of the output: 0 is nearly deterministic, 2 the usual maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +70,6 @@ pub struct ModelOptions {
 impl ModelOptions {
     /// Returns these options, with the options that are not set taken from `defaults`. The [additional
     /// fields](Self::extra) are merged one by one.
-    #[must_use]
     pub fn or(self, defaults: &Self) -> Self {
         Self {
             temperature: self.temperature.or(defaults.temperature),
@@ -90,84 +90,72 @@ impl ModelOptions {
     }
 
     /// Sets the [`temperature`](Self::temperature).
-    #[must_use]
     pub fn with_temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
         self
     }
 
     /// Sets [`top_p`](Self::top_p).
-    #[must_use]
     pub fn with_top_p(mut self, top_p: f64) -> Self {
         self.top_p = Some(top_p);
         self
     }
 
     /// Sets the [maximum number of output tokens](Self::max_output_tokens).
-    #[must_use]
     pub fn with_max_output_tokens(mut self, tokens: u32) -> Self {
         self.max_output_tokens = Some(tokens);
         self
     }
 
     /// Sets the [`seed`](Self::seed).
-    #[must_use]
     pub fn with_seed(mut self, seed: i64) -> Self {
         self.seed = Some(seed);
         self
     }
 
     /// Sets the texts to [`stop`](Self::stop) at, replacing earlier ones.
-    #[must_use]
     pub fn with_stop<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         self.stop = texts.into_iter().map(Into::into).collect();
         self
     }
 
     /// Sets the [`reasoning_effort`](Self::reasoning_effort).
-    #[must_use]
     pub fn with_reasoning_effort(mut self, effort: impl Into<String>) -> Self {
         self.reasoning_effort = Some(effort.into());
         self
     }
 
     /// Sets the [`frequency_penalty`](Self::frequency_penalty).
-    #[must_use]
     pub fn with_frequency_penalty(mut self, penalty: f64) -> Self {
         self.frequency_penalty = Some(penalty);
         self
     }
 
     /// Sets the [`presence_penalty`](Self::presence_penalty).
-    #[must_use]
     pub fn with_presence_penalty(mut self, penalty: f64) -> Self {
         self.presence_penalty = Some(penalty);
         self
     }
 
     /// Requests log probabilities of each token and of this number of alternatives: [`top_logprobs`](Self::top_logprobs).
-    #[must_use]
     pub fn with_top_logprobs(mut self, alternatives: u8) -> Self {
         self.top_logprobs = Some(alternatives);
         self
     }
 
     /// Sets the [`service_tier`](Self::service_tier).
-    #[must_use]
     pub fn with_service_tier(mut self, tier: impl Into<String>) -> Self {
         self.service_tier = Some(tier.into());
         self
     }
 
     /// Sets the [`user`](Self::user).
-    #[must_use]
     pub fn with_user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
     /// Adds an entry of [`metadata`](Self::metadata).
-    #[must_use]
     pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(name.into(), value.into());
         self
@@ -181,14 +169,12 @@ impl ModelOptions {
     /// let options = ModelOptions::default().with_extra("top_k", 40);
     /// assert_eq!(options.extra["top_k"], 40);
     /// ```
-    #[must_use]
     pub fn with_extra(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.extra.insert(name.into(), value.into());
         self
     }
 
     /// Sets another [`model`](Self::model).
-    #[must_use]
     pub fn with_model(mut self, name: impl Into<String>) -> Self {
         self.model = Some(name.into());
         self

@@ -20,9 +20,11 @@ use crate::model::{Message, ModelOptions, RequestCache, ResponseFormat, ToolDefi
 /// assert_eq!(request.messages().len(), 1);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct ChatRequest<'a> {
     messages: Cow<'a, [Message]>,
     tools: ToolDefinitions,
+    has_tool_search: bool,
     tool_choice: ToolChoice,
     parallel_tool_calls: Option<bool>,
     options: Options<'a>,
@@ -67,7 +69,6 @@ impl PartialEq for Cache<'_> {
 
 impl ChatRequest<'static> {
     /// Creates a request that owns its messages.
-    #[must_use]
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         Self::from_messages(Cow::Owned(messages.into()))
     }
@@ -75,7 +76,6 @@ impl ChatRequest<'static> {
 
 impl<'a> ChatRequest<'a> {
     /// Creates a request that borrows its messages.
-    #[must_use]
     pub fn borrowing(messages: &'a [Message]) -> Self {
         Self::from_messages(Cow::Borrowed(messages))
     }
@@ -84,6 +84,7 @@ impl<'a> ChatRequest<'a> {
         Self {
             messages,
             tools: ToolDefinitions::default(),
+            has_tool_search: false,
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             options: Options::Unset,
@@ -93,49 +94,50 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Sets the tools that the model can call: [`ToolDefinitions`], a list of definitions, or a [`&ToolSet`](crate::ToolSet).
-    #[must_use]
     pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
         self.tools = tools.into();
         self
     }
 
+    /// Sets whether the provider searches the [deferred](crate::model::ToolDefinition::is_deferred) tools and shows the model those
+    /// that it finds, if the model [supports](crate::ChatModel::supports_tool_search) that. Otherwise, deferred tools are offered like
+    /// all others.
+    pub fn with_tool_search(mut self, is_by_provider: bool) -> Self {
+        self.has_tool_search = is_by_provider;
+        self
+    }
+
     /// Sets whether the model can, must or must not call a tool.
-    #[must_use]
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self
     }
 
     /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
-    #[must_use]
     pub fn with_parallel_tool_calls(mut self, allowed: impl Into<Option<bool>>) -> Self {
         self.parallel_tool_calls = allowed.into();
         self
     }
 
     /// Sets the options of the model. The provider decides about options that are not set.
-    #[must_use]
     pub fn with_options(mut self, options: ModelOptions) -> Self {
         self.options = Options::Owned(Box::new(options));
         self
     }
 
     /// Sets the options of the model like [`with_options`](Self::with_options), but borrows them.
-    #[must_use]
     pub fn with_borrowed_options(mut self, options: &'a ModelOptions) -> Self {
         self.options = Options::Borrowed(options);
         self
     }
 
     /// Sets the format of the model's last message, which is any text by default.
-    #[must_use]
     pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
         self.response_format = format.into();
         self
     }
 
     /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
-    #[must_use]
     pub fn with_cache(mut self, cache: &'a RequestCache) -> Self {
         self.cache = Cache(Some(cache));
         self
@@ -172,6 +174,12 @@ impl<'a> ChatRequest<'a> {
         &self.tools
     }
 
+    /// Returns `true` if the provider searches the deferred tools.
+    #[must_use]
+    pub fn has_tool_search(&self) -> bool {
+        self.has_tool_search
+    }
+
     /// Returns whether the model can, must or must not call a tool.
     #[must_use]
     pub fn tool_choice(&self) -> &ToolChoice {
@@ -185,7 +193,6 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Returns the options of the model.
-    #[must_use]
     pub fn options(&self) -> &ModelOptions {
         self.options.get()
     }

@@ -16,8 +16,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// Adds tools to a model that has none in its API: the system prompt describes the tools, and calls are parsed from the
 /// model's text.
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, PromptedTools, tool, tools};
 ///
@@ -81,6 +80,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 ///
 /// Text is streamed as it arrives, except for text that can become a call. Calls follow at the end, once all of them are
 /// known to be valid.
+#[must_use]
 pub struct PromptedTools<M> {
     model: M,
     max_corrections: u32,
@@ -88,13 +88,11 @@ pub struct PromptedTools<M> {
 
 impl<M: ChatModel> PromptedTools<M> {
     /// Adds tools to a model.
-    #[must_use]
     pub fn new(model: M) -> Self {
         Self { model, max_corrections: DEFAULT_MAX_CORRECTIONS }
     }
 
     /// Limits the corrections per response, after a call that cannot be parsed or is missing. The default is 2.
-    #[must_use]
     pub fn max_corrections(mut self, limit: u32) -> Self {
         self.max_corrections = limit;
         self

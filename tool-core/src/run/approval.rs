@@ -4,20 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::call::{ApprovedFor, CallRecord, CallState};
 use super::inner::SEVERAL_CALLS;
-use super::state::Stage;
+use super::state::{Stage, last_calls};
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::run::{CallPath, Run, StepError};
 use crate::tool::{ToolError, ToolExecution};
 
 /// The decision about a call that awaits approval.
-///
-/// ```
-/// use tool_core::Approval;
-///
-/// let approval = Approval::deny("not on a Sunday");
-/// assert_eq!(approval, Approval::Deny(Some("not on a Sunday".into())));
-/// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -114,12 +107,9 @@ impl Run {
     /// Asks the predicate about every call that has not begun and that nobody has approved. All of them await approval until
     /// the predicate releases them, so that none is executed unasked if the predicate panics.
     pub(crate) fn require_approval_if(&mut self, needs_approval: impl Fn(&ToolCall) -> bool) {
-        let calls = match self.messages.last() {
-            Some(Message::Assistant(message)) => &*message.tool_calls,
-            _ => &[],
-        };
         let Stage::Calling(turn) = &mut self.stage else { return };
-        let asked = calls.iter().zip(&mut turn.calls).filter(|(_, record)| record.can_require_approval());
+        let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
+        let asked = calls.filter(|(_, record)| record.can_require_approval());
         let asked: Vec<_> = asked
             .map(|(call, record)| {
                 record.state = CallState::AwaitingApproval(ApprovedFor::default());
@@ -173,12 +163,14 @@ impl Run {
 
     pub(super) fn resolve_approval_at(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
         match path {
-            [id] => match (self.has_own_open_call(id), self.awaits_inner_approval(id)) {
-                // Only in a state of an earlier version, which did not replace ids that look like paths.
-                (true, true) => Err(StepError(SEVERAL_CALLS)),
-                (false, true) => self.resolve_inner_approval(path, approval),
-                (_, false) => self.resolve_own_approval(id, approval),
-            },
+            [id] => {
+                match (self.has_own_open_call(id), self.awaits_inner(id, |inner| &inner.awaiting_approval)) {
+                    // Only in a state of an earlier version, which did not replace ids that look like paths.
+                    (true, true) => Err(StepError(SEVERAL_CALLS)),
+                    (false, true) => self.resolve_inner_approval(path, approval),
+                    (_, false) => self.resolve_own_approval(id, approval),
+                }
+            }
             path => self.resolve_inner_approval(path, approval),
         }
     }

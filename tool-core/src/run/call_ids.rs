@@ -93,7 +93,7 @@ impl Run {
             replaced.insert(std::mem::replace(&mut call.id, id));
             known.extend(earlier.map(|earlier| {
                 let outcome = if earlier.was_requested_as(call) {
-                    ToolExecution::new(call.clone(), earlier.result().clone()).into_reused()
+                    ToolExecution::new(call.clone(), earlier.outcome.clone()).into_reused()
                 } else {
                     let why =
                         "its id is that of an earlier call with other arguments; give each call a unique id";

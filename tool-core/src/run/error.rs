@@ -151,13 +151,11 @@ impl RunError {
     }
 
     /// Returns the run in its current state.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }
 
     /// Converts the error into the run, which can be driven further if it [`is_resumable`](Self::is_resumable).
-    #[must_use]
     pub fn into_run(self) -> Run {
         *self.run
     }

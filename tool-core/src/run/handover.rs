@@ -24,7 +24,7 @@ pub struct Handover {
     pub(super) earlier_usage: Usage,
     /// The run has the instructions and settings of the agent.
     #[serde(default)]
-    is_entered: bool,
+    pub(crate) is_entered: bool,
 }
 
 impl Handover {
@@ -38,10 +38,6 @@ impl Handover {
     #[must_use]
     pub fn turn(&self) -> u32 {
         self.turn
-    }
-
-    pub(crate) fn is_entered(&self) -> bool {
-        self.is_entered
     }
 }
 
@@ -120,7 +116,7 @@ impl Run {
         &mut self,
         position: usize,
         had_instructions: bool,
-        settings: AgentSettings,
+        mut settings: AgentSettings,
     ) {
         let Some(handover) = self.handovers.get_mut(position).filter(|handover| !handover.is_entered) else {
             return;
@@ -130,11 +126,21 @@ impl Run {
             self.messages.remove(0);
             self.history_len = self.history_len.saturating_sub(1);
         }
-        if let Some(instructions) = settings.instructions {
+        if let Some(instructions) = settings.instructions.take() {
             self.messages.insert(0, Message::System(instructions));
             self.history_len += 1;
         }
         (self.cache, self.call_index) = Default::default();
+        self.set_agent_settings(settings);
+    }
+
+    /// Gives a new run the settings of its agent, other than the instructions, which are among the messages.
+    pub(crate) fn with_agent_settings(mut self, settings: AgentSettings) -> Self {
+        self.set_agent_settings(settings);
+        self
+    }
+
+    fn set_agent_settings(&mut self, settings: AgentSettings) {
         self.settings.error_policies = settings.error_policies;
         self.settings.tool_choice = settings.tool_choice;
         self.settings.parallel_tool_calls = settings.parallel_tool_calls;
@@ -143,7 +149,7 @@ impl Run {
 
     /// Returns the number of handovers before the call that the next call undoes.
     pub(crate) fn handovers_before_undone(&self) -> Option<usize> {
-        let position = self.undone_position()?;
+        let position = self.undoing()?.position;
         Some(self.handovers.iter().filter(|handover| handover.executions <= position).count())
     }
 

@@ -1,11 +1,10 @@
-//! Unique ids of runs and keys of calls.
+//! Unique ids of runs.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::unique_id;
+use crate::model::{impl_id, unique_id};
 
 /// The unique id of a run, which the run retains when it is stored and restored.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,26 +23,10 @@ impl RunId {
     }
 }
 
+impl_id!(RunId);
+
 impl From<String> for RunId {
     fn from(id: String) -> Self {
         Self(id.into())
-    }
-}
-
-impl From<RunId> for String {
-    fn from(id: RunId) -> Self {
-        id.0.as_ref().into()
-    }
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RunId").field(&self.0).finish()
     }
 }

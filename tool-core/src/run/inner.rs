@@ -13,17 +13,19 @@ use crate::transcript::Transcript;
 
 pub(super) const SEVERAL_CALLS: &str = "several calls have this path; begin it with the id of the outer call";
 
+/// Returns those calls of an inner run that await a decision, or those that await a result.
+type Awaiting = fn(&InnerRun) -> &[ToolCall];
+
 /// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "SavedInnerRun")]
 pub struct InnerRun {
     #[serde(rename = "call")]
     pub(super) call_id: String,
     agent: String,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_own_limits: bool,
     /// The outer run stopped, and the calls of this one are undone with those of the outer run.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_revoked: bool,
     run: Run,
     /// The calls that await approval, with their paths in place of their ids. They follow from the run.
@@ -34,37 +36,11 @@ pub struct InnerRun {
     pub(super) awaiting_results: Vec<ToolCall>,
 }
 
-#[derive(Deserialize)]
-struct SavedInnerRun {
-    #[serde(rename = "call")]
-    call_id: String,
-    agent: String,
-    #[serde(default)]
-    has_own_limits: bool,
-    #[serde(default)]
-    is_revoked: bool,
-    run: Run,
-}
-
-impl From<SavedInnerRun> for InnerRun {
-    fn from(saved: SavedInnerRun) -> Self {
-        let SavedInnerRun { call_id, agent, has_own_limits, is_revoked, run } = saved;
-        Self { is_revoked, ..Self::new(call_id, agent, has_own_limits, run) }
-    }
-}
-
 impl InnerRun {
     pub(crate) fn new(call_id: String, agent: String, has_own_limits: bool, run: Run) -> Self {
-        let (awaiting_approval, awaiting_results) = Default::default();
-        let mut inner = Self {
-            call_id,
-            agent,
-            has_own_limits,
-            is_revoked: false,
-            run,
-            awaiting_approval,
-            awaiting_results,
-        };
+        let (is_revoked, awaiting_approval, awaiting_results) = Default::default();
+        let mut inner =
+            Self { call_id, agent, has_own_limits, is_revoked, run, awaiting_approval, awaiting_results };
         inner.update_awaiting();
         inner
     }
@@ -82,7 +58,6 @@ impl InnerRun {
     }
 
     /// Returns the run in its current state.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }
@@ -108,17 +83,12 @@ impl InnerRun {
         self.run.inner_runs().for_each(|inner| inner.add_usage(&name, parts));
     }
 
-    fn update_awaiting(&mut self) {
+    /// Lists the calls that the run awaits now.
+    pub(super) fn update_awaiting(&mut self) {
         let with_path =
             |call: &ToolCall| ToolCall { id: format!("{}/{}", self.call_id, call.id), ..call.clone() };
         self.awaiting_approval = self.run.awaiting_approval().map(with_path).collect();
         self.awaiting_results = self.run.awaiting_results().map(with_path).collect();
-    }
-
-    fn resolve_approval(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
-        let resolved = self.run.resolve_approval_at(path, approval);
-        self.update_awaiting();
-        resolved
     }
 
     /// Stops the run, so that it continues only to undo its calls. A run that has stopped already stays as it is.
@@ -148,11 +118,8 @@ impl Run {
     /// Returns the runs of the agents that calls of this run asked, in the order of the calls. A call that was retried can have
     /// several.
     pub fn inner_runs(&self) -> impl Iterator<Item = &InnerRun> {
-        let records = match &self.stage {
-            Stage::Calling(turn) => &*turn.calls,
-            _ => &[],
-        };
-        self.inner_runs.iter().chain(records.iter().filter_map(|record| record.inner.as_deref()))
+        let open = self.stage.records().iter().filter_map(|record| record.inner.as_deref());
+        self.inner_runs.iter().chain(open)
     }
 
     /// Returns a readable view of the messages that the run added, with those of the agents that it asked.
@@ -168,24 +135,21 @@ impl Run {
         if let Some(position) = self.undone_inner_run(call_id) {
             return Some(&self.inner_runs[position].run);
         }
-        let mut records = self.calls_with_records().filter(|(call, _)| call.id == call_id);
-        records.next().and_then(|(_, record)| Some(&record.inner.as_ref()?.run))
+        Some(&self.record(call_id)?.inner.as_ref()?.run)
     }
 
     /// Records the present state of the run of an agent that an open call asked. The outer run stops if its limits are
     /// exceeded.
-    ///
-    /// # Errors
-    ///
     /// Fails if no such call is open.
-    pub(crate) fn record_inner_run(&mut self, call_id: &str, inner: Box<InnerRun>) -> Result<(), StepError> {
-        if let Some(position) = self.undone_inner_run(call_id) {
+    pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
+        if let Some(position) = self.undone_inner_run(&inner.call_id) {
             let present = &mut self.inner_runs[position];
             present.run = inner.run;
             present.update_awaiting();
             return Ok(());
         }
-        self.open_record(call_id)?.inner = Some(inner);
+        let record = self.open_record(&inner.call_id)?;
+        record.inner = Some(inner);
         if let Some(reason) = self.exceeded_limit() {
             self.stop(reason);
         }
@@ -194,7 +158,7 @@ impl Run {
 
     /// Moves the run of a failed attempt out of the record of its call, which is executed again. A run that has not ended
     /// stays there and is continued.
-    pub(super) fn set_inner_run_aside(&mut self, call_id: &str) {
+    pub(super) fn retire_inner_run(&mut self, call_id: &str) {
         if let Ok(record) = self.open_record(call_id)
             && record.inner.as_ref().is_some_and(|inner| inner.run.is_done())
         {
@@ -215,8 +179,7 @@ impl Run {
 
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
     pub(crate) fn waits_only_for_own_limits(&self) -> bool {
-        let mut running =
-            self.calls_with_records().map(|(_, record)| record).filter(|record| record.is_running());
+        let mut running = self.stage.records().iter().filter(|record| record.is_running());
         let has_own_limits =
             |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);
         running.next().is_some_and(has_own_limits) && running.all(has_own_limits)
@@ -238,50 +201,43 @@ impl Run {
         usage
     }
 
-    /// Returns the position of the inner run of an open call with this path, and the rest of the path.
+    /// Returns the inner run of an open call with this path, and the rest of the path.
     fn inner_run_at<'p>(
-        &self,
+        &mut self,
         path: &[&'p str],
-        awaiting: fn(&InnerRun) -> &[ToolCall],
-    ) -> Result<(usize, Vec<&'p str>), StepError> {
-        let open = self.calls_with_records().map(|(_, record)| record.open_inner()).enumerate();
-        let open: Vec<_> = open.filter_map(|(position, inner)| Some((position, inner?))).collect();
-        let (found, rest): (Vec<usize>, Vec<&str>) = match path {
+        awaiting: Awaiting,
+    ) -> Result<(&mut InnerRun, Vec<&'p str>), StepError> {
+        let records = match &mut self.stage {
+            Stage::Calling(turn) => &mut *turn.calls,
+            _ => &mut [],
+        };
+        let open = records.iter_mut().filter(|record| record.is_open());
+        let mut found: Vec<_> = open.filter_map(|record| record.inner.as_deref_mut()).collect();
+        let rest = match path {
             [joined] => {
-                let is_at = |inner: &InnerRun| awaiting(inner).iter().any(|call| call.id == *joined);
-                let mut found: Vec<_> = open.iter().filter(|(_, inner)| is_at(inner)).collect();
-                found.dedup_by_key(|(position, _)| *position);
-                let rest = found.first().and_then(|(_, inner)| joined.get(inner.call_id.len() + 1..));
-                (found.iter().map(|(position, _)| *position).collect(), rest.into_iter().collect())
+                found.retain(|inner| awaiting(inner).iter().any(|call| call.id == *joined));
+                let rest = found.first().and_then(|inner| joined.get(inner.call_id.len() + 1..));
+                rest.into_iter().collect()
             }
             [first, rest @ ..] => {
-                let by = |is_meant: &dyn Fn(&InnerRun) -> bool| -> Vec<usize> {
-                    open.iter().filter(|(_, inner)| is_meant(inner)).map(|(position, _)| *position).collect()
-                };
-                let by_id = by(&|inner| inner.call_id == *first);
-                let by_agent = by(&|inner| inner.agent == *first);
+                let is_id = found.iter().any(|inner| inner.call_id == *first);
                 // The model chooses the ids. One that is the name of an agent must not stand for another's call.
-                if !by_id.is_empty() && by_agent.iter().any(|position| !by_id.contains(position)) {
+                if is_id && found.iter().any(|inner| inner.agent == *first && inner.call_id != *first) {
                     return Err(StepError(
                         "the path begins with the id of one call and the agent of another; pass the path as one text, \
                          as the run returns it",
                     ));
                 }
-                (if by_id.is_empty() { by_agent } else { by_id }, rest.to_vec())
+                found.retain(|inner| *first == if is_id { &inner.call_id } else { &inner.agent });
+                rest.to_vec()
             }
             [] => return Err(StepError("the path of the call is empty")),
         };
-        match &*found {
-            [position] => Ok((*position, rest)),
-            [] => Err(StepError("no call with this path is open")),
-            _ => Err(StepError(SEVERAL_CALLS)),
-        }
-    }
-
-    fn inner_run_mut(&mut self, position: usize) -> Option<&mut InnerRun> {
-        match &mut self.stage {
-            Stage::Calling(turn) => turn.calls.get_mut(position)?.inner.as_deref_mut(),
-            _ => None,
+        let is_unique = found.len() == 1;
+        match found.pop() {
+            Some(inner) if is_unique => Ok((inner, rest)),
+            Some(_) => Err(StepError(SEVERAL_CALLS)),
+            None => Err(StepError("no call with this path is open")),
         }
     }
 
@@ -291,35 +247,27 @@ impl Run {
         path: &[&str],
         approval: Approval,
     ) -> Result<(), StepError> {
-        let (position, rest) = self.inner_run_at(path, |inner| &inner.awaiting_approval)?;
-        let inner = self.inner_run_mut(position).ok_or(StepError("no call with this path is open"))?;
-        inner.resolve_approval(&rest, approval)
+        let (inner, rest) = self.inner_run_at(path, |inner| &inner.awaiting_approval)?;
+        let resolved = inner.run.resolve_approval_at(&rest, approval);
+        inner.update_awaiting();
+        resolved
     }
 
     /// Returns `true` if a call of this run itself is open and has this id.
     pub(super) fn has_own_open_call(&self, id: &str) -> bool {
-        self.calls_with_records().any(|(call, record)| call.id == id && record.is_open())
+        self.record(id).is_some_and(CallRecord::is_open)
     }
 
-    fn open_inner_runs(&self) -> impl Iterator<Item = &InnerRun> {
-        self.calls_with_records().filter_map(|(_, record)| record.open_inner())
-    }
-
-    /// Returns `true` if a call of an inner run with this path awaits approval.
-    pub(super) fn awaits_inner_approval(&self, path: &str) -> bool {
-        self.open_inner_runs().flat_map(|inner| &inner.awaiting_approval).any(|call| call.id == path)
-    }
-
-    /// Returns `true` if a call of an inner run with this path awaits a result of the caller.
-    pub(super) fn awaits_inner_result(&self, path: &str) -> bool {
-        self.open_inner_runs().flat_map(|inner| &inner.awaiting_results).any(|call| call.id == path)
+    /// Returns `true` if a call of an inner run with this path awaits this.
+    pub(super) fn awaits_inner(&self, path: &str, awaiting: Awaiting) -> bool {
+        let open = self.stage.records().iter().filter_map(CallRecord::open_inner);
+        open.flat_map(awaiting).any(|call| call.id == path)
     }
 
     /// Records the result of a call of an inner run, which the caller supplies. The id of the call is its path.
     pub(super) fn record_inner_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
         let path = std::mem::take(&mut execution.call.id);
-        let (position, rest) = self.inner_run_at(&[&path], |inner| &inner.awaiting_results)?;
-        let inner = self.inner_run_mut(position).ok_or(StepError("no call with this path is open"))?;
+        let (inner, rest) = self.inner_run_at(&[&path], |inner| &inner.awaiting_results)?;
         execution.call.id = rest.concat();
         let recorded = inner.run.record_result(execution);
         inner.update_awaiting();

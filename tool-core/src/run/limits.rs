@@ -18,6 +18,7 @@ use crate::tool::timing::optional_micros;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[must_use]
 pub struct RunLimits {
     /// The number of model requests; 10 by default, and 0 counts as 1. Calls in the last reply are executed only if their
     /// output can be the [answer](crate::model::ReturnDirect).
@@ -64,66 +65,33 @@ fn is_default_depth(depth: &u32) -> bool {
 
 impl RunLimits {
     /// Returns the default limits.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
+}
 
-    /// Sets [`max_turns`](Self#structfield.max_turns).
-    #[must_use]
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        self.max_turns = turns;
-        self
-    }
+/// Defines the functions that set a field.
+macro_rules! setters {
+    ($($field:ident: $type:ty,)*) => {
+        impl RunLimits {$(
+            #[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
+            pub fn $field(mut self, limit: $type) -> Self {
+                self.$field = limit.into();
+                self
+            }
+        )*}
+    };
+}
 
-    /// Sets [`max_calls`](Self#structfield.max_calls).
-    #[must_use]
-    pub fn max_calls(mut self, calls: u32) -> Self {
-        self.max_calls = Some(calls);
-        self
-    }
-
-    /// Sets [`max_total_tokens`](Self#structfield.max_total_tokens).
-    #[must_use]
-    pub fn max_total_tokens(mut self, tokens: u64) -> Self {
-        self.max_total_tokens = Some(tokens);
-        self
-    }
-
-    /// Sets [`max_time`](Self#structfield.max_time).
-    #[must_use]
-    pub fn max_time(mut self, time: Duration) -> Self {
-        self.max_time = Some(time);
-        self
-    }
-
-    /// Sets [`max_output_chars`](Self#structfield.max_output_chars).
-    #[must_use]
-    pub fn max_output_chars(mut self, chars: usize) -> Self {
-        self.max_output_chars = Some(chars);
-        self
-    }
-
-    /// Sets [`max_repeated_calls`](Self#structfield.max_repeated_calls).
-    #[must_use]
-    pub fn max_repeated_calls(mut self, calls: u32) -> Self {
-        self.max_repeated_calls = calls;
-        self
-    }
-
-    /// Sets [`max_wrong_answers`](Self#structfield.max_wrong_answers).
-    #[must_use]
-    pub fn max_wrong_answers(mut self, answers: u32) -> Self {
-        self.max_wrong_answers = answers;
-        self
-    }
-
-    /// Sets [`max_depth`](Self#structfield.max_depth).
-    #[must_use]
-    pub fn max_depth(mut self, levels: u32) -> Self {
-        self.max_depth = levels;
-        self
-    }
+setters! {
+    max_turns: u32,
+    max_calls: u32,
+    max_total_tokens: u64,
+    max_time: Duration,
+    max_output_chars: usize,
+    max_repeated_calls: u32,
+    max_wrong_answers: u32,
+    max_depth: u32,
 }
 
 impl Default for RunLimits {

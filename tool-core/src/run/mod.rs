@@ -39,3 +39,4 @@ pub use self::revision::RunRevision;
 pub use self::state::{Run, StepError};
 pub use self::step::Step;
 pub use self::stop_reason::StopReason;
+pub(crate) use self::undo::may_be_undo;

@@ -1,11 +1,10 @@
 //! Revisions of the stored state of a run.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::unique_id;
+use crate::model::{impl_id, unique_id};
 use crate::run::Run;
 
 /// Identifies one stored state of a run. Each save gives the run a new revision, so a copy with another revision than the stored
@@ -22,21 +21,11 @@ impl RunRevision {
     }
 }
 
+impl_id!(RunRevision);
+
 impl From<String> for RunRevision {
     fn from(revision: String) -> Self {
         Self(revision.into())
-    }
-}
-
-impl From<RunRevision> for String {
-    fn from(revision: RunRevision) -> Self {
-        revision.0.as_ref().into()
-    }
-}
-
-impl fmt::Debug for RunRevision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RunRevision").field(&self.0).finish()
     }
 }
 

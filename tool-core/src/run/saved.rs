@@ -276,7 +276,7 @@ impl Run {
                     |position: &usize| matches!(self.messages.get(*position), Some(Message::Tool(_)));
                 !positions.is_empty() && positions.iter().all(is_result)
             }
-            // A call that undoes another waits for nobody.
+            // A call that undoes another awaits no approval and no result.
             Stage::Undoing(undoing) => undoing.record.is_ready(),
             Stage::Ended(_) => true,
         };

@@ -72,6 +72,7 @@ impl SavedRecord {
             None if format == 2 => self.format_2_state()?,
             _ => return Err("a call has no state"),
         };
+        self.inner.iter_mut().for_each(|inner| inner.update_awaiting());
         let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, inner, .. } = self;
         let mut record =
             CallRecord { policy, undo, original_arguments, is_uncertain, is_left_to_caller, inner, state };

@@ -20,6 +20,7 @@ use crate::tool::{ToolErrorKind, ToolExecution};
 
 #[doc = include_str!("../../docs/run.md")]
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Run {
     pub(super) id: RunId,
     pub(super) messages: Vec<Message>,
@@ -30,9 +31,9 @@ pub struct Run {
     /// The names of the tools that the model is offered because it found or called them, in the order of that.
     pub(super) found_tools: Vec<String>,
     /// The stored conversation was put before the question and need not be loaded again.
-    pub(super) has_loaded_history: bool,
+    pub(crate) has_loaded_history: bool,
     /// The length of the stored conversation at that time; the history may contain only a part of it.
-    pub(super) stored_conversation_len: Option<usize>,
+    pub(crate) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
     pub(super) elapsed: Duration,
@@ -94,6 +95,24 @@ pub(super) enum Stage {
     Ended(StopReason),
 }
 
+impl Stage {
+    /// Returns the records of the calls of the current turn.
+    pub(super) fn records(&self) -> &[CallRecord] {
+        match self {
+            Self::Calling(turn) => &turn.calls,
+            _ => &[],
+        }
+    }
+}
+
+/// Returns the calls of the last message.
+pub(super) fn last_calls(messages: &[Message]) -> &[ToolCall] {
+    match messages.last() {
+        Some(Message::Assistant(message)) => &message.tool_calls,
+        _ => &[],
+    }
+}
+
 /// The error of recording an event that the run does not expect. The run is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected step: {0}")]
@@ -102,7 +121,6 @@ pub struct StepError(pub(super) &'static str);
 impl Run {
     /// Creates a run over a conversation whose last message is the user's. The
     /// [`new_messages`](Self::new_messages) start with that one.
-    #[must_use]
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         let messages = messages.into();
         Self {
@@ -129,14 +147,12 @@ impl Run {
     }
 
     /// Sets the limits of the run.
-    #[must_use]
     pub fn with_limits(mut self, limits: RunLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
     /// Limits the number of requests to the model; 10 by default, and 0 counts as 1.
-    #[must_use]
     pub fn max_turns(mut self, turns: u32) -> Self {
         self.settings.limits.max_turns = turns;
         self
@@ -144,21 +160,18 @@ impl Run {
 
     /// Sets whether the model may, must or must not call tools. A required call is required only until the run has
     /// executed one, so that the run can end.
-    #[must_use]
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
         self.settings.tool_choice = choice;
         self
     }
 
     /// Sets whether the model may call several tools in one turn; by default the provider decides.
-    #[must_use]
     pub fn with_parallel_tool_calls(mut self, parallel: impl Into<Option<bool>>) -> Self {
         self.settings.parallel_tool_calls = parallel.into();
         self
     }
 
     /// Sets the options of the model, such as its temperature.
-    #[must_use]
     pub fn with_options(mut self, options: ModelOptions) -> Self {
         self.settings.options = options;
         self
@@ -166,35 +179,26 @@ impl Run {
 
     /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
     /// constrained to it.
-    #[must_use]
     pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
         self.settings.response_format = format.into();
         self
     }
 
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy).
-    #[must_use]
     pub fn error_policy(mut self, kind: ToolErrorKind, policy: ErrorPolicy) -> Self {
         self.settings.error_policies.set(kind, policy);
         self
     }
 
     /// Sets the policy for failed calls of every kind without a policy of its own; [`ErrorPolicy::Report`] by default.
-    #[must_use]
     pub fn default_error_policy(mut self, policy: ErrorPolicy) -> Self {
         self.settings.error_policies.set_default(policy);
         self
     }
 
     /// Sets the conversation that the run belongs to. [`Agent::resume`](crate::Agent::resume) passes it to the tools.
-    #[must_use]
     pub fn with_conversation(mut self, id: impl Into<ConversationId>) -> Self {
         self.conversation = Some(id.into());
-        self
-    }
-
-    pub(crate) fn with_error_policies(mut self, policies: ErrorPolicies) -> Self {
-        self.settings.error_policies = policies;
         self
     }
 
@@ -225,14 +229,6 @@ impl Run {
             ToolChoice::Tool(name) => Some(name),
             _ => None,
         }
-    }
-
-    pub(crate) fn stored_conversation_len(&self) -> Option<usize> {
-        self.stored_conversation_len
-    }
-
-    pub(crate) fn has_loaded_history(&self) -> bool {
-        self.has_loaded_history
     }
 
     /// Returns `true` if the next step is a request to the model.
@@ -285,7 +281,7 @@ impl Run {
     }
 
     /// Returns the names of the tools that the model has found by [search](crate::agent::AgentBuilder::tool_search) or called
-    /// unsearched, and is offered from then on, in that order.
+    /// unsearched, and is offered from then on, in that order. Those that its provider has found are not among them.
     #[must_use]
     pub fn found_tools(&self) -> &[String] {
         &self.found_tools
@@ -318,13 +314,11 @@ impl Run {
     }
 
     /// Returns the options of the model.
-    #[must_use]
     pub fn options(&self) -> &ModelOptions {
         &self.settings.options
     }
 
     /// Returns the limits of the run.
-    #[must_use]
     pub fn limits(&self) -> &RunLimits {
         &self.settings.limits
     }
@@ -347,21 +341,18 @@ impl Run {
         &self.undo_executions
     }
 
-    /// Returns the calls of the last message.
     pub(super) fn calls(&self) -> &[ToolCall] {
-        match self.messages.last() {
-            Some(Message::Assistant(message)) => &message.tool_calls,
-            _ => &[],
-        }
+        last_calls(&self.messages)
     }
 
     /// Returns the calls of the current turn with their records.
     pub(super) fn calls_with_records(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
-        let records = match &self.stage {
-            Stage::Calling(turn) => &*turn.calls,
-            _ => &[],
-        };
-        self.calls().iter().zip(records)
+        self.calls().iter().zip(self.stage.records())
+    }
+
+    /// Returns the record of a call of the current turn.
+    pub(super) fn record(&self, call_id: &str) -> Option<&CallRecord> {
+        self.stage.records().get(self.call_position(call_id)?)
     }
 
     pub(super) fn call_position(&self, call_id: &str) -> Option<usize> {
@@ -369,9 +360,6 @@ impl Run {
     }
 
     /// Returns `true` if the call is open and was started, and `false` if it is open and was not.
-    ///
-    /// # Errors
-    ///
     /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
     pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
         let is_started = matches!(self.open_record(&call.id)?.state, CallState::Running { .. });

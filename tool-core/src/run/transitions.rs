@@ -1,10 +1,10 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::call::CallRecord;
-use super::state::Stage;
+use super::state::{Stage, last_calls};
 use super::turn::Turn;
 use crate::model::{
-    ChatRequest, ChatResponse, FinishReason, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy,
+    ChatRequest, ChatResponse, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy,
 };
 use crate::run::{Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallRequest, IdempotencyKey, ToolError, ToolExecution};
@@ -107,13 +107,9 @@ impl Run {
         if let Stage::Calling(turn) = &mut self.stage {
             // An agent that took over can have other tools of the same names.
             let of_agent = self.tool_executions.get(before_agent..).unwrap_or_default();
-            let calls = match self.messages.last() {
-                Some(Message::Assistant(message)) => &*message.tool_calls,
-                _ => &[],
-            };
+            let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
-            let settles = |call: &ToolCall, record: &CallRecord| record.is_open() && !in_flight(&call.id);
-            for (call, record) in calls.iter().zip(&mut turn.calls).filter(|(call, one)| settles(call, one)) {
+            for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
                 if let Some(settled) = record.settle(call, tools, of_agent) {
                     let (settled, reason) = self.settings.error_policies.apply(settled);
                     record.finish(settled);
@@ -161,7 +157,11 @@ impl Run {
             turn.calls[position].finish(outcome);
         }
         self.stage = Stage::Calling(turn);
-        match self.check_new_calls(finish_reason) {
+        let reason = match finish_reason.is_truncated() {
+            true => Some(StopReason::Truncated(finish_reason)),
+            false => self.exceeded_limit(),
+        };
+        match reason {
             Some(reason) => self.stop(reason),
             None if self.is_last_turn() => {}
             None => self.refuse_repeated_calls(),
@@ -185,14 +185,6 @@ impl Run {
 
     fn max_turns_reached(&self) -> StopReason {
         StopReason::MaxTurns(self.settings.limits.max_turns.max(1))
-    }
-
-    /// Returns the reason to stop before any call of the last reply is executed.
-    fn check_new_calls(&self, finish_reason: FinishReason) -> Option<StopReason> {
-        match finish_reason.is_truncated() {
-            true => Some(StopReason::Truncated(finish_reason)),
-            false => self.exceeded_limit(),
-        }
     }
 
     /// Records the start of a call, before it is executed: if the process then ends, the restored run knows that the call
@@ -219,8 +211,7 @@ impl Run {
         let undone = undo.and_then(|_| self.next_undone());
         let call = undo.or_else(|| self.calls().iter().find(|call| call.id == call_id));
         let call = call.cloned().ok_or(StepError("the current turn has no call with this id"))?;
-        let record = self.calls_with_records().find(|(one, _)| one.id == call_id).map(|(_, record)| record);
-        let definition = record.and_then(CallRecord::approved_definition).map(str::to_owned);
+        let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
         Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition })
     }
 
@@ -239,7 +230,9 @@ impl Run {
         if execution.is_suspended() {
             return Ok(());
         }
-        if !self.has_own_open_call(&execution.call.id) && self.awaits_inner_result(&execution.call.id) {
+        if !self.has_own_open_call(&execution.call.id)
+            && self.awaits_inner(&execution.call.id, |inner| &inner.awaiting_results)
+        {
             return self.record_inner_result(execution);
         }
         let id = execution.call.id.clone();
@@ -248,7 +241,7 @@ impl Run {
         record.end_attempt(&mut execution)?;
         if will_retry {
             record.is_uncertain |= execution.leaves_effect_unknown();
-            self.set_inner_run_aside(&id);
+            self.retire_inner_run(&id);
             return Ok(());
         }
         if self.is_undoing() {
@@ -275,7 +268,7 @@ impl Run {
         let id = &*execution.call.id;
         let record = match &self.stage {
             Stage::Undoing(undoing) => Some(&undoing.record).filter(|_| undoing.call.id == id),
-            _ => self.calls_with_records().find(|(call, _)| call.id == id).map(|(_, record)| record),
+            _ => self.record(id),
         };
         let attempt = |record: &CallRecord| {
             let failed = Attempt { key: self.key(id), number: record.running_attempt()? };
@@ -324,7 +317,7 @@ impl Run {
                 self.messages.push(result);
                 continue;
             };
-            let result = Message::tool(call, execution.result());
+            let result = Message::tool(call, &execution.outcome);
             self.messages.push(result);
             self.tool_executions.push(execution);
         }

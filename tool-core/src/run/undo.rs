@@ -8,6 +8,9 @@ use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::{ToolExecution, Undone};
 
+/// The beginning of the ids of undo calls.
+const UNDO_PREFIX: &str = "undo_";
+
 /// The undo of a run that stopped: its calls are undone one by one, the last one first.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Undoing {
@@ -21,7 +24,12 @@ pub(super) struct Undoing {
     pub(super) call: ToolCall,
     /// The position of the call to undo among the executions of the run.
     #[serde(skip)]
-    position: usize,
+    pub(super) position: usize,
+}
+
+/// Returns `true` if a call with this id can be one that undoes another. A model can choose such an id, too.
+pub(crate) fn may_be_undo(call_id: &str) -> bool {
+    call_id.starts_with(UNDO_PREFIX)
 }
 
 fn is_undoable_by_tool(execution: &ToolExecution) -> bool {
@@ -31,8 +39,13 @@ fn is_undoable_by_tool(execution: &ToolExecution) -> bool {
 impl Run {
     /// Returns `true` if this call is undone: by another tool, or by the agent that it asked.
     fn is_undoable(&self, execution: &ToolExecution) -> bool {
-        is_undoable_by_tool(execution)
-            || self.inner_runs.iter().any(|inner| inner.call_id == execution.call.id && inner.is_undoable())
+        is_undoable_by_tool(execution) || self.undoing_inner_run(execution).is_some()
+    }
+
+    /// Returns the position of the inner run whose agent undoes this call, because no tool does.
+    fn undoing_inner_run(&self, execution: &ToolExecution) -> Option<usize> {
+        let is_of_call = |inner: &InnerRun| inner.call_id == execution.call.id && inner.is_undoable();
+        self.inner_runs.iter().position(is_of_call).filter(|_| !is_undoable_by_tool(execution))
     }
 
     /// Returns `true` if calls of the run have to be undone once it stops.
@@ -45,13 +58,8 @@ impl Run {
         let end = self.undoing().map_or(self.tool_executions.len(), |undoing| undoing.position);
         match self.tool_executions[..end].iter().rposition(|execution| self.is_undoable(execution)) {
             Some(position) => {
-                let execution = &self.tool_executions[position];
-                let is_of_call =
-                    |inner: &&mut InnerRun| inner.call_id == execution.call.id && inner.is_undoable();
-                if !is_undoable_by_tool(execution)
-                    && let Some(inner) = self.inner_runs.iter_mut().find(is_of_call)
-                {
-                    inner.revoke();
+                if let Some(inner) = self.undoing_inner_run(&self.tool_executions[position]) {
+                    self.inner_runs[inner].revoke();
                 }
                 self.undoing_at(position, reason, CallRecord::default())
             }
@@ -83,14 +91,7 @@ impl Run {
     /// Returns the position of the inner run whose calls this open call undoes.
     pub(super) fn undone_inner_run(&self, call_id: &str) -> Option<usize> {
         let undoing = self.undoing().filter(|undoing| undoing.call.id == call_id)?;
-        let execution = &self.tool_executions[undoing.position];
-        let is_of_call = |inner: &InnerRun| inner.call_id == execution.call.id && inner.is_undoable();
-        self.inner_runs.iter().position(is_of_call).filter(|_| !is_undoable_by_tool(execution))
-    }
-
-    /// Returns the position of the execution that the next call undoes.
-    pub(super) fn undone_position(&self) -> Option<usize> {
-        self.undoing().map(|undoing| undoing.position)
+        self.undoing_inner_run(&self.tool_executions[undoing.position])
     }
 
     /// Returns `true` if the next call is undone by the agent that it asked.
@@ -107,14 +108,14 @@ impl Run {
         {
             return prefix.to_owned();
         }
-        let mut prefix = "undo_".to_owned();
+        let mut prefix = UNDO_PREFIX.to_owned();
         while self.call_ids().any(|taken| taken.starts_with(&prefix)) {
-            prefix.push_str("undo_");
+            prefix.push_str(UNDO_PREFIX);
         }
         prefix
     }
 
-    fn undoing(&self) -> Option<&Undoing> {
+    pub(super) fn undoing(&self) -> Option<&Undoing> {
         match &self.stage {
             Stage::Undoing(undoing) => Some(undoing),
             _ => None,

@@ -178,7 +178,7 @@ impl Node {
     }
 
     /// Returns `true` if the schema only has alternatives.
-    fn only_has_choices(&self) -> bool {
+    pub(crate) fn only_has_choices(&self) -> bool {
         !self.choices.is_empty()
             && self.types.is_none()
             && self.constants.is_none()

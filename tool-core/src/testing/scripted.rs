@@ -32,6 +32,7 @@ use crate::model::{
 /// # }
 /// ```
 #[derive(Clone, Default)]
+#[must_use]
 pub struct ScriptedModel(Arc<Mutex<Script>>);
 
 #[derive(Default)]
@@ -51,32 +52,27 @@ struct Reply {
 
 impl ScriptedModel {
     /// Creates a model with an empty script.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a check of the request for the next reply.
-    #[must_use]
     pub fn expects(self, check: impl Fn(&ChatRequest<'_>) -> bool + Send + 'static) -> Self {
         self.script().checks.push(Box::new(check));
         self
     }
 
     /// Adds a reply with a text.
-    #[must_use]
     pub fn says(self, text: impl Into<String>) -> Self {
         self.replies(ChatResponse::new(AssistantMessage::text(text)))
     }
 
     /// Adds a reply with one call. `arguments` is JSON text.
-    #[must_use]
     pub fn calls(self, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         self.calls_all([(name.into(), arguments.into())])
     }
 
     /// Adds a reply with several calls, each a name and JSON text.
-    #[must_use]
     pub fn calls_all<N: Into<String>, A: Into<String>>(
         self,
         calls: impl IntoIterator<Item = (N, A)>,
@@ -90,13 +86,11 @@ impl ScriptedModel {
     }
 
     /// Adds a response as reply.
-    #[must_use]
     pub fn replies(self, response: ChatResponse) -> Self {
         self.push(Ok(response))
     }
 
     /// Sets the usage of the last reply.
-    #[must_use]
     pub fn with_usage(self, usage: Usage) -> Self {
         if let Some(Reply { outcome: Ok(response), .. }) = self.script().replies.back_mut() {
             response.usage = Some(usage);
@@ -105,7 +99,6 @@ impl ScriptedModel {
     }
 
     /// Adds an error in place of a reply.
-    #[must_use]
     pub fn fails(self, message: impl Into<String>) -> Self {
         self.push(Err(message.into()))
     }

@@ -262,10 +262,6 @@ impl ToolExecution {
         self.outcome.as_ref().ok()
     }
 
-    pub(crate) fn result(&self) -> &Result<ToolOutput, ToolError> {
-        &self.outcome
-    }
-
     /// Returns the time when the call started, if it was measured.
     #[must_use]
     pub fn started_at(&self) -> Option<SystemTime> {

@@ -10,9 +10,7 @@ use futures_util::FutureExt;
 
 use super::output::truncate_outcome;
 use crate::arguments::Repair;
-use crate::tool::{ToolError, ToolOutput};
-
-type Outcome = Result<ToolOutput, ToolError>;
+use crate::tool::{Outcome, ToolError, ToolOutput};
 
 /// The future of one call of a [`Tool`](crate::Tool).
 ///
@@ -48,28 +46,12 @@ impl<'a> Pending<'a> {
 
 impl<'a> ToolFuture<'a> {
     /// Creates the future of a call that has finished.
-    ///
-    /// ```
-    /// use tool_core::tool::ToolFuture;
-    /// use tool_core::ToolOutput;
-    ///
-    /// let future = ToolFuture::ready(Ok(ToolOutput::text("done")));
-    /// # let _ = future;
-    /// ```
     #[must_use]
     pub fn ready(outcome: Result<ToolOutput, ToolError>) -> Self {
         Self::from(Pending::ready(outcome))
     }
 
     /// Creates the future of a call that must be awaited.
-    ///
-    /// ```
-    /// use tool_core::tool::ToolFuture;
-    /// use tool_core::ToolOutput;
-    ///
-    /// let future = ToolFuture::boxed(async { Ok(ToolOutput::text("done")) });
-    /// # let _ = future;
-    /// ```
     #[must_use]
     pub fn boxed(future: impl Future<Output = Result<ToolOutput, ToolError>> + Send + 'a) -> Self {
         Self::from(Pending::boxed(future))
@@ -109,6 +91,12 @@ impl<'a> ToolFuture<'a> {
         Self { pending: map(self.pending), repairs: self.repairs }
     }
 
+    /// Executes the call, and returns the outcome and the repairs.
+    pub(crate) async fn finish(mut self) -> (Outcome, Vec<Repair>) {
+        let outcome = (&mut self).await;
+        (outcome, self.take_repairs())
+    }
+
     /// Takes the repairs of the arguments. They are complete once the call has finished.
     pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
         std::mem::take(&mut self.repairs)
@@ -146,10 +134,7 @@ pub(super) fn blocking_call<'a>(
 ) -> ToolFuture<'a> {
     ToolFuture::wrapping(async move {
         match on_blocking_thread(function).await {
-            Ok(mut call) => {
-                let outcome = (&mut call).await;
-                (outcome, call.take_repairs())
-            }
+            Ok(call) => call.finish().await,
             Err(error) => (Err(error), Vec::new()),
         }
     })

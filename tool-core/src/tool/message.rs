@@ -7,7 +7,7 @@ use crate::tool::{ToolError, ToolExecution, ToolOutput};
 /// Creates the message that reports the outcome of an executed call to the model, like [`Message::tool`].
 impl From<&ToolExecution> for Message {
     fn from(execution: &ToolExecution) -> Self {
-        Self::tool(execution.call(), execution.result())
+        Self::tool(execution.call(), &execution.outcome)
     }
 }
 

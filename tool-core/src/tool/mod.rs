@@ -14,7 +14,6 @@ mod message;
 mod output;
 mod retry;
 mod settings;
-mod strict;
 pub(crate) mod timing;
 
 use std::panic::Location;
@@ -34,17 +33,19 @@ pub use self::external::ExternalTool;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
-pub(crate) use self::strict::StrictTool;
 use crate::model::ToolDefinition;
+
+/// The outcome of a call.
+pub(crate) type Outcome = Result<ToolOutput, ToolError>;
 
 /// The items of this module that generated code names.
 pub(crate) mod private {
     pub use super::context::{Injectable, InjectableByValue, for_call, look_up, missing_context};
     pub use super::declared::{
-        Arguments, DeclaredTool, Details, ParameterDetails, StaticTool, Taken, ToolName,
+        Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, Taken, ToolName,
     };
     pub use super::future::{Pending, blocking, later};
-    pub use super::output::{PlainKind, Returned, ToolFailure, ToolReturn};
+    pub use super::output::{FallibleOptionKind, PlainKind, Returned, ToolFailure, ToolReturn};
 }
 
 /// A tool that a language model can call.
@@ -87,7 +88,8 @@ pub(crate) mod private {
     message = "`{Self}` is not a tool",
     label = "does not implement `Tool`",
     note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; a toolbox is passed as a value: `.tools(Calculator::new())`",
-    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and a definition whose calls the caller executes with `ExternalTool::new(definition)`"
+    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`",
+    note = "a definition whose calls the caller executes becomes one with `ExternalTool::new(definition)`"
 )]
 pub trait Tool: Send + Sync {
     /// Returns the definition that is sent to the model.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::future;
-use super::strict::remove_omitted;
+use crate::arguments::without_omitted_arguments;
 use crate::model::{ToolDefinition, ToolPolicy};
 use crate::schema::Shape;
 use crate::tool::{ToolError, ToolFuture, ToolOutput};
@@ -21,9 +21,9 @@ pub(super) struct Settings {
     /// The tool's own parameters and their form, if the model is sent the strict form of them.
     own: Option<Box<(Value, OnceLock<Shape>)>>,
     pub(super) is_blocking: bool,
-    timeout: Option<Duration>,
-    max_output_chars: Option<usize>,
-    convert: Option<Arc<Convert>>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) max_output_chars: Option<usize>,
+    pub(super) convert: Option<Arc<Convert>>,
 }
 
 impl Settings {
@@ -46,7 +46,7 @@ impl Settings {
 
     /// Removes each `null` that the strict form requires for an omitted argument.
     pub(super) fn own_arguments<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let removed = self.own.as_ref().and_then(|own| remove_omitted(&own.1, &own.0, text));
+        let removed = self.own.as_ref().and_then(|own| without_omitted_arguments(&own.1, &own.0, text));
         removed.map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
@@ -66,18 +66,6 @@ impl Settings {
         })
     }
 
-    pub(super) fn set_description(&mut self, description: String) {
-        self.change(|definition| definition.with_description(description));
-    }
-
-    pub(super) fn set_undo(&mut self, tool: String) {
-        self.change(|definition| definition.with_undo(tool));
-    }
-
-    pub(super) fn set_deferred(&mut self) {
-        self.change(|definition| definition.with_deferred(true));
-    }
-
     pub(super) fn change_policy(&mut self, change: impl FnOnce(&mut ToolPolicy)) {
         let mut policy = self.definition.policy();
         change(&mut policy);
@@ -92,19 +80,7 @@ impl Settings {
         }
     }
 
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = Some(timeout);
-    }
-
-    pub(super) fn set_max_output_chars(&mut self, limit: usize) {
-        self.max_output_chars = Some(limit);
-    }
-
-    pub(super) fn set_convert(&mut self, convert: Arc<Convert>) {
-        self.convert = Some(convert);
-    }
-
-    fn change(&mut self, change: impl FnOnce(ToolDefinition) -> ToolDefinition) {
+    pub(super) fn change(&mut self, change: impl FnOnce(ToolDefinition) -> ToolDefinition) {
         let definition = std::mem::replace(&mut self.definition, ToolDefinition::new(""));
         self.definition = change(definition);
     }
@@ -116,14 +92,12 @@ macro_rules! impl_options {
         /// The options that `#[tool(…)]` has for functions.
         impl $tool {
             /// Returns this tool with a description for the model, which replaces an earlier one.
-            #[must_use]
             pub fn with_description(mut self, description: impl Into<String>) -> Self {
-                self.settings.set_description(description.into());
+                self.settings.change(|definition| definition.with_description(description));
                 self
             }
 
             /// Returns this tool with a policy for its calls, which replaces all earlier options of that policy.
-            #[must_use]
             pub fn with_policy(mut self, policy: $crate::model::ToolPolicy) -> Self {
                 self.settings.change_policy(|present| *present = policy);
                 self
@@ -131,7 +105,6 @@ macro_rules! impl_options {
 
             /// Makes the output the answer of the run, without another turn of the model, under this condition. `true` is
             /// [`ReturnDirect::IfAll`](crate::model::ReturnDirect::IfAll).
-            #[must_use]
             pub fn return_direct(mut self, condition: impl Into<$crate::model::ReturnDirect>) -> Self {
                 let condition = condition.into();
                 self.settings.change_policy(|policy| policy.return_direct = condition);
@@ -139,65 +112,56 @@ macro_rules! impl_options {
             }
 
             /// Requires that a person approves each call.
-            #[must_use]
             pub fn needs_approval(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.needs_approval = true);
                 self
             }
 
             /// Leaves the calls to the caller of the run; see [`ToolPolicy::external`](crate::model::ToolPolicy::external).
-            #[must_use]
             pub fn external(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.external = true);
                 self
             }
 
             /// Executes calls one at a time, with no other call running.
-            #[must_use]
             pub fn exclusive(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.exclusive = true);
                 self
             }
 
             /// Never executes a call again whose outcome is unknown.
-            #[must_use]
             pub fn at_most_once(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.at_most_once = true);
                 self
             }
 
             /// Promises that equal arguments give equal outputs and that a call has no effects.
-            #[must_use]
             pub fn pure(mut self) -> Self {
                 self.settings.change_policy(|policy| policy.pure = true);
                 self
             }
 
             /// Limits how often one call is executed if it fails or times out. 0 means 1.
-            #[must_use]
             pub fn attempts(mut self, attempts: u32) -> Self {
                 self.settings.change_policy(|policy| policy.attempts = attempts);
                 self
             }
 
             /// Names the tool that undoes a call of this one.
-            #[must_use]
             pub fn undo(mut self, tool: impl Into<String>) -> Self {
-                self.settings.set_undo(tool.into());
+                self.settings.change(|definition| definition.with_undo(tool));
                 self
             }
 
             /// Offers the tool to the model only once it has been found by
             /// [search](crate::agent::AgentBuilder::tool_search).
-            #[must_use]
             pub fn deferred(mut self) -> Self {
-                self.settings.set_deferred();
+                self.settings.change(|definition| definition.with_deferred(true));
                 self
             }
 
             /// Asks the provider to constrain the arguments to the schema, in its
             /// [strict form](crate::model::ToolDefinition::into_strict). A set with a tool that has no strict form is an error.
-            #[must_use]
             pub fn strict(mut self) -> Self {
                 self.settings.set_strict();
                 self
@@ -206,35 +170,31 @@ macro_rules! impl_options {
             /// Fails a call that takes longer. The function must return a future or be [`blocking`](Self::blocking), and a
             /// blocking one runs to its end in the background; calls of other functions are never interrupted. Requires
             /// tokio's timers.
-            #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
-                self.settings.set_timeout(timeout);
+                self.settings.timeout = Some(timeout);
                 self
             }
 
             /// Runs the function on tokio's thread pool for blocking code.
-            #[must_use]
             pub fn blocking(mut self) -> Self {
                 self.settings.is_blocking = true;
                 self
             }
 
             /// Converts the output of each call that succeeds into another, or into an error.
-            #[must_use]
             pub fn convert<R: $crate::tool::IntoToolOutput>(
                 mut self,
                 convert: impl Fn($crate::tool::ToolOutput) -> R + Send + Sync + 'static,
             ) -> Self {
-                self.settings
-                    .set_convert(std::sync::Arc::new(move |output| convert(output).into_tool_output()));
+                self.settings.convert =
+                    Some(std::sync::Arc::new(move |output| convert(output).into_tool_output()));
                 self
             }
 
             /// Limits the characters of an output or error that the model reads. The middle of a longer text is
             /// [left out](crate::tool::ToolOutput::truncated).
-            #[must_use]
             pub fn max_output_chars(mut self, limit: usize) -> Self {
-                self.settings.set_max_output_chars(limit);
+                self.settings.max_output_chars = Some(limit);
                 self
             }
         }

@@ -10,7 +10,8 @@ use crate::toolset::ToolSet;
     message = "`{Self}` is not a set of tools",
     label = "neither a `ToolSet` nor a toolbox",
     note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; a single other tool is passed with `.tool(…)`, or added to a set with `ToolSet::default().with(tool)?`",
-    note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`"
+    note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`",
+    note = "methods such as `union` return a `Result` of a set: write `?` behind them"
 )]
 pub trait IntoToolSet {
     /// Converts the value into a set.

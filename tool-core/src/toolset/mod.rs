@@ -7,6 +7,7 @@ mod into_tool_set;
 mod missing_context;
 mod output_limit;
 mod provider;
+mod redefined;
 mod registry;
 mod rename;
 mod report;
@@ -24,8 +25,8 @@ pub use self::extra_parameters::ExtraParameters;
 pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
+pub(crate) use self::redefined::redefined;
 pub use self::registry::{Registration, registered};
-pub(crate) use self::rename::redefined;
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub(crate) use self::resolver::NamedTools;
 pub use self::resolver::ToolResolver;
@@ -300,8 +301,9 @@ impl ToolSet {
     ///
     /// By default, such a call is refused with the names of the tool's arguments, because a model that writes `dry_run`
     /// means something by it. The same applies to members of nested structs that their types ignore, unless serde buffers
-    /// them: in structs with `#[serde(flatten)]` and in tagged or untagged enums, only `deny_unknown_fields` refuses them. Use this setting for models that invent arguments again and again. It applies to all
-    /// tools of this crate; a hand-written [`Tool`] receives the arguments unchanged.
+    /// them: in structs with `#[serde(flatten)]` and in tagged or untagged enums, only `deny_unknown_fields` refuses them. Use
+    /// this setting for models that invent arguments again and again. It applies to all tools of this crate; a hand-written
+    /// [`Tool`] receives the arguments unchanged.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
         let reading = Mode { ignores_unknown: true, ..self.0.settings.reading };

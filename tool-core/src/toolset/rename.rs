@@ -1,14 +1,10 @@
-//! Tools with another definition: renamed or deferred.
+//! Tools under other names, and deferred ones.
 
-use std::panic::Location;
-use std::sync::Arc;
-
-use crate::model::ToolDefinition;
-use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
+use super::redefined::Form;
 use crate::toolset::{ToolRef, ToolSet, ToolSetError};
 
 impl ToolSet {
-    /// Renames a tool. Tools that it [undoes](ToolDefinition::undo) refer to it by the new name.
+    /// Renames a tool. Tools that it [undoes](crate::model::ToolDefinition::undo) refer to it by the new name.
     ///
     /// ```
     /// use tool_core::{tool, tools};
@@ -36,20 +32,7 @@ impl ToolSet {
     }
 
     /// Adds a prefix to the names of all tools: `github_` turns `search` into `github_search`. References to tools that
-    /// [undo](ToolDefinition::undo) others are updated if these tools are in the set.
-    ///
-    /// ```
-    /// use tool_core::{tool, tools};
-    ///
-    /// #[tool("Searches the issues")]
-    /// fn search(words: String) -> String {
-    ///     words
-    /// }
-    ///
-    /// let tools = tools![search].prefix("github_")?;
-    /// assert!(tools.get("github_search").is_some());
-    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
-    /// ```
+    /// [undo](crate::model::ToolDefinition::undo) others are updated if these tools are in the set.
     ///
     /// # Errors
     ///
@@ -59,22 +42,13 @@ impl ToolSet {
         self.rename_tools(|name| Some(format!("{prefix}{name}")))
     }
 
-    /// Marks all tools as [deferred](ToolDefinition::with_deferred): the model is offered them only once it has found them by
+    /// Marks all tools as [deferred](crate::model::ToolDefinition::with_deferred): the model is offered them only once it has found them by
     /// [search](crate::agent::AgentBuilder::tool_search). For example, the tools of one server can be deferred, however few they are.
-    ///
-    /// ```
-    /// use tool_core::{tool, tools};
-    ///
-    /// #[tool("Archives a project")]
-    /// fn archive(project: String) {}
-    ///
-    /// assert!(tools![archive].deferred().definitions()[0].is_deferred());
-    /// ```
     #[must_use]
     pub fn deferred(self) -> Self {
         let defer = |tool: &ToolRef| {
             let definition = tool.get().definition().clone().with_deferred(true);
-            Ok(ToolRef::Shared(Arc::new(Redefined { tool: tool.clone(), definition })))
+            Ok(tool.redefined(definition, Form::Own))
         };
         // The names are valid, because they are those of a set.
         self.map_tools(defer).unwrap_or(self)
@@ -96,44 +70,7 @@ impl ToolSet {
             if let Some(undo) = undo {
                 definition = definition.with_undo(undo);
             }
-            Ok(ToolRef::Shared(Arc::new(Redefined { tool: tool.clone(), definition })))
+            Ok(tool.redefined(definition, Form::Own))
         })
-    }
-}
-
-/// Returns the tool with another definition.
-pub(crate) fn redefined(tool: impl Tool + 'static, definition: ToolDefinition) -> impl Tool + 'static {
-    Redefined { tool: ToolRef::Shared(Arc::new(tool)), definition }
-}
-
-/// A tool with another definition: it has another name, is undone by a tool with another name, is deferred, or hands over.
-struct Redefined {
-    tool: ToolRef,
-    definition: ToolDefinition,
-}
-
-impl Tool for Redefined {
-    fn definition(&self) -> &ToolDefinition {
-        &self.definition
-    }
-
-    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        self.tool.get().call(arguments, context)
-    }
-
-    fn injections(&self) -> Option<&[Injection]> {
-        self.tool.get().injections()
-    }
-
-    fn declared_at(&self) -> Option<&'static Location<'static>> {
-        self.tool.get().declared_at()
-    }
-
-    fn origin(&self) -> Option<&str> {
-        self.tool.get().origin()
-    }
-
-    fn is_agent(&self) -> bool {
-        self.tool.get().is_agent()
     }
 }

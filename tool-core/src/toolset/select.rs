@@ -75,22 +75,6 @@ impl ToolSet {
     /// Selects the tools with these names, in the order of this set. [`ToolSet::named`] selects among all tools of the
     /// program.
     ///
-    /// ```
-    /// use tool_core::{tool, tools};
-    ///
-    /// #[tool("Reads a file")]
-    /// fn read_file(path: String) -> String {
-    ///     path
-    /// }
-    ///
-    /// #[tool("Deletes a file")]
-    /// fn delete_file(path: String) {}
-    ///
-    /// let tools = tools![read_file, delete_file].only(["read_file"])?;
-    /// assert!(tools.get("delete_file").is_none());
-    /// # Ok::<_, tool_core::toolset::ToolSetError>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// Fails if the set has no tool with a given name.

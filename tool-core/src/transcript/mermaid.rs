@@ -38,12 +38,6 @@ struct Participants<'a> {
 }
 
 impl<'a> Participants<'a> {
-    fn from_entries(entries: &[Entry<'a>]) -> Self {
-        let mut participants = Self::default();
-        participants.add(entries);
-        participants
-    }
-
     fn add(&mut self, entries: &[Entry<'a>]) {
         for entry in entries {
             let Entry::Calls(calls) = entry else { continue };
@@ -84,7 +78,8 @@ impl fmt::Display for Mermaid<'_> {
         let Self(transcript) = self;
         let max_chars = transcript.max_text_chars.unwrap_or(DEFAULT_LABEL_CHARS);
         let entries = entries(transcript);
-        let participants = Participants::from_entries(&entries);
+        let mut participants = Participants::default();
+        participants.add(&entries);
         f.write_str("sequenceDiagram\n    participant User\n    participant Model\n")?;
         for name in &participants.names {
             match participants.id(name) {

@@ -31,7 +31,7 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
         ),
     ];
     let results: Vec<_> =
-        executions.iter().map(|execution| Message::tool(execution.call(), execution.result())).collect();
+        executions.iter().map(|execution| Message::tool(execution.call(), &execution.outcome)).collect();
 
     let mut first = AssistantMessage::text("Let me see.").with_tool_calls([sum, now, end]);
     first.reasoning = Some("Hm.".into());

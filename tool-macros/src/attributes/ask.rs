@@ -50,7 +50,8 @@ pub(crate) struct ModelOption {
 }
 
 impl AskAttribute {
-    pub(crate) fn parse(attribute: &Attribute, diagnostics: &mut Diagnostics) -> Self {
+    /// Parses the attribute of a method whose parameters have these names.
+    pub(crate) fn parse(attribute: &Attribute, names: &[String], diagnostics: &mut Diagnostics) -> Self {
         let parts = match &attribute.meta {
             Meta::Path(_) => Ok(Parts::default()),
             Meta::List(list) => list.parse_args::<Parts>(),
@@ -60,15 +61,22 @@ impl AskAttribute {
             )),
         };
         let is_readable = parts.is_ok();
-        let Parts { not_literal, options } = parts.unwrap_or_else(|error| {
+        let Parts { not_literal, mut options } = parts.unwrap_or_else(|error| {
             diagnostics.push(error);
             Parts::default()
         });
         if let Some(expression) = &not_literal {
             diagnostics.error(expression, NO_LITERAL);
         }
+        let argument = options.take_bare(names);
+        if let Some(name) = &argument {
+            let message = format!(
+                "a template contains its parameters by name; write `{{{name}}}` in it, and remove this"
+            );
+            diagnostics.error(name, message);
+        }
         options.check(ASK, ASK_OPTIONS, diagnostics);
-        let template = options.text("template", ASK, diagnostics);
+        let template = options.text("template", ASK, diagnostics).filter(|_| argument.is_none());
         let file = options.name_of(FILE);
         if let (true, Some(name)) = (options.has_literals(), &file) {
             diagnostics.error(name, "the template is in a literal and in a file; remove one of the two");

@@ -19,6 +19,29 @@ pub(super) const NO_TOOLBOX_DESCRIPTION: &str =
 /// Names under which users look for the description.
 const DESCRIPTION_ALIASES: &[&str] = &[DESCRIPTION, "desc", "doc"];
 
+/// Names that other libraries have for options of tools, and what to write instead.
+const TOOL_SYNONYMS: &[(&[&str], &str)] = &[
+    (&["retries", "retry", "max_retries", "max_attempts"], "`attempts = 3`"),
+    (&["approval", "confirm", "requires_approval", "requires_confirmation"], "`needs_approval`"),
+    (&["read_only", "readonly"], "`pure`"),
+    (&["args", "arguments", "parameters", "params"], "`#[param(\"…\")]` in front of each parameter"),
+];
+
+/// Names that other libraries have for options of parameters, and what to write instead.
+const PARAM_SYNONYMS: &[(&[&str], &str)] = &[
+    (&["min", "max", "minimum", "maximum", "ge", "le", "gt", "lt"], "`range = 1..=100`"),
+    (&["min_length", "max_length", "min_len", "max_len", "min_items", "max_items"], "`length = 1..=64`"),
+    (&["optional", "nullable"], "`required = false`"),
+    (&["regex", "regexp"], "`pattern = \"^[a-z]+$\"`"),
+    (&["choices", "enum", "one_of", "values"], "an enum as the type of the parameter"),
+];
+
+/// Names under which users look for what a question has elsewhere, and where that is.
+const ASK_SYNONYMS: &[(&[&str], &str)] = &[
+    (&["instructions", "system", "system_message", "system_prompt"], "`#[assistant(\"…\")]` above the trait"),
+    (&["conversation", "conversation_id", "session"], "`#[conversation]` in front of a parameter"),
+];
+
 /// Names under which users look for the template of a question.
 const TEMPLATE_ALIASES: &[&str] = &["message", "prompt", "question", "template", "user", "user_message"];
 
@@ -29,6 +52,8 @@ const INSTRUCTION_ALIASES: &[&str] = &[DESCRIPTION, "instructions", "prompt", "s
 #[derive(Default)]
 pub(super) struct Options {
     literals: Vec<Lit>,
+    /// Macros and the paths of constants without the name of an option.
+    computed: Vec<Expr>,
     options: Vec<NamedOption>,
 }
 
@@ -44,10 +69,18 @@ impl Parse for Options {
         while !input.is_empty() {
             if input.peek(Lit) {
                 options.literals.push(input.parse()?);
+            } else if input.peek2(Token![!]) || input.peek2(Token![::]) {
+                options.computed.push(input.parse()?);
             } else if input.peek(Ident::peek_any) {
                 let name = input.call(Ident::parse_any)?;
+                if input.peek(Token![:]) {
+                    return Err(input.error(format!("expected `=`: `{name} = …`")));
+                }
                 let has_value = input.peek(token::Paren) || input.parse::<Option<Token![=]>>()?.is_some();
                 let value = if has_value { Some(input.parse()?) } else { None };
+                if value.is_none() && input.peek(Ident::peek_any) {
+                    return Err(input.error("expected `,`; a text is written in quotes: `\"…\"`"));
+                }
                 options.options.push(NamedOption { name, value });
             } else {
                 return Err(
@@ -70,9 +103,19 @@ pub(super) fn default_crate() -> Path {
 impl Options {
     /// Reports unknown and duplicate options.
     pub(super) fn check(&self, attribute: &str, known: &[&str], diagnostics: &mut Diagnostics) {
+        for computed in &self.computed {
+            diagnostics.error(computed, computed_text(attribute));
+        }
+        let mut synonyms = Vec::new();
         for (index, NamedOption { name, value }) in self.options.iter().enumerate() {
             let option = name.unraw().to_string();
-            if !known.contains(&&*option) {
+            if let Some(instead) = synonym(&option, attribute) {
+                // `min` and `max` are one mistake.
+                if !synonyms.contains(&instead) {
+                    diagnostics.error(name, format!("unknown option `{option}`; write {instead}"));
+                }
+                synonyms.push(instead);
+            } else if !known.contains(&&*option) {
                 diagnostics.error(name, unknown_option(&option, value.is_some(), attribute, known));
             } else if self.options[..index].iter().any(|earlier| earlier.name == *name) {
                 diagnostics.error(name, format!("duplicate option `{option}`; remove one of the two"));
@@ -144,6 +187,15 @@ impl Options {
         for literal in &self.literals {
             diagnostics.error(literal, message);
         }
+    }
+
+    /// Removes and returns the first option without a value that has one of these names.
+    pub(super) fn take_bare(&mut self, names: &[String]) -> Option<Ident> {
+        let is_bare =
+            |option: &NamedOption| option.value.is_none() && names.contains(&option.name.unraw().to_string());
+        let first = self.options.iter().find(|option| is_bare(option))?.name.clone();
+        self.options.retain(|option| !is_bare(option));
+        Some(first)
     }
 
     pub(super) fn has_literals(&self) -> bool {
@@ -371,6 +423,30 @@ fn span_of(option: &Ident, value: Option<&Expr>) -> Span {
     syn::Error::new_spanned(value.to_token_stream(), "").span()
 }
 
+/// Returns the message for a text that is no literal.
+fn computed_text(attribute: &str) -> &'static str {
+    match attribute {
+        TOOLBOX => NO_TOOLBOX_DESCRIPTION,
+        ASSISTANT => {
+            "the instructions must be a string literal; \
+             write `#[assistant(\"…\")]`, or `#[assistant(file = \"…\")]` for a file"
+        }
+        _ => "a constant or a macro needs the name of its option: `description = …`",
+    }
+}
+
+/// Returns what to write instead of a name that other libraries have for an option.
+fn synonym(option: &str, attribute: &str) -> Option<&'static str> {
+    let synonyms = match attribute {
+        TOOL => TOOL_SYNONYMS,
+        PARAM => PARAM_SYNONYMS,
+        ASK => ASK_SYNONYMS,
+        _ => return None,
+    };
+    let (_, instead) = synonyms.iter().find(|(names, _)| names.contains(&option))?;
+    Some(instead)
+}
+
 fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]) -> String {
     if attribute == TOOLBOX && option == DESCRIPTION {
         return NO_TOOLBOX_DESCRIPTION.to_owned();
@@ -415,6 +491,9 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
 }
 
 fn unknown_assistant_option(option: &str, attribute: &str, known: &[&str]) -> String {
+    if attribute == ASSISTANT && option.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+        return computed_text(attribute).to_owned();
+    }
     if attribute == ASSISTANT && ASK_OPTIONS.contains(&option) {
         return format!("`{option}` is an option of methods, not of assistants; move it to `#[ask(…)]`");
     }

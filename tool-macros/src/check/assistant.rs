@@ -11,8 +11,8 @@ use crate::assistant::{Method, Parameter, Question, Role};
 use crate::diagnostics::{Diagnostics, join_quoted};
 use crate::docs;
 use crate::names::{
-    AGENT_METHODS, ASK, CONVERSATION, INJECT, MAX_OUTPUT_TOKENS, MAX_TURNS, ONLY_TOOLS, SEED, TEMPERATURE,
-    TOOLS, TOP_P,
+    AGENT_METHODS, ASK, CONVERSATION, INJECT, MAX_OUTPUT_TOKENS, MAX_TURNS, ONLY_TOOLS, PARAM, SEED,
+    TEMPERATURE, TOOLS, TOP_P,
 };
 use crate::parameter::{InjectedParameter, option_argument};
 use crate::receiver::Receiver;
@@ -135,6 +135,10 @@ fn check_parameters(method: &Method, diagnostics: &mut Diagnostics) {
             let message = "the model does not read this doc comment; write it into the template";
             diagnostics.error(doc, message);
         }
+        if let Some(param) = input.attrs.iter().find(|attribute| attribute.path().is_ident(PARAM)) {
+            let message = "the model reads no description of this parameter; write it into the template";
+            diagnostics.error(param, message);
+        }
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")) {
             let message =
                 "a parameter of an assistant cannot have `#[cfg]`; put it on two versions of the method";
@@ -250,6 +254,11 @@ fn check_output(method: &Method, diagnostics: &mut Diagnostics) {
         let message =
             format!("{NOUN} cannot return `impl Trait`; write `async fn` and the type of the answer");
         diagnostics.error(keyword, message);
+    } else if find_keyword(ty.to_token_stream(), &["dyn"]).is_some()
+        && let Some(future) = find_keyword(ty.to_token_stream(), &["Future"])
+    {
+        let message = format!("{NOUN} cannot return a future; write `async fn` and the type of the answer");
+        diagnostics.error(future, message);
     } else if let Some(span) = find_borrow(ty.to_token_stream()) {
         let message = "the answer of a model cannot borrow; return an owned type such as `String`";
         diagnostics.error_at(span, message);
@@ -266,10 +275,17 @@ fn check_options(method: &Method, diagnostics: &mut Diagnostics) {
             _ => ValueKind::String,
         };
         let (name, example) = (option.name, option.example);
-        if Literal::from_expr(&option.value).is_some_and(|literal| !literal.fits(kind)) {
-            let message = format!("`{name}` must be {}: `{name} = {example}`", kind.describe());
-            diagnostics.error(&option.value, message);
-        }
+        let Some(literal) = Literal::from_expr(&option.value).filter(|literal| !literal.fits(kind)) else {
+            continue;
+        };
+        let message = match (literal, kind) {
+            (Literal::Integer(integer), ValueKind::Float) => {
+                format!("`{name}` must be a float: `{name} = {integer}.0`")
+            }
+            (_, ValueKind::Float) => format!("`{name}` must be a float: `{name} = {example}`"),
+            _ => format!("`{name}` must be {}: `{name} = {example}`", kind.describe()),
+        };
+        diagnostics.error(&option.value, message);
     }
     if let Some(turns) = &options.max_turns
         && let Some(literal) = Literal::from_expr(turns)

@@ -103,6 +103,7 @@ fn check_range(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
         let Some(literal) = Literal::from_expr(bound) else { continue };
         if !literal.fits(kind) && !is_integer_for_float(&literal, kind) {
             diagnostics.error(bound, mismatch("each bound of `range`", &literal, bound, kind, &name));
+            break;
         }
     }
 }

@@ -3,12 +3,13 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
-    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, PathArguments, ReceiverKind, ReturnType,
+    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, Path, PathArguments, ReceiverKind, ReturnType,
     Safety, Signature, Type, TypeReference,
 };
 
-use crate::diagnostics::Diagnostics;
-use crate::names::{CONTEXT_TYPES, PLAIN_CONTAINERS, PLAIN_TYPES, PRIMITIVE_TYPES};
+use crate::diagnostics::{Diagnostics, nearest_name};
+use crate::fallback::{is_of_rustc, is_unsized};
+use crate::names::{CONTEXT_TYPES, INJECT, PARAM, PLAIN_CONTAINERS, PLAIN_TYPES, PRIMITIVE_TYPES};
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
 use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;
@@ -22,8 +23,14 @@ pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         FnArg::Receiver(_) => None,
     });
     for (typed, parameter) in typed.zip(&tool.parameters) {
+        // Another macro can have attributes of its own.
+        if tool.attributes.iter().all(is_of_rustc) {
+            for unknown in typed.attrs.iter().filter(|attribute| !is_of_rustc(attribute)) {
+                diagnostics.error(unknown, unknown_attribute(unknown.path()));
+            }
+        }
         match parameter {
-            Parameter::Model(parameter) => check_model_parameter(typed, parameter, diagnostics),
+            Parameter::Model(parameter) => check_model_parameter(tool, typed, parameter, diagnostics),
             Parameter::Injected(parameter) => check_injected(&typed.ty, parameter, diagnostics),
         }
     }
@@ -102,7 +109,27 @@ fn check_receiver(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn check_model_parameter(input: &PatType, parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
+/// Returns the message for an attribute that a parameter cannot have.
+fn unknown_attribute(path: &Path) -> String {
+    let name = path.to_token_stream().to_string().replace(' ', "");
+    let last = path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
+    match (&*name, nearest_name(&last, &[PARAM, INJECT])) {
+        ("schemars" | "serde", _) => format!(
+            "`#[{name}]` applies to types and their fields; the options of a parameter are in `#[param(…)]`"
+        ),
+        (_, Some(nearest)) => format!("unknown attribute `#[{name}]`; did you mean `#[{nearest}]`?"),
+        _ => format!(
+            "unknown attribute `#[{name}]`; write `#[inject]` for a value of the application, or `#[param(…)]` for one of the model"
+        ),
+    }
+}
+
+fn check_model_parameter(
+    tool: &ToolFn,
+    input: &PatType,
+    parameter: &ModelParameter,
+    diagnostics: &mut Diagnostics,
+) {
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")) {
         let message = "a parameter of a tool cannot have `#[cfg]`; put it on two versions of the function";
         diagnostics.error(attribute, message);
@@ -116,13 +143,18 @@ fn check_model_parameter(input: &PatType, parameter: &ModelParameter, diagnostic
             "a parameter of a tool needs a name for the model; write a name and destructure it in the body",
         ),
     }
-    if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl", "dyn"]) {
+    let lacks_inject = tool.is_inject_misplaced || !input.attrs.iter().all(is_of_rustc);
+    if is_unsized(&input.ty) {
+        let ty = source_text(&input.ty);
+        let message = format!("a parameter of type `{ty}` has no known size; borrow it: `&{ty}`");
+        diagnostics.error(&input.ty, message);
+    } else if let Some(keyword) = find_keyword(input.ty.to_token_stream(), &["impl", "dyn"]) {
         let message = format!(
             "`{keyword} Trait` cannot be a parameter of a tool because its schema needs a concrete type; \
              replace it with a type"
         );
         diagnostics.error(keyword, message);
-    } else if let Some(name) = context_type(&input.ty) {
+    } else if let Some(name) = context_type(&input.ty).filter(|_| !lacks_inject) {
         let message = format!(
             "`{name}` comes from the application, not from the model; \
              write `#[inject]` in front of the parameter"
@@ -235,6 +267,11 @@ fn check_output(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         return;
     }
     if let ReturnType::Type(_, ty) = &tool.signature.output
+        && matches!(**ty, Type::Never(_))
+    {
+        let message = "a tool cannot return `!` because the run continues with its output; remove `-> !`";
+        diagnostics.error(ty, message);
+    } else if let ReturnType::Type(_, ty) = &tool.signature.output
         && !is_str_reference(ty)
         && let Some(span) = find_borrow(ty.to_token_stream())
     {

@@ -95,6 +95,11 @@ pub(crate) fn expand_stub(assistant: &Assistant) -> TokenStream {
             let (cfgs, signature) = (cfgs(method), desugar(&method.sig));
             Some(quote!(#(#cfgs)* #signature { #body }))
         }
+        // Methods can name it.
+        TraitItem::Type(item) if item.default.is_none() => {
+            let name = &item.ident;
+            Some(quote!(type #name = ();))
+        }
         _ => None,
     });
     expand(assistant, &TokenStream::new(), &quote!(#(#methods)*))

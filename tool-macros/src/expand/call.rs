@@ -197,7 +197,7 @@ impl Call<'_> {
     fn function_arguments(&self) -> Vec<TokenStream> {
         let receiver = self.receiver().map(|receiver| match receiver {
             Receiver::Reference => quote_spanned!(Span::mixed_site()=> &**this),
-            Receiver::Arc => quote_spanned!(Span::mixed_site()=> ::std::sync::Arc::clone(this)),
+            Receiver::Arc => quote_spanned!(Span::mixed_site()=> ::core::clone::Clone::clone(this)),
             Receiver::ArcReference => quote_spanned!(Span::mixed_site()=> this),
         });
         let arguments = self.tool.parameters.iter().enumerate().map(|(position, parameter)| {
@@ -219,7 +219,8 @@ impl Call<'_> {
     /// Clones what is borrowed from the caller, for a blocking call to own.
     fn clone_borrowed(&self) -> TokenStream {
         let span = Span::mixed_site();
-        let this = self.receiver().map(|_| quote_spanned!(span=> let this = ::std::sync::Arc::clone(this);));
+        let this =
+            self.receiver().map(|_| quote_spanned!(span=> let this = ::core::clone::Clone::clone(this);));
         let context = self
             .tool
             .injected_parameters()

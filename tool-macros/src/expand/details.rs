@@ -2,6 +2,7 @@
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
 use super::declaration::static_ref;
@@ -99,7 +100,10 @@ fn expand_parameter(
     });
     let limits = [range, length, pattern].into_iter().flatten();
     let limits: Vec<_> = limits.collect();
-    let example = parameter.example.as_ref().map(|example| quote!(|| #private::example(&(#example))));
+    let example = parameter
+        .example
+        .as_ref()
+        .map(|example| quote_spanned!(example.span()=> || #private::example(&(#example))));
     if limits.is_empty() && example.is_none() {
         return None;
     }

@@ -43,6 +43,11 @@ fn parse_path(input: ParseStream<'_>) -> syn::Result<Path> {
     if input.peek(token::Paren) {
         return Err(input.error("`tools!` takes functions, not calls; remove the parentheses"));
     }
+    if input.peek(token::Brace) || input.peek(Token![.]) {
+        return Err(input.error(
+            "`tools!` takes functions, not values; pass a toolbox without `tools!`: `.tools(calculator)`",
+        ));
+    }
     Ok(path)
 }
 
@@ -51,7 +56,7 @@ fn parse_path(input: ParseStream<'_>) -> syn::Result<Path> {
 /// ```ignore
 /// {
 ///     const LIST: &[private::Listed] =
-///         &[private::Listed::new::<sum>(), private::Listed::new::<text::count>()];
+///         &[<sum as private::StaticTool>::LISTED, <text::count as private::StaticTool>::LISTED];
 ///     const _: () = private::refuse_duplicate(LIST, 1);
 ///     private::tool_set(LIST)
 /// }
@@ -62,7 +67,8 @@ pub(crate) fn expand_list(list: TokenStream) -> TokenStream {
         Err(error) => return error.into_compile_error(),
     };
     let private = quote!(#krate::__private);
-    let listed = paths.iter().map(|path| quote_spanned!(path.span()=> #private::Listed::new::<#path>()));
+    let listed =
+        paths.iter().map(|path| quote_spanned!(path.span()=> <#path as #private::StaticTool>::LISTED));
     let checks = paths.iter().enumerate().skip(1).map(|(index, path)| {
         quote_spanned!(path.span()=> const _: () = #private::refuse_duplicate(__LIST, #index);)
     });

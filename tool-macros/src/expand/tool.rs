@@ -25,7 +25,7 @@ use crate::tool_fn::ToolFn;
 ///
 /// const _: () = {
 ///     use ::tool_core::__private as private;
-///     use private::{NotShown as _, PlainKind as _, RequiredByDefault as _};
+///     use private::{FallibleOptionKind as _, NotShown as _, PlainKind as _, RequiredByDefault as _};
 ///
 ///     static TOOL: private::DeclaredTool = private::DeclaredTool::new(
 ///         <sum as private::StaticTool>::NAME,
@@ -67,7 +67,7 @@ pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
         #(#cfgs)*
         #[allow(deprecated, unused_imports)]
         const _: () = {
-            use #private::{NotShown as _, PlainKind as _, RequiredByDefault as _};
+            use #private::{FallibleOptionKind as _, NotShown as _, PlainKind as _, RequiredByDefault as _};
 
             static __TOOL: #private::DeclaredTool =
                 #private::DeclaredTool::new(<#ident as #private::StaticTool>::NAME, #declaration, #call);

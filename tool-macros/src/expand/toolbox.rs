@@ -63,7 +63,7 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
     let cfgs = block.attrs.iter().filter(|attribute| is_cfg(attribute));
     let traits = quote! {
         #[allow(unused_imports)]
-        use #private::{NotShown as _, PlainKind as _, RequiredByDefault as _};
+        use #private::{FallibleOptionKind as _, NotShown as _, PlainKind as _, RequiredByDefault as _};
     };
     let tools = match &toolbox.options.function {
         None => quote_spanned! {ty.span()=>

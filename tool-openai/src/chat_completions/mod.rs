@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
+use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
@@ -34,6 +35,7 @@ const PATH: &str = "chat/completions";
 pub struct ChatCompletions {
     client: Arc<Client>,
     model: String,
+    url: Url,
     dialect: Dialect,
     supports_json_schema: bool,
 }
@@ -59,7 +61,8 @@ impl ChatCompletions {
         let provider = client.provider("chat").into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider };
         let supports_json_schema = client.endpoint.supports_json_schema;
-        Self { client, model, dialect, supports_json_schema }
+        let url = client.url(PATH, &model);
+        Self { client, model, url, dialect, supports_json_schema }
     }
 
     /// Returns this model for a server that does not support JSON schemas in `response_format`: the model
@@ -100,12 +103,18 @@ impl Api for ChatCompletions {
         &self.model
     }
 
+    fn default_url(&self) -> &Url {
+        &self.url
+    }
+
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let format = request.response_format().filter(|_| self.supports_json_schema);
         let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
         warn_about_omitted_fields(request, &self.client.endpoint, on_warning);
-        let tools = tools::encode(&offered, ToolFormat::Nested, &self.client.endpoint, on_warning)?;
+        let is_searched = tools::is_searched(request, ToolFormat::Nested, &self.client.endpoint)?;
+        let tools =
+            tools::encode(&offered, ToolFormat::Nested, is_searched, &self.client.endpoint, on_warning)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         request::encode(&self.dialect, self.model_for(request), request, tools, format, is_streamed)
     }
@@ -165,7 +174,7 @@ mod tests {
         is_streamed: bool,
     ) -> Result<Vec<u8>, Error> {
         let dialect = Dialect { endpoint: Arc::new(endpoint), provider: PROVIDER.into() };
-        let tools = tools::encode(request.tools(), ToolFormat::Nested, &dialect.endpoint, None)?;
+        let tools = tools::encode(request.tools(), ToolFormat::Nested, false, &dialect.endpoint, None)?;
         let tools = tools.as_ref().map(AsRef::as_ref);
         let body = request::encode(&dialect, "m", request, tools, request.response_format(), is_streamed)?;
         Ok(body.to_vec())

@@ -14,7 +14,7 @@ use reqwest::Url;
 /// | --- | --- | --- | --- |
 /// | [`openai`](Self::openai) | `OPENAI_API_KEY` | `max_completion_tokens` | |
 /// | [`azure`](Self::azure) | `AZURE_OPENAI_API_KEY`, as `api-key` | `max_completion_tokens` | the model is the deployment |
-/// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment is part of the path |
+/// | [`azure_deployments`](Self::azure_deployments) | the same | `max_completion_tokens` | the deployment is part of the path; no search for tools |
 /// | [`deepseek`](Self::deepseek) | `DEEPSEEK_API_KEY` | `max_tokens` | reasoning is always sent back; no JSON schema, no `strict`, no `parallel_tool_calls` |
 /// | [`mistral`](Self::mistral) | `MISTRAL_API_KEY` | `max_tokens` | `random_seed`, ids of nine characters, `any` for `required`, no `stream_options` |
 /// | [`groq`](Self::groq) | `GROQ_API_KEY` | `max_completion_tokens` | no `strict`, no JSON schema together with tools |
@@ -26,7 +26,7 @@ use reqwest::Url;
 /// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool that is chosen by name is the only one offered |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///
-/// By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
+/// Only OpenAI and Azure search for tools in their Responses API. By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
 ///
 /// ```
 /// use tool_openai::{Endpoint, OpenAi};
@@ -71,6 +71,9 @@ pub struct Endpoint {
     /// The endpoint can constrain replies to a JSON schema while tools are offered. Otherwise
     /// [typed answers](tool_core::agent::Ask::answer_as) are returned through a tool in that case.
     pub supports_json_schema_with_tools: bool,
+    /// The endpoint's Responses API searches deferred tools by itself. Otherwise, and for models that are known to be older than
+    /// `gpt-5.4`, the model does not [support](tool_core::ChatModel::supports_tool_search) it.
+    pub supports_tool_search: bool,
     /// `content` may be left out of messages with tool calls and without text. Otherwise an empty string is sent.
     pub supports_missing_content: bool,
     /// The endpoint accepts `refusal` in messages. Otherwise a refusal is sent as text.

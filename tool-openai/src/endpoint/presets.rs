@@ -26,6 +26,7 @@ impl Endpoint {
             supports_named_tool_choice: true,
             supports_json_schema: true,
             supports_json_schema_with_tools: true,
+            supports_tool_search: true,
             supports_missing_content: true,
             supports_refusals: true,
             call_id_format: CallIdFormat::Verbatim,
@@ -45,6 +46,7 @@ impl Endpoint {
             base_url: "".into(),
             max_tokens_field: "max_tokens".into(),
             requires_plain_parameters: false,
+            supports_tool_search: false,
             max_tools: None,
             ..Self::openai()
         }
@@ -63,7 +65,12 @@ impl Endpoint {
     /// `2024-10-21`. The model is the name of the deployment and part of the path.
     #[must_use]
     pub fn azure_deployments(resource: &str, api_version: impl Into<Cow<'static, str>>) -> Self {
-        Self { azure_api_version: Some(api_version.into()), ..Self::azure_at(azure_origin(resource)) }
+        Self {
+            azure_api_version: Some(api_version.into()),
+            // Documented for the current form only: <https://learn.microsoft.com/azure/foundry/openai/how-to/tool-search>.
+            supports_tool_search: false,
+            ..Self::azure_at(azure_origin(resource))
+        }
     }
 
     pub(super) fn azure_at(base_url: impl Into<Cow<'static, str>>) -> Self {

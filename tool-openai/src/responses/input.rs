@@ -1,5 +1,7 @@
 //! Encodes the messages of a request as input items.
 
+use std::collections::BTreeSet;
+
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::AssistantMessage;
 use tool_core::{Message, ToolCall};
@@ -12,34 +14,37 @@ use crate::{Error, quirks};
 /// The encoded input of the previous request, so that a turn encodes only new messages.
 #[derive(Default)]
 pub(super) struct InputCache {
-    json: AppendBuffer,
+    /// All messages as an array without its end, or nothing if there are none.
+    pub(super) json: AppendBuffer,
+    /// The names of the tools that were called without the namespace in which the provider finds deferred ones.
+    pub(super) calls_without_namespace: BTreeSet<String>,
     count: usize,
     /// The dialect that it is encoded for: an application may use several endpoints in turn.
     dialect: Option<Dialect>,
 }
 
 impl InputCache {
-    /// Encodes the new messages and returns all of them as an array without its end, or nothing if there are none.
-    pub(super) fn append_new(
-        &mut self,
-        messages: &[Message],
-        dialect: &Dialect,
-    ) -> Result<&AppendBuffer, Error> {
+    /// Encodes the new messages.
+    pub(super) fn append_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Self, Error> {
         let is_other = self.dialect.as_ref().is_none_or(|known| !known.is_same_as(dialect));
         if is_other || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
         let new = &messages[self.count..];
-        let mut items =
-            Items { json: Vec::with_capacity(estimate_bytes(new, dialect)), is_start: self.json.is_empty() };
+        let mut items = Items {
+            json: Vec::with_capacity(estimate_bytes(new, dialect)),
+            is_start: self.json.is_empty(),
+            calls_without_namespace: BTreeSet::new(),
+        };
         for message in new {
             write_message(&mut items, message, dialect)?;
         }
         if !items.json.is_empty() {
             self.json.push(items.json);
         }
+        self.calls_without_namespace.append(&mut items.calls_without_namespace);
         self.count = messages.len();
-        Ok(&self.json)
+        Ok(self)
     }
 }
 
@@ -48,6 +53,7 @@ pub(super) struct Items {
     json: Vec<u8>,
     /// There are no items before these.
     is_start: bool,
+    calls_without_namespace: BTreeSet<String>,
 }
 
 impl Items {
@@ -56,6 +62,13 @@ impl Items {
         let is_first = self.is_start && self.json.is_empty();
         self.json.push(if is_first { b'[' } else { b',' });
         &mut self.json
+    }
+
+    /// Notes a call of this tool that has no namespace.
+    pub(super) fn add_call_without_namespace(&mut self, name: &str) {
+        if !self.calls_without_namespace.contains(name) {
+            self.calls_without_namespace.insert(name.to_owned());
+        }
     }
 }
 
@@ -140,6 +153,7 @@ fn write_assistant(items: &mut Items, message: &AssistantMessage) {
         write_text_message(items, "assistant", text);
     }
     for call in &message.tool_calls {
+        items.add_call_without_namespace(&call.name);
         let json = items.next();
         json.extend_from_slice(br#"{"type":"function_call","call_id":"#);
         write_string(json, &call.id);
@@ -199,7 +213,7 @@ mod tests {
 
     impl Items {
         pub(in crate::responses) fn new() -> Self {
-            Self { json: Vec::new(), is_start: true }
+            Self { json: Vec::new(), is_start: true, calls_without_namespace: BTreeSet::new() }
         }
 
         pub(in crate::responses) fn parse(mut self) -> Value {
@@ -294,9 +308,9 @@ mod tests {
         assert_eq!(written(&messages).as_array().unwrap()[1..], expected);
     }
 
-    fn bytes(written: &AppendBuffer) -> Vec<u8> {
+    fn bytes(written: &InputCache) -> Vec<u8> {
         let mut body = BodyWriter::default();
-        body.append(written);
+        body.append(&written.json);
         body.finish().to_vec()
     }
 
@@ -326,8 +340,8 @@ mod tests {
     fn empty_messages_have_no_items() {
         let nothing = Message::assistant("");
         let mut written = InputCache::default();
-        assert!(written.append_new(&[], &dialect()).unwrap().is_empty());
-        assert!(written.append_new(std::slice::from_ref(&nothing), &dialect()).unwrap().is_empty());
+        assert!(written.append_new(&[], &dialect()).unwrap().json.is_empty());
+        assert!(written.append_new(std::slice::from_ref(&nothing), &dialect()).unwrap().json.is_empty());
         let some = [nothing.clone(), Message::user("a"), nothing, Message::user("b")];
         let written = bytes(written.append_new(&some, &dialect()).unwrap());
         assert_eq!(written, encoded_without_cache(&[some[1].clone(), some[3].clone()], &dialect()));

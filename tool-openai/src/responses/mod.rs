@@ -2,6 +2,7 @@
 
 mod assembler;
 mod input;
+mod model_name;
 mod output_item;
 mod partial_item;
 mod replay;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
+use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelFuture};
 
@@ -20,7 +22,7 @@ use crate::api::{self, Api};
 use crate::body::RequestBody;
 use crate::client::Client;
 use crate::streaming::EventError;
-use crate::tools::{self, ToolFormat};
+use crate::tools;
 use crate::warning::warn_about_omitted_fields;
 use crate::{Endpoint, Error};
 
@@ -31,6 +33,10 @@ const PATH: &str = "responses";
 ///
 /// The items of each response are stored with its message and sent back unchanged, so that reasoning models can continue
 /// their reasoning. The provider stores nothing unless [configured](Self::with_store) to.
+///
+/// Agents with [`ToolSearch::by_provider`](tool_core::agent::ToolSearch::by_provider) leave the search for tools to the provider: deferred
+/// tools are sent with `defer_loading`, together with the tool `tool_search`. The API rejects earlier calls of a
+/// deferred tool that the provider has not found, such as those of another model, so such a tool is sent undeferred.
 ///
 /// [Extra fields](crate#extra-fields) of the model options can add fields and the provider's own tools:
 ///
@@ -44,6 +50,7 @@ const PATH: &str = "responses";
 pub struct Responses {
     client: Arc<Client>,
     model: String,
+    url: Url,
     dialect: Dialect,
     reasoning: ReasoningOptions,
 }
@@ -80,7 +87,8 @@ impl Responses {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider(PATH).into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider, is_stored: false };
-        Self { client, model, dialect, reasoning: ReasoningOptions::default() }
+        let url = client.url(PATH, &model);
+        Self { client, model, url, dialect, reasoning: ReasoningOptions::default() }
     }
 
     /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store
@@ -128,13 +136,15 @@ impl Api for Responses {
         &self.model
     }
 
+    fn default_url(&self) -> &Url {
+        &self.url
+    }
+
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
-        let offered = tools::offered(request, &self.client.endpoint);
         let on_warning = self.client.on_warning.as_ref();
         warn_about_omitted_fields(request, &self.client.endpoint, on_warning);
-        let tools = tools::encode(&offered, ToolFormat::Flat, &self.client.endpoint, on_warning)?;
-        let tools = tools.as_ref().map(AsRef::as_ref);
-        request::encode(&self.dialect, self.model_for(request), &self.reasoning, request, tools, is_streamed)
+        let model = self.model_for(request);
+        request::encode(&self.dialect, model, &self.reasoning, request, on_warning, is_streamed)
     }
 
     fn assembler(&self) -> EventAssembler<'_> {
@@ -161,6 +171,15 @@ impl ChatModel for Responses {
 
     fn supports_response_format_with_tools(&self) -> bool {
         self.supports_response_format() && self.client.endpoint.supports_json_schema_with_tools
+    }
+
+    /// Returns `true` if the [endpoint](Endpoint::supports_tool_search) searches tools, the model is not known to be too old, and
+    /// the endpoint accepts [so many tools](Endpoint::max_tools) besides the search.
+    fn supports_tool_search(&self, tools: usize) -> bool {
+        let endpoint = &self.client.endpoint;
+        endpoint.supports_tool_search
+            && model_name::can_search_tools(&self.model)
+            && tools::fits_with_search(tools, endpoint)
     }
 
     /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.

@@ -18,6 +18,10 @@ pub(super) enum ItemKind {
     Message,
     Reasoning,
     FunctionCall,
+    /// A search of the provider for deferred tools.
+    ToolSearchCall,
+    /// The definitions of the tools that a search has found.
+    ToolSearchOutput,
     /// Calls of the provider's own tools, and unknown types. They are ignored, except that they are sent back.
     #[default]
     Other,
@@ -53,6 +57,8 @@ pub(super) struct OutputItem {
     pub(super) parts: Vec<(PartKind, u64, Part)>,
     /// The item contains reasoning that is meaningful to a provider that has not stored it.
     pub(super) is_self_contained: bool,
+    /// The call is of a tool in a namespace, as those are that the provider has found.
+    pub(super) has_namespace: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -66,6 +72,8 @@ struct WireItem<'a> {
     call_id: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "lenient::string")]
     name: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "lenient::string")]
+    namespace: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "quirks::deserialize_arguments")]
     arguments: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -106,6 +114,8 @@ impl OutputItem {
                 Some("message") => ItemKind::Message,
                 Some("reasoning") => ItemKind::Reasoning,
                 Some("function_call") => ItemKind::FunctionCall,
+                Some("tool_search_call") => ItemKind::ToolSearchCall,
+                Some("tool_search_output") => ItemKind::ToolSearchOutput,
                 _ => ItemKind::Other,
             },
             id: non_empty(wire.id),
@@ -122,9 +132,10 @@ impl OutputItem {
             ItemKind::FunctionCall => {
                 item.call_id = non_empty(wire.call_id);
                 item.name = non_empty(wire.name);
+                item.has_namespace = non_empty(wire.namespace).is_some();
                 item.arguments = wire.arguments.map(Cow::into_owned);
             }
-            ItemKind::Other => {}
+            ItemKind::ToolSearchCall | ItemKind::ToolSearchOutput | ItemKind::Other => {}
         }
         item
     }

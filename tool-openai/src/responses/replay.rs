@@ -38,8 +38,9 @@ pub(super) fn write(items: &mut Items, message: &AssistantMessage, dialect: &Dia
     if !matches_message(&stored, message) {
         return false;
     }
-    // Trailing reasoning belongs to a reply that was truncated while the model reasoned.
-    let last = stored.iter().rposition(|(_, item)| item.kind != ItemKind::Reasoning);
+    // Trailing reasoning belongs to a reply that was truncated while the model reasoned, and a trailing search has no output.
+    let is_unfinished = |kind| matches!(kind, ItemKind::Reasoning | ItemKind::ToolSearchCall);
+    let last = stored.iter().rposition(|(_, item)| !is_unfinished(item.kind));
     let Some(last) = last else { return false };
     let mut calls = message.tool_calls.iter();
     for (json, item) in &stored[..=last] {
@@ -48,7 +49,13 @@ pub(super) fn write(items: &mut Items, message: &AssistantMessage, dialect: &Dia
             continue;
         }
         let call = if item.kind == ItemKind::FunctionCall { calls.next() } else { None };
-        let updated = call.and_then(|call| updated_call(json, call));
+        if let Some(call) = call.filter(|_| !item.has_namespace) {
+            items.add_call_without_namespace(&call.name);
+        }
+        let updated = match item.kind {
+            ItemKind::ToolSearchCall | ItemKind::ToolSearchOutput => without_creator(json),
+            _ => call.and_then(|call| updated_call(json, call)),
+        };
         items.next().extend_from_slice(updated.as_deref().unwrap_or(json.get()).as_bytes());
     }
     true
@@ -75,6 +82,13 @@ fn updated_call(json: &RawValue, call: &ToolCall) -> Option<String> {
         return None;
     }
     fields.extend(values.map(|(name, text)| (name.to_owned(), Value::from(text))));
+    Some(Value::Object(fields).to_string())
+}
+
+/// Returns the item of a search without the member that the API sends and does not accept, or `None` if it has none.
+fn without_creator(json: &RawValue) -> Option<String> {
+    let Ok(Value::Object(mut fields)) = serde_json::from_str(json.get()) else { return None };
+    fields.shift_remove("created_by")?;
     Some(Value::Object(fields).to_string())
 }
 
@@ -143,6 +157,29 @@ mod tests {
         for (message, expected) in table {
             let texts = |items: Option<Value>| items.map(|items| items.to_string());
             assert_eq!(texts(sent(&message, &dialect())), texts(expected));
+        }
+    }
+
+    #[test]
+    fn searches_for_tools_are_sent_back_with_their_output() {
+        let call =
+            json!({ "type": "tool_search_call", "id": "tsc_1", "call_id": null, "arguments": { "a": 1.50 } });
+        let output = json!({ "type": "tool_search_output", "id": "tso_1", "call_id": null, "tools": [] });
+        let with_creator = |item: &Value| {
+            let mut item = item.clone();
+            item["created_by"] = json!("m");
+            item
+        };
+        let both = json!([call, output]);
+        let table = [
+            (message("", &[], &[call.clone(), output.clone()]), both.clone()),
+            // The API does not accept this member.
+            (message("", &[], &[with_creator(&call), with_creator(&output)]), both),
+            // The reply was truncated.
+            (message("So.", &[], &[text_item("So."), reasoning(), call]), json!([text_item("So.")])),
+        ];
+        for (message, expected) in table {
+            assert_eq!(sent(&message, &dialect()).unwrap().to_string(), expected.to_string());
         }
     }
 

@@ -6,9 +6,12 @@ use tool_core::ModelOptions;
 use tool_core::model::{ChatRequest, ResponseFormat, ToolChoice};
 
 use super::input::InputCache;
+use super::model_name::is_reasoning_model;
 use super::{Dialect, ReasoningOptions};
 use crate::body::{BodyWriter, FieldWriter, RequestBody, reject_reserved};
 use crate::json::write_string;
+use crate::tools::{self, ToolFormat};
+use crate::warning::WarningHook;
 use crate::{Endpoint, Error};
 
 /// The fields that extra fields must not set, and what sets them.
@@ -19,7 +22,7 @@ const RESERVED_FIELDS: [(&str, &str); 4] = [
     ("stream", "`ChatModel::stream`"),
 ];
 
-/// Encodes the body of a request to this model, with tools that are already encoded.
+/// Encodes the body of a request to this model.
 ///
 /// The parts that stay the same from turn to turn come first, followed by the input, which only grows: the body of a turn
 /// starts with the bytes of the one before, so that the provider's prompt cache hits. Only the tool choice, which a run
@@ -27,21 +30,30 @@ const RESERVED_FIELDS: [(&str, &str); 4] = [
 ///
 /// # Errors
 ///
-/// Fails if an option is not a finite number or not supported by the API, an extra field is reserved, or a message cannot be
-/// expressed in the API.
+/// Fails if an option is not a finite number or not supported by the API, an extra field is reserved, or a tool or a message
+/// cannot be expressed in the API.
 pub(super) fn encode(
     dialect: &Dialect,
     model: &str,
     reasoning: &ReasoningOptions,
     request: &ChatRequest<'_>,
-    tools: Option<&str>,
+    on_warning: Option<&WarningHook>,
     is_streamed: bool,
 ) -> Result<RequestBody, Error> {
     let (options, endpoint) = (request.options(), &*dialect.endpoint);
     reject_unsupported(options)?;
     reject_reserved(&options.extra, &RESERVED_FIELDS)?;
+    let offered = tools::offered(request, endpoint);
+    let is_searched = tools::is_searched(request, ToolFormat::Flat, endpoint)?;
     request.cached(|cache: &mut InputCache| {
-        let input = cache.append_new(request.messages(), dialect)?;
+        let cache = cache.append_new(request.messages(), dialect)?;
+        let input = &cache.json;
+        let offered = match is_searched {
+            true => tools::without_deferral(offered, &cache.calls_without_namespace),
+            false => offered,
+        };
+        let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
+        let tools = tools.as_ref().map(AsRef::as_ref);
         let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len));
         json.extend_from_slice(br#"{"model":"#);
         write_string(&mut json, model);
@@ -131,22 +143,6 @@ fn included_data(
     include
 }
 
-/// Returns `true` if the name is that of a reasoning model: `o1`, `gpt-5` and their successors, except those for chat only.
-fn is_reasoning_model(model: &str) -> bool {
-    let name = model.rsplit('/').next().unwrap_or(model);
-    let name = name.strip_prefix("ft:").unwrap_or(name);
-    let starts_with_digit = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
-    let generation = |rest: &str| {
-        let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
-        rest[..end].parse::<u32>().ok()
-    };
-    match (name.strip_prefix('o'), name.strip_prefix("gpt-")) {
-        (Some(rest), _) => starts_with_digit(rest),
-        (_, Some(rest)) => generation(rest).is_some_and(|number| number >= 5) && !rest.contains("-chat"),
-        _ => name.starts_with("codex-"),
-    }
-}
-
 /// Rejects options that the API does not have. Ignoring them would break the expectations of the caller.
 fn reject_unsupported(options: &ModelOptions) -> Result<(), Error> {
     let unsupported = [
@@ -208,7 +204,6 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
     use crate::responses::tests::{dialect, stored};
-    use crate::tools::{self, ToolFormat};
 
     fn sent(
         dialect: &Dialect,
@@ -216,9 +211,7 @@ mod tests {
         reasoning: &ReasoningOptions,
         request: &ChatRequest<'_>,
     ) -> Result<Value, Error> {
-        let tools = tools::encode(request.tools(), ToolFormat::Flat, &dialect.endpoint, None)?;
-        let tools = tools.as_ref().map(AsRef::as_ref);
-        let body = encode(dialect, model, reasoning, request, tools, false)?;
+        let body = encode(dialect, model, reasoning, request, None, false)?;
         Ok(serde_json::from_slice(&body.to_vec()).unwrap())
     }
 
@@ -484,9 +477,7 @@ mod tests {
             let tools = ToolDefinitions::from_iter(tools);
             let write = || {
                 let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
-                let tools = tools::encode(&tools, ToolFormat::Flat, &dialect.endpoint, None).unwrap();
-                let tools = tools.as_ref().map(AsRef::as_ref);
-                drop(encode(&dialect, "m", &reasoning, &request, tools, true).unwrap());
+                drop(encode(&dialect, "m", &reasoning, &request, None, true).unwrap());
             };
             write();
             allocation_counter::measure(write).count_total

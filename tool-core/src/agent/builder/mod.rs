@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
-use super::run_tools::resolve_with_providers;
 use super::tool_search::LastDivided;
-use super::trace;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, ToolSearch};
 use crate::content::Content;
@@ -27,13 +25,13 @@ use crate::toolset::{
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 
 /// Builds an [`Agent`]; created by [`Agent::builder`].
+#[must_use = "no agent is created until `build` is called"]
 pub struct AgentBuilder {
     pub(super) agent: Shared,
-    tools: Vec<ToolSet>,
-    pub(super) undo_tools: Vec<ToolSet>,
+    /// The tools, or the first error, which `build` returns.
+    tools: Result<ToolSet, ToolSetError>,
+    pub(super) undo_tools: Result<ToolSet, ToolSetError>,
     max_output_chars: Option<usize>,
-    /// The error of the first invalid tool, which `build` returns.
-    tool_error: Option<ToolSetError>,
 }
 
 impl AgentBuilder {
@@ -44,7 +42,6 @@ impl AgentBuilder {
             instructions: None,
             tools: ToolSet::default(),
             providers: Vec::new(),
-            resolve_with_providers: None,
             context: ToolContext::new(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
@@ -66,40 +63,33 @@ impl AgentBuilder {
             run_store: None,
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
-            #[allow(
-                clippy::default_constructed_unit_structs,
-                reason = "it is not a unit struct with the feature `tracing`"
-            )]
-            trace: trace::Settings::default(),
+            trace: Default::default(),
         };
-        Self { agent, tools: Vec::new(), undo_tools: Vec::new(), max_output_chars: None, tool_error: None }
+        let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
+        Self { agent, tools, undo_tools, max_output_chars: None }
     }
 
     /// Sets the name of the agent, which identifies it in traces. It is not sent to the model.
-    #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.agent.name = Some(name.into());
         self
     }
 
     /// Sets the instructions that precede every conversation.
-    #[must_use]
     pub fn instructions(mut self, instructions: impl Into<Content>) -> Self {
         self.agent.instructions = Some(instructions.into());
         self
     }
 
     /// Offers tools to the model. Further calls add more.
-    #[must_use]
     pub fn tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.tools.push(tools.into_tool_set());
+        self.tools = self.tools.and_then(|earlier| earlier.union(tools));
         self
     }
 
     /// Offers one more tool to the model: a closure as a tool, or any other [`Tool`].
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, FunctionTool};
     ///
@@ -110,57 +100,21 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
-        match ToolSet::default().with(tool) {
-            Ok(set) => self.tools.push(set),
-            Err(error) => self.tool_error = self.tool_error.or(Some(error)),
-        }
+        self.tools = self.tools.and_then(|earlier| earlier.union(&ToolSet::default().with(tool)?));
         self
     }
 
-    /// Offers the tools that a provider returns for each question, after the agent's own. Further calls add more providers.
-    ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::toolset::ToolProviderRequest;
-    /// use tool_core::{Agent, tool, tools};
-    ///
-    /// #[tool("Reads a file")]
-    /// fn read_file(path: String) -> String {
-    ///     path
-    /// }
-    ///
-    /// #[tool("Deletes a file")]
-    /// fn delete_file(path: String) {}
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().expects(|request| request.tools().len() == 1).says("It says: hello");
-    /// let files = tools![read_file, delete_file];
-    /// let agent = Agent::builder(model)
-    ///     .tool_provider(move |request: &ToolProviderRequest<'_>| match request.question().contains("delete") {
-    ///         true => Ok(files.clone()),
-    ///         false => files.clone().without(["delete_file"]),
-    ///     })
-    ///     .build()?;
-    /// agent.ask("What is in notes.txt?").await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
+    /// Offers the tools that a [`ToolProvider`] returns for each question, after the agent's own. Further calls add more providers.
     pub fn tool_provider(mut self, provider: impl ToolProvider + 'static) -> Self {
         self.agent.providers.push(Box::new(provider));
-        self.agent.resolve_with_providers = Some(resolve_with_providers);
         self
     }
 
     /// Offers the tools that a closure returns for each question, like [`tool_provider`](Self::tool_provider), which the type of
     /// its parameter would have to be written for. It returns a [`ToolSet`], an `Option` of one, or a `Result` of either.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -172,7 +126,6 @@ impl AgentBuilder {
     ///     .build()?;
     /// # Ok::<_, tool_core::agent::BuildError>(())
     /// ```
-    #[must_use]
     pub fn provide_tools<R: ProvidedTools>(
         self,
         provide: impl Fn(&ToolProviderRequest<'_>) -> R + Send + Sync + 'static,
@@ -183,8 +136,7 @@ impl AgentBuilder {
     /// Offers the tools with these names, which the resolver looks up for each question. A name that it does not know ends the run
     /// with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools); [`ToolSet::resolved`] finds that at once.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
     ///
@@ -202,7 +154,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn named_tools(
         self,
         names: impl IntoIterator<Item = impl Into<String>>,
@@ -212,14 +163,13 @@ impl AgentBuilder {
         self.tool_provider(NamedTools { names, resolver })
     }
 
-    /// Offers only some of the tools to the model, which finds the others with a tool named `search_tools`. They can be the agent's own,
-    /// those of the question, and those of providers such as MCP servers.
+    /// Offers only some of the tools to the model, which finds the others with a tool named `search_tools`, or by the [search of its
+    /// provider](ToolSearch::by_provider). They can be the agent's own, those of the question, and those of providers such as MCP servers.
     ///
     /// Everything else is as without search: calls of tools that were not found yet are executed, and rules for tools hold
     /// for all of them. See the [guide](crate::guide::tool_search).
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::agent::ToolSearch;
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, tool, tools};
@@ -247,14 +197,12 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn tool_search(mut self, search: ToolSearch) -> Self {
         self.agent.tool_search = Some((search, LastDivided::default()));
         self
     }
 
     /// Passes a value to the tools of every run, through their [`ToolContext`].
-    #[must_use]
     pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
         self.agent.context = self.agent.context.with(value);
         self
@@ -262,14 +210,12 @@ impl AgentBuilder {
 
     /// Sets whether the model may, must or must not call tools. A required call is required only until the run has executed
     /// one.
-    #[must_use]
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.agent.tool_choice = choice;
         self
     }
 
     /// Sets whether the model may call several tools in one turn; by default the provider decides.
-    #[must_use]
     pub fn parallel_tool_calls(mut self, parallel: bool) -> Self {
         self.agent.parallel_tool_calls = Some(parallel);
         self
@@ -277,7 +223,6 @@ impl AgentBuilder {
 
     /// Limits the number of characters that the model reads of the output of one call; unlimited by default. See
     /// [`ToolSet::max_output_chars`].
-    #[must_use]
     pub fn max_output_chars(mut self, characters: usize) -> Self {
         self.max_output_chars = Some(characters);
         self
@@ -291,15 +236,8 @@ impl AgentBuilder {
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
     /// [search](Self::tool_search), or if one that is always offered does not exist.
     pub fn build(mut self) -> Result<Agent, BuildError> {
-        if let Some(error) = self.tool_error {
-            return Err(BuildErrorKind::Tools(error).into());
-        }
-        for more in &self.tools {
-            self.agent.tools = self.agent.tools.union(more)?;
-        }
-        for more in &self.undo_tools {
-            self.agent.undo_tools = self.agent.undo_tools.union(more)?;
-        }
+        self.agent.tools = self.tools?;
+        self.agent.undo_tools = self.undo_tools?;
         if let Some(characters) = self.max_output_chars {
             self.agent.tools = self.agent.tools.max_output_chars(characters);
         }

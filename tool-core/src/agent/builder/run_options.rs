@@ -13,14 +13,12 @@ use crate::toolset::IntoToolSet;
 impl AgentBuilder {
     /// Sets the limits of each run. A run that would exceed one of them stops with an error that carries all the work done
     /// so far.
-    #[must_use]
     pub fn limits(mut self, limits: RunLimits) -> Self {
         self.agent.limits = limits;
         self
     }
 
     /// Limits the number of requests to the model in one run; 10 by default, and 0 counts as 1.
-    #[must_use]
     pub fn max_turns(mut self, turns: u32) -> Self {
         self.agent.limits.max_turns = turns;
         self
@@ -28,14 +26,12 @@ impl AgentBuilder {
 
     /// Limits the number of calls that the model may request in one run. A turn that would exceed it executes none of its
     /// calls.
-    #[must_use]
     pub fn max_calls(mut self, calls: u32) -> Self {
         self.agent.limits.max_calls = Some(calls);
         self
     }
 
     /// Limits the number of tokens that one run may use, read and written.
-    #[must_use]
     pub fn max_total_tokens(mut self, tokens: u64) -> Self {
         self.agent.limits.max_total_tokens = Some(tokens);
         self
@@ -43,14 +39,12 @@ impl AgentBuilder {
 
     /// Limits the time that one run may take; time spent awaiting approval does not count. Work in flight at that moment is
     /// dropped in a tokio runtime, which must have its timers enabled; elsewhere the time is checked between two steps.
-    #[must_use]
     pub fn max_time(mut self, time: Duration) -> Self {
         self.agent.limits.max_time = Some(time);
         self
     }
 
     /// Limits the number of characters (Unicode scalar values) that all calls of one run may return together.
-    #[must_use]
     pub fn max_run_output_chars(mut self, chars: usize) -> Self {
         self.agent.limits.max_output_chars = Some(chars);
         self
@@ -58,7 +52,6 @@ impl AgentBuilder {
 
     /// Limits how often a call with the same name and arguments is executed in one run; 3 by default. Further repetitions
     /// are not executed and the model reads why; after as many again, the run ends.
-    #[must_use]
     pub fn max_repeated_calls(mut self, calls: u32) -> Self {
         self.agent.limits.max_repeated_calls = calls;
         self
@@ -66,14 +59,12 @@ impl AgentBuilder {
 
     /// Limits the number of answers that are sent back to the model because they do not have the
     /// [requested form](crate::agent::Ask::answer_as); 2 by default.
-    #[must_use]
     pub fn max_wrong_answers(mut self, answers: u32) -> Self {
         self.agent.limits.max_wrong_answers = answers;
         self
     }
 
     /// Limits the number of calls of one turn that run at the same time; 8 by default, and at least 1.
-    #[must_use]
     pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
         self.agent.max_concurrent_calls = calls.max(1);
         self
@@ -81,7 +72,6 @@ impl AgentBuilder {
 
     /// Limits the time of each call, in addition to the tool's own `timeout`. Requires tokio's timers, and cannot interrupt a
     /// tool that never awaits.
-    #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.agent.call_timeout = Some(timeout);
         self
@@ -90,8 +80,7 @@ impl AgentBuilder {
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy). Calls that were
     /// [not executed](ToolErrorKind::NotExecuted) are always reported to the model.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::run::ErrorPolicy;
     /// use tool_core::tool::ToolErrorKind;
@@ -117,7 +106,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn error_policy(mut self, kind: ToolErrorKind, policy: ErrorPolicy) -> Self {
         self.agent.error_policies.set(kind, policy);
         self
@@ -125,7 +113,6 @@ impl AgentBuilder {
 
     /// Sets the policy for failed calls of every kind without an [`error_policy`](Self::error_policy) of its own;
     /// [`ErrorPolicy::Report`] by default.
-    #[must_use]
     pub fn default_error_policy(mut self, policy: ErrorPolicy) -> Self {
         self.agent.error_policies.set_default(policy);
         self
@@ -134,8 +121,7 @@ impl AgentBuilder {
     /// Registers a handler that replaces the outcome of failed calls: with an output, which the model reads as the tool's,
     /// or with another error. `None` leaves the error as it is. The handler runs once per call, after its last attempt.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::tool::ToolErrorKind;
     /// use tool_core::{Agent, ToolOutput};
@@ -154,7 +140,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn on_tool_error(
         mut self,
         handler: impl Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync + 'static,
@@ -171,8 +156,7 @@ impl AgentBuilder {
     /// A call waits until the predicate has released it: if the predicate panics, the call awaits approval. A
     /// [resumed](crate::Agent::resume) run asks the predicate again about every call that has not begun and is not approved.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::schemars::JsonSchema;
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, RunErrorKind, tool, tools};
@@ -200,7 +184,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn needs_approval(mut self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
         self.agent.needs_approval = Some(Box::new(needs));
         self
@@ -214,8 +197,7 @@ impl AgentBuilder {
     /// with the run. The call of `final_answer`, with which some models give a [typed answer](crate::agent::Ask::answer_as), is a
     /// call like any other.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::tool::ToolExecution;
     /// use tool_core::{Agent, RunErrorKind, ToolOutput, tool, tools};
@@ -242,7 +224,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn execute_calls_if(
         mut self,
         execute: impl Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync + 'static,
@@ -253,7 +234,6 @@ impl AgentBuilder {
 
     /// Sets the approver, which decides about calls while the run is in progress. Without one, a run with nothing else left
     /// to do [returns](crate::RunErrorKind::ApprovalNeeded), and can be resumed once a person has decided.
-    #[must_use]
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.agent.approver = Some(Arc::new(approver));
         self
@@ -264,15 +244,13 @@ impl AgentBuilder {
     /// A tool is undone by one of these tools, of the agent's [`tools`](Self::tools), or of the provider or question that offers it.
     /// No other provider and no question can offer a tool with the name of one that undoes others: the run then returns with
     /// [`RunErrorKind::Tools`](crate::RunErrorKind::Tools).
-    #[must_use]
     pub fn undo_tools(mut self, tools: impl IntoToolSet) -> Self {
-        self.undo_tools.push(tools.into_tool_set());
+        self.undo_tools = self.undo_tools.and_then(|earlier| earlier.union(tools));
         self
     }
 
     /// Sets the options of the model, such as its temperature or the maximum length of a reply. A
     /// [`before_turn`](Self::before_turn) hook can change them.
-    #[must_use]
     pub fn options(mut self, options: ModelOptions) -> Self {
         self.agent.options = options;
         self
@@ -284,18 +262,16 @@ impl AgentBuilder {
     ///
     /// It keeps requests small if each call depends only on the results before it. A model that needs earlier results repeats their
     /// calls.
-    #[must_use]
     pub fn send_earlier_turns(mut self, send: bool) -> Self {
         self.agent.sends_earlier_turns = send;
         self
     }
 
     /// Registers a hook that runs before each turn and can change the model's options, tools and
-    /// [messages](Turn::messages_mut) for this turn. It runs again if the request is repeated, for example after a failure, and if a run is resumed in the middle of a turn, because the
-    /// calls are looked up in the tools of the turn.
+    /// [messages](Turn::messages_mut) for this turn. It runs again if the request is repeated, for example after a failure, and
+    /// if a run is resumed in the middle of a turn, because the calls are looked up in the tools of the turn.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::agent::Turn;
     /// use tool_core::{Agent, ToolSet, tool, tools};
@@ -325,7 +301,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn before_turn(mut self, hook: impl Fn(&mut Turn<'_>) + Send + Sync + 'static) -> Self {
         self.agent.before_turn = Some(Box::new(hook));
         self
@@ -335,8 +310,7 @@ impl AgentBuilder {
     /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
     /// run one after the other.
     ///
-    #[cfg_attr(feature = "testing", doc = "```")]
-    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, ChatMemory};
     ///
@@ -352,7 +326,6 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn memory(mut self, memory: ChatMemory) -> Self {
         self.agent.memory = Some(memory);
         self
@@ -365,7 +338,6 @@ impl AgentBuilder {
     /// Only the copy of a run that continues the stored state executes calls, because decisions about a call and its start are
     /// stored before it is executed. Any other copy, such as that of a second click on "approve", fails with
     /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict).
-    #[must_use]
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
         self.agent.run_store = Some(Box::new(store));
         self
@@ -373,7 +345,6 @@ impl AgentBuilder {
 
     /// Registers a hook that receives every event of every run. It is called immediately, on the thread of the run, so it
     /// must not block. The deltas of a reply are emitted only if the run is streamed.
-    #[must_use]
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.agent.hooks.push(Arc::new(hook));
         self

@@ -38,7 +38,7 @@ impl RunDriver {
     where
         F: Future<Output: Send> + Send + 'a,
     {
-        let cancellation = self.external_cancellation.as_ref().filter(|_| !self.run.is_undoing());
+        let cancellation = self.question.cancellation.as_ref().filter(|_| !self.run.is_undoing());
         run_until_interrupted(future, cancellation, self.time_left())
     }
 

@@ -35,8 +35,7 @@ use crate::toolset::ToolSet;
 ///
 /// Step by step, with the caller's own model requests and calls:
 ///
-#[cfg_attr(feature = "testing", doc = "```")]
-#[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+/// ```
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::run::Step;
 /// use tool_core::{Agent, tool, tools};
@@ -96,13 +95,8 @@ pub struct RunDriver {
     trace: RunTrace,
     /// Cancelled when the run is no longer awaited; parent of the tokens of the calls.
     cancellation: CancellationToken,
-    /// The token of the question, which cancels the run.
-    external_cancellation: Option<CancellationToken>,
     cancel_on_drop: Option<DropGuard>,
-    /// The approver of the question, which takes precedence over that of the present agent.
-    approver: Option<Arc<dyn Approver>>,
-    /// The predicate of the question, likewise.
-    execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    question: QuestionRules,
     /// Running unless the run awaits approval.
     clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
@@ -116,23 +110,29 @@ pub struct RunDriver {
     started_calls: Vec<(String, Attempt)>,
     /// The run differs from its stored state.
     pub(super) has_unsaved_changes: bool,
-    place: Place,
-    question_error: Option<QuestionError>,
+    /// The outer run. Without one, the agent's own stores contain this run.
+    outer: Option<Inside>,
 }
 
-/// The place of a run among others.
-enum Place {
-    /// The agent's own stores contain the run.
-    Outermost,
-    /// The run belongs to a call of another run, whose state contains it; or to a call that belongs to none.
-    Inside { delegation: Option<Arc<Delegation>>, has_own_limits: bool, has_conversation: bool },
+/// The rules of a question, which hold for all agents that the run is handed over to.
+#[derive(Default)]
+pub(super) struct QuestionRules {
+    /// Cancels the run.
+    pub(super) cancellation: Option<CancellationToken>,
+    /// Takes precedence over that of the present agent.
+    pub(super) approver: Option<Arc<dyn Approver>>,
+    /// Takes precedence over that of the present agent.
+    pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    /// The question could not be written, so the run ends at its first step.
+    pub(super) error: Option<QuestionError>,
 }
 
-impl Place {
-    /// Returns `true` if the run reads and continues a conversation in the agent's memory.
-    fn has_conversation(&self) -> bool {
-        !matches!(self, Self::Inside { has_conversation: false, .. })
-    }
+/// The place of a run that belongs to a call of another run, whose state contains it; or to a call that belongs to none.
+pub(super) struct Inside {
+    pub(super) delegation: Option<Arc<Delegation>>,
+    pub(super) has_own_limits: bool,
+    /// The run reads and continues a conversation in the agent's memory.
+    pub(super) has_conversation: bool,
 }
 
 /// The tools and options of a turn.
@@ -153,66 +153,38 @@ impl RunDriver {
         run: Run,
         tools: RunTools,
         emitter: EventEmitter,
-        external_cancellation: Option<CancellationToken>,
-        approver: Option<Arc<dyn Approver>>,
+        question: QuestionRules,
+        outer: Option<Inside>,
     ) -> Self {
-        let cancellation = external_cancellation
-            .as_ref()
-            .map_or_else(CancellationToken::new, CancellationToken::child_token);
+        let external = question.cancellation.as_ref();
+        let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
             announced_turn: 0,
             run,
-            trace: RunTrace::new(tools.agent().0.trace),
-            origin: tools.agent().clone(),
+            trace: RunTrace::new(tools.agent.0.trace),
+            origin: tools.agent.clone(),
             tools,
             earlier_tools: Vec::new(),
             emitter,
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
             cancellation,
-            external_cancellation,
-            approver,
-            execute_calls_if: None,
+            question,
             clock: None,
             offer: Offer::default(),
             sent: None,
             conversation: None,
             started_calls: Vec::new(),
             has_unsaved_changes: true,
-            place: Place::Outermost,
-            question_error: None,
+            outer,
         }
     }
 
-    /// Makes the run one that belongs to a call of another.
-    pub(super) fn inside(
-        mut self,
-        delegation: Option<Arc<Delegation>>,
-        has_own_limits: bool,
-        has_conversation: bool,
-    ) -> Self {
-        self.place = Place::Inside { delegation, has_own_limits, has_conversation };
-        self
-    }
-
-    /// Ends the run at its first step if there is an error.
-    pub(super) fn with_question_error(mut self, error: Option<QuestionError>) -> Self {
-        self.question_error = error;
-        self
-    }
-
-    pub(super) fn with_execute_calls_if(mut self, execute: Option<Arc<ExecuteCallsIf>>) -> Self {
-        self.execute_calls_if = execute;
-        self
-    }
-
     /// Returns the run in its current state, for example to store it between two steps.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }
 
     /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
-    #[must_use]
     pub fn into_run(mut self) -> Run {
         self.trace.pause();
         self.run
@@ -222,13 +194,13 @@ impl RunDriver {
     /// [handed over](crate::agent::AgentBuilder::hand_over_to) to.
     #[must_use]
     pub fn agent(&self) -> &Agent {
-        self.tools.agent()
+        &self.tools.agent
     }
 
     /// Returns the context of the tools, with the values of the agent and of the question.
     #[must_use]
     pub fn context(&self) -> &ToolContext {
-        self.tools.context()
+        &self.tools.context
     }
 
     /// Returns the tools of this step, in which the model's calls are looked up. The model is offered all of them unless the agent has a
@@ -244,14 +216,12 @@ impl RunDriver {
     ///
     /// Fails if the tools of the turn cannot be resolved, or if values that they take from the context are missing.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
-        if let Err(kind) = span.instrument(self.prepare()).await {
-            return Err(self.error(kind));
-        }
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
+        span.instrument(self.prepare()).await.map_err(|kind| self.error(kind))?;
         let step =
             next_step(&mut self.run, &self.offer, self.sent.as_ref(), (&self.tools, &self.earlier_tools));
         if let Step::CallModel(request) = &step {
-            self.trace.enter_chat(self.tools.agent(), request, false);
+            self.trace.enter_chat(&self.tools.agent, request, false);
         }
         Ok(step)
     }
@@ -262,10 +232,7 @@ impl RunDriver {
     ///
     /// Fails if the run did not ask for a model request.
     pub async fn record_response(&mut self, response: ChatResponse) -> Result<(), RunError> {
-        let events = match self.apply_response(response) {
-            Ok(events) => events,
-            Err(kind) => return Err(self.error(kind)),
-        };
+        let events = self.apply_response(response).map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
         Ok(())
     }
@@ -278,13 +245,9 @@ impl RunDriver {
     ///
     /// Fails for the same reasons as [`execute`](Self::execute).
     pub async fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, RunError> {
-        match self.begin_and_store(call).await {
-            Ok(attempt) => {
-                self.started_calls.push((call.id.clone(), attempt.clone()));
-                Ok(attempt)
-            }
-            Err(kind) => Err(self.error(kind)),
-        }
+        let attempt = self.begin_and_store(call).await.map_err(|kind| self.error(kind))?;
+        self.started_calls.push((call.id.clone(), attempt.clone()));
+        Ok(attempt)
     }
 
     /// Executes a call that the run asked for, with the tools of this turn. Pass the outcome to
@@ -299,10 +262,7 @@ impl RunDriver {
         if self.run.is_abandoned(&call.id) {
             return Ok(ToolExecution::new(call, Err(ToolError::not_executed("the run had ended"))));
         }
-        let attempt = match self.begin_and_store(&call).await {
-            Ok(attempt) => attempt,
-            Err(kind) => return Err(self.error(kind)),
-        };
+        let attempt = self.begin_and_store(&call).await.map_err(|kind| self.error(kind))?;
         match self.execute_one(call.clone(), attempt).await {
             Ok(Some(Ending::Executed(execution))) => Ok(execution),
             Ok(Some(Ending::Suspended {
@@ -328,15 +288,10 @@ impl RunDriver {
         if execution.is_suspended() || self.run.is_abandoned(&execution.call().id) {
             return Ok(());
         }
-        let (_, event) = match self.apply_result(execution) {
-            Ok(recorded) => recorded,
-            Err(kind) => return Err(self.error(kind)),
-        };
+        let (_, event) = self.apply_result(execution).map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
-        match self.follow_handovers() {
-            Ok(events) => self.emit_all(events).await,
-            Err(kind) => return Err(self.error(kind)),
-        }
+        let events = self.follow_handovers().map_err(|kind| self.error(kind))?;
+        self.emit_all(events).await;
         Ok(())
     }
 
@@ -409,7 +364,7 @@ impl RunDriver {
     ///
     /// Fails if the run stopped without an answer or is not done yet, or if its conversation cannot be stored.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
         match span.instrument(self.commit()).await {
             Ok(()) => self.into_answer(),
             Err(kind) => Err(self.into_error(kind)),
@@ -448,7 +403,7 @@ impl RunDriver {
         async move {
             let driven = match driver.drive_to_end().await {
                 Ok(()) => {
-                    let span = driver.trace.enter_run(driver.tools.agent(), &driver.run);
+                    let span = driver.trace.enter_run(&driver.tools.agent, &driver.run);
                     span.instrument(driver.commit()).await
                 }
                 Err(kind) => Err(kind),

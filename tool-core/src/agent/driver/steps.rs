@@ -1,8 +1,9 @@
 //! The steps of a run: preparing, taking and recording them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::future::ready;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{BoxFuture, Either, select};
@@ -10,25 +11,25 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
+use super::Offer;
 use super::interruption::{Interruption, run_until_interrupted};
-use super::{Offer, Place};
 use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
-use crate::agent::tool_search::{CallThrough, SentMessages, unwrap_calls};
+use crate::agent::tool_search::{CallThrough, Mode, SentMessages, unwrap_calls};
 use crate::agent::turn::Changes;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
 };
 use crate::run::{Approval, MAX_DEPTH, Run, RunErrorKind, Step};
-use crate::tool::{Attempt, ToolExecution};
+use crate::tool::{Attempt, ToolError, ToolExecution};
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
     pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
         span.instrument(self.take_step_in_span()).await
     }
 
@@ -38,12 +39,12 @@ impl RunDriver {
         let tools = (&self.tools, &*self.earlier_tools);
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), tools) {
             Step::CallModel(request) => {
-                let model = &*self.tools.agent().0.model;
+                let model = &*self.tools.agent.0.model;
                 let is_streamed = self.emitter.streams_replies();
-                let span = self.trace.enter_chat(self.tools.agent(), &request, is_streamed);
+                let span = self.trace.enter_chat(&self.tools.agent, &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
-                    run_until_interrupted(response, self.external_cancellation.as_ref(), time_left);
+                    run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
                 let events = match response.await {
                     Ok(Ok(response)) => self.apply_response(response)?,
                     Ok(Err(error)) => {
@@ -74,11 +75,11 @@ impl RunDriver {
 
     /// Prepares the next step: loads the history, resolves the tools, asks the approver and stores the run.
     pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
-        if let Some(error) = &self.question_error {
+        if let Some(error) = &self.question.error {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
         }
         self.update_elapsed();
-        if self.external_cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
+        if self.question.cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
             self.has_unsaved_changes |= !self.run.is_done();
             self.run.cancel();
         }
@@ -88,7 +89,7 @@ impl RunDriver {
             self.emit_all(events).await;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
-                let (cancellation, time_left) = (self.external_cancellation.clone(), self.time_left());
+                let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
                     // The calls of a resumed run are subject to the agent's present rule.
                     Ok(resolved) => resolved.map(|()| self.require_approvals())?,
@@ -108,7 +109,7 @@ impl RunDriver {
             if !self.run.is_blocked() {
                 break;
             }
-            if let Some(approver) = self.approver.clone().or_else(|| self.tools.agent().approver())
+            if let Some(approver) = self.question.approver.clone().or_else(|| self.tools.agent.approver())
                 && self.ask_approver(&*approver).await?
             {
                 continue;
@@ -143,7 +144,7 @@ impl RunDriver {
         let mut has_decided = false;
         for call in calls {
             let decision = approver.approve(&call);
-            match run_until_interrupted(decision, self.external_cancellation.as_ref(), None).await {
+            match run_until_interrupted(decision, self.question.cancellation.as_ref(), None).await {
                 Ok(Approval::Defer) => {}
                 Ok(approval) => {
                     self.resolve_approval(&call.id, approval).map_err(RunErrorKind::Step)?;
@@ -166,11 +167,11 @@ impl RunDriver {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
         self.offer = Offer { tools, searched: None, changes: None, is_resolved: true };
-        let agent = self.tools.agent().clone();
+        let agent = self.tools.agent.clone();
         let before_turn = agent.0.before_turn.as_ref();
         let is_changed = before_turn.is_some() || !agent.0.sends_earlier_turns;
         if is_changed && self.run.is_in_turn() {
-            let mut turn = Turn::new(&self.run, self.tools.context(), self.offer.tools.clone());
+            let mut turn = Turn::new(&self.run, &self.tools.context, self.offer.tools.clone());
             if !agent.0.sends_earlier_turns {
                 turn.remove_earlier_turns();
             }
@@ -198,7 +199,8 @@ impl RunDriver {
             self.sent = None;
             return Ok(());
         };
-        let found = self.run.found_tools().iter().filter(|_| !divided.calls_through).map(String::as_str);
+        let found =
+            self.run.found_tools().iter().filter(|_| divided.mode == Mode::Append).map(String::as_str);
         // A hook can require a tool that was not found, which must then be in the request.
         let required = match self.offer.changes.as_ref().map(|changes| &changes.tool_choice) {
             Some(ToolChoice::Tool(name)) if !found.clone().any(|found| found == name) => Some(&**name),
@@ -206,7 +208,7 @@ impl RunDriver {
         };
         let names = found.chain(required).filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
         let offered = self.tools.offered(&divided, names);
-        if divided.calls_through && self.run.is_asking() {
+        if divided.mode == Mode::CallThrough && self.run.is_asking() {
             match self.offer.changes.as_mut().and_then(|changes| changes.messages.as_mut()) {
                 Some(changed) => {
                     let call_through = CallThrough(&offered);
@@ -220,18 +222,11 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Replaces the calls through another tool by those of the tools themselves.
-    fn unwrap_calls(&self, response: &mut ChatResponse) {
-        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.calls_through) {
-            unwrap_calls(response);
-        }
-    }
-
     /// Adds the tools that the model has called unsearched to those that it has found. It knows them, and may have mistaken their
     /// parameters.
     fn add_called_tools(&mut self) {
         let Some((divided, _)) = &self.offer.searched else { return };
-        if !divided.calls_through {
+        if divided.mode == Mode::Append {
             let calls = self.run.open_calls();
             let names = calls.iter().map(|call| &*call.name).filter(|name| divided.is_hidden(name));
             self.run.add_found_tools(names);
@@ -240,7 +235,7 @@ impl RunDriver {
 
     /// Records the start of a call for a caller that drives step by step, and stores the run.
     pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        let span = self.trace.enter_run(self.tools.agent(), &self.run);
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
         span.instrument(async {
             // Prepares the turn first: to prepare it later would treat the started call as interrupted.
             if !self.offer.is_resolved {
@@ -266,12 +261,14 @@ impl RunDriver {
 
     /// Records the response of the model and returns the events to emit.
     pub(super) fn apply_response(&mut self, mut response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
-        self.unwrap_calls(&mut response);
+        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.mode == Mode::CallThrough) {
+            unwrap_calls(&mut response);
+        }
         self.trace.record_response(&response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
-        let of_agent = self.tools.agent().0.execute_calls_if.as_ref();
-        let execute = self.execute_calls_if.as_ref().or(of_agent);
+        let of_agent = self.tools.agent.0.execute_calls_if.as_ref();
+        let execute = self.question.execute_calls_if.as_ref().or(of_agent);
         let executes = execute.is_none_or(|execute| execute(&response, options));
         self.has_unsaved_changes = true;
         self.run.record_response(response).map_err(RunErrorKind::Step)?;
@@ -302,7 +299,7 @@ impl RunDriver {
 
     /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
     fn require_approvals(&mut self) {
-        if let Some(needs_approval) = &self.tools.agent().0.needs_approval {
+        if let Some(needs_approval) = &self.tools.agent.0.needs_approval {
             self.run.require_approval_if(needs_approval);
             if self.offer.is_resolved {
                 self.settle();
@@ -313,10 +310,10 @@ impl RunDriver {
     /// Executes the calls concurrently, up to the limit, and records each outcome as soon as the call has finished.
     async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
         let executor = self.executor();
-        let max_concurrent = self.tools.agent().0.max_concurrent_calls;
+        let max_concurrent = self.tools.agent.0.max_concurrent_calls;
+        let (states, mut inner_states) = executor.channel(&calls).unzip();
         let mut queue = VecDeque::from(calls);
         let mut running = FuturesUnordered::new();
-        let (states, mut inner_states) = Delegation::channel();
         let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
@@ -328,16 +325,14 @@ impl RunDriver {
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin_attempt(&call)?;
-                let delegation = self.delegation(&call, &states, executor.timeout);
                 running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
-                // Boxed, because the set reserves room for one more future than it contains.
-                running.push(executor.execute(call, attempt, delegation).boxed());
+                running.push(self.execute_call(&executor, call, attempt, states.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
             stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
-            let ending = match self.next_progress(&mut running, &mut inner_states).await {
+            let ending = match self.next_progress(&mut running, inner_states.as_mut()).await {
                 Ok(Progress::Ended(ending)) => ending,
                 Ok(Progress::InnerState(state)) => {
                     stored = self.record_inner_state(state)?;
@@ -390,11 +385,11 @@ impl RunDriver {
         attempt: Attempt,
     ) -> Result<Option<Ending>, RunErrorKind> {
         let executor = self.executor();
-        let (states, mut inner_states) = Delegation::channel();
-        let delegation = self.delegation(&call, &states, executor.timeout);
-        let mut running = FuturesUnordered::from_iter([executor.execute(call, attempt, delegation).boxed()]);
+        let (states, mut inner_states) = executor.channel(std::slice::from_ref(&call)).unzip();
+        let execution = self.execute_call(&executor, call, attempt, states.as_ref());
+        let mut running = FuturesUnordered::from_iter([execution]);
         loop {
-            match self.next_progress(&mut running, &mut inner_states).await {
+            match self.next_progress(&mut running, inner_states.as_mut()).await {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
                 Ok(Progress::InnerState(state)) => {
@@ -414,7 +409,7 @@ impl RunDriver {
     async fn next_progress(
         &mut self,
         running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-        inner_states: &mut InnerStates,
+        inner_states: Option<&mut InnerStates>,
     ) -> Result<Progress, Interruption> {
         if !self.run.waits_only_for_own_limits() {
             return self.run_until_interrupted(next_progress(running, inner_states)).await;
@@ -424,7 +419,7 @@ impl RunDriver {
         if was_in_turn && !self.run.is_in_turn() {
             return Err(Interruption::TimeLimit);
         }
-        let cancellation = self.external_cancellation.as_ref().filter(|_| !self.run.is_undoing());
+        let cancellation = self.question.cancellation.as_ref().filter(|_| !self.run.is_undoing());
         let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
         self.clock = Some(Instant::now());
         progress
@@ -434,28 +429,43 @@ impl RunDriver {
     fn record_inner_state(&mut self, state: InnerState) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
         let was_undoing = self.run.is_undoing();
         self.has_unsaved_changes = true;
-        self.run.record_inner_run(&state.call_id, state.run).map_err(RunErrorKind::Step)?;
+        self.run.record_inner_run(state.run).map_err(RunErrorKind::Step)?;
         self.update_elapsed();
         let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
         Ok((!has_ended).then_some(state.stored))
     }
 
-    /// Returns the connection of a call to this run, in case it asks an agent.
-    fn delegation(
+    /// Executes a call; one that asks an agent is connected to this run.
+    fn execute_call<'a>(
         &self,
-        call: &ToolCall,
-        states: &mpsc::Sender<InnerState>,
-        timeout: Option<Duration>,
-    ) -> Arc<Delegation> {
-        let continued = self.run.open_inner_run(&call.id).cloned();
-        let mut delegation = Delegation::new(call.clone(), states.clone(), self.emitter.clone(), continued);
-        delegation.is_undo = self.run.is_undoing();
-        delegation.timeout = timeout;
-        delegation.levels = match &self.place {
-            Place::Inside { delegation: Some(outer), .. } => outer.levels.saturating_sub(1),
-            _ => self.run.limits().max_depth.min(MAX_DEPTH),
-        };
-        Arc::new(delegation)
+        executor: &'a CallExecutor,
+        call: ToolCall,
+        attempt: Attempt,
+        states: Option<&mpsc::Sender<InnerState>>,
+    ) -> BoxFuture<'a, Ending> {
+        let continued = self.run.open_inner_run(&call.id);
+        let states = states.filter(|_| executor.asks_agent(&call));
+        if states.is_none() && continued.is_some() && executor.tools.get(&call.name).is_some() {
+            // Another tool has the name now, and cannot continue the run.
+            let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
+            return ready(Ending::Executed(execution)).boxed();
+        }
+        let delegation = states.map(|states| {
+            let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
+            let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
+            Arc::new(Delegation {
+                call: call.clone(),
+                is_undo: self.run.is_undoing(),
+                levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
+                timeout: executor.timeout,
+                emitter: self.emitter.clone(),
+                states: states.clone(),
+                continued: Mutex::new(continued.cloned()),
+                suspended: Mutex::default(),
+            })
+        });
+        // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
+        executor.execute(call, attempt, delegation).boxed()
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
@@ -465,7 +475,8 @@ impl RunDriver {
     ) -> Result<(Option<ToolCall>, Option<Event>), RunErrorKind> {
         self.has_unsaved_changes = true;
         let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
-        let handler = self.tools.agent().0.on_tool_error.as_ref().filter(|_| retry.is_none());
+        let agent = &self.earlier_undoing().unwrap_or(&self.tools).agent;
+        let handler = agent.0.on_tool_error.as_ref().filter(|_| retry.is_none());
         if let (Some(handler), Err(error)) = (handler, execution.outcome())
             && let Some(outcome) = handler(execution.call(), error)
         {
@@ -481,24 +492,26 @@ impl RunDriver {
         Ok((retry, event))
     }
 
+    /// Returns the tools of the agent before a handover that undoes the next call: the agent that executed a call undoes it.
+    fn earlier_undoing(&self) -> Option<&RunTools> {
+        self.earlier_tools.get(self.run.handovers_before_undone()?)
+    }
+
     pub(super) fn executor(&mut self) -> CallExecutor {
         if self.run.is_undoing() {
             // Calls that undo others must not be cancelled together with them.
             self.cancellation = CancellationToken::new();
             self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
         }
-        let agent = self.tools.agent();
-        // The agent that executed a call undoes it.
-        let undoing = self.run.handovers_before_undone().and_then(|before| self.earlier_tools.get(before));
-        let tools_of_agent = undoing.unwrap_or(&self.tools);
+        let tools_of_agent = self.earlier_undoing().unwrap_or(&self.tools);
         let tools = match self.run.next_undo_call() {
-            Some(_) if self.run.is_undoing_inner_run() => match undoing {
+            Some(_) if self.run.is_undoing_inner_run() => match self.earlier_undoing() {
                 Some(earlier) => earlier.last_resolved(),
                 None => self.offer.tools.clone(),
             },
             // The arguments are those of the undone call; the tool that undoes it may take only some of them.
             Some(undo) => tools_of_agent
-                .undo()
+                .undo
                 .set_with(&undo.name)
                 .cloned()
                 .unwrap_or_default()
@@ -507,11 +520,11 @@ impl RunDriver {
         };
         CallExecutor {
             tools,
-            context: tools_of_agent.context().clone(),
+            context: tools_of_agent.context.clone(),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),
-            timeout: agent.0.call_timeout,
+            timeout: tools_of_agent.agent.0.call_timeout,
             undone: self.run.next_undone(),
         }
     }
@@ -535,10 +548,11 @@ impl RunDriver {
 
 /// Returns the policy of the tool with this name that undoes calls of one of the agents.
 fn undo_policy(tools: &RunTools, earlier: &[RunTools], name: &str) -> Option<ToolPolicy> {
-    earlier.iter().chain([tools]).find_map(|one| one.undo().policy(name))
+    earlier.iter().chain([tools]).find_map(|one| one.undo.policy(name))
 }
 
 /// Progress of the calls of a turn.
+#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
 enum Progress {
     Ended(Ending),
     InnerState(InnerState),
@@ -548,8 +562,11 @@ enum Progress {
 
 async fn next_progress(
     running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-    inner_states: &mut InnerStates,
+    inner_states: Option<&mut InnerStates>,
 ) -> Progress {
+    let Some(inner_states) = inner_states else {
+        return running.next().await.map_or(Progress::Done, Progress::Ended);
+    };
     match select(inner_states.next(), running.next()).await {
         Either::Left((Some(state), _)) => Progress::InnerState(state),
         Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
@@ -573,11 +590,11 @@ pub(super) fn next_step<'a>(
     let undo_policy = |name: &str| undo_policy(tools, earlier, name);
     let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
     let Step::CallModel(mut request) = step else { return step };
-    if let Some((_, offered)) = &offer.searched {
-        request = request.with_tools(offered);
+    if let Some((divided, offered)) = &offer.searched {
+        request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);
     }
     if let Some(sent) = sent {
-        request = request.with_other_messages(sent.messages(), Some(sent.cache()));
+        request = request.with_other_messages(&sent.messages, Some(&sent.cache));
     }
     if let Some(Changes { options, tool_choice, messages }) = &offer.changes {
         request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());

@@ -1,8 +1,8 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
-use super::Place;
-use crate::agent::RunDriver;
-use crate::memory::RunConflict;
+use super::Inside;
+use crate::agent::{Agent, RunDriver};
+use crate::memory::{ChatMemory, RunConflict};
 use crate::model::ConversationId;
 use crate::run::RunErrorKind;
 
@@ -10,10 +10,8 @@ impl RunDriver {
     /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
-        let Some(memory) = agent.0.memory.as_ref().filter(|_| self.place.has_conversation()) else {
-            return Ok(());
-        };
-        if !self.run.is_asking() || self.run.has_loaded_history() {
+        let Some(memory) = self.memory_of(&agent) else { return Ok(()) };
+        if !self.run.is_asking() || self.run.has_loaded_history {
             return Ok(());
         }
         let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
@@ -35,38 +33,44 @@ impl RunDriver {
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
         let agent = self.origin.clone();
-        let memory = agent.0.memory.as_ref().filter(|_| self.place.has_conversation());
-        let (Some(memory), Some(id)) = (memory, self.run.conversation()) else {
+        let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
             return self.remove_stored_run().await;
         };
         if self.run.answer_text().is_some() {
             let messages = self.run.new_messages();
             let committed = match self.conversation.take() {
                 Some(conversation) => conversation.commit(messages).await,
-                None => memory.commit_once(id, messages, self.run.stored_conversation_len()).await,
+                None => memory.commit_once(id, messages, self.run.stored_conversation_len).await,
             };
             committed.map_err(|error| RunErrorKind::Store(error.into()))?;
         }
         self.remove_stored_run().await
     }
 
-    /// Stores the run in its current state: as a part of the outer run, or if the agent has a run store. Fails if the run was continued elsewhere.
+    /// Returns the agent's memory, if the run has a conversation in it.
+    fn memory_of<'a>(&self, agent: &'a Agent) -> Option<&'a ChatMemory> {
+        agent.0.memory.as_ref().filter(|_| self.outer.as_ref().is_none_or(|outer| outer.has_conversation))
+    }
+
+    /// Stores the run in its current state: as a part of the outer run, or if the agent has a run store. Fails if the run was
+    /// continued elsewhere.
     pub(super) async fn store_run(&mut self) -> Result<(), RunErrorKind> {
-        if let Place::Inside { delegation, has_own_limits, .. } = &self.place {
-            if self.has_unsaved_changes
-                && let Some(delegation) = delegation
-            {
+        if !self.has_unsaved_changes {
+            return Ok(());
+        }
+        match (&self.outer, &self.origin.0.run_store) {
+            (Some(Inside { delegation: Some(delegation), has_own_limits, .. }), _) => {
                 delegation.store(&self.run, *has_own_limits).await?;
             }
-        } else if self.has_unsaved_changes
-            && let Some(store) = &self.origin.0.run_store
-        {
-            let id = self.run.id().clone();
-            let saved = store.save_run(id.as_str(), &mut self.run).await;
-            saved.map_err(|error| match error.is::<RunConflict>() {
-                true => RunErrorKind::Conflict,
-                false => RunErrorKind::Store(error),
-            })?;
+            (None, Some(store)) => {
+                let id = self.run.id().clone();
+                let saved = store.save_run(id.as_str(), &mut self.run).await;
+                saved.map_err(|error| match error.is::<RunConflict>() {
+                    true => RunErrorKind::Conflict,
+                    false => RunErrorKind::Store(error),
+                })?;
+            }
+            _ => {}
         }
         self.has_unsaved_changes = false;
         Ok(())
@@ -75,7 +79,7 @@ impl RunDriver {
     /// Removes the run from the store if it is done.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
         match &self.origin.0.run_store {
-            Some(store) if self.run.is_done() && matches!(self.place, Place::Outermost) => {
+            Some(store) if self.run.is_done() && self.outer.is_none() => {
                 store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)
             }
             _ => Ok(()),

@@ -39,8 +39,8 @@ fn unwrap(text: &str) -> Option<(String, String)> {
 
 /// The reverse of [`unwrap_calls`]: messages as the model has written and read them.
 ///
-/// Whether a call is wrapped depends only on its name and the offered tools. So it does not have to be stored, and a conversation that
-/// was stored can go on with search or without.
+/// The name of a call and the offered tools alone decide whether it is wrapped. So this is not stored, and a stored conversation can
+/// continue with search or without.
 pub(in crate::agent) struct CallThrough<'a>(pub(in crate::agent) &'a ToolDefinitions);
 
 impl CallThrough<'_> {
@@ -79,8 +79,8 @@ fn wrap(call: &ToolCall) -> String {
 /// The messages of a run as they are sent, of which every turn adds only the new ones.
 #[derive(Default)]
 pub(in crate::agent) struct SentMessages {
-    messages: Vec<Message>,
-    cache: RequestCache,
+    pub(in crate::agent) messages: Vec<Message>,
+    pub(in crate::agent) cache: RequestCache,
     /// The names of the offered tools.
     offered: Vec<String>,
 }
@@ -96,13 +96,5 @@ impl SentMessages {
         let call_through = CallThrough(offered);
         let new = &messages[self.messages.len()..];
         self.messages.extend(new.iter().map(|message| call_through.wrap(message)));
-    }
-
-    pub(in crate::agent) fn messages(&self) -> &[Message] {
-        &self.messages
-    }
-
-    pub(in crate::agent) fn cache(&self) -> &RequestCache {
-        &self.cache
     }
 }

@@ -5,9 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::search_tools::{call_tool, search_tools};
 use super::{SEARCH_TOOLS, ToolSearch};
-use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::model::{ChatModel, ToolDefinition, ToolDefinitions};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};
+
+/// The way in which a model finds tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::agent) enum Mode {
+    /// Found definitions are appended to those that are offered.
+    Append,
+    /// Found definitions are in the results of the search, and another tool calls them.
+    CallThrough,
+    /// All definitions are offered, and the provider searches those that are deferred.
+    ByProvider,
+}
 
 /// The tools of a turn, of which some are found by search.
 pub(in crate::agent) struct Divided {
@@ -18,48 +29,54 @@ pub(in crate::agent) struct Divided {
     /// The definitions that the model is offered from the first turn on.
     pub(in crate::agent) offered: ToolDefinitions,
     hidden: HashSet<String>,
-    /// The tool that the model must call, which is therefore offered.
-    required: Option<String>,
-    pub(in crate::agent) calls_through: bool,
+    /// The tools of this question that are always offered.
+    always: Vec<String>,
+    pub(in crate::agent) mode: Mode,
 }
 
 impl Divided {
-    /// Divides the tools of a turn, which come from these sources. Returns `None` if all of them are to be offered.
+    /// Divides the tools of a turn, which come from these sources. `always` has the names of those that are offered in any case.
+    /// Returns `None` if all of them are.
     pub(in crate::agent) fn new(
         search: &ToolSearch,
+        model: &dyn ChatModel,
         all: &ToolSet,
         sources: &[ToolSet],
-        required: Option<&str>,
+        always: &[&str],
     ) -> Result<Option<Self>, ToolSetError> {
         let is_above = all.len() > search.threshold;
-        let always: HashSet<_> = search.always.iter().map(String::as_str).chain(required).collect();
-        let is_hidden =
-            |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !always.contains(tool.name());
+        let offered_always: HashSet<_> =
+            search.always.iter().map(String::as_str).chain(always.iter().copied()).collect();
+        let is_always = |tool: &ToolDefinition| {
+            // A model that should hand the run over does not search for a tool.
+            offered_always.contains(tool.name()) || tool.policy().hands_over
+        };
+        let is_hidden = |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !is_always(tool);
         let names = all.definitions().iter().filter(|tool| is_hidden(tool));
         let hidden: HashSet<_> = names.map(|tool| tool.name().to_owned()).collect();
         if hidden.is_empty() {
             return Ok(None);
         }
-        let mut tools = all.clone().with(search_tools(search, all, sources))?;
-        if search.calls_through {
+        let mode = search.mode(model, all.len());
+        let mut tools = all.clone();
+        if mode != Mode::ByProvider {
+            tools = tools.with(search_tools(search, all, sources))?;
+        }
+        if mode == Mode::CallThrough {
             tools = tools.with(call_tool())?;
         }
-        let offered =
-            tools.definitions().iter().filter(|tool| !hidden.contains(tool.name())).cloned().collect();
-        let required = required.map(str::to_owned);
-        Ok(Some(Self {
-            all: all.clone(),
-            tools,
-            offered,
-            hidden,
-            required,
-            calls_through: search.calls_through,
-        }))
+        let is_hidden = |tool: &ToolDefinition| hidden.contains(tool.name());
+        let offered = match mode {
+            Mode::ByProvider => deferred_if(all.definitions(), is_hidden),
+            _ => tools.definitions().iter().filter(|tool| !is_hidden(tool)).cloned().collect(),
+        };
+        let always = always.iter().copied().map(str::to_owned).collect();
+        Ok(Some(Self { all: all.clone(), tools, offered, hidden, always, mode }))
     }
 
     /// Returns `true` if these are the same tools.
-    fn is_of(&self, all: &ToolSet, required: Option<&str>) -> bool {
-        self.all.is_shared_with(all) && self.required.as_deref() == required
+    fn is_of(&self, all: &ToolSet, always: &[&str]) -> bool {
+        self.all.is_shared_with(all) && self.always == always
     }
 
     /// Returns `true` if the model is offered the tool only once it has found it.
@@ -67,9 +84,15 @@ impl Divided {
         self.hidden.contains(name)
     }
 
-    /// Returns the definitions to offer, with those of these tools behind those that are always offered.
-    pub(in crate::agent) fn offered_with<'n>(&self, names: impl Iterator<Item = &'n str>) -> ToolDefinitions {
-        let more = names.filter_map(|name| self.all.get(name)).map(|tool| tool.definition());
+    /// Returns the definitions to offer, of which those of these tools need not be found.
+    pub(in crate::agent) fn offered_with(&self, names: &[String]) -> ToolDefinitions {
+        if self.mode == Mode::ByProvider {
+            let is_hidden =
+                |tool: &ToolDefinition| tool.is_deferred() && !names.iter().any(|name| name == tool.name());
+            return deferred_if(&self.offered, is_hidden);
+        }
+        // Behind the others, so that what was sent before stays the same.
+        let more = names.iter().filter_map(|name| self.all.get(name)).map(|tool| tool.definition());
         self.offered.iter().chain(more).cloned().collect()
     }
 
@@ -79,10 +102,19 @@ impl Divided {
         execution: &'e ToolExecution,
     ) -> impl Iterator<Item = &'e str> {
         let is_search = execution.call().name == SEARCH_TOOLS && execution.was_executed();
-        let data = execution.output().filter(|_| is_search && !self.calls_through).and_then(|one| one.data());
+        let data =
+            execution.output().filter(|_| is_search && self.mode == Mode::Append).and_then(|one| one.data());
         let names = data.and_then(|data| data.get("found")?.as_array());
         names.into_iter().flatten().filter_map(|name| name.as_str())
     }
+}
+
+/// Returns the definitions, those deferred for which this holds.
+fn deferred_if(
+    definitions: &ToolDefinitions,
+    is_deferred: impl Fn(&ToolDefinition) -> bool,
+) -> ToolDefinitions {
+    definitions.iter().map(|tool| tool.clone().with_deferred(is_deferred(tool))).collect()
 }
 
 /// The last division, for the next turn or run with the same tools.
@@ -94,15 +126,16 @@ impl LastDivided {
     pub(in crate::agent) fn get_or_divide(
         &self,
         search: &ToolSearch,
+        model: &dyn ChatModel,
         all: &ToolSet,
         sources: &[ToolSet],
-        required: Option<&str>,
+        always: &[&str],
     ) -> Result<Option<Arc<Divided>>, ToolSetError> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(last) = last.filter(|last| last.is_of(all, required)) {
+        if let Some(last) = last.filter(|last| last.is_of(all, always)) {
             return Ok(Some(last));
         }
-        let divided = Divided::new(search, all, sources, required)?.map(Arc::new);
+        let divided = Divided::new(search, model, all, sources, always)?.map(Arc::new);
         if let Some(divided) = &divided {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(divided));
         }

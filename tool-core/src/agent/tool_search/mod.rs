@@ -5,8 +5,9 @@ mod divided;
 mod search_tools;
 
 pub(super) use self::call_through::{CallThrough, SentMessages, unwrap_calls};
-pub(super) use self::divided::{Divided, LastDivided};
+pub(super) use self::divided::{Divided, LastDivided, Mode};
 use crate::agent::builder::{BuildError, BuildErrorKind};
+use crate::model::ChatModel;
 use crate::toolset::{ToolSet, ToolSetError};
 
 /// The name of the tool that searches.
@@ -37,6 +38,7 @@ const DEFAULT_MAX_RESULTS: usize = 5;
 pub struct ToolSearch {
     threshold: usize,
     always: Vec<String>,
+    is_by_provider: bool,
     calls_through: bool,
     max_results: usize,
 }
@@ -50,9 +52,21 @@ impl ToolSearch {
         Self {
             threshold: DEFAULT_THRESHOLD,
             always: Vec::new(),
+            is_by_provider: false,
             calls_through: false,
             max_results: DEFAULT_MAX_RESULTS,
         }
+    }
+
+    /// Leaves the search to the provider of the model, if it [has one](ChatModel::supports_tool_search).
+    ///
+    /// The provider receives the definitions of all tools and shows the model those that it finds, in the same turn. They stay in the
+    /// conversation, and the model calls them by their names. Nothing that was sent before changes.
+    ///
+    /// A model whose provider has no search, or none for so many tools, finds them as with [`bm25`](Self::bm25), to which
+    /// [`call_through`](Self::call_through) and [`max_results`](Self::max_results) then apply.
+    pub fn by_provider() -> Self {
+        Self { is_by_provider: true, ..Self::bm25() }
     }
 
     /// Sets the number of tools above which all are searched except those that are [always](Self::always) offered; 20 by default. Up
@@ -83,6 +97,15 @@ impl ToolSearch {
     pub fn max_results(mut self, tools: usize) -> Self {
         self.max_results = tools;
         self
+    }
+
+    /// Returns the way in which this model finds some of this number of tools.
+    fn mode(&self, model: &dyn ChatModel, tools: usize) -> Mode {
+        match (self.is_by_provider, self.calls_through) {
+            (true, _) if model.supports_tool_search(tools) => Mode::ByProvider,
+            (_, true) => Mode::CallThrough,
+            (_, false) => Mode::Append,
+        }
     }
 
     /// Fails if a tool has the name of one of those that search.

@@ -69,7 +69,7 @@ pub(super) fn call_tool() -> FunctionTool {
 }
 
 /// Describes the search: how the tools that it finds are called, and where they come from, so that the model knows what there can be.
-/// Contains nothing that changes while a run goes on, because the description precedes the messages.
+/// Contains nothing that changes during a run, because the description precedes the messages.
 fn describe(all: &ToolSet, calls_through: bool) -> String {
     let mut description = String::from("Searches further tools, which are not listed here. ");
     description.push_str(match calls_through {

@@ -8,14 +8,13 @@ use tracing::{Instrument, Span, debug, info_span};
 
 use super::{content, names};
 use crate::agent::{Agent, AgentBuilder};
-use crate::model::{ChatRequest, ChatResponse, ConversationId, ModelError, ToolCall, Usage};
+use crate::model::{ChatRequest, ChatResponse, ConversationId, FinishReason, ModelError, ToolCall, Usage};
 use crate::run::{Answer, Run, RunError, RunErrorKind};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
 
 impl AgentBuilder {
     #[doc = include_str!("../../../docs/tracing.md")]
-    #[must_use]
     pub fn trace_content(mut self, content: bool) -> Self {
         self.agent.trace = Settings { content };
         self
@@ -178,7 +177,7 @@ impl RunTrace {
         let reason = &response.finish_reason;
         open.span.record("gen_ai.response.id", response.id.as_deref());
         open.span.record("gen_ai.response.model", response.model.as_deref());
-        open.span.record("gen_ai.response.finish_reasons", list(&[names::finish_reason(reason)]));
+        record_finish_reason(&open.span, reason);
         if self.settings.content && !open.span.is_disabled() {
             open.span.record("gen_ai.output.messages", content::output_messages(&response.message, reason));
         }
@@ -234,7 +233,7 @@ impl RunTrace {
         let Some(open) = &mut self.run else { return };
         open.set_success();
         let reason = answer.finish_reason();
-        open.span.record("gen_ai.response.finish_reasons", list(&[names::finish_reason(reason)]));
+        record_finish_reason(&open.span, reason);
         if self.settings.content && !open.span.is_disabled() {
             open.span.record("gen_ai.output.messages", content::answer_message(answer.text(), reason));
         }
@@ -411,6 +410,12 @@ fn with_name(operation: &str, name: Option<&str>) -> String {
 /// Encodes a list as JSON, because a field cannot contain a list.
 fn list<T: AsRef<str>>(texts: &[T]) -> String {
     texts.iter().map(AsRef::as_ref).collect::<serde_json::Value>().to_string()
+}
+
+fn record_finish_reason(span: &Span, reason: &FinishReason) {
+    if !span.is_disabled() {
+        span.record("gen_ai.response.finish_reasons", list(&[names::finish_reason(reason)]));
+    }
 }
 
 fn record_usage(span: &Span, usage: Usage) {

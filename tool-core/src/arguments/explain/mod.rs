@@ -46,6 +46,11 @@ impl Mistake {
     fn new(path: String, text: String, span: Range<usize>) -> Self {
         Self { path, text, span, is_uncertain: false, is_limit: false, is_unknown: false }
     }
+
+    /// Returns `true` if the mistake is in this part of the text.
+    pub(crate) fn is_within(&self, part: &Range<usize>) -> bool {
+        part.start <= self.span.start && self.span.end <= part.end
+    }
 }
 
 /// Returns `true` if a value that its type accepts is within the limits of its schema.

@@ -40,6 +40,8 @@ pub(super) struct Walk<'w> {
     pub(super) mistakes: Vec<Mistake>,
     /// Some parts of the value were not reached.
     pub(super) is_incomplete: bool,
+    /// The current schema describes only a part of an object: others describe the same object.
+    is_part: bool,
     /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
     is_mismatched: bool,
     budget: Budget,
@@ -68,6 +70,7 @@ impl<'w> Walk<'w> {
             steps: Vec::new(),
             mistakes: Vec::new(),
             is_incomplete: false,
+            is_part: false,
             is_mismatched: false,
             budget: Budget::for_text(text),
             verdicts: HashMap::new(),
@@ -138,7 +141,9 @@ impl<'w> Walk<'w> {
             Step::Item(index) | Step::Field(index) => self.path.push_str(&format!("[{index}]")),
         }
         self.steps.push(step);
+        let was_part = std::mem::take(&mut self.is_part);
         walk(self);
+        self.is_part = was_part;
         self.steps.pop();
         self.path.truncate(length);
     }
@@ -152,13 +157,21 @@ impl<'w> Walk<'w> {
             return;
         }
         let node = self.shape.node(id);
-        let found_before = self.mistakes.len();
         if node.is_never {
             if self.finds_all() {
                 self.report(format!("`{}` must be left out", self.path), text);
             }
             return;
         }
+        let was_part = self.is_part;
+        self.is_part |= !node.all.is_empty() || !(node.choices.is_empty() || node.only_has_choices());
+        self.described_value(id, text, depth);
+        self.is_part = was_part;
+    }
+
+    fn described_value(&mut self, id: NodeId, text: &str, depth: usize) {
+        let node = self.shape.node(id);
+        let found_before = self.mistakes.len();
         for part in &node.all {
             self.value(*part, text, depth + 1);
         }
@@ -291,8 +304,41 @@ impl<'w> Walk<'w> {
                 self.mistakes.truncate(found_before);
             }
         }
+        if !self.finds_all() && !self.is_part {
+            self.unlisted_members(node, &members, depth);
+        }
         if self.path.is_empty() && self.mistakes.is_empty() {
             self.whole_arguments(node, &members);
+        }
+    }
+
+    /// Checks the members that the type has read under names which the schema does not list, such as those of
+    /// `#[serde(alias)]`. Each stands for one of the properties that are absent, and must be within the limits of one of them.
+    fn unlisted_members(&mut self, node: &Node, members: &[(Cow<'_, str>, &RawValue)], depth: usize) {
+        let is_open = node.additional.is_some_and(|additional| !self.shape.node(additional).is_never);
+        if is_open || node.by_pattern.is_some() {
+            return;
+        }
+        let is_unlisted = |(name, _): &&(Cow<'_, str>, &RawValue)| !node.properties.contains_key(&**name);
+        for (name, value) in members.iter().filter(is_unlisted) {
+            let is_absent = |listed: &&String| members.iter().all(|(name, _)| name != *listed);
+            let absent = node.names.iter().filter(is_absent).filter_map(|name| node.properties.get(name));
+            let mut exceeded = Vec::new();
+            for property in absent {
+                let before = std::mem::take(&mut self.mistakes);
+                let was_mismatched = std::mem::take(&mut self.is_mismatched);
+                self.step(Step::Member(name.to_string()), |walk| {
+                    walk.value(property.node, value.get(), depth + 1);
+                });
+                let found = std::mem::replace(&mut self.mistakes, before);
+                let is_mismatched = std::mem::replace(&mut self.is_mismatched, was_mismatched);
+                if found.is_empty() && !is_mismatched {
+                    exceeded.clear();
+                    break;
+                }
+                exceeded = if exceeded.is_empty() { found } else { exceeded };
+            }
+            self.mistakes.extend(exceeded);
         }
     }
 

@@ -243,9 +243,6 @@ impl RunStore for SqliteStore {
 }
 
 /// Parses the JSON in a column.
-///
-/// # Errors
-///
 /// Returns the location of the error. It does not include the content, which may be a secret.
 fn parse_column<T: DeserializeOwned>(value: ValueRef<'_>) -> Result<T, String> {
     let text = value.as_str().map_err(|_| "it is not text".to_owned())?;

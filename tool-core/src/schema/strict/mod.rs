@@ -45,9 +45,6 @@ impl fmt::Display for Unsupported {
 }
 
 /// Returns the strict form of a tool's parameters.
-///
-/// # Errors
-///
 /// Fails if strict mode does not support the schema, or if it is too large.
 pub(crate) fn strict_form(schema: &Value) -> Result<Value, Unsupported> {
     let mut writer = Writer {

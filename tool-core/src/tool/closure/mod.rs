@@ -3,7 +3,6 @@
 mod handler;
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
@@ -25,7 +24,8 @@ use crate::tool::{Tool, ToolContext, ToolError, ToolFuture};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the arguments of a tool",
     label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
-    note = "for a struct of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`"
+    note = "for a struct of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
+    note = "the function takes the struct by value: `|args: Args| …`"
 )]
 pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}
 
@@ -83,11 +83,15 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 ///     .timeout(Duration::from_secs(30));
 /// assert!(restart.definition().policy().needs_approval);
 /// ```
+#[must_use]
 pub struct FunctionTool {
     settings: Settings,
     declared_at: &'static Location<'static>,
-    code: Arc<dyn Code>,
+    code: Arc<Code>,
 }
+
+/// Reads the arguments and calls the function.
+type Code = dyn Fn(&str, &ToolContext) -> ToolFuture<'static> + Send + Sync;
 
 impl_options!(FunctionTool);
 
@@ -101,7 +105,6 @@ impl FunctionTool {
     /// The arguments must be a struct or a map. Only the schema shows whether they are, so anything else, such as
     /// `|x: u32|`, is refused by [`ToolSet::new`](crate::ToolSet::new).
     #[track_caller]
-    #[must_use]
     pub fn new<Handler, Marker>(name: impl Into<String>, function: Handler) -> Self
     where
         Handler: ToolHandler<Marker>,
@@ -109,14 +112,22 @@ impl FunctionTool {
         Marker: 'static,
     {
         let schema = schema::arguments_schema::<Handler::Arguments>();
-        let code = Function { function, contract: Contract::of_type(schema.clone()), marker: PhantomData };
+        let contract = Contract::of_type(schema.clone());
+        let code = move |arguments: &str, context: &ToolContext| match decode_arguments::<Handler::Arguments>(
+            arguments,
+            &contract,
+            context.read_mode(),
+        ) {
+            Ok((arguments, repairs)) => function.call(arguments, context).with_repairs(repairs),
+            Err(error) => ToolFuture::ready(Err(error)),
+        };
         Self::from_code(name.into(), schema, Arc::new(code), Location::caller())
     }
 
     fn from_code(
         name: String,
         schema: Value,
-        code: Arc<dyn Code>,
+        code: Arc<Code>,
         declared_at: &'static Location<'static>,
     ) -> Self {
         let (parameters, documentation) = schema::arguments_schema_for_providers(schema);
@@ -140,9 +151,9 @@ impl Tool for FunctionTool {
             true => {
                 let (code, arguments, context) =
                     (Arc::clone(&self.code), arguments.into_owned(), context.clone());
-                blocking_call(move || code.call(&arguments, &context))
+                blocking_call(move || code(&arguments, &context))
             }
-            false => self.code.call(&arguments, context),
+            false => (self.code)(&arguments, context),
         })
     }
 
@@ -155,31 +166,6 @@ impl Tool for FunctionTool {
 impl fmt::Debug for FunctionTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("FunctionTool").field(&self.settings.definition.name()).finish()
-    }
-}
-
-/// The part of a tool that depends on its function.
-trait Code: Send + Sync {
-    /// Reads the arguments and calls the function.
-    fn call(&self, arguments: &str, context: &ToolContext) -> ToolFuture<'static>;
-}
-
-struct Function<Handler, Marker> {
-    function: Handler,
-    contract: Contract,
-    marker: PhantomData<fn() -> Marker>,
-}
-
-impl<Handler, Marker> Code for Function<Handler, Marker>
-where
-    Handler: ToolHandler<Marker>,
-    Handler::Arguments: ToolArguments,
-{
-    fn call(&self, arguments: &str, context: &ToolContext) -> ToolFuture<'static> {
-        match decode_arguments::<Handler::Arguments>(arguments, &self.contract, context.read_mode()) {
-            Ok((arguments, repairs)) => self.function.call(arguments, context).with_repairs(repairs),
-            Err(error) => ToolFuture::ready(Err(error)),
-        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ConversationId, ToolCall, ToolDefinition, unique_id};
-use crate::tool::{ToolError, ToolExecution, ToolOutput, write_output};
+use crate::model::{ConversationId, ToolCall, impl_id, unique_id};
+use crate::tool::{ToolOutput, write_output};
 
 /// An attempt to execute a call. A run returns it when the call is started.
 ///
@@ -25,7 +25,7 @@ impl Attempt {
     /// Creates the first attempt of a call that does not belong to a run. Its key is unique.
     #[must_use]
     pub fn standalone(call_id: &str) -> Self {
-        Self { key: IdempotencyKey::unique(call_id), number: 1 }
+        Self { key: IdempotencyKey::new(&unique_id("run"), call_id), number: 1 }
     }
 }
 
@@ -52,11 +52,6 @@ impl IdempotencyKey {
         Self(format!("{run}/{call_id}").into())
     }
 
-    /// Creates the key of a call that does not belong to a run.
-    pub(crate) fn unique(call_id: &str) -> Self {
-        Self::new(&unique_id("run"), call_id)
-    }
-
     /// Returns the key as text. It consists of letters, digits, `_`, `/`, and the characters of the provider's call ids.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -64,27 +59,11 @@ impl IdempotencyKey {
     }
 }
 
+impl_id!(IdempotencyKey);
+
 impl From<String> for IdempotencyKey {
     fn from(key: String) -> Self {
         Self(key.into())
-    }
-}
-
-impl From<IdempotencyKey> for String {
-    fn from(key: IdempotencyKey) -> Self {
-        key.as_str().to_owned()
-    }
-}
-
-impl fmt::Display for IdempotencyKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for IdempotencyKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("IdempotencyKey").field(&self.0).finish()
     }
 }
 
@@ -140,18 +119,6 @@ pub struct CallRequest {
     /// it to its caller for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
-}
-
-impl CallRequest {
-    /// Returns the execution that refuses the call, if this tool is another one than the model was offered.
-    pub(crate) fn refuse_other_tool(&self, found: Option<&ToolDefinition>) -> Option<ToolExecution> {
-        let (offered, found) = (self.definition.as_ref()?, found?);
-        let refuse = || {
-            let error = ToolError::not_executed("the tool was changed since it was offered; call it again");
-            ToolExecution::new(self.call.clone(), Err(error))
-        };
-        (found.hash() != *offered).then(refuse)
-    }
 }
 
 /// Omits arguments, which can be secret.

@@ -40,7 +40,7 @@ pub struct ToolContext {
     values: Option<Arc<HashMap<TypeId, Entry>>>,
     call: Option<Arc<CurrentCall>>,
     /// The attempt of the call that is about to be executed.
-    attempt: Option<Arc<dyn AsAttemptContext>>,
+    attempt: Option<Arc<AttemptContext>>,
     // Created on first use if the application provides none.
     conversation: OnceLock<ConversationId>,
     read_mode: Mode,
@@ -49,7 +49,7 @@ pub struct ToolContext {
 /// The call that is being executed, and its attempt.
 struct CurrentCall {
     call: ToolCall,
-    attempt: Option<Arc<dyn AsAttemptContext>>,
+    attempt: Option<Arc<AttemptContext>>,
     /// The attempt of a call that does not belong to a run.
     standalone: OnceLock<Attempt>,
 }
@@ -62,17 +62,6 @@ pub(crate) struct AttemptContext {
     pub(crate) undone: Option<Undone>,
     /// The connection of a call that asks an agent to the run that it belongs to.
     pub(crate) delegation: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-/// Hides [`AttemptContext`] behind a trait object, so that a program without runs does not link its drop code.
-trait AsAttemptContext: Send + Sync {
-    fn as_attempt_context(&self) -> &AttemptContext;
-}
-
-impl AsAttemptContext for AttemptContext {
-    fn as_attempt_context(&self) -> &AttemptContext {
-        self
-    }
 }
 
 #[derive(Clone)]
@@ -117,9 +106,8 @@ impl ToolContext {
         } else if type_id == TypeId::of::<CancellationToken>() {
             Some(self.cancellation() as &dyn Any)
         } else if type_id == TypeId::of::<Undone>() {
-            self.attempt_context()
-                .and_then(|attempt| attempt.undone.as_ref())
-                .map(|undone| undone as &dyn Any)
+            let undone = self.attempt_context().and_then(|attempt| attempt.undone.as_ref());
+            undone.map(|undone| undone as &dyn Any)
         } else {
             None
         };
@@ -185,13 +173,18 @@ impl ToolContext {
     fn current_attempt(&self) -> Option<&Attempt> {
         let call = self.call.as_ref()?;
         Some(match &call.attempt {
-            Some(attempt) => &attempt.as_attempt_context().attempt,
+            Some(context) => &context.attempt,
             None => call.standalone.get_or_init(|| Attempt::standalone(&call.call.id)),
         })
     }
 
+    /// Returns `true` if the call is executed for a run, or a program has set its attempt.
+    pub(crate) fn has_attempt(&self) -> bool {
+        self.attempt_context().is_some()
+    }
+
     fn attempt_context(&self) -> Option<&AttemptContext> {
-        self.call.as_ref()?.attempt.as_deref().map(AsAttemptContext::as_attempt_context)
+        self.call.as_ref()?.attempt.as_deref()
     }
 
     /// Returns this context for an attempt that is about to be executed.
@@ -277,9 +270,7 @@ impl ToolContext {
         }
         self
     }
-}
 
-impl ToolContext {
     /// Returns the names of the types that the application provided, in alphabetical order.
     pub(crate) fn type_names(&self) -> Vec<&'static str> {
         let values = self.values.iter().flat_map(|map| map.iter());

@@ -121,9 +121,6 @@ impl Declaration {
     }
 
     /// Calls the function with arguments in any order, without repairing the text.
-    ///
-    /// # Errors
-    ///
     /// Returns the refusal of the call if the text is not a JSON object.
     #[cold]
     fn call_unordered<'f>(

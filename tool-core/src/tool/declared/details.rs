@@ -37,86 +37,38 @@ impl Details {
         injections: &[],
         parameters: &[],
     };
+}
 
-    #[must_use]
-    pub const fn return_direct(mut self, return_direct: ReturnDirect) -> Self {
-        self.policy.return_direct = return_direct;
-        self
-    }
+/// Defines the functions that set an option.
+macro_rules! options {
+    ($($name:ident($($value:ident: $type:ty)?) $($field:ident).+ = $set:expr;)*) => {
+        impl Details {$(
+            #[must_use]
+            pub const fn $name(mut self $(, $value: $type)?) -> Self {
+                self.$($field).+ = $set;
+                self
+            }
+        )*}
+    };
+}
 
-    #[must_use]
-    pub const fn needs_approval(mut self) -> Self {
-        self.policy.needs_approval = true;
-        self
-    }
+options! {
+    return_direct(condition: ReturnDirect) policy.return_direct = condition;
+    needs_approval() policy.needs_approval = true;
+    exclusive() policy.exclusive = true;
+    at_most_once() policy.at_most_once = true;
+    pure() policy.pure = true;
+    attempts(attempts: u32) policy.attempts = attempts;
+    undo(tool: &'static str) undo = Some(tool);
+    strict() is_strict = true;
+    deferred() is_deferred = true;
+    max_output_chars(limit: usize) max_output_chars = Some(limit);
+    timeout(milliseconds: u64) timeout = Some(Duration::from_millis(milliseconds));
+    injections(injections: &'static [Injection]) injections = injections;
+    parameters(parameters: &'static [ParameterDetails]) parameters = parameters;
+}
 
-    #[must_use]
-    pub const fn exclusive(mut self) -> Self {
-        self.policy.exclusive = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn at_most_once(mut self) -> Self {
-        self.policy.at_most_once = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn pure(mut self) -> Self {
-        self.policy.pure = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn attempts(mut self, attempts: u32) -> Self {
-        self.policy.attempts = attempts;
-        self
-    }
-
-    /// Sets the name of the tool that undoes the calls of this one.
-    #[must_use]
-    pub const fn undo(mut self, tool: &'static str) -> Self {
-        self.undo = Some(tool);
-        self
-    }
-
-    #[must_use]
-    pub const fn strict(mut self) -> Self {
-        self.is_strict = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn deferred(mut self) -> Self {
-        self.is_deferred = true;
-        self
-    }
-
-    #[must_use]
-    pub const fn max_output_chars(mut self, limit: usize) -> Self {
-        self.max_output_chars = Some(limit);
-        self
-    }
-
-    #[must_use]
-    pub const fn timeout(mut self, milliseconds: u64) -> Self {
-        self.timeout = Some(Duration::from_millis(milliseconds));
-        self
-    }
-
-    #[must_use]
-    pub const fn injections(mut self, injections: &'static [Injection]) -> Self {
-        self.injections = injections;
-        self
-    }
-
-    #[must_use]
-    pub const fn parameters(mut self, parameters: &'static [ParameterDetails]) -> Self {
-        self.parameters = parameters;
-        self
-    }
-
+impl Details {
     /// Adds the options to the definition. `call` only provides the defaults of the parameters.
     pub(super) fn complete(
         &self,

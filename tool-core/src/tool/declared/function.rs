@@ -38,9 +38,7 @@ impl DeclaredTool {
         let declaration = Declaration::new(name, description, parameters, details);
         Self { declaration, call, defined: OnceLock::new() }
     }
-}
 
-impl DeclaredTool {
     fn defined(&self) -> &Defined {
         self.defined.get_or_init(|| {
             let context = ToolContext::new();
@@ -79,8 +77,19 @@ pub trait StaticTool {
     /// The name of the tool and the location of its declaration.
     const NAME: ToolName;
 
+    /// The entry of a `tools!` list. It is a constant of this trait, and not an argument of a generic function, because rustc
+    /// then says of a function without `#[tool]` that it is no type.
+    const LISTED: Listed = Listed { name: Self::NAME, tool: Self::tool };
+
     /// Returns the tool.
     fn tool() -> &'static DeclaredTool;
+}
+
+/// One entry of a `tools!` list.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    pub(crate) name: ToolName,
+    pub(crate) tool: fn() -> &'static DeclaredTool,
 }
 
 #[diagnostic::do_not_recommend]

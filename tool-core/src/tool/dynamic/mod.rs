@@ -6,7 +6,6 @@ mod numbers;
 
 use std::any::TypeId;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
@@ -78,14 +77,18 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 /// ```
 ///
 /// The options of `#[tool(…)]` are methods, such as [`needs_approval`](Self::needs_approval).
+#[must_use]
 pub struct DynamicTool {
     settings: Settings,
     declared_at: &'static Location<'static>,
     draft: Draft,
     validator: Validator,
     contract: Contract,
-    executor: Arc<dyn Execute>,
+    executor: Arc<Execute>,
 }
+
+/// Converts the arguments and calls the executor.
+type Execute = dyn Fn(Value, &ToolContext) -> ToolFuture<'static> + Send + Sync;
 
 impl_options!(DynamicTool);
 
@@ -149,13 +152,25 @@ impl DynamicTool {
         Handler::Arguments: DeserializeOwned,
         Marker: 'static,
     {
-        let executor = Typed { executor, marker: PhantomData };
-        Self::from_executor(definition, Arc::new(executor), Location::caller())
+        let takes_none = TypeId::of::<Handler::Arguments>() == TypeId::of::<()>();
+        let execute =
+            move |arguments: Value, context: &ToolContext| match serde_json::from_value(if takes_none {
+                Value::Null
+            } else {
+                arguments
+            }) {
+                Ok(arguments) => executor.call(arguments, context),
+                Err(error) => {
+                    let message = format!("invalid arguments: {error}");
+                    ToolFuture::ready(Err(ToolError::invalid_arguments(message)))
+                }
+            };
+        Self::from_executor(definition, Arc::new(execute), Location::caller())
     }
 
     fn from_executor(
         definition: ToolDefinition,
-        executor: Arc<dyn Execute>,
+        executor: Arc<Execute>,
         declared_at: &'static Location<'static>,
     ) -> Result<Self, DynamicToolError> {
         match compile(definition.parameters()) {
@@ -263,9 +278,9 @@ impl Tool for DynamicTool {
         let call = match self.settings.is_blocking {
             true => {
                 let (executor, context) = (Arc::clone(&self.executor), context.clone());
-                blocking_call(move || executor.execute(arguments, &context))
+                blocking_call(move || executor(arguments, &context))
             }
-            false => self.executor.execute(arguments, context),
+            false => (self.executor)(arguments, context),
         };
         self.settings.apply(call).with_repairs(repairs)
     }
@@ -337,32 +352,5 @@ fn contains_ref(value: &Value) -> bool {
         Value::Array(values) => values.iter().any(contains_ref),
         Value::Object(members) => members.contains_key("$ref") || members.values().any(contains_ref),
         _ => false,
-    }
-}
-
-/// The part of a tool that depends on its executor.
-trait Execute: Send + Sync {
-    fn execute(&self, arguments: Value, context: &ToolContext) -> ToolFuture<'static>;
-}
-
-struct Typed<Handler, Marker> {
-    executor: Handler,
-    marker: PhantomData<fn() -> Marker>,
-}
-
-impl<Handler, Marker> Execute for Typed<Handler, Marker>
-where
-    Handler: ToolHandler<Marker>,
-    Handler::Arguments: DeserializeOwned,
-{
-    fn execute(&self, arguments: Value, context: &ToolContext) -> ToolFuture<'static> {
-        let takes_none = TypeId::of::<Handler::Arguments>() == TypeId::of::<()>();
-        match serde_json::from_value(if takes_none { Value::Null } else { arguments }) {
-            Ok(arguments) => self.executor.call(arguments, context),
-            Err(error) => {
-                let message = format!("invalid arguments: {error}");
-                ToolFuture::ready(Err(ToolError::invalid_arguments(message)))
-            }
-        }
     }
 }

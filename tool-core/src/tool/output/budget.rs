@@ -3,12 +3,10 @@
 use unicode_segmentation::GraphemeCursor;
 
 use crate::content::{Content, Part};
-use crate::tool::{ToolError, ToolOutput};
+use crate::tool::Outcome;
 
 /// The maximum number of bytes by which a cut moves in order not to split a grapheme.
 const MAX_SHIFT: usize = 32;
-
-type Outcome = Result<ToolOutput, ToolError>;
 
 /// Truncates the text of an outcome to `limit` characters.
 pub(crate) fn truncate_outcome(outcome: Outcome, limit: usize) -> Outcome {
@@ -110,6 +108,7 @@ mod tests {
 
     use super::*;
     use crate::content::{Image, JsonText};
+    use crate::tool::ToolOutput;
 
     #[test]
     fn keeps_a_text_within_the_limit() {

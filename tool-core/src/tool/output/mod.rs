@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::value::no_json;
 use crate::content::{Content, Image, JsonText, Part};
-use crate::tool::ToolError;
+use crate::tool::{Outcome, ToolError};
 
 pub(crate) use self::budget::{truncate_outcome, truncate_text};
 pub use self::into_output::{IntoToolOutput, Json};
@@ -250,10 +250,7 @@ impl From<OutputState<'static>> for ToolOutput {
         if let Some(data) = state.data {
             output = output.with_data(data.into_owned());
         }
-        if let Some(left_out) = state.left_out {
-            output.extras_mut().left_out = left_out;
-        }
-        output
+        output.with_left_out(state.left_out)
     }
 }
 
@@ -270,10 +267,7 @@ fn has_more_levels(value: &Value, limit: usize) -> bool {
 }
 
 /// Serializes the outcome of a call.
-pub(crate) fn write_outcome<S: Serializer>(
-    outcome: &Result<ToolOutput, ToolError>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+pub(crate) fn write_outcome<S: Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
     outcome.as_ref().map(OutputState::of).serialize(serializer)
 }
 
@@ -304,9 +298,11 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> ToolFailure for E {
     }
 }
 
-/// Detects by type whether a function returns a `Result`: the inherent method takes precedence over the trait's.
+/// Detects by type whether a function returns a `Result`: the inherent method takes precedence over those of the traits, and
+/// the method that takes `self` over the one that takes `&self`. With two inherent methods, rustc would report an unknown
+/// return type once more, as ambiguous.
 ///
-/// Neither method has bounds. They are where the value is converted, so that the compiler's message names the type that
+/// No method has bounds. They are where the value is converted, so that the compiler's message names the type that
 /// the user wrote.
 #[derive(Debug)]
 pub struct Returned<T>(PhantomData<T>);
@@ -327,18 +323,20 @@ impl<T, E> Returned<Result<T, E>> {
     }
 }
 
-impl<T, E> Returned<Option<Result<T, E>>> {
-    /// The inherent method for an optional result.
-    #[must_use]
-    pub fn __tool_core_kind(self) -> FallibleOption {
+/// The kind of an optional `Result`.
+pub trait FallibleOptionKind: Sized {
+    /// The method for an optional result.
+    fn __tool_core_kind(self) -> FallibleOption {
         FallibleOption
     }
 }
 
+impl<T, E> FallibleOptionKind for Returned<Option<Result<T, E>>> {}
+
 /// The kind of all types that are not a `Result`.
-pub trait PlainKind: Sized {
-    /// The trait's method, for all other types.
-    fn __tool_core_kind(self) -> Plain {
+pub trait PlainKind {
+    /// The method for all other types.
+    fn __tool_core_kind(&self) -> Plain {
         Plain
     }
 }
@@ -351,11 +349,7 @@ pub struct Plain;
 
 impl Plain {
     /// Converts the value with a function of the user.
-    pub fn and_then<T>(
-        self,
-        value: T,
-        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
-    ) -> Result<ToolOutput, ToolError> {
+    pub fn and_then<T>(self, value: T, convert: impl FnOnce(T) -> Outcome) -> Outcome {
         convert(value)
     }
 
@@ -370,11 +364,7 @@ pub struct FallibleOption;
 
 impl FallibleOption {
     /// Converts the value with a function of the user.
-    pub fn and_then<T>(
-        self,
-        value: T,
-        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
-    ) -> Result<ToolOutput, ToolError> {
+    pub fn and_then<T>(self, value: T, convert: impl FnOnce(T) -> Outcome) -> Outcome {
         convert(value)
     }
 
@@ -395,8 +385,8 @@ impl Fallible {
     pub fn and_then<T, E: ToolFailure>(
         self,
         value: Result<T, E>,
-        convert: impl FnOnce(T) -> Result<ToolOutput, ToolError>,
-    ) -> Result<ToolOutput, ToolError> {
+        convert: impl FnOnce(T) -> Outcome,
+    ) -> Outcome {
         value.map_err(ToolFailure::into_error).and_then(convert)
     }
 

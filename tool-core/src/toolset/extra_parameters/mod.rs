@@ -1,6 +1,6 @@
 //! Extra parameters that are added to all tools of a set and read before the tool is called.
 
-mod extended_tool;
+mod extra_arguments;
 mod schema;
 mod split_arguments;
 
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use self::extended_tool::{ExtendedTool, Shared};
+pub(super) use self::extra_arguments::ExtraArguments;
 use crate::arguments::Contract;
 use crate::model::ToolCall;
 use crate::tool::{ToolError, decode_arguments};
-use crate::toolset::{ToolRef, ToolSet, ToolSetError};
+use crate::toolset::{ToolSet, ToolSetError};
 
 impl ToolSet {
     /// Adds parameters to all tools: the fields of a struct, which are passed to a function of the application on every
@@ -26,20 +26,19 @@ impl ToolSet {
     ///
     /// Fails if a tool already has a parameter with one of the names, or if `T` is not a struct with named fields.
     pub fn extra_parameters<T>(self, extra: ExtraParameters<T>) -> Result<Self, ToolSetError> {
-        self.with_extra_parameters(extra.shared, type_name::<T>())
+        self.with_extra_parameters(extra.arguments, type_name::<T>())
     }
 
-    fn with_extra_parameters(self, shared: Option<Shared>, name: &str) -> Result<Self, ToolSetError> {
-        let Some(shared) = shared.map(Arc::new) else {
+    fn with_extra_parameters(self, extra: Option<ExtraArguments>, name: &str) -> Result<Self, ToolSetError> {
+        let Some(extra) = extra.map(Arc::new) else {
             let reason = format!("`{name}` has no named fields to add to the parameters of tools");
             return Err(ToolSetError::extra_parameters(reason));
         };
-        self.map_tools(|tool| match ExtendedTool::new(tool.clone(), Arc::clone(&shared)) {
-            Ok(extended) => Ok(ToolRef::Shared(Arc::new(extended))),
-            Err(reason) => {
+        self.map_tools(|tool| {
+            extra.add_to(tool).map_err(|reason| {
                 let name = tool.get().definition().name();
-                Err(ToolSetError::extra_parameters(format!("the tool `{name}` {reason}")))
-            }
+                ToolSetError::extra_parameters(format!("the tool `{name}` {reason}"))
+            })
         })
     }
 }
@@ -84,9 +83,10 @@ impl ToolSet {
 /// # Ok(())
 /// # }
 /// ```
+#[must_use]
 pub struct ExtraParameters<T> {
     /// `None` if `T` has no named fields.
-    shared: Option<Shared>,
+    arguments: Option<ExtraArguments>,
     fields: PhantomData<fn(T)>,
 }
 
@@ -96,7 +96,6 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     ///
     /// The function runs in the task that executes the call, so it must not block. It is called even if the tool's own
     /// arguments are invalid.
-    #[must_use]
     pub fn new(handler: impl Fn(&ToolCall, T) + Send + Sync + 'static) -> Self {
         Self::validating(move |call, fields| {
             handler(call, fields);
@@ -118,7 +117,6 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     ///     _ => Ok(()),
     /// });
     /// ```
-    #[must_use]
     pub fn validating(
         handler: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static,
     ) -> Self {
@@ -127,15 +125,14 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
             handler(call, fields)?;
             Ok(repairs)
         };
-        Self { shared: Shared::new::<T>(Box::new(handler)), fields: PhantomData }
+        Self { arguments: ExtraArguments::new::<T>(Box::new(handler)), fields: PhantomData }
     }
 
     /// Passes the fields to the tool as well, together with its own arguments. This is for tools that accept them: a
     /// `#[tool]` function refuses arguments that it does not have.
-    #[must_use]
     pub fn pass_to_tool(mut self) -> Self {
-        if let Some(shared) = &mut self.shared {
-            shared.passes_to_tool = true;
+        if let Some(arguments) = &mut self.arguments {
+            arguments.passes_to_tool = true;
         }
         self
     }

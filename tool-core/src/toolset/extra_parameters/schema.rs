@@ -33,9 +33,6 @@ impl ExtraProperties {
     }
 
     /// Adds these properties at the end of the parameters of a tool.
-    ///
-    /// # Errors
-    ///
     /// Returns why they cannot be added, as the end of a sentence about the tool.
     pub(super) fn merge_into(&self, parameters: &Value) -> Result<Value, String> {
         let not_an_object = || "has parameters that are not an object, so nothing can be added".to_owned();

@@ -17,9 +17,6 @@ pub(super) struct SplitArguments<'a> {
 
 impl<'a> SplitArguments<'a> {
     /// Parses the text of an object.
-    ///
-    /// # Errors
-    ///
     /// Fails if the text is not a JSON object.
     pub(super) fn parse(text: &'a str, is_extra: impl Fn(&str) -> bool) -> Result<Self, serde_json::Error> {
         // Some models send these if there are no arguments.

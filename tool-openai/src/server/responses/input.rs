@@ -58,7 +58,8 @@ impl InputParser {
         match item.r#type.as_deref() {
             None | Some("message") => self.parse_message(item, path),
             Some("function_call") => {
-                let (Some(id), Some(name), Some(arguments)) = (item.call_id, item.name, item.arguments)
+                let (Some(id), Some(name), Some(Value::String(arguments))) =
+                    (item.call_id, item.name, item.arguments)
                 else {
                     let message = "a `function_call` needs a `call_id`, a `name` and `arguments`";
                     return Err(ApiError::invalid(path, message));

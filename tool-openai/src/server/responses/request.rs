@@ -125,6 +125,11 @@ fn chosen_tool(choice: &Value) -> Option<&str> {
 
 fn parse_tools(tools: &[WireTool]) -> Result<ToolDefinitions, ApiError> {
     let parse_tool = |(index, tool): (usize, &WireTool)| match &tool.name {
+        // The caller does not expect the tool to be offered at once.
+        _ if tool.defer_loading == Some(true) => Err(ApiError::invalid(
+            format!("tools[{index}].defer_loading"),
+            "this server has no search for tools; omit `defer_loading` and the tool `tool_search`",
+        )),
         Some(name) if tool.r#type == "function" => {
             let declared = DeclaredFunction {
                 name: name.clone(),

@@ -77,8 +77,9 @@ pub(super) struct WireItem {
     pub(super) call_id: Option<String>,
     #[serde(default)]
     pub(super) name: Option<String>,
+    /// A string in calls of functions.
     #[serde(default)]
-    pub(super) arguments: Option<String>,
+    pub(super) arguments: Option<Value>,
     #[serde(default)]
     pub(super) output: Option<Value>,
 }
@@ -112,6 +113,8 @@ pub(super) struct WireTool {
     pub(super) parameters: Option<Value>,
     #[serde(default)]
     pub(super) strict: Option<bool>,
+    #[serde(default)]
+    pub(super) defer_loading: Option<bool>,
 }
 
 #[derive(Deserialize)]

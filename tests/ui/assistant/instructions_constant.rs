@@ -1,0 +1,13 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::{RunError, assistant};
+
+const INSTRUCTIONS: &str = "You plan trips.";
+
+#[assistant(INSTRUCTIONS)]
+trait Planner {
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

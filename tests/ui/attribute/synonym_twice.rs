@@ -1,0 +1,10 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::tool;
+
+#[tool("Returns the square root")]
+fn square_root(#[param(min = 0, max = 100)] x: f64) -> f64 {
+    x.sqrt()
+}
+
+fn main() {}

@@ -1,0 +1,95 @@
+//! The extra arguments of a call, which the application receives.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::schema::ExtraProperties;
+use super::split_arguments::SplitArguments;
+use crate::arguments::schemas::parameters_schema;
+use crate::arguments::{Contract, Mode, Parameter, Repair, not_an_object, repair_text, write_object};
+use crate::model::ToolCall;
+use crate::tool::{Injection, ToolArguments, ToolContext, ToolError, arguments_contract};
+use crate::toolset::ToolRef;
+use crate::toolset::redefined::Form;
+
+/// The arguments that are added to those of all tools of a set.
+pub(in crate::toolset) struct ExtraArguments {
+    extra: ExtraProperties,
+    contract: Contract,
+    handler: Handler,
+    pub(super) passes_to_tool: bool,
+}
+
+/// Decodes the fields from the text of an object and calls the function of the application. Returns the repairs.
+pub(super) type Handler =
+    Box<dyn Fn(&ToolCall, &str, &Contract, Mode) -> Result<Vec<Repair>, ToolError> + Send + Sync>;
+
+impl ExtraArguments {
+    /// Returns `None` if the type is not a struct with named fields.
+    pub(super) fn new<T: ToolArguments>(handler: Handler) -> Option<Self> {
+        let mut schema = parameters_schema(&[Parameter::new::<T>("", None, true)]);
+        let definitions = match schema.get_mut("$defs").map(Value::take) {
+            Some(Value::Object(definitions)) => definitions,
+            _ => Default::default(),
+        };
+        let extra = ExtraProperties::new(schema["properties"][""].take(), definitions)?;
+        Some(Self { extra, contract: arguments_contract::<T>(), handler, passes_to_tool: false })
+    }
+
+    /// Adds the parameters to a tool.
+    /// Returns why the tool cannot have these parameters, as the end of a sentence about it.
+    pub(super) fn add_to(self: &Arc<Self>, tool: &ToolRef) -> Result<ToolRef, String> {
+        let definition = tool.get().definition();
+        let parameters = self.extra.merge_into(definition.parameters())?;
+        let extended = definition.clone().with_parameters(parameters);
+        // A strict definition stays strict.
+        let definition = match definition.is_strict() {
+            true => extended
+                .into_strict()
+                .map_err(|error| format!("has no strict form with them, at {}", error.path()))?,
+            false => extended,
+        };
+        let injections = tool.get().injections();
+        let injections =
+            injections.map(|types| types.iter().copied().chain([Injection::new::<ToolCall>()]).collect());
+        Ok(tool.redefined(definition, Form::Extra { extra: Arc::clone(self), injections }))
+    }
+
+    /// Takes the extra arguments out of those of a call and passes them to the application. Returns the tool's own, or `None` if
+    /// it receives all of them unchanged; and the repairs.
+    pub(in crate::toolset) fn take(
+        &self,
+        tool: &str,
+        arguments: &str,
+        context: &ToolContext,
+    ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
+        let mode = context.read_mode();
+        let is_extra = |name: &str| self.extra.properties.contains_key(name);
+        let repaired = match SplitArguments::parse(arguments, is_extra) {
+            Err(_) if !mode.is_strict => repair_text(arguments),
+            _ => None,
+        };
+        let split =
+            SplitArguments::parse(repaired.as_deref().unwrap_or(arguments), is_extra).map_err(|error| {
+                ToolError::invalid_arguments(format!(
+                    "invalid arguments: {}",
+                    not_an_object(arguments, &error)
+                ))
+            })?;
+        let extra: Vec<_> =
+            split.extra.iter().map(|(name, value)| (&**name, Cow::Borrowed(*value))).collect();
+        // Without one, the tool was not called through a set.
+        let call =
+            context.call().map_or_else(|| Cow::Owned(ToolCall::new("", tool, arguments)), Cow::Borrowed);
+        let mut repairs = (self.handler)(&call, &write_object(&extra), &self.contract, mode)?;
+        if self.passes_to_tool {
+            return Ok((None, repairs));
+        }
+        if let Some(repaired) = &repaired {
+            repairs.insert(0, Repair::for_text(arguments, repaired));
+        }
+        Ok((split.tool_arguments().or(repaired), repairs))
+    }
+}
