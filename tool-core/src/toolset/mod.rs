@@ -24,6 +24,7 @@ pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
 pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
+use self::output_limit::OutputLimit;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub(crate) use self::redefined::redefined;
 pub use self::registry::{Registration, registered};
@@ -76,7 +77,7 @@ struct Shared {
 #[derive(Clone, Copy, Default)]
 struct Settings {
     reading: Mode,
-    max_output_chars: Option<usize>,
+    output_limit: Option<OutputLimit>,
 }
 
 #[derive(Clone)]
@@ -227,8 +228,8 @@ impl ToolSet {
         };
         let is_strict = left.reading.is_strict || right.reading.is_strict;
         let reading = Mode { is_strict, ignores_unknown };
-        let max_output_chars = left.max_output_chars.into_iter().chain(right.max_output_chars).min();
-        Ok(union.with_settings(Settings { reading, max_output_chars }))
+        let output_limit = OutputLimit::smallest(left.output_limit, right.output_limit);
+        Ok(union.with_settings(Settings { reading, output_limit }))
     }
 
     fn from_refs(tools: Vec<ToolRef>) -> Result<Self, ToolSetError> {

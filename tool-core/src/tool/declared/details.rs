@@ -13,24 +13,29 @@ use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
 
 /// The options of `#[tool(…)]` besides name and description, and those of its parameters.
+///
+/// Options that need much code contain a function, so that only programs with tools that have the option contain the code. Of a
+/// program with 200 tools, this is a tenth.
 #[derive(Debug)]
 pub struct Details {
     policy: ToolPolicy,
     undo: Option<&'static str>,
-    is_strict: bool,
+    strict: Option<fn(ToolDefinition) -> ToolDefinition>,
     is_deferred: bool,
-    timeout: Option<Duration>,
-    max_output_chars: Option<usize>,
+    timeout: Option<(Duration, ApplyLimit<Duration>)>,
+    max_output_chars: Option<(usize, ApplyLimit<usize>)>,
     pub(super) injections: &'static [Injection],
     parameters: &'static [ParameterDetails],
 }
+
+type ApplyLimit<L> = fn(Pending<'_>, L) -> Pending<'_>;
 
 impl Details {
     /// No options.
     pub const NONE: Self = Self {
         policy: ToolPolicy::DEFAULT,
         undo: None,
-        is_strict: false,
+        strict: None,
         is_deferred: false,
         timeout: None,
         max_output_chars: None,
@@ -60,10 +65,10 @@ options! {
     pure() policy.pure = true;
     attempts(attempts: u32) policy.attempts = attempts;
     undo(tool: &'static str) undo = Some(tool);
-    strict() is_strict = true;
+    strict() strict = Some(ToolDefinition::into_strict_or_error);
     deferred() is_deferred = true;
-    max_output_chars(limit: usize) max_output_chars = Some(limit);
-    timeout(milliseconds: u64) timeout = Some(Duration::from_millis(milliseconds));
+    max_output_chars(limit: usize) max_output_chars = Some((limit, future::with_max_chars));
+    timeout(milliseconds: u64) timeout = Some((Duration::from_millis(milliseconds), future::with_timeout));
     injections(injections: &'static [Injection]) injections = injections;
     parameters(parameters: &'static [ParameterDetails]) parameters = parameters;
 }
@@ -104,9 +109,9 @@ impl Details {
             Some(undo) => definition.with_undo(undo),
             None => definition,
         };
-        match self.is_strict {
-            true => definition.into_strict_or_error(),
-            false => definition,
+        match self.strict {
+            Some(strict) => strict(definition),
+            None => definition,
         }
     }
 
@@ -126,11 +131,11 @@ impl Details {
 
     /// Applies the timeout and the output limit to a call.
     pub(super) fn limit<'a>(&self, mut pending: Pending<'a>) -> Pending<'a> {
-        if let Some(duration) = self.timeout {
-            pending = future::with_timeout(pending, duration);
+        if let Some((duration, apply)) = self.timeout {
+            pending = apply(pending, duration);
         }
-        if let Some(limit) = self.max_output_chars {
-            pending = future::with_max_chars(pending, limit);
+        if let Some((limit, apply)) = self.max_output_chars {
+            pending = apply(pending, limit);
         }
         pending
     }
