@@ -463,6 +463,11 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
         }
         _ => None,
     };
+    if attribute == TOOLBOX && !has_value && home.is_none() {
+        return format!(
+            "unknown option `{option}`; a further toolbox of a type is a function: `#[toolbox(fn {option})]`"
+        );
+    }
     if let Some(home) = home {
         return format!("`{option}` is an option of {home}");
     }
