@@ -34,7 +34,8 @@ async fn the_history_follows_the_instructions() {
     let answer = agent.ask("Second?").conversation("a").await.unwrap();
     assert_eq!(texts(answer.messages()), ["Second?", "Two."]);
     assert_eq!(texts(&model.requests()[2]), ["Be brief.", "First?", "", "a", "One.", "Second?"]);
-    agent.ask("Third?").conversation(&String::from("b")).await.unwrap();
+    let other = String::from("b");
+    agent.ask("Third?").conversation(&other).await.unwrap();
     assert_eq!(model.requests()[3].len(), 2, "another conversation");
     let stored = memory.messages(&"a".into()).await.unwrap();
     assert_eq!(texts(&stored), ["First?", "", "a", "One.", "Second?", "Two."]);

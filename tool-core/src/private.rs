@@ -9,8 +9,8 @@ pub use crate::agent::Agent;
 pub use crate::agent::assistant::*;
 pub use crate::arguments::private::*;
 pub use crate::model::{ModelOptions, ReturnDirect};
-pub use crate::tool::Injection;
 pub use crate::tool::private::*;
+pub use crate::tool::{Injectable, Injection};
 pub use crate::toolset::{Method, Registration, ToolSet, toolbox_tool_set};
 
 /// Builds the set that `tools![..]` evaluates to.

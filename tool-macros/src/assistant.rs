@@ -12,7 +12,7 @@ use crate::attributes::{AskAttribute, AssistantAttribute};
 use crate::check;
 use crate::diagnostics::{Diagnostics, nearest_name};
 use crate::fallback::is_ask;
-use crate::names::{CONVERSATION, INJECT};
+use crate::names::{ASSISTANT, CONVERSATION, INJECT};
 use crate::template::{self, Piece};
 
 /// A trait that a model implements.
@@ -64,6 +64,9 @@ impl Assistant {
     /// Parses and checks a trait.
     pub(crate) fn parse(attribute: TokenStream, mut item: ItemTrait, diagnostics: &mut Diagnostics) -> Self {
         let options = AssistantAttribute::parse(attribute, diagnostics);
+        for second in item.attrs.extract_if(.., |attribute| attribute.path().is_ident(ASSISTANT)) {
+            diagnostics.error(second, "duplicate `#[assistant]`; remove one of the two");
+        }
         check::assistant::check_trait(&item, diagnostics);
         let mut methods = Vec::new();
         for item in &mut item.items {

@@ -10,12 +10,11 @@ use syn::parse::Parse;
 /// The name of the macro call that stands for a body.
 const MARKER: &str = "__tool_core_body";
 
-/// Parses an item, if necessary without its bodies, the groups of braces at this depth of braces. Also returns what puts them
-/// back into the output.
-pub(crate) fn parse<T: Parse>(
-    item: &TokenStream,
-    depth: usize,
-) -> syn::Result<(T, fn(TokenStream) -> TokenStream)> {
+/// Puts the bodies back into the output of a macro.
+type Reveal = fn(TokenStream) -> TokenStream;
+
+/// Parses an item, if necessary without its bodies, the groups of braces at this depth of braces.
+pub(crate) fn parse<T: Parse>(item: &TokenStream, depth: usize) -> syn::Result<(T, Reveal)> {
     let error = match syn::parse2(item.clone()) {
         Ok(item) => return Ok((item, std::convert::identity)),
         Err(error) => error,

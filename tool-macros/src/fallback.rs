@@ -2,7 +2,7 @@
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
-use syn::{Attribute, FnArg, ItemFn, Signature, Type, parse_quote};
+use syn::{Attribute, FnArg, Ident, ItemFn, Signature, Type, parse_quote};
 
 use crate::docs;
 use crate::expand;
@@ -25,12 +25,29 @@ pub(crate) fn clean_signature(signature: &mut Signature) {
     signature.variadic = None;
     for input in &mut signature.inputs {
         let FnArg::Typed(input) = input else { continue };
-        input.attrs.retain(is_of_rustc);
+        input
+            .attrs
+            .retain(|attribute| is_of_rustc(attribute) && !is_conditional(attribute, &[PARAM, INJECT]));
         if is_unsized(&input.ty) {
             let ty = &input.ty;
             *input.ty = parse_quote!(&#ty);
         }
     }
+}
+
+/// Returns `true` for `#[cfg_attr(…)]` with one of these attributes, which is expanded too late for the macro that reads it.
+pub(crate) fn is_conditional(attribute: &Attribute, names: &[&str]) -> bool {
+    attribute.path().is_ident("cfg_attr")
+        && attribute.meta.require_list().is_ok_and(|list| find_keyword(list.tokens.clone(), names).is_some())
+}
+
+/// Returns the first of these keywords in a type.
+pub(crate) fn find_keyword(ty: TokenStream, keywords: &[&str]) -> Option<Ident> {
+    ty.into_iter().find_map(|token| match token {
+        TokenTree::Ident(ident) if keywords.iter().any(|keyword| ident == keyword) => Some(ident),
+        TokenTree::Group(group) => find_keyword(group.stream(), keywords),
+        _ => None,
+    })
 }
 
 /// Returns `true` for a slice or a `str`, which cannot be passed by value.

@@ -147,6 +147,7 @@ fn misplaced(item: &proc_macro2::TokenStream, message: fn(&str) -> String) -> Op
         Ok(Item::Enum(item)) => (item.enum_token.to_token_stream(), "an enum"),
         Ok(Item::Fn(item)) => (item.sig.fn_token.to_token_stream(), "a function"),
         Ok(Item::Impl(item)) => (item.impl_token.to_token_stream(), IMPL_BLOCK),
+        Ok(Item::Macro(item)) => (item.mac.path.to_token_stream(), "a macro"),
         Ok(Item::Mod(item)) => (item.mod_token.to_token_stream(), "a module"),
         Ok(Item::Static(item)) => (item.static_token.to_token_stream(), "a static"),
         Ok(Item::Struct(item)) => (item.struct_token.to_token_stream(), "a struct"),

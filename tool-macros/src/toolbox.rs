@@ -8,8 +8,8 @@ use syn::{Attribute, ImplItem, Item, ItemImpl, Meta, parse_quote};
 use crate::attributes::ToolboxAttribute;
 use crate::check;
 use crate::diagnostics::Diagnostics;
-use crate::fallback::{clean_signature, is_tool};
-use crate::names::CRATE;
+use crate::fallback::{clean_signature, is_conditional, is_tool};
+use crate::names::{CRATE, TOOL, TOOLBOX};
 use crate::tool_fn::ToolFn;
 
 /// An `impl` block whose methods are tools.
@@ -24,9 +24,15 @@ impl Toolbox {
     /// Parses and checks a block.
     pub(crate) fn parse(attribute: TokenStream, mut block: ItemImpl, diagnostics: &mut Diagnostics) -> Self {
         let options = ToolboxAttribute::parse(attribute, diagnostics);
+        for second in block.attrs.extract_if(.., |attribute| attribute.path().is_ident(TOOLBOX)) {
+            diagnostics.error(second, "duplicate `#[toolbox]`; remove one of the two");
+        }
         let mut tools = Vec::new();
         for item in &mut block.items {
             let ImplItem::Fn(method) = item else { continue };
+            for conditional in method.attrs.extract_if(.., |attribute| is_conditional(attribute, &[TOOL])) {
+                diagnostics.error(conditional, check::CONDITIONAL);
+            }
             let Some(position) = method.attrs.iter().position(is_tool) else { continue };
             let attribute = method.attrs.remove(position);
             let tokens = attribute_tokens(&attribute, diagnostics);

@@ -22,7 +22,8 @@ impl Calculator {
     }
 
     #[tool("Returns the cube root", blocking)]
-    fn cube_root(&self, x: f64, #[inject] _context: &::tool_core::ToolContext) -> f64 {
+    fn cube_root(&self, x: f64, #[inject] context: &::tool_core::ToolContext) -> f64 {
+        let _ = context;
         x.cbrt()
     }
 }

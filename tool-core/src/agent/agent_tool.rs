@@ -1,6 +1,6 @@
 //! Agents as tools of other agents.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -19,7 +19,7 @@ use crate::model::{ConversationId, ToolDefinition, ToolPolicy};
 use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, may_be_undo};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
-    Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
+    Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
     arguments_contract, decode_arguments,
 };
 
@@ -133,7 +133,7 @@ impl AgentTool {
 
     /// Passes the value of this type in the outer run's context to the tools of the agent. No other value is passed. A run whose
     /// context lacks it is refused before a request is sent to the model, unless the agent has a value of its own.
-    pub fn context<T: Any + Send + Sync>(mut self) -> Self {
+    pub fn context<T: Injectable>(mut self) -> Self {
         self.passed.push((TypeId::of::<T>(), Injection::new::<T>()));
         self.with_injections()
     }

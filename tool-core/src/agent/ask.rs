@@ -1,6 +1,5 @@
 //! One question to an agent.
 
-use std::any::Any;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -16,7 +15,7 @@ use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
 use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
-use crate::tool::ToolContext;
+use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
 
 /// One question to an agent. Await it or [`stream`](Self::stream) it; dropping the future or the stream cancels the run.
@@ -95,7 +94,7 @@ impl Ask {
     }
 
     /// Passes a value to the tools of this run. It takes precedence over the agent's value of the same type.
-    pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
+    pub fn context<T: Injectable>(mut self, value: T) -> Self {
         self.tools.context = self.tools.context.with(value);
         self
     }

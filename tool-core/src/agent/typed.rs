@@ -26,7 +26,7 @@ const FINAL_TOOL: &str = "final_answer";
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the answer of a model",
     label = "needs `serde::Deserialize`, `schemars::JsonSchema` and `Send`",
-    note = "above a type of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`"
+    note = "above a type of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`, with version 1 of `schemars`"
 )]
 pub trait AnswerType: DeserializeOwned + JsonSchema + Send + 'static {}
 

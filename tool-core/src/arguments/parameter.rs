@@ -47,7 +47,7 @@ const fn is_plain(name: &str) -> bool {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a tool",
     label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
-    note = "for a type of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
+    note = "for a type of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`, with version 1 of `schemars`",
     note = "for any other type, take a type that it can be created from, such as `String`",
     note = "if the application provides the value, write `#[inject]` in front of the parameter"
 )]

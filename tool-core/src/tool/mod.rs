@@ -21,7 +21,7 @@ use std::panic::Location;
 pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
 pub(crate) use self::closure::{arguments_contract, decode_arguments};
 pub use self::context::{
-    Attempt, CallRequest, IdempotencyKey, Injection, Progress, ToolContext, ToolProgress, Undone,
+    Attempt, CallRequest, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
 };
 pub(crate) use self::context::{AttemptContext, ProgressSink};
 #[cfg(feature = "dynamic")]
@@ -40,7 +40,7 @@ pub(crate) type Outcome = Result<ToolOutput, ToolError>;
 
 /// The items of this module that generated code names.
 pub(crate) mod private {
-    pub use super::context::{Injectable, InjectableByValue, for_call, look_up, missing_context};
+    pub use super::context::{InjectableByValue, for_call, look_up, missing_context};
     pub use super::declared::{
         Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, Taken, ToolName,
     };

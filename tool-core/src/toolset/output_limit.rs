@@ -47,7 +47,8 @@ impl ToolSet {
     pub fn max_output_chars(self, characters: usize) -> Self {
         let limit = OutputLimit { chars: characters, truncate: truncate_outcome };
         let output_limit = OutputLimit::smallest(self.0.settings.output_limit, Some(limit));
-        self.with_settings(Settings { output_limit, ..self.0.settings })
+        let settings = Settings { output_limit, ..self.0.settings };
+        self.with_settings(settings)
     }
 
     /// Returns the limit on the characters of one output.

@@ -154,6 +154,7 @@ impl Options {
                 }
             }
             constant if is_constant(constant) => {}
+            Expr::Lit(literal) if is_long_char(&literal.lit) => return None,
             other => {
                 diagnostics
                     .error(other, format!("the description must be a string: `#[{attribute}(\"…\")]`"));
@@ -373,6 +374,7 @@ impl Options {
                 diagnostics.error(text, format!("the {what} is blank; write one, or remove it"));
             }
             Lit::Str(text) => return Some(text.clone()),
+            long if is_long_char(long) => {}
             other => {
                 diagnostics.error(other, format!("the {what} must be a string: `#[{attribute}(\"…\")]`"));
             }
@@ -404,6 +406,12 @@ impl Options {
         let found = self.options.iter().find(|candidate| candidate.name.unraw() == option)?;
         Some((&found.name, found.value.as_ref()))
     }
+}
+
+/// Returns `true` for a text in single quotes, for which rustc has suggested double quotes.
+fn is_long_char(literal: &Lit) -> bool {
+    let source = literal.to_token_stream().to_string();
+    source.starts_with('\'') && !source.starts_with("'\\") && source.chars().count() > 3
 }
 
 /// Returns `true` for the path of a constant, by its spelling, and for a macro such as `concat!`. A name in lower case is more
@@ -463,6 +471,11 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
         }
         _ => None,
     };
+    if attribute == TOOLBOX && !has_value && home.is_none() {
+        return format!(
+            "unknown option `{option}`; a further toolbox of a type is a function: `#[toolbox(fn {option})]`"
+        );
+    }
     if let Some(home) = home {
         return format!("`{option}` is an option of {home}");
     }

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use syn::parse::{Parse, ParseStream};
-use syn::{Ident, Path, Token, Visibility};
+use syn::{Ident, Path, Token, Visibility, token};
 
 use super::options::{NO_TOOLBOX_DESCRIPTION, Options, default_crate};
 use crate::diagnostics::Diagnostics;
@@ -41,7 +41,12 @@ impl Parse for Parts {
         let function = if is_function {
             let visibility = input.parse()?;
             input.parse::<Token![fn]>()?;
-            let name = input.parse()?;
+            let name: Ident = input.parse()?;
+            if input.peek(token::Paren) {
+                return Err(
+                    input.error(format!("expected `,`; write the name alone: `#[toolbox(fn {name})]`"))
+                );
+            }
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
             }

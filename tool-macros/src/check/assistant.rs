@@ -6,10 +6,11 @@ use quote::ToTokens;
 use syn::{FnArg, GenericParam, Ident, ItemTrait, ReturnType, TraitItem, Type};
 
 use super::literal::{Literal, ValueKind};
-use super::signature::{check_injected as check_injected_type, check_qualifiers, find_borrow, find_keyword};
+use super::signature::{check_injected as check_injected_type, check_qualifiers, find_borrow};
 use crate::assistant::{Method, Parameter, Question, Role};
 use crate::diagnostics::{Diagnostics, join_quoted};
 use crate::docs;
+use crate::fallback::find_keyword;
 use crate::names::{
     AGENT_METHODS, ASK, CONVERSATION, INJECT, MAX_OUTPUT_TOKENS, MAX_TURNS, ONLY_TOOLS, PARAM, SEED,
     TEMPERATURE, TOOLS, TOP_P,

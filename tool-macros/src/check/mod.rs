@@ -7,6 +7,7 @@ mod name;
 mod options;
 mod signature;
 
+pub(crate) use self::signature::CONDITIONAL;
 use crate::diagnostics::Diagnostics;
 use crate::tool_fn::ToolFn;
 

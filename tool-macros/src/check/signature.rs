@@ -3,16 +3,20 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
-    FnArg, GenericArgument, GenericParam, Ident, Pat, PatType, Path, PathArguments, ReceiverKind, ReturnType,
+    FnArg, GenericArgument, GenericParam, Pat, PatType, Path, PathArguments, ReceiverKind, ReturnType,
     Safety, Signature, Type, TypeReference,
 };
 
 use crate::diagnostics::{Diagnostics, nearest_name};
-use crate::fallback::{is_of_rustc, is_unsized};
+use crate::fallback::{find_keyword, is_conditional, is_of_rustc, is_unsized};
 use crate::names::{CONTEXT_TYPES, INJECT, PARAM, PLAIN_CONTAINERS, PLAIN_TYPES, PRIMITIVE_TYPES};
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
 use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;
+
+/// The message for one of our attributes in a `#[cfg_attr(…)]`.
+pub(crate) const CONDITIONAL: &str = "`#[cfg_attr]` cannot contain an attribute of a tool; \
+     write it directly, and `#[cfg]` on two versions of the function";
 
 pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
     check_qualifiers(&tool.signature, "a tool", diagnostics);
@@ -23,6 +27,11 @@ pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         FnArg::Receiver(_) => None,
     });
     for (typed, parameter) in typed.zip(&tool.parameters) {
+        for conditional in &typed.attrs {
+            if is_conditional(conditional, &[PARAM, INJECT]) {
+                diagnostics.error(conditional, CONDITIONAL);
+            }
+        }
         // Another macro can have attributes of its own.
         if tool.attributes.iter().all(is_of_rustc) {
             for unknown in typed.attrs.iter().filter(|attribute| !is_of_rustc(attribute)) {
@@ -75,15 +84,6 @@ fn check_generics(tool: &ToolFn, diagnostics: &mut Diagnostics) {
             GenericParam::Lifetime(_) => {}
         }
     }
-}
-
-/// Returns the first of these keywords in a type.
-pub(super) fn find_keyword(ty: TokenStream, keywords: &[&str]) -> Option<Ident> {
-    ty.into_iter().find_map(|token| match token {
-        TokenTree::Ident(ident) if keywords.iter().any(|keyword| ident == keyword) => Some(ident),
-        TokenTree::Group(group) => find_keyword(group.stream(), keywords),
-        _ => None,
-    })
 }
 
 fn check_receiver(tool: &ToolFn, diagnostics: &mut Diagnostics) {

@@ -65,8 +65,11 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
         #[allow(unused_imports)]
         use #private::{FallibleOptionKind as _, NotShown as _, PlainKind as _, RequiredByDefault as _};
     };
+    // With a span of the macro, rustc suggests no type parameter of this block in place of an unknown type. The suggestion would
+    // make the error differ from the one in the user's block, and rustc drops only errors that are the same.
+    let span = Span::call_site().located_at(ty.span());
     let tools = match &toolbox.options.function {
-        None => quote_spanned! {ty.span()=>
+        None => quote_spanned! {span=>
             impl #generics #krate::toolset::Toolbox for #ty #bounds {
                 fn methods() -> &'static [#private::Method<Self>] {
                     #traits
@@ -76,7 +79,7 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
         },
         Some((visibility, name)) => {
             let doc = "Returns the tools of this value.";
-            quote_spanned! {ty.span()=>
+            quote_spanned! {span=>
                 impl #generics #ty #bounds {
                     #[doc = #doc]
                     #visibility fn #name(toolbox: impl ::core::convert::Into<::std::sync::Arc<Self>>) -> #krate::ToolSet {

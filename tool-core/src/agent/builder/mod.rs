@@ -3,7 +3,6 @@
 mod error;
 mod run_options;
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::agent::{Agent, ToolSearch};
 use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
-use crate::tool::{Tool, ToolContext};
+use crate::tool::{Injectable, Tool, ToolContext};
 use crate::toolset::{
     IntoToolSet, NamedTools, ProvidedTools, ToolProvider, ToolProviderRequest, ToolResolver, ToolSet,
     ToolSetError,
@@ -203,7 +202,7 @@ impl AgentBuilder {
     }
 
     /// Passes a value to the tools of every run, through their [`ToolContext`].
-    pub fn context<T: Any + Send + Sync>(mut self, value: T) -> Self {
+    pub fn context<T: Injectable>(mut self, value: T) -> Self {
         self.agent.context = self.agent.context.with(value);
         self
     }

@@ -24,7 +24,7 @@ use crate::tool::{Tool, ToolContext, ToolError, ToolFuture};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the arguments of a tool",
     label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
-    note = "for a struct of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
+    note = "for a struct of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`, with version 1 of `schemars`",
     note = "the function takes the struct by value: `|args: Args| …`"
 )]
 pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}

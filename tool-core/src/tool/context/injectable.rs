@@ -20,10 +20,11 @@ pub fn for_call<T: InjectableByValue>(value: &T) -> T {
     value.for_call()
 }
 
-/// A type that `#[inject]` can take by reference.
+/// A value that the application can pass to tools, with `#[inject]`: of any type that is `Send`, `Sync` and `'static`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be injected",
-    label = "must be `Send`, `Sync` and `'static` because calls share it"
+    label = "must be `Send`, `Sync` and `'static` because calls share it",
+    note = "write `Arc` in place of `Rc`, and a `Mutex` or an atomic in place of a `RefCell` or a `Cell`"
 )]
 pub trait Injectable: Any + Send + Sync {}
 

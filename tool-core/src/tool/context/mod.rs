@@ -79,7 +79,7 @@ impl ToolContext {
 
     /// Returns this context with a value, which replaces an earlier one of the same type.
     #[must_use]
-    pub fn with<T: Any + Send + Sync>(mut self, value: T) -> Self {
+    pub fn with<T: Injectable>(mut self, value: T) -> Self {
         let values = Arc::make_mut(self.values.get_or_insert_default());
         values.insert(TypeId::of::<T>(), Entry { type_name: type_name::<T>(), value: Arc::new(value) });
         self

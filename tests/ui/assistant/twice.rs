@@ -1,0 +1,12 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant("You plan trips.")]
+#[assistant]
+trait Planner {
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

@@ -1,0 +1,14 @@
+#![allow(dead_code, unused_variables)]
+
+use tool_core::toolbox;
+
+struct Shop;
+
+#[toolbox]
+#[toolbox]
+impl Shop {
+    #[tool("Orders a book")]
+    fn order(&self) {}
+}
+
+fn main() {}
