@@ -30,7 +30,7 @@ async fn messages_after_a_call(endpoint: Endpoint) -> Value {
     sent["messages"].take()
 }
 
-/// llama-cpp-python's server refuses `null` with status 500; others require a string.
+/// llama-cpp-python's server refuses `null` with status 500, and its templates require a string, as others do.
 #[tokio::test]
 async fn content_is_left_out_of_calls_without_text() {
     let endpoints = [
@@ -38,6 +38,7 @@ async fn content_is_left_out_of_calls_without_text() {
         Endpoint::openai(),
         Endpoint::vllm(),
         Endpoint::llama_cpp(),
+        Endpoint::llama_cpp_python(),
         Endpoint::mistral(),
         Endpoint::ollama(),
         Endpoint::deepseek(),
@@ -54,6 +55,7 @@ async fn content_is_left_out_of_calls_without_text() {
         ("openai", None),
         ("vllm", None),
         ("llama.cpp", None),
+        ("llama-cpp-python", Some(&text)),
         ("mistral", Some(&text)),
         ("ollama", Some(&text)),
         ("deepseek", Some(&text)),

@@ -1,5 +1,5 @@
-//! The client against the server of llama-cpp-python, which refuses `"content": null`: a loop with tools fails at its second
-//! request if the field is sent.
+//! The client against the server of llama-cpp-python, whose template for tools requires that every message has a `content`: a loop
+//! with tools fails at its second request without it, and also if it is `null`.
 //!
 //! `tests/endpoints/python_server/run` installs the server, starts it, and runs these tests.
 
@@ -8,7 +8,7 @@ use std::env;
 use tool_core::model::ToolChoice;
 use tool_core::run::StopReason;
 use tool_core::{Agent, ModelOptions, RunErrorKind, tool, tools};
-use tool_openai::OpenAi;
+use tool_openai::{Endpoint, OpenAi};
 
 /// Returns the time of the next high tide.
 #[tool]
@@ -22,7 +22,8 @@ async fn the_second_request_of_a_loop_with_tools_is_accepted() {
     let variable = "PYTHON_SERVER_BASE_URL";
     let base_url = env::var(variable)
         .unwrap_or_else(|_| panic!("{variable} is not set; `tests/endpoints/python_server/run` sets it"));
-    let openai = OpenAi::builder().base_url(&base_url).build().unwrap();
+    let openai =
+        OpenAi::builder().endpoint(Endpoint::llama_cpp_python()).base_url(&base_url).build().unwrap();
     let agent = Agent::builder(openai.chat_model("babbler"))
         .tools(tools![get_tide])
         .tool_choice(ToolChoice::Tool("get_tide".into()))

@@ -23,6 +23,7 @@ use reqwest::Url;
 /// | [`ollama`](Self::ollama) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`, no `tool_choice` |
 /// | [`vllm`](Self::vllm) | none | `max_tokens` | |
 /// | [`llama_cpp`](Self::llama_cpp) | none | `max_tokens` | no `strict`, no JSON schema together with tools; a tool that is chosen by name is the only one offered |
+/// | [`llama_cpp_python`](Self::llama_cpp_python) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`, no JSON schema, no `required` |
 /// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool that is chosen by name is the only one offered |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///

@@ -196,6 +196,23 @@ impl Endpoint {
         }
     }
 
+    /// Creates the endpoint of a local server of llama-cpp-python, started with `--chat_format chatml-function-calling`:
+    /// <https://llama-cpp-python.readthedocs.io/en/latest/server/#function-calling>. Its template reads the `content` of every
+    /// message, and requests with `"tool_choice": "required"` fail.
+    #[must_use]
+    pub fn llama_cpp_python() -> Self {
+        Self {
+            name: "llama-cpp-python".into(),
+            base_url: "http://localhost:8000/v1".into(),
+            supports_strict: false,
+            supports_parallel_tool_calls: false,
+            required_tool_choice: None,
+            supports_json_schema: false,
+            supports_missing_content: false,
+            ..Self::without_key()
+        }
+    }
+
     /// Creates the endpoint of a local LM Studio, whose `tool_choice` accepts
     /// [only strings](https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/670).
     #[must_use]
