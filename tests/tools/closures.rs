@@ -416,7 +416,7 @@ struct Root {
 }
 
 #[tokio::test]
-async fn what_only_the_type_knows_is_told_too() {
+async fn what_only_the_type_knows_is_reported_too() {
     let tool = FunctionTool::new("root", |root: Root| (root.x.0, root.y));
     let expected = "invalid arguments: `x`: must not be negative; `y`: expected true or false, got 3";
     assert_eq!(result_text(tool, r#"{"x": -1, "y": 3}"#).await, expected);
@@ -424,7 +424,7 @@ async fn what_only_the_type_knows_is_told_too() {
 
 #[tokio::test]
 async fn refuses_hostile_texts_with_short_messages() {
-    let depth = size(20_000, 1_000_000);
+    let depth = size(10_000, 1_000_000);
     let deep = format!(r#"{{"a": {}1{}, "b": 1}}"#, "[".repeat(depth), "]".repeat(depth));
     let error = result_text(FunctionTool::new("sum", plain), &deep).await;
     assert_eq!(error, "invalid arguments: `a`: expected a number, got a list");

@@ -28,7 +28,7 @@ const STACK: usize = 512 * 1024;
 
 /// The size of a huge text, in bytes.
 fn huge() -> usize {
-    size(50_000, 10_000_000)
+    size(25_000, 10_000_000)
 }
 
 /// The limit of memory per byte of a call's text. A list of single digits is read as a list of pointers.
@@ -335,10 +335,10 @@ calls_of_all! {
     many_arguments: members(2_000),
     one_argument_many_times: format!("{{{}}}", vec!["\"it\":null"; 2_000].join(",")),
     one_member_many_times: it(&format!("{{{}}}", vec!["\"it\":null"; 2_000].join(","))),
-    lists_in_lists: it(&nested("[", "", "]", size(300, 1_000))),
+    lists_in_lists: it(&nested("[", "", "]", size(200, 1_000))),
     lists_up_to_the_limit: it(&nested("[", "", "]", 126)),
     lists_without_end: it(&"[".repeat(10_000)),
-    objects_in_objects: nested("{\"it\":", "null", "}", size(300, 1_000)),
+    objects_in_objects: nested("{\"it\":", "null", "}", size(200, 1_000)),
     objects_up_to_the_limit: nested("{\"it\":", "\"1\"", "}", 127),
     objects_of_invalid_values: nested("{\"it\":", "true", "}", 100),
     trees_up_to_the_limit: it(&nested("{\"size\":\"1\",\"children\":[", "", "]}", 60)),
@@ -423,7 +423,7 @@ fn parameter(schema: Value) -> Value {
 
 /// Returns a schema whose definitions each refer to the next, and the last to the first.
 fn circle(link: impl Fn(Value) -> Value) -> Value {
-    let count = size(150, 1_000);
+    let count = size(100, 1_000);
     let next = |number: usize| json!({ "$ref": format!("#/$defs/d{}", (number + 1) % count) });
     let definitions = (0..count).map(|number| (format!("d{number}"), link(next(number))));
     json!({ "properties": { "it": { "$ref": "#/$defs/d0" } }, "$defs": Map::from_iter(definitions) })
@@ -435,7 +435,7 @@ fn many_properties() -> Value {
 }
 
 fn many_references() -> Value {
-    let names = (0..size(1_000, 9_000)).map(|number| format!("{number:0100}"));
+    let names = (0..size(600, 9_000)).map(|number| format!("{number:0100}"));
     let definitions = names.clone().map(|name| (name, json!({ "type": "string" })));
     let properties = names.map(|name| (name.clone(), json!({ "$ref": format!("#/$defs/{name}") })));
     json!({ "properties": Map::from_iter(properties), "$defs": Map::from_iter(definitions) })

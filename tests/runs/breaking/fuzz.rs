@@ -347,7 +347,7 @@ fn drive(bytes: &[u8], continues: bool) {
 }
 
 proptest! {
-    #![proptest_config(cases(150, 3000))]
+    #![proptest_config(cases(100, 3000))]
 
     #[test]
     fn a_run_stays_valid_under_random_events(bytes in prop::collection::vec(any::<u8>(), 0..300), continues: bool) {

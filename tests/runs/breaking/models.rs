@@ -191,7 +191,7 @@ async fn an_empty_reply_is_an_answer() {
 
 /// Ten thousand, or fewer in a sample.
 fn many() -> usize {
-    size(600, 10_000)
+    size(400, 10_000)
 }
 
 fn ten_thousand() -> Puppet {

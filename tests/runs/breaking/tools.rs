@@ -96,7 +96,7 @@ fn text_of_call(outcome: &Outcome) -> String {
 const SOON: Duration = Duration::from_millis(15);
 
 #[tokio::test]
-async fn a_tool_that_panics_hangs_or_fails_is_told_of_or_ends_the_run() {
+async fn a_tool_that_panics_hangs_or_fails_is_reported_or_ends_the_run() {
     let stopped = "the tool timed out after";
     let table = [
         ("panics", ToolErrorKind::Panicked, "the tool failed (reference b)"),
