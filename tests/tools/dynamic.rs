@@ -603,7 +603,7 @@ fn refuses_hostile_arguments_with_bounded_work() {
         },
         "$defs": { "it": { "anyOf": [choice, choice, choice, { "type": "integer" }] } },
     });
-    let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; size(2_000, 300_000)].join(","));
+    let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; size(3_000, 300_000)].join(","));
     let table = [
         (
             "a long text",
