@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -85,8 +86,18 @@ impl Drop for Process {
     }
 }
 
+/// Returns an address at which nothing listens. Its port is below those of outgoing connections, so that none of them takes it
+/// before it is bound.
 fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(16).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + (number % 20_000) as u16;
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            bound => return bound?.local_addr(),
+        }
+    }
 }
 
 /// A directory that is removed at the end.
