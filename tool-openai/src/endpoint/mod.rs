@@ -27,7 +27,9 @@ use reqwest::Url;
 /// | [`lm_studio`](Self::lm_studio) | none | `max_tokens` | no `strict`, no `parallel_tool_calls`; a tool that is chosen by name is the only one offered |
 /// | [`compatible`](Self::compatible) | `OPENAI_API_KEY` | `max_tokens` | |
 ///
-/// Only OpenAI and Azure search for tools in their Responses API. By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
+/// Only OpenAI and Azure search for tools in their Responses API.
+///
+/// By default, the endpoint is detected from the host of the base URL. An unknown host is [`compatible`](Self::compatible).
 ///
 /// ```
 /// use tool_openai::{Endpoint, OpenAi};

@@ -319,12 +319,16 @@ impl<'w> Walk<'w> {
         if is_open || node.by_pattern.is_some() {
             return;
         }
+        let given: HashSet<&str> = members.iter().map(|(name, _)| &**name).collect();
+        let absent = node.names.iter().filter(|name| !given.contains(name.as_str()));
+        let absent: Vec<_> = absent.filter_map(|name| node.properties.get(name)).collect();
         let is_unlisted = |(name, _): &&(Cow<'_, str>, &RawValue)| !node.properties.contains_key(&**name);
         for (name, value) in members.iter().filter(is_unlisted) {
-            let is_absent = |listed: &&String| members.iter().all(|(name, _)| name != *listed);
-            let absent = node.names.iter().filter(is_absent).filter_map(|name| node.properties.get(name));
+            if self.is_full() || self.is_incomplete {
+                return;
+            }
             let mut exceeded = Vec::new();
-            for property in absent {
+            for property in &absent {
                 let before = std::mem::take(&mut self.mistakes);
                 let was_mismatched = std::mem::take(&mut self.is_mismatched);
                 self.step(Step::Member(name.to_string()), |walk| {

@@ -14,8 +14,8 @@ use crate::tool::future::{self, Pending};
 
 /// The options of `#[tool(…)]` besides name and description, and those of its parameters.
 ///
-/// Options that need much code contain a function, so that only programs with tools that have the option contain the code. Of a
-/// program with 200 tools, this is a tenth.
+/// Options that need much code contain a function, so that only programs with tools that have the option contain the code. A
+/// program with 200 tools and none of these options is a tenth smaller.
 #[derive(Debug)]
 pub struct Details {
     policy: ToolPolicy,
