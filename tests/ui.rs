@@ -1,7 +1,8 @@
 //! Invalid programs with one mistake each: every one must produce one message, which states what to write instead.
 //!
 //! The exact text is compared on the toolchain on which it was blessed; on any other, only the first line is
-//! compared, which is this project's own. `TRYBUILD=overwrite cargo test --test ui` blesses.
+//! compared, which is this project's own. `TRYBUILD=overwrite cargo test --test ui` blesses. A part of the programs is
+//! compiled, and all of them with `TESTS_EXHAUSTIVE=1`; `cargo test --test ui -- trybuild=NAME` compiles those of one name.
 
 /// Programs that must compile without a warning.
 #[path = "ui/pass"]
@@ -20,6 +21,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tests::support::sampling::is_exhaustive;
+
 /// The toolchain on which the `.stderr` files are blessed.
 const BLESSED: &str = "rustc 1.95.";
 
@@ -37,16 +40,18 @@ fn main() {
     if std::env::var_os("CARGO_ENCODED_RUSTFLAGS").is_none() {
         // These flags take precedence over those of trybuild.
         let mut again = Command::new(std::env::current_exe().unwrap());
-        let status = again.env("CARGO_ENCODED_RUSTFLAGS", FLAGS).status().expect("this program runs");
+        again.args(std::env::args_os().skip(1)).env("CARGO_ENCODED_RUSTFLAGS", FLAGS);
+        let status = again.status().expect("this program runs");
         std::process::exit(status.code().unwrap_or(1));
     }
     run_right_programs();
     let programs = wrong_programs();
     assert!(programs.len() > 40, "the wrong programs are not where they should be");
+    let selected = select(&programs);
     if is_blessed_toolchain() {
-        compare_all();
+        compare(&selected);
     } else {
-        compare_first_lines(&programs);
+        compare_first_lines(&selected);
     }
     for program in &programs {
         let text = fs::read_to_string(program.with_extension("stderr")).unwrap();
@@ -79,26 +84,23 @@ fn wrong_programs() -> Vec<PathBuf> {
     let folders = fs::read_dir("ui").unwrap().map(|folder| folder.unwrap().path());
     let folders = folders.filter(|folder| !folder.ends_with("pass"));
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
-    files.filter(|file| file.extension().is_some_and(|extension| extension == "rs")).collect()
+    let programs = files.filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    let mut programs: Vec<PathBuf> = programs.collect();
+    programs.sort();
+    programs
 }
 
-fn compare_all() {
+/// Returns the programs to compile: every third, because rustc takes a tenth of a second for each. All of them are
+/// compiled if they are blessed, if some are selected by an argument, and in exhaustive tests.
+fn select(programs: &[PathBuf]) -> Vec<PathBuf> {
+    let is_sample =
+        !is_exhaustive() && std::env::var_os("TRYBUILD").is_none() && std::env::args_os().len() == 1;
+    programs.iter().step_by(if is_sample { 3 } else { 1 }).cloned().collect()
+}
+
+fn compare(programs: &[PathBuf]) {
     let cases = trybuild::TestCases::new();
-    for folder in [
-        "assistant",
-        "attribute",
-        "closure",
-        "inject",
-        "list",
-        "parameter",
-        "rustc",
-        "several",
-        "signature",
-        "toolbox",
-        "type",
-    ] {
-        cases.compile_fail(format!("ui/{folder}/*.rs"));
-    }
+    programs.iter().for_each(|program| cases.compile_fail(program));
 }
 
 /// Compiles copies without the blessed texts, and searches the output for the first line of each text.
