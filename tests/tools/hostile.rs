@@ -28,7 +28,7 @@ const STACK: usize = 512 * 1024;
 
 /// The size of a huge text, in bytes.
 fn huge() -> usize {
-    size(25_000, 10_000_000)
+    size(15_000, 10_000_000)
 }
 
 /// The limit of memory per byte of a call's text. A list of single digits is read as a list of pointers.
@@ -520,13 +520,13 @@ schemas! {
 #[test]
 fn a_dynamic_tool_with_many_arguments_and_a_long_definition() {
     guarded("a_dynamic_tool_with_many_arguments_and_a_long_definition", STACK, || {
-        let names = || (0..8_000).map(|number| format!("p{number}"));
+        let names = || (0..size(2_000, 8_000)).map(|number| format!("p{number}"));
         let reference = json!({ "$ref": "#/$defs/long" });
         let schema = json!({
             "type": "object",
             "properties": names().map(|name| (name, reference.clone())).collect::<Map<_, _>>(),
             "dependentRequired": { "p0": ["q"] },
-            "$defs": { "long": { "type": "integer", "description": "a".repeat(200_000) } },
+            "$defs": { "long": { "type": "integer", "description": "a".repeat(size(50_000, 200_000)) } },
         });
         let tool = DynamicTool::new("dynamic", schema, |it: Value| drop(it)).unwrap();
         let set = ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).unwrap();
