@@ -164,7 +164,7 @@ impl Case {
         }
         let message = &response.message;
         // Interleaved parts are streamed in the order of arrival.
-        assert_eq!(text, self.expected["told"].as_str().unwrap_or(&message.text), "{name}");
+        assert_eq!(text, self.expected["streamed_text"].as_str().unwrap_or(&message.text), "{name}");
         assert_eq!(reasoning, message.reasoning.clone().unwrap_or_default(), "{name}");
         assert_eq!(refusal, message.refusal.clone().unwrap_or_default(), "{name}");
         let whole = message.tool_calls.iter();
