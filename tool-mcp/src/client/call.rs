@@ -141,7 +141,7 @@ async fn call_once(
         Ok(Ok(ServerResult::CallToolResult(result))) => Ok(result),
         Ok(Ok(ServerResult::EmptyResult(_))) => Ok(CallToolResult::success(Vec::new())),
         Ok(Ok(ServerResult::InputRequiredResult(_) | ServerResult::CreateTaskResult(_))) => {
-            let problem = format_args!(
+            let problem = format!(
                 "answered {request_name} with a request for input or a task, which the client does not support"
             );
             Err(CallError::Failed(McpError::invalid_response(&config.name, problem)))

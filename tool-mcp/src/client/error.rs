@@ -98,7 +98,7 @@ impl McpError {
     }
 
     pub(super) fn not_started(server: &str, program: &str, error: &std::io::Error) -> Self {
-        let problem = format_args!("cannot be started: `{program}`: {error}");
+        let problem = format!("cannot be started: `{program}`: {error}");
         Self::new(McpErrorKind::Unreachable, server, problem)
     }
 
@@ -131,7 +131,7 @@ impl McpError {
     /// The connection was lost during a call of the tool.
     pub(super) fn connection_lost(server: &str, tool: &str) -> Self {
         let tool = truncate_name(tool);
-        let problem = format_args!(
+        let problem = format!(
             "disconnected while its tool `{tool}` was running: the call may or may not have taken effect and is \
              not repeated; check its effect before you continue"
         );
@@ -171,7 +171,7 @@ impl McpError {
 
     /// The tools do not form the set that was configured.
     pub(super) fn invalid_tool_set(server: &str, error: &tool_core::toolset::ToolSetError) -> Self {
-        let problem = format_args!("cannot provide the requested set of tools: {error}");
+        let problem = format!("cannot provide the requested set of tools: {error}");
         Self::new(McpErrorKind::InvalidToolSet, server, problem)
     }
 
@@ -205,7 +205,7 @@ impl McpError {
         match error {
             ServiceError::McpError(data) => Self::from_error_response(server, request, &data, redactor),
             ServiceError::TransportClosed => {
-                let problem = format_args!("disconnected before it answered {request}");
+                let problem = format!("disconnected before it answered {request}");
                 Self::new(McpErrorKind::ConnectionLost, server, problem)
             }
             ServiceError::TransportSend(error) => Self::from_transport_error(server, &error, redactor),
@@ -221,10 +221,10 @@ impl McpError {
     fn from_error_response(server: &str, request: &str, data: &ErrorData, redactor: &Redactor) -> Self {
         let text = quote(&data.message, redactor);
         if data.data.as_ref().is_some_and(|data| data == INVALID_RESPONSE_MARKER) {
-            let problem = format_args!("sent an invalid response to {request}: {text}");
+            let problem = format!("sent an invalid response to {request}: {text}");
             return Self::invalid_response(server, problem);
         }
-        let problem = format_args!("rejected {request}: {text} (code {})", data.code.0);
+        let problem = format!("rejected {request}: {text} (code {})", data.code.0);
         Self::new(McpErrorKind::Rejected, server, problem)
     }
 

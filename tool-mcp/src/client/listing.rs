@@ -106,7 +106,7 @@ impl Listing {
                 None => return Ok(builder.listing),
             }
         }
-        let problem = format_args!("lists its tools on more than {MAX_PAGES} pages");
+        let problem = format!("lists its tools on more than {MAX_PAGES} pages");
         Err(McpError::too_many_tools(&config.name, problem))
     }
 }
@@ -150,7 +150,7 @@ async fn fetch_page(
         .map_err(|error| McpError::from_service_error(&config.name, REQUEST_NAME, error, &config.redactor))?;
     if serde_json::to_writer(budget, &result).is_err() {
         let limit = config.max_message_bytes;
-        let problem = format_args!(
+        let problem = format!(
             "lists its tools with more than {limit} bytes; raise the limit with `max_message_bytes`"
         );
         return Err(McpError::invalid_response(&config.name, problem));
@@ -201,7 +201,7 @@ impl ListingBuilder<'_> {
         if tools.len() + problems.len() + page.len() > max_tools.saturating_add(MAX_PROBLEMS)
             || tools.len() + page.iter().filter(|tool| tool.is_ok()).count() > max_tools
         {
-            let problem = format_args!("lists more than {max_tools} tools; raise the limit with `max_tools`");
+            let problem = format!("lists more than {max_tools} tools; raise the limit with `max_tools`");
             return Err(McpError::too_many_tools(&self.config.name, problem));
         }
         for tool in page {
