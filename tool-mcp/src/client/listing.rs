@@ -150,9 +150,8 @@ async fn fetch_page(
         .map_err(|error| McpError::from_service_error(&config.name, REQUEST_NAME, error, &config.redactor))?;
     if serde_json::to_writer(budget, &result).is_err() {
         let limit = config.max_message_bytes;
-        let problem = format!(
-            "lists its tools with more than {limit} bytes; raise the limit with `max_message_bytes`"
-        );
+        let problem =
+            format!("lists its tools with more than {limit} bytes; raise the limit with `max_message_bytes`");
         return Err(McpError::invalid_response(&config.name, problem));
     }
     match result {
