@@ -1,6 +1,7 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::call::CallRecord;
+use super::handover::executions_of_agent;
 use super::state::{Stage, last_calls};
 use super::turn::Turn;
 use crate::model::{
@@ -103,10 +104,8 @@ impl Run {
         undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
         in_flight: impl Fn(&str) -> bool,
     ) {
-        let before_agent = self.executions_before_agent();
         if let Stage::Calling(turn) = &mut self.stage {
-            // An agent that took over can have other tools of the same names.
-            let of_agent = self.tool_executions.get(before_agent..).unwrap_or_default();
+            let of_agent = executions_of_agent(&self.tool_executions, &self.handovers);
             let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
             for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
@@ -163,7 +162,6 @@ impl Run {
         };
         match reason {
             Some(reason) => self.stop(reason),
-            None if self.is_last_turn() => {}
             None => self.refuse_repeated_calls(),
         }
         self.close_turn_if_finished();
@@ -207,10 +205,9 @@ impl Run {
     /// Fails for the same reasons as [`begin_call`](Self::begin_call).
     pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
         let attempt = self.begin_call(call_id)?;
-        let undo = self.next_undo_call().filter(|call| call.id == call_id);
-        let undone = undo.and_then(|_| self.next_undone());
-        let call = undo.or_else(|| self.calls().iter().find(|call| call.id == call_id));
-        let call = call.cloned().ok_or(StepError("the current turn has no call with this id"))?;
+        let call = self.requested_call(call_id).cloned();
+        let call = call.ok_or(StepError("the current turn has no call with this id"))?;
+        let undone = self.next_undone();
         let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
         Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition })
     }
@@ -266,15 +263,11 @@ impl Run {
     pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
-        let record = match &self.stage {
-            Stage::Undoing(undoing) => Some(&undoing.record).filter(|_| undoing.call.id == id),
-            _ => self.record(id),
-        };
-        let attempt = |record: &CallRecord| {
+        let next_attempt = |record: &CallRecord| {
             let failed = Attempt { key: self.key(id), number: record.running_attempt()? };
             record.policy?.next_attempt(&failed, error)
         };
-        record.and_then(attempt).is_some()
+        self.record(id).and_then(next_attempt).is_some()
     }
 
     pub(super) fn close_turn_if_finished(&mut self) {
