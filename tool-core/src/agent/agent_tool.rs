@@ -290,7 +290,7 @@ impl AgentTool {
         }
         match driven {
             Ok(output) if !is_undo => {
-                driver.finish_inner().map_err(|error| failure(&error))?;
+                driver.into_answer().map_err(|error| failure(&error))?;
                 Ok(output)
             }
             Ok(_) => undone(&driver),

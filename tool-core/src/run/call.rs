@@ -117,14 +117,6 @@ impl CallRecord {
         !matches!(self.state, CallState::Finished(_))
     }
 
-    pub(super) fn awaits_approval(&self) -> bool {
-        matches!(self.state, CallState::AwaitingApproval(_))
-    }
-
-    pub(super) fn awaits_result(&self) -> bool {
-        matches!(self.state, CallState::AwaitingResult)
-    }
-
     /// Returns `true` if the call can be executed now. A call that asked an agent cannot while the agent's run waits.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.state, CallState::Ready { .. } | CallState::Running { .. })

@@ -106,7 +106,7 @@ impl InnerRun {
 
     /// Returns `true` if calls of the run are to be undone with those of the outer run, or were.
     pub(super) fn is_undoable(&self) -> bool {
-        self.is_revoked || !matches!(self.run.stage, Stage::Ended(_)) && self.run.has_undoable_calls()
+        self.is_revoked || !self.is_ended() && self.run.has_undoable_calls()
     }
 
     fn is_ended(&self) -> bool {

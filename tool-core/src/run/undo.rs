@@ -90,21 +90,20 @@ impl Run {
 
     /// Returns the position of the inner run whose calls this open call undoes.
     pub(super) fn undone_inner_run(&self, call_id: &str) -> Option<usize> {
-        let undoing = self.undoing().filter(|undoing| undoing.call.id == call_id)?;
-        self.undoing_inner_run(&self.tool_executions[undoing.position])
+        self.next_undo_call().filter(|undo| undo.id == call_id)?;
+        self.undoing_inner_run(self.undone_execution()?)
     }
 
     /// Returns `true` if the next call is undone by the agent that it asked.
     pub(crate) fn is_undoing_inner_run(&self) -> bool {
-        self.next_undo_call().is_some_and(|undo| self.undone_inner_run(&undo.id).is_some())
+        self.undone_execution().is_some_and(|execution| self.undoing_inner_run(execution).is_some())
     }
 
     /// Returns the prefix of the ids of undo calls. The idempotency key contains the id, so it must differ from those of the
     /// model's calls.
     fn undo_prefix(&self) -> String {
-        if let Some(undoing) = self.undoing()
-            && let Some(prefix) =
-                undoing.call.id.strip_suffix(&*self.tool_executions[undoing.position].call.id)
+        if let (Some(undo), Some(undone)) = (self.next_undo_call(), self.undone_execution())
+            && let Some(prefix) = undo.id.strip_suffix(&*undone.call.id)
         {
             return prefix.to_owned();
         }
@@ -131,9 +130,13 @@ impl Run {
         self.undoing().map(|undoing| &undoing.call)
     }
 
+    fn undone_execution(&self) -> Option<&ToolExecution> {
+        Some(&self.tool_executions[self.undoing()?.position])
+    }
+
     /// Returns the call that the next call undoes.
     pub(crate) fn next_undone(&self) -> Option<Undone> {
-        let execution = &self.tool_executions[self.undoing()?.position];
+        let execution = self.undone_execution()?;
         Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
     }
 

@@ -1,10 +1,11 @@
 //! The tools of a turn, divided into those that are offered and those that are found.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::search_tools::{call_tool, search_tools};
 use super::{SEARCH_TOOLS, ToolSearch};
+use crate::agent::delegation::lock;
 use crate::model::{ChatModel, ToolDefinition, ToolDefinitions};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};
@@ -131,13 +132,13 @@ impl LastDivided {
         sources: &[ToolSet],
         always: &[&str],
     ) -> Result<Option<Arc<Divided>>, ToolSetError> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = lock(&self.0).clone();
         if let Some(last) = last.filter(|last| last.is_of(all, always)) {
             return Ok(Some(last));
         }
         let divided = Divided::new(search, model, all, sources, always)?.map(Arc::new);
         if let Some(divided) = &divided {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(divided));
+            *lock(&self.0) = Some(Arc::clone(divided));
         }
         Ok(divided)
     }
