@@ -103,7 +103,6 @@ impl Run {
         self.settings.question.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Records that the call of this tool handed the run over.
     pub(super) fn record_handover(&mut self, agent: String) {
         let earlier_usage = self.handovers.last().map_or(self.usage, |last| last.usage);
         self.handovers.push(Handover {
@@ -140,13 +139,8 @@ impl Run {
         self.set_agent_settings(settings);
     }
 
-    /// Gives a new run the settings of its agent, other than the instructions, which are among the messages.
-    pub(crate) fn with_agent_settings(mut self, settings: AgentSettings) -> Self {
-        self.set_agent_settings(settings);
-        self
-    }
-
-    fn set_agent_settings(&mut self, settings: AgentSettings) {
+    /// Sets all but the instructions, which are among the messages.
+    pub(crate) fn set_agent_settings(&mut self, settings: AgentSettings) {
         self.settings.error_policies = settings.error_policies;
         self.settings.tool_choice = settings.tool_choice;
         self.settings.parallel_tool_calls = settings.parallel_tool_calls;

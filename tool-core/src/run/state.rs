@@ -105,7 +105,6 @@ impl Stage {
     }
 }
 
-/// Returns the calls of the last message.
 pub(super) fn last_calls(messages: &[Message]) -> &[ToolCall] {
     match messages.last() {
         Some(Message::Assistant(message)) => &message.tool_calls,
@@ -345,7 +344,6 @@ impl Run {
         last_calls(&self.messages)
     }
 
-    /// Returns the calls of the current turn with their records.
     pub(super) fn calls_with_records(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
         self.calls().iter().zip(self.stage.records())
     }
@@ -384,7 +382,6 @@ impl Run {
         }
     }
 
-    /// Returns the record of an open call.
     pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
         let position = self.call_position(call_id);
         let record = match &mut self.stage {

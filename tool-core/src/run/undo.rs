@@ -53,7 +53,6 @@ impl Run {
         self.is_undoing() || self.tool_executions.iter().any(|execution| self.is_undoable(execution))
     }
 
-    /// Returns the stage of a run that stopped for this reason.
     pub(super) fn stage_after_stop(&mut self, reason: StopReason) -> Stage {
         let end = self.undoing().map_or(self.tool_executions.len(), |undoing| undoing.position);
         match self.tool_executions[..end].iter().rposition(|execution| self.is_undoable(execution)) {
@@ -125,7 +124,6 @@ impl Run {
         self.undoing().is_some()
     }
 
-    /// Returns the next call that undoes another.
     pub(crate) fn next_undo_call(&self) -> Option<&ToolCall> {
         self.undoing().map(|undoing| &undoing.call)
     }
@@ -152,7 +150,6 @@ impl Run {
         }
     }
 
-    /// Finishes the undo call that is open.
     pub(super) fn finish_undo_call(&mut self, execution: ToolExecution) {
         let Stage::Undoing(undoing) = &mut self.stage else { return };
         let reason = undoing.reason.clone();

@@ -331,12 +331,8 @@ impl RunDriver {
     ///
     /// Fails if the run has no answer.
     pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
-        self.reject_answer_with_hint(why, "")
-    }
-
-    pub(super) fn reject_answer_with_hint(&mut self, why: &str, hint: &str) -> Result<(), StepError> {
         self.has_unsaved_changes = true;
-        self.run.reject_answer_with_hint(why, hint)
+        self.run.reject_answer(why)
     }
 
     /// Cancels the run: open calls are not executed any more, and the following steps undo finished calls if their tools
@@ -403,7 +399,6 @@ impl RunDriver {
         }
     }
 
-    /// Drives the run until nothing is left to do.
     pub(super) async fn drive_to_end(&mut self) -> Result<(), RunErrorKind> {
         loop {
             match self.take_step().await {
@@ -418,7 +413,6 @@ impl RunDriver {
         }
     }
 
-    /// Converts the driver into the error of its run.
     pub(super) fn into_error(mut self, kind: RunErrorKind) -> RunError {
         let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
         report(error, &mut self.trace, &self.emitter)

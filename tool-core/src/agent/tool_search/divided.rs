@@ -75,11 +75,6 @@ impl Divided {
         Ok(Some(Self { all: all.clone(), tools, offered, hidden, always, mode }))
     }
 
-    /// Returns `true` if these are the same tools.
-    fn is_of(&self, all: &ToolSet, always: &[&str]) -> bool {
-        self.all.is_shared_with(all) && self.always == always
-    }
-
     /// Returns `true` if the model is offered the tool only once it has found it.
     pub(in crate::agent) fn is_hidden(&self, name: &str) -> bool {
         self.hidden.contains(name)
@@ -133,7 +128,7 @@ impl LastDivided {
         always: &[&str],
     ) -> Result<Option<Arc<Divided>>, ToolSetError> {
         let last = lock(&self.0).clone();
-        if let Some(last) = last.filter(|last| last.is_of(all, always)) {
+        if let Some(last) = last.filter(|last| last.all.is_shared_with(all) && last.always == always) {
             return Ok(Some(last));
         }
         let divided = Divided::new(search, model, all, sources, always)?.map(Arc::new);
