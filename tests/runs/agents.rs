@@ -13,8 +13,8 @@ use tool_core::run::{Run, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunErrorKind, Tool, ToolCall, ToolError,
-    ToolSet, tool, tools,
+    Agent, Answer, Approval, ChatMemory, ChatModel, Event, FunctionTool, Message, RunErrorKind, Tool,
+    ToolCall, ToolError, ToolSet, tool, tools,
 };
 
 #[tool("Finds an invoice")]
@@ -1472,4 +1472,28 @@ async fn a_typed_question_with_tools_of_its_own_can_be_handed_over() {
     let over = agent.tools().clone().union(tools![pay]).unwrap();
     let cents = agent.ask("What is invoice 7?").only_tools(over).context(Effects::default());
     assert_eq!(cents.answer_as::<u32>().await.unwrap(), 700);
+}
+
+#[tokio::test]
+async fn a_repeated_id_refers_to_no_call_of_the_agent_before_a_handover() {
+    let calls = |calls: &[(&str, &str)]| {
+        let calls = calls.iter().map(|(id, name)| ToolCall::new(*id, *name, "{}"));
+        ScriptedModel::new().replies(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))
+    };
+    let speaker = |text: &'static str| FunctionTool::new("who", move || text);
+    let build = || {
+        let billing = calls(&[("x-9xT2", "who")]).replies(ChatResponse::new(
+            AssistantMessage::default().with_tool_calls([ToolCall::new("call_2_0", "who", "{}")]),
+        ));
+        let billing = Agent::builder(billing.says("Done.")).tool(speaker("billing")).build().unwrap();
+        Agent::builder(calls(&[("x-9xT2", "who"), ("go", "billing")])).tool(speaker("desk")).hand_over_to(
+            "billing",
+            "Takes over",
+            &billing,
+        )
+    };
+    let answer = alike(build).await.unwrap();
+    let outputs: Vec<_> =
+        answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
+    assert_eq!(outputs, ["desk", "handed over", "billing", "billing"]);
 }

@@ -140,7 +140,9 @@ async fn within_a_limit() {
     assert!(
         matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))) && !error.is_resumable()
     );
-    assert!(error.to_string().starts_with("the model gave no valid answer: "), "{error}");
+    let text = error.to_string();
+    let expected = "the model gave no valid answer: the answer does not have the requested form: ";
+    assert!(text.starts_with(expected) && !text.contains("arguments"), "{text}");
     assert_eq!(error.messages().len(), 6);
     let actual = ask_plain(wrong()).await.unwrap_err().to_string();
     assert!(!actual.contains("final_answer"), "text meant for the model: {actual}");

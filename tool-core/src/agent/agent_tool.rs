@@ -236,7 +236,6 @@ impl AgentTool {
         self
     }
 
-    /// Asks the agent, or continues its run.
     async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let delegation = context.delegation::<Delegation>();
         let continued = delegation.as_ref().and_then(|delegation| lock(&delegation.continued).take());
@@ -265,7 +264,8 @@ impl AgentTool {
             Some(run) => self.agent.resume(run),
             None => self.agent.ask(question).limits(self.limits_within(delegation.as_deref())),
         };
-        ask = ask.inner_context(context.only(&types)).cancellation_token(context.cancellation().clone());
+        ask.tools.context = context.only(&types);
+        ask.rules.cancellation = Some(context.cancellation().clone());
         if is_new
             && self.has_conversation
             && let Some(outer) = context.get::<ConversationId>()
@@ -290,7 +290,7 @@ impl AgentTool {
         }
         match driven {
             Ok(output) if !is_undo => {
-                driver.finish_inner().map_err(|error| failure(&error))?;
+                driver.into_answer().map_err(|error| failure(&error))?;
                 Ok(output)
             }
             Ok(_) => undone(&driver),
@@ -322,7 +322,6 @@ impl AgentTool {
         Ok(output.unwrap_or_else(|| ToolOutput::text("")))
     }
 
-    /// Returns the limits of a new inner run.
     fn limits_within(&self, delegation: Option<&Delegation>) -> RunLimits {
         let mut limits = self.limits.clone();
         if let Some(timeout) = delegation.and_then(|delegation| delegation.timeout) {

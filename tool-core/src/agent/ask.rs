@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::assistant::QuestionError;
 use super::driver::{Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
@@ -21,10 +20,10 @@ use crate::toolset::{IntoToolSet, ToolSet};
 /// One question to an agent. Await it or [`stream`](Self::stream) it; dropping the future or the stream cancels the run.
 #[must_use = "no request is sent until it is awaited or streamed"]
 pub struct Ask {
-    agent: Agent,
+    pub(super) agent: Agent,
     start: Start,
-    tools: QuestionTools,
-    rules: QuestionRules,
+    pub(super) tools: QuestionTools,
+    pub(super) rules: QuestionRules,
     limits: Option<RunLimits>,
     emitter: EventEmitter,
     response_format: Option<ResponseFormat>,
@@ -32,7 +31,6 @@ pub struct Ask {
     tool_choice: Option<ToolChoice>,
 }
 
-/// The start of the run.
 enum Start {
     Question { instructions: Option<Content>, question: Content, history: Vec<Message> },
     Run(Box<Run>),
@@ -174,10 +172,6 @@ impl Ask {
         self
     }
 
-    pub(super) fn agent(&self) -> &Agent {
-        &self.agent
-    }
-
     /// Sets the limits of the run, in place of the agent's.
     pub fn limits(mut self, limits: RunLimits) -> Self {
         self.limits = Some(limits);
@@ -191,12 +185,6 @@ impl Ask {
             Start::Run(run) => run.limits().clone(),
         });
         limits.max_turns = turns;
-        self
-    }
-
-    /// Ends the run at its first step if the question could not be written.
-    pub(super) fn with_question_error(mut self, error: Option<QuestionError>) -> Self {
-        self.rules.error = error;
         self
     }
 
@@ -257,24 +245,12 @@ impl Ask {
         })
     }
 
-    /// Offers the tool that takes a typed answer.
-    pub(super) fn with_answer_tool(mut self, tool: ToolSet) -> Self {
-        self.tools.answer_tool = tool;
-        self
-    }
-
     /// Returns `true` if tools may be offered to the model.
     pub(super) fn may_have_tools(&self) -> bool {
         let has_some = self.tools.offered.as_ref().is_ok_and(|tools| !tools.is_empty());
         let agent = &self.agent.0;
         let has_agents = !agent.tools.is_empty() || !agent.providers.is_empty();
         has_some || (has_agents && !self.tools.replaces)
-    }
-
-    /// Sets the context of a run that belongs to a call of another.
-    pub(super) fn inner_context(mut self, context: ToolContext) -> Self {
-        self.tools.context = context;
-        self
     }
 
     /// Starts a run that belongs to a call of another.

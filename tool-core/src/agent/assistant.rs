@@ -80,7 +80,9 @@ pub fn ask_template(agent: &Agent, instructions: Option<&str>, template: &[Piece
             failure.get_or_insert(QuestionError { name, reason });
         }
     }
-    ask_message(agent, instructions, text).with_question_error(failure)
+    let mut ask = ask_message(agent, instructions, text);
+    ask.rules.error = failure;
+    ask
 }
 
 /// A value that is a whole message.

@@ -36,7 +36,6 @@ pub(super) struct InnerState {
     pub(super) stored: oneshot::Sender<()>,
 }
 
-/// The states of the inner runs of a turn.
 pub(super) type InnerStates = mpsc::Receiver<InnerState>;
 
 impl Delegation {

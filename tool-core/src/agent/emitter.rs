@@ -1,10 +1,11 @@
 //! Emits the events of a run to hooks and to the reader of the stream.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use futures_util::{FutureExt, SinkExt};
 
+use super::delegation::lock;
 use super::event::EventSender;
 use crate::agent::Event;
 use crate::model::ToolCall;
@@ -109,7 +110,7 @@ impl EventEmitter {
             hooks.call_hooks(&event);
             if let Some(stream) = &stream {
                 let event = path.iter().fold(event, |event, speaker| speaker.attribute(event));
-                let _ = stream.lock().unwrap_or_else(PoisonError::into_inner).try_send(Ok(event));
+                let _ = lock(stream).try_send(Ok(event));
             }
         }))
     }

@@ -51,7 +51,6 @@ impl Ending {
 }
 
 impl CallExecutor {
-    /// Returns `true` if the tool of a call asks an agent.
     pub(super) fn asks_agent(&self, call: &ToolCall) -> bool {
         self.tools.get(&call.name).is_some_and(|tool| tool.is_agent())
     }

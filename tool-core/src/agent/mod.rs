@@ -277,7 +277,9 @@ impl Agent {
         let instructions = settings.instructions.take().map(Message::System);
         let messages: Vec<_> =
             instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
-        Run::new(messages).with_limits(self.0.limits.clone()).with_agent_settings(settings)
+        let mut run = Run::new(messages).with_limits(self.0.limits.clone());
+        run.set_agent_settings(settings);
+        run
     }
 
     /// Returns the settings of this agent's part of a run, with those of the question.
@@ -296,18 +298,15 @@ impl Agent {
 /// system message.
 fn join_instructions(question: Option<Content>, agent: Option<Content>) -> Option<Content> {
     match (question, agent) {
-        (Some(first), Some(second)) => Some(join_paragraphs(first, second)),
+        (Some(first), Some(second)) if first.images().chain(second.images()).next().is_none() => {
+            Some(Content::from(format!("{first}\n\n{second}")))
+        }
+        (Some(first), Some(second)) => {
+            let parts = first.into_parts().into_iter().chain([Part::from("\n\n")]);
+            Some(parts.chain(second.into_parts()).collect())
+        }
         (first, second) => first.or(second),
     }
-}
-
-/// Joins two contents with a blank line between them. Plain texts become one text.
-fn join_paragraphs(first: Content, second: Content) -> Content {
-    if first.images().chain(second.images()).next().is_none() {
-        return Content::from(format!("{first}\n\n{second}"));
-    }
-    let (first, second) = (first.into_parts(), second.into_parts());
-    first.into_iter().chain([Part::from("\n\n")]).chain(second).collect()
 }
 
 impl fmt::Debug for Agent {

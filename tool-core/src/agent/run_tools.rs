@@ -1,5 +1,6 @@
 //! The tools that a run offers to the model in each turn.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use super::builder::check_tool_choice;
@@ -10,6 +11,8 @@ use crate::model::ToolDefinitions;
 use crate::run::{Run, RunErrorKind};
 use crate::tool::ToolContext;
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
+
+type ToolsError = Box<dyn Error + Send + Sync>;
 
 /// The tools of a question, and the values that it passes to tools.
 #[derive(Clone)]
@@ -131,7 +134,7 @@ impl RunTools {
             return Ok(());
         }
         let error = |error| RunErrorKind::tools("the tools of the turn cannot be offered".into(), error);
-        self.undo.check(tools).map_err(error)
+        self.undo.check(tools, None).map_err(error)
     }
 
     /// Divides the tools of a turn into those that are offered and those that are found, if the agent has a search and there are
@@ -217,34 +220,42 @@ impl RunTools {
         if let Some(own) = &self.own {
             return Ok(own.clone());
         }
-        let context = || "the tools of the question cannot be offered".to_owned();
-        let question =
-            self.question.offered.clone().and_then(|tools| tools.union(&self.question.answer_tool));
-        let question = &question.map_err(|error| RunErrorKind::tools(context(), error))?;
+        let own = self.join_own().map_err(|error| {
+            RunErrorKind::tools("the tools of the question cannot be offered".into(), error)
+        })?;
+        self.own = Some(own.clone());
+        Ok(own)
+    }
+
+    fn join_own(&mut self) -> Result<ToolSet, ToolsError> {
+        let question = self.question.offered.clone()?.union(&self.question.answer_tool)?;
         let agents = self.agent.0.tools.clone();
         // The settings of the agent's set remain.
         let (agents, source) = match self.question.replaces {
             true => (agents.filter(|_| false), Source::Agent),
             false => (agents, Source::Question),
         };
-        let own = if question.is_empty() {
-            agents
-        } else {
-            let bound = self.undo.bind(source, question);
-            bound.map_err(|error| RunErrorKind::tools(context(), error))?;
-            agents.union(question).map_err(|error| RunErrorKind::tools(context(), error))?
-        };
-        self.own = Some(own.clone());
-        Ok(own)
+        match question.is_empty() {
+            true => Ok(agents),
+            false => self.join(agents, source, &question),
+        }
+    }
+
+    /// Adds the tools of a source.
+    fn join(&mut self, tools: ToolSet, source: Source, more: &ToolSet) -> Result<ToolSet, ToolsError> {
+        self.undo.bind(source, more)?;
+        Ok(tools.union(more)?)
     }
 
     /// Adds the tools of the provider with this index.
     fn add(&mut self, tools: ToolSet, index: usize, more: &ToolSet) -> Result<ToolSet, RunErrorKind> {
-        let provider = &self.agent.0.providers[index];
-        let context = || format!("the tools of the tool provider `{}` cannot be offered", provider.name());
-        let bound = self.undo.bind(Source::Provider(index), more);
-        bound.map_err(|error| RunErrorKind::tools(context(), error))?;
-        tools.union(more).map_err(|error| RunErrorKind::tools(context(), error))
+        self.join(tools, Source::Provider(index), more).map_err(|error| {
+            let provider = self.agent.0.providers[index].name();
+            RunErrorKind::tools(
+                format!("the tools of the tool provider `{provider}` cannot be offered"),
+                error,
+            )
+        })
     }
 }
 

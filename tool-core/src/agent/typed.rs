@@ -118,7 +118,10 @@ impl RunDriver {
             let Some(text) = self.run.answer_text() else { return Ok(None) };
             match read(&text) {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(why) => self.reject_answer_with_hint(&why, hint).map_err(RunErrorKind::Step)?,
+                Err(why) => {
+                    self.has_unsaved_changes = true;
+                    self.run.reject_answer_with_hint(&why, hint).map_err(RunErrorKind::Step)?;
+                }
             }
         }
     }
@@ -192,19 +195,19 @@ impl<T: AnswerType> AnswerParser<T> {
 impl<T> AnswerParser<T> {
     /// Constrains the answer of a question. Also returns `true` if the model gives it by calling a tool, because that is required
     /// or it cannot be constrained otherwise.
-    pub(super) fn constrain(&self, ask: Ask, requires_tool: bool) -> (Ask, bool) {
-        let model = ask.agent().model();
+    pub(super) fn constrain(&self, mut ask: Ask, requires_tool: bool) -> (Ask, bool) {
+        let model = ask.agent.model();
         let is_constrained = match ask.may_have_tools() {
             true => model.supports_response_format_with_tools(),
             false => model.supports_response_format(),
         };
         let by_tool = requires_tool || !is_constrained;
-        let ask = if by_tool {
-            ask.with_answer_tool(self.final_tool())
-        } else {
-            ask.response_format(ResponseFormat::json_schema("answer", self.definition.parameters().clone()))
-        };
-        (ask, by_tool)
+        if by_tool {
+            ask.tools.answer_tool = self.final_tool();
+            return (ask, true);
+        }
+        let format = ResponseFormat::json_schema("answer", self.definition.parameters().clone());
+        (ask.response_format(format), false)
     }
 
     fn final_tool(&self) -> ToolSet {
@@ -233,24 +236,5 @@ impl Tool for FinalTool {
 
     fn call<'a>(&'a self, arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
         ToolFuture::ready(Ok(ToolOutput::text(arguments)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::run::{RunErrorKind, StopReason};
-
-    #[tokio::test]
-    async fn error_states_the_mistakes_of_the_answer_once() {
-        let model = (0..3).fold(crate::testing::ScriptedModel::new(), |model, _| {
-            model.calls(super::FINAL_TOOL, r#"{"answer": "many"}"#)
-        });
-        let agent = crate::agent::Agent::builder(model).build().unwrap();
-        let error = agent.ask("How many?").answer_as::<u32>().await.unwrap_err();
-        assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(_))));
-        let text = error.to_string();
-        let expected =
-            "the model gave no valid answer: the answer does not have the requested form: `answer`: ";
-        assert!(text.starts_with(expected), "{text}");
     }
 }

@@ -71,20 +71,16 @@ impl UndoTools {
                 (None, None) => {}
             }
         }
-        self.check_if(tools, |one| one.is_for(source))
+        self.check(tools, Some(source))
     }
 
-    /// Fails if the calls of one of these tools cannot be undone as declared.
-    pub(super) fn check(&self, tools: &ToolSet) -> Result<(), BuildError> {
-        self.check_if(tools, |_| true)
-    }
-
-    /// Fails if the calls of one of these tools cannot be undone as declared by the bound tools that the filter admits.
-    fn check_if(&self, tools: &ToolSet, filter: impl Fn(&UndoTool) -> bool) -> Result<(), BuildError> {
+    /// Fails if the calls of one of these tools, which are of this source or of any, cannot be undone as declared.
+    pub(super) fn check(&self, tools: &ToolSet, source: Option<Source>) -> Result<(), BuildError> {
+        let is_for = |one: &UndoTool| source.is_none_or(|source| one.is_for(source));
         for definition in tools.definitions().iter() {
             let Some(undo) = definition.undo() else { continue };
             let (tool, undo) = (definition.name().to_owned(), undo.to_owned());
-            let bound = self.0.iter().find(|one| one.name == undo && filter(one));
+            let bound = self.0.iter().find(|one| one.name == undo && is_for(one));
             let Some(undoing) = bound.and_then(|one| one.set.get(&undo)) else {
                 return Err(BuildErrorKind::MissingUndoTool { tool, undo }.into());
             };

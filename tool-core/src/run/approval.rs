@@ -56,7 +56,8 @@ impl Run {
     pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
         self.calls_with_records().flat_map(|(call, record)| {
             let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_approval);
-            record.awaits_approval().then_some(call).into_iter().chain(inner)
+            let is_awaiting = matches!(record.state, CallState::AwaitingApproval(_));
+            is_awaiting.then_some(call).into_iter().chain(inner)
         })
     }
 
@@ -66,7 +67,8 @@ impl Run {
     pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
         self.calls_with_records().flat_map(|(call, record)| {
             let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_results);
-            record.awaits_result().then_some(call).into_iter().chain(inner)
+            let is_awaiting = matches!(record.state, CallState::AwaitingResult);
+            is_awaiting.then_some(call).into_iter().chain(inner)
         })
     }
 

@@ -49,7 +49,6 @@ pub(super) struct CallRecord {
     pub(super) state: CallState,
 }
 
-/// The state of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CallState {
@@ -104,7 +103,6 @@ impl fmt::Debug for CallRecord {
 }
 
 impl CallRecord {
-    /// Returns the outcome of a finished call.
     pub(super) fn outcome(&self) -> Option<&ToolExecution> {
         match &self.state {
             CallState::Finished(execution) => Some(execution),
@@ -112,28 +110,14 @@ impl CallRecord {
         }
     }
 
-    /// Returns `true` if the call has no outcome yet.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self.state, CallState::Finished(_))
-    }
-
-    pub(super) fn awaits_approval(&self) -> bool {
-        matches!(self.state, CallState::AwaitingApproval(_))
-    }
-
-    pub(super) fn awaits_result(&self) -> bool {
-        matches!(self.state, CallState::AwaitingResult)
     }
 
     /// Returns `true` if the call can be executed now. A call that asked an agent cannot while the agent's run waits.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.state, CallState::Ready { .. } | CallState::Running { .. })
             && !self.inner.as_ref().is_some_and(|inner| inner.run().is_blocked())
-    }
-
-    /// Returns `true` if the call is in flight.
-    pub(super) fn is_running(&self) -> bool {
-        matches!(self.state, CallState::Running { .. }) && self.is_ready()
     }
 
     /// Returns the hash of the definition that a person approved, if the call is in flight.
@@ -149,7 +133,6 @@ impl CallRecord {
         self.inner.as_deref().filter(|_| self.is_open())
     }
 
-    /// Returns the number of attempts that were started.
     fn attempts(&self) -> u32 {
         match self.state {
             CallState::Ready { attempts, .. } => attempts,
@@ -172,7 +155,6 @@ impl CallRecord {
         self.policy.map_or(ReturnDirect::Never, |policy| policy.return_direct)
     }
 
-    /// Starts an attempt and returns its number.
     pub(super) fn begin(&mut self) -> Result<u32, StepError> {
         let is_at_most_once = self.policy.is_some_and(|policy| policy.at_most_once);
         let (earlier, approved) = match &mut self.state {

@@ -1,11 +1,13 @@
 //! Unique ids for calls, and calls that the model repeats.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-use super::state::Stage;
-use crate::model::{AssistantMessage, Message, ToolCall};
+use super::handover::executions_of_agent;
+use super::state::{Stage, last_calls};
+use crate::model::{AssistantMessage, Message};
 use crate::run::{Run, StopReason};
 use crate::tool::{ToolError, ToolExecution};
 
@@ -16,41 +18,46 @@ use crate::tool::{ToolError, ToolExecution};
 #[derive(Clone, Default)]
 pub(super) struct CallIndex {
     hasher: RandomState,
-    /// The number of messages that the index covers.
-    messages: usize,
-    /// The number of executions that the index covers.
-    executions: usize,
-    /// The ids of all calls.
-    ids: HashSet<u64>,
-    /// The position of the first execution with each id, of those that the run executed.
-    executed: HashMap<u64, usize>,
-    /// The number of finished calls with each name and arguments.
+    /// The position of each call in its message, by its id.
+    positions: HashMap<u64, usize>,
+    /// The number of calls that were requested with each name and arguments.
     requests: HashMap<u64, usize>,
 }
 
 impl CallIndex {
-    /// Adds what was added to the run.
-    fn update(&mut self, messages: &[Message], executions: &[ToolExecution]) {
-        for call in calls_of(&messages[self.messages..]) {
-            self.insert_id(&call.id);
-        }
-        for (position, execution) in executions.iter().enumerate().skip(self.executions) {
-            let request = self.request(&execution.call.name, execution.original_arguments());
-            *self.requests.entry(request).or_default() += 1;
-            if execution.was_executed() {
-                self.executed.entry(self.hasher.hash_one(&execution.call.id)).or_insert(position);
+    fn new(messages: &[Message], executions: &[ToolExecution]) -> Self {
+        let mut index = Self::default();
+        for message in messages.iter().filter_map(Message::as_assistant) {
+            for (position, call) in message.tool_calls.iter().enumerate() {
+                index.insert_id(&call.id, position);
             }
         }
-        (self.messages, self.executions) = (messages.len(), executions.len());
+        for execution in executions {
+            index.count_request(&execution.call.name, execution.original_arguments());
+        }
+        index
+    }
+
+    pub(super) fn position(&self, id: &str) -> Option<usize> {
+        self.positions.get(&self.hasher.hash_one(id)).copied()
     }
 
     /// Adds an id. Returns `false` if a call has it already.
-    fn insert_id(&mut self, id: &str) -> bool {
-        self.ids.insert(self.hasher.hash_one(id))
+    fn insert_id(&mut self, id: &str, position: usize) -> bool {
+        match self.positions.entry(self.hasher.hash_one(id)) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(vacant) => {
+                vacant.insert(position);
+                true
+            }
+        }
     }
 
-    fn request(&self, name: &str, arguments: &str) -> u64 {
-        self.hasher.hash_one((name, arguments))
+    /// Counts a call. Returns the number of those before with the same name and arguments.
+    fn count_request(&mut self, name: &str, arguments: &str) -> usize {
+        let count = self.requests.entry(self.hasher.hash_one((name, arguments))).or_default();
+        *count += 1;
+        *count - 1
     }
 }
 
@@ -60,93 +67,82 @@ impl fmt::Debug for CallIndex {
     }
 }
 
-/// Returns the calls in these messages.
-fn calls_of(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
-    messages.iter().filter_map(Message::as_assistant).flat_map(|message| &message.tool_calls)
-}
-
 impl Run {
     /// Replaces every id that is blank or was used before, because an id ties a result to its call; also one that contains a `/`,
     /// which separates the ids of a [path](crate::run::CallPath). Returns, by position, the outcomes of calls that an id identifies
     /// as calls of an earlier turn.
     ///
-    /// Two calls of one reply are two calls, whatever their ids. A repeated id of an earlier turn refers to that call: with
-    /// the same arguments its outcome is reused, with others the call is refused. Some servers, however, count calls from
+    /// Two calls of one reply are two calls, whatever their ids. A repeated id of an earlier turn of the agent refers to that call:
+    /// with the same arguments its outcome is reused, with others the call is refused. Some servers, however, count calls from
     /// zero in every reply or use the tool's name as the id; such ids identify nothing.
     pub(super) fn assign_call_ids(&mut self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
+        let new_index = || Box::new(CallIndex::new(&self.messages, &self.tool_executions));
+        let mut index = self.call_index.take().unwrap_or_else(new_index);
         let mut known = Vec::new();
         let mut replaced = HashSet::new();
-        let index = self.call_index.get_or_insert_default();
-        index.update(&self.messages, &self.tool_executions);
+        let mut executed = None;
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
             let is_usable = !call.id.trim().is_empty() && !call.id.contains('/');
-            if is_usable && !replaced.contains(&call.id) && index.insert_id(&call.id) {
+            let is_replaced = replaced.contains(&call.id);
+            if is_usable && !is_replaced && index.insert_id(&call.id, position) {
                 continue;
             }
-            let identifies = !replaced.contains(&call.id) && call.id != call.name && !is_count(&call.id);
-            let executed = index.executed.get(&index.hasher.hash_one(&call.id));
-            let earlier = executed.filter(|_| identifies).map(|position| &self.tool_executions[*position]);
             let mut id = format!("call_{}_{position}", self.turns);
-            while !index.insert_id(&id) {
+            while !index.insert_id(&id, position) {
                 id.push('_');
             }
-            replaced.insert(std::mem::replace(&mut call.id, id));
-            known.extend(earlier.map(|earlier| {
-                let outcome = if earlier.was_requested_as(call) {
-                    ToolExecution::new(call.clone(), earlier.outcome.clone()).into_reused()
-                } else {
+            let repeated = std::mem::replace(&mut call.id, id);
+            if !is_replaced && repeated != call.name && !is_count(&repeated) {
+                let executed = executed.get_or_insert_with(|| self.executions_by_id());
+                let outcome = executed.get(&*repeated).map(|earlier| {
+                    if earlier.was_requested_as(call) {
+                        return ToolExecution::new(call.clone(), earlier.outcome.clone()).into_reused();
+                    }
                     let why =
                         "its id is that of an earlier call with other arguments; give each call a unique id";
                     ToolExecution::new(call.clone(), Err(ToolError::not_executed(why)))
-                };
-                (position, outcome)
-            }));
+                });
+                known.extend(outcome.map(|outcome| (position, outcome)));
+            }
+            replaced.insert(repeated);
         }
+        self.call_index = Some(index);
         known
+    }
+
+    /// Returns the calls that the run executed for its present agent.
+    fn executions_by_id(&self) -> HashMap<&str, &ToolExecution> {
+        let executions = executions_of_agent(&self.tool_executions, &self.handovers).iter();
+        executions.filter(|one| one.was_executed()).map(|one| (&*one.call.id, one)).collect()
     }
 
     /// Returns the ids of all calls of the conversation.
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
-        calls_of(&self.messages).map(|call| &*call.id)
+        let calls = self.messages.iter().filter_map(Message::as_assistant).flat_map(|one| &one.tool_calls);
+        calls.map(|call| &*call.id)
     }
 
     /// Refuses calls that were repeated too often, with a result that says so; stops the run if the model keeps repeating
-    /// them.
+    /// them. In the last turn, calls are only counted.
     pub(super) fn refuse_repeated_calls(&mut self) {
         let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
-        let Some(index) = &self.call_index else { return };
-        let earlier = |request: &u64| index.requests.get(request).copied().unwrap_or_default();
-        // The usual case, without allocations.
-        if let [call] = self.calls()
-            && earlier(&index.request(&call.name, &call.arguments)) < limit
-        {
-            return;
-        }
-        let mut counts = HashMap::new();
+        let is_last_turn = self.is_last_turn();
+        let (Some(index), Stage::Calling(turn)) = (&mut self.call_index, &mut self.stage) else { return };
         let mut stop_reason = None;
-        let mut refused = Vec::new();
-        for (position, call) in self.calls().iter().enumerate() {
-            let request = index.request(&call.name, &call.arguments);
-            let count = counts.entry(request).or_insert_with_key(earlier);
-            let before = *count;
-            *count += 1;
-            if before < limit {
+        for (call, record) in last_calls(&self.messages).iter().zip(&mut turn.calls) {
+            let before = index.count_request(&call.name, &call.arguments);
+            if before < limit || is_last_turn {
                 continue;
             }
             if before >= limit.saturating_mul(2) {
                 stop_reason = Some(StopReason::RepeatedCall(call.name.clone()));
             }
-            let why = format!(
-                "it was requested {before} times with these arguments already; \
-                 continue with its earlier result, or use other arguments"
-            );
-            refused.push((position, ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why)))));
-        }
-        if let Stage::Calling(turn) = &mut self.stage {
-            for (position, refused) in refused {
-                if let Some(record) = turn.calls.get_mut(position).filter(|record| record.is_open()) {
-                    record.finish(refused);
-                }
+            if record.is_open() {
+                let why = format!(
+                    "it was requested {before} times with these arguments already; \
+                     continue with its earlier result, or use other arguments"
+                );
+                record.finish(ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why))));
             }
         }
         if let Some(reason) = stop_reason {

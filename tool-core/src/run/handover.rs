@@ -7,6 +7,7 @@ use super::turn::Turn;
 use crate::content::Content;
 use crate::model::{Message, ModelOptions, ToolChoice, Usage};
 use crate::run::{ErrorPolicies, Run};
+use crate::tool::ToolExecution;
 
 /// A step by which an agent [handed its run over](crate::agent::AgentBuilder::hand_over_to) to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,11 +61,21 @@ pub(crate) struct AgentSettings {
     pub(crate) options: ModelOptions,
 }
 
+/// Returns the executions of the present agent, which alone can stand for later calls: an agent that took over can have other tools
+/// of the same names.
+pub(super) fn executions_of_agent<'e>(
+    executions: &'e [ToolExecution],
+    handovers: &[Handover],
+) -> &'e [ToolExecution] {
+    let before = handovers.last().map_or(0, |handover| handover.executions);
+    executions.get(before..).unwrap_or_default()
+}
+
 impl Turn {
     /// Returns the position of the first call that hands the run over.
     pub(super) fn handover(&self) -> Option<usize> {
         self.calls.iter().position(|record| {
-            let is_executed = |one: &crate::tool::ToolExecution| one.was_executed() && one.outcome().is_ok();
+            let is_executed = |one: &ToolExecution| one.was_executed() && one.outcome().is_ok();
             record.policy.is_some_and(|policy| policy.hands_over) && record.outcome().is_some_and(is_executed)
         })
     }
@@ -92,12 +103,6 @@ impl Run {
         self.settings.question.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Returns the number of the executions before those of the present agent.
-    pub(super) fn executions_before_agent(&self) -> usize {
-        self.handovers.last().map_or(0, |handover| handover.executions)
-    }
-
-    /// Records that the call of this tool handed the run over.
     pub(super) fn record_handover(&mut self, agent: String) {
         let earlier_usage = self.handovers.last().map_or(self.usage, |last| last.usage);
         self.handovers.push(Handover {
@@ -134,13 +139,8 @@ impl Run {
         self.set_agent_settings(settings);
     }
 
-    /// Gives a new run the settings of its agent, other than the instructions, which are among the messages.
-    pub(crate) fn with_agent_settings(mut self, settings: AgentSettings) -> Self {
-        self.set_agent_settings(settings);
-        self
-    }
-
-    fn set_agent_settings(&mut self, settings: AgentSettings) {
+    /// Sets all but the instructions, which are among the messages.
+    pub(crate) fn set_agent_settings(&mut self, settings: AgentSettings) {
         self.settings.error_policies = settings.error_policies;
         self.settings.tool_choice = settings.tool_choice;
         self.settings.parallel_tool_calls = settings.parallel_tool_calls;

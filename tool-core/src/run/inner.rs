@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::call::CallRecord;
+use super::call::{CallRecord, CallState};
 use super::state::Stage;
 use crate::model::{ToolCall, Usage};
 use crate::run::{Approval, Run, StepError, StopReason};
@@ -106,7 +106,7 @@ impl InnerRun {
 
     /// Returns `true` if calls of the run are to be undone with those of the outer run, or were.
     pub(super) fn is_undoable(&self) -> bool {
-        self.is_revoked || !matches!(self.run.stage, Stage::Ended(_)) && self.run.has_undoable_calls()
+        self.is_revoked || !self.is_ended() && self.run.has_undoable_calls()
     }
 
     fn is_ended(&self) -> bool {
@@ -179,7 +179,9 @@ impl Run {
 
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
     pub(crate) fn waits_only_for_own_limits(&self) -> bool {
-        let mut running = self.stage.records().iter().filter(|record| record.is_running());
+        let is_running =
+            |record: &&CallRecord| matches!(record.state, CallState::Running { .. }) && record.is_ready();
+        let mut running = self.stage.records().iter().filter(is_running);
         let has_own_limits =
             |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);
         running.next().is_some_and(has_own_limits) && running.all(has_own_limits)
@@ -241,7 +243,6 @@ impl Run {
         }
     }
 
-    /// Records the decision about a call of an inner run.
     pub(super) fn resolve_inner_approval(
         &mut self,
         path: &[&str],
@@ -258,7 +259,6 @@ impl Run {
         self.record(id).is_some_and(CallRecord::is_open)
     }
 
-    /// Returns `true` if a call of an inner run with this path awaits this.
     pub(super) fn awaits_inner(&self, path: &str, awaiting: Awaiting) -> bool {
         let open = self.stage.records().iter().filter_map(CallRecord::open_inner);
         open.flat_map(awaiting).any(|call| call.id == path)

@@ -55,7 +55,6 @@ pub struct RunLimits {
 /// their states exceed the depth of JSON that is read.
 pub(crate) const MAX_DEPTH: u32 = 12;
 
-/// The default of [`max_depth`](RunLimits#structfield.max_depth).
 const DEFAULT_MAX_DEPTH: u32 = 4;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]

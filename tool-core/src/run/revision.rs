@@ -66,7 +66,6 @@ impl Run {
         }
     }
 
-    /// Sets the revision of a run that was loaded.
     pub(crate) fn with_revision(mut self, revision: Option<RunRevision>) -> Self {
         self.stored = StoredState { confirmed: revision, in_doubt: None };
         self

@@ -20,7 +20,6 @@ use crate::run::{Handover, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
-/// The current format.
 const FORMAT: u32 = 3;
 
 #[derive(Serialize)]

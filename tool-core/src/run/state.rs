@@ -105,7 +105,6 @@ impl Stage {
     }
 }
 
-/// Returns the calls of the last message.
 pub(super) fn last_calls(messages: &[Message]) -> &[ToolCall] {
     match messages.last() {
         Some(Message::Assistant(message)) => &message.tool_calls,
@@ -345,32 +344,44 @@ impl Run {
         last_calls(&self.messages)
     }
 
-    /// Returns the calls of the current turn with their records.
     pub(super) fn calls_with_records(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
         self.calls().iter().zip(self.stage.records())
     }
 
-    /// Returns the record of a call of the current turn.
+    /// Returns the record of a call of the current turn, or of the next undo call.
     pub(super) fn record(&self, call_id: &str) -> Option<&CallRecord> {
-        self.stage.records().get(self.call_position(call_id)?)
+        match &self.stage {
+            Stage::Undoing(undoing) => Some(&undoing.record).filter(|_| undoing.call.id == call_id),
+            stage => stage.records().get(self.call_position(call_id)?),
+        }
     }
 
     pub(super) fn call_position(&self, call_id: &str) -> Option<usize> {
-        self.calls().iter().position(|call| call.id == call_id)
+        let is_it = |call: &ToolCall| call.id == call_id;
+        let indexed = self.call_index.as_ref().and_then(|index| index.position(call_id));
+        let indexed = indexed.filter(|position| self.calls().get(*position).is_some_and(is_it));
+        // A restored run has no index before the next response.
+        indexed.or_else(|| self.calls().iter().position(is_it))
+    }
+
+    /// Returns the call of the current turn, or the next undo call, that has this id.
+    pub(super) fn requested_call(&self, call_id: &str) -> Option<&ToolCall> {
+        match self.next_undo_call() {
+            Some(undo) => Some(undo).filter(|undo| undo.id == call_id),
+            None => self.calls().get(self.call_position(call_id)?),
+        }
     }
 
     /// Returns `true` if the call is open and was started, and `false` if it is open and was not.
     /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
     pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
         let is_started = matches!(self.open_record(&call.id)?.state, CallState::Running { .. });
-        let requested = self.next_undo_call().or_else(|| self.calls().iter().find(|one| one.id == call.id));
-        match requested.is_some_and(|one| (&one.name, &one.arguments) == (&call.name, &call.arguments)) {
-            true => Ok(is_started),
-            false => Err(StepError("the run has this call with another name or other arguments")),
+        match self.requested_call(&call.id) {
+            Some(one) if (&one.name, &one.arguments) == (&call.name, &call.arguments) => Ok(is_started),
+            _ => Err(StepError("the run has this call with another name or other arguments")),
         }
     }
 
-    /// Returns the record of an open call.
     pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
         let position = self.call_position(call_id);
         let record = match &mut self.stage {

@@ -1,11 +1,10 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::call::CallRecord;
+use super::handover::executions_of_agent;
 use super::state::{Stage, last_calls};
 use super::turn::Turn;
-use crate::model::{
-    ChatRequest, ChatResponse, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy,
-};
+use crate::model::{ChatRequest, ChatResponse, Message, ToolDefinition, ToolDefinitions, ToolPolicy};
 use crate::run::{Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallRequest, IdempotencyKey, ToolError, ToolExecution};
 
@@ -66,22 +65,29 @@ impl Run {
                     .with_response_format(self.settings.response_format.clone()),
             ),
             Stage::Calling(_) => {
-                let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
-                let is_exclusive =
-                    |(_, record): &(_, &CallRecord)| record.policy.is_some_and(|policy| policy.exclusive);
-                let is_in_flight = |(call, _): &(&ToolCall, _)| in_flight(&call.id);
-                let (running, ready): (Vec<_>, Vec<_>) = ready.partition(is_in_flight);
-                let (exclusive, concurrent): (Vec<_>, Vec<_>) = ready.into_iter().partition(is_exclusive);
-                // Exclusive calls run one by one after all others have finished.
-                let calls = match running.iter().any(is_exclusive) {
-                    true => Vec::new(),
-                    false if concurrent.is_empty() && running.is_empty() => {
-                        exclusive.into_iter().take(1).collect()
+                let mut is_running = false;
+                let mut runs_exclusive = false;
+                let mut exclusive = None;
+                let mut calls = Vec::new();
+                for (call, record) in self.calls_with_records().filter(|(_, record)| record.is_ready()) {
+                    let is_exclusive = record.policy.is_some_and(|policy| policy.exclusive);
+                    if in_flight(&call.id) {
+                        is_running = true;
+                        runs_exclusive |= is_exclusive;
+                    } else if is_exclusive {
+                        exclusive = exclusive.or(Some(call));
+                    } else {
+                        calls.push(call.clone());
                     }
-                    false => concurrent,
-                };
-                if !calls.is_empty() || !running.is_empty() {
-                    return Step::CallTools(calls.into_iter().map(|(call, _)| call.clone()).collect());
+                }
+                // Exclusive calls run one by one after all others have finished.
+                if runs_exclusive {
+                    calls.clear();
+                } else if calls.is_empty() && !is_running {
+                    calls.extend(exclusive.cloned());
+                }
+                if !calls.is_empty() || is_running {
+                    return Step::CallTools(calls);
                 }
                 let unapproved: Vec<_> = self.awaiting_approval().cloned().collect();
                 if unapproved.is_empty() {
@@ -103,10 +109,8 @@ impl Run {
         undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
         in_flight: impl Fn(&str) -> bool,
     ) {
-        let before_agent = self.executions_before_agent();
         if let Stage::Calling(turn) = &mut self.stage {
-            // An agent that took over can have other tools of the same names.
-            let of_agent = self.tool_executions.get(before_agent..).unwrap_or_default();
+            let of_agent = executions_of_agent(&self.tool_executions, &self.handovers);
             let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
             for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
@@ -163,7 +167,6 @@ impl Run {
         };
         match reason {
             Some(reason) => self.stop(reason),
-            None if self.is_last_turn() => {}
             None => self.refuse_repeated_calls(),
         }
         self.close_turn_if_finished();
@@ -207,10 +210,9 @@ impl Run {
     /// Fails for the same reasons as [`begin_call`](Self::begin_call).
     pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
         let attempt = self.begin_call(call_id)?;
-        let undo = self.next_undo_call().filter(|call| call.id == call_id);
-        let undone = undo.and_then(|_| self.next_undone());
-        let call = undo.or_else(|| self.calls().iter().find(|call| call.id == call_id));
-        let call = call.cloned().ok_or(StepError("the current turn has no call with this id"))?;
+        let call = self.requested_call(call_id).cloned();
+        let call = call.ok_or(StepError("the current turn has no call with this id"))?;
+        let undone = self.next_undone();
         let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
         Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition })
     }
@@ -266,61 +268,51 @@ impl Run {
     pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
-        let record = match &self.stage {
-            Stage::Undoing(undoing) => Some(&undoing.record).filter(|_| undoing.call.id == id),
-            _ => self.record(id),
-        };
-        let attempt = |record: &CallRecord| {
+        let next_attempt = |record: &CallRecord| {
             let failed = Attempt { key: self.key(id), number: record.running_attempt()? };
             record.policy?.next_attempt(&failed, error)
         };
-        record.and_then(attempt).is_some()
+        self.record(id).and_then(next_attempt).is_some()
     }
 
     pub(super) fn close_turn_if_finished(&mut self) {
-        if let Stage::Calling(turn) = &mut self.stage
-            && turn.is_finished()
-        {
-            let turn = std::mem::take(turn);
-            let answer = turn.answer_positions();
-            let handover =
-                turn.handover().and_then(|position| Some(self.calls().get(position)?.name.clone()));
-            let first = self.messages.len();
-            self.append_results(turn, "the run had ended");
-            if answer.is_empty() {
-                let max_turns = self.is_last_turn().then(|| self.max_turns_reached());
-                if let Some(reason) = max_turns.or_else(|| self.check_output_limit()) {
-                    self.stage = self.stage_after_stop(reason);
-                    return;
-                }
-            }
-            self.stage = match &*answer {
-                [] => {
-                    handover.into_iter().for_each(|agent| self.record_handover(agent));
-                    Stage::Asking
-                }
-                positions => Stage::Returned(positions.iter().map(|position| first + position).collect()),
-            };
+        let Stage::Calling(turn) = &mut self.stage else { return };
+        if !turn.is_finished() {
+            return;
         }
+        let turn = std::mem::take(turn);
+        let answer = turn.answer_positions();
+        let handover = turn.handover().and_then(|position| Some(self.calls().get(position)?.name.clone()));
+        let first = self.messages.len();
+        self.append_results(turn, "the run had ended");
+        if !answer.is_empty() {
+            self.stage = Stage::Returned(answer.into_iter().map(|position| first + position).collect());
+            return;
+        }
+        let max_turns = self.is_last_turn().then(|| self.max_turns_reached());
+        if let Some(reason) = max_turns.or_else(|| self.check_output_limit()) {
+            self.stage = self.stage_after_stop(reason);
+            return;
+        }
+        if let Some(agent) = handover {
+            self.record_handover(agent);
+        }
+        self.stage = Stage::Asking;
     }
 
     /// Appends the results of the turn to the conversation, in the order of the calls.
     pub(super) fn append_results(&mut self, turn: Turn, why_not_executed: &str) {
-        let reply = self.messages.len().saturating_sub(1);
-        for (position, record) in turn.calls.into_iter().enumerate() {
-            let Some(Message::Assistant(message)) = self.messages.get(reply) else { return };
-            let Some(call) = message.tool_calls.get(position) else { return };
+        let mut results = Vec::with_capacity(turn.calls.len());
+        for (call, record) in last_calls(&self.messages).iter().zip(turn.calls) {
             let (execution, inner) = record.into_execution(call);
             self.inner_runs.extend(inner.map(|inner| *inner));
-            let Some(execution) = execution else {
-                let result = Message::tool(call, &Err(ToolError::not_executed(why_not_executed)));
-                self.messages.push(result);
-                continue;
-            };
-            let result = Message::tool(call, &execution.outcome);
-            self.messages.push(result);
-            self.tool_executions.push(execution);
+            results.push(match &execution {
+                Some(execution) => Message::tool(call, &execution.outcome),
+                None => Message::tool(call, &Err(ToolError::not_executed(why_not_executed))),
+            });
+            self.tool_executions.extend(execution);
         }
+        self.messages.extend(results);
         self.messages.extend(turn.user_messages.into_iter().map(Message::User));
     }
 }

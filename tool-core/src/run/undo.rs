@@ -53,7 +53,6 @@ impl Run {
         self.is_undoing() || self.tool_executions.iter().any(|execution| self.is_undoable(execution))
     }
 
-    /// Returns the stage of a run that stopped for this reason.
     pub(super) fn stage_after_stop(&mut self, reason: StopReason) -> Stage {
         let end = self.undoing().map_or(self.tool_executions.len(), |undoing| undoing.position);
         match self.tool_executions[..end].iter().rposition(|execution| self.is_undoable(execution)) {
@@ -90,21 +89,20 @@ impl Run {
 
     /// Returns the position of the inner run whose calls this open call undoes.
     pub(super) fn undone_inner_run(&self, call_id: &str) -> Option<usize> {
-        let undoing = self.undoing().filter(|undoing| undoing.call.id == call_id)?;
-        self.undoing_inner_run(&self.tool_executions[undoing.position])
+        self.next_undo_call().filter(|undo| undo.id == call_id)?;
+        self.undoing_inner_run(self.undone_execution()?)
     }
 
     /// Returns `true` if the next call is undone by the agent that it asked.
     pub(crate) fn is_undoing_inner_run(&self) -> bool {
-        self.next_undo_call().is_some_and(|undo| self.undone_inner_run(&undo.id).is_some())
+        self.undone_execution().is_some_and(|execution| self.undoing_inner_run(execution).is_some())
     }
 
     /// Returns the prefix of the ids of undo calls. The idempotency key contains the id, so it must differ from those of the
     /// model's calls.
     fn undo_prefix(&self) -> String {
-        if let Some(undoing) = self.undoing()
-            && let Some(prefix) =
-                undoing.call.id.strip_suffix(&*self.tool_executions[undoing.position].call.id)
+        if let (Some(undo), Some(undone)) = (self.next_undo_call(), self.undone_execution())
+            && let Some(prefix) = undo.id.strip_suffix(&*undone.call.id)
         {
             return prefix.to_owned();
         }
@@ -126,14 +124,17 @@ impl Run {
         self.undoing().is_some()
     }
 
-    /// Returns the next call that undoes another.
     pub(crate) fn next_undo_call(&self) -> Option<&ToolCall> {
         self.undoing().map(|undoing| &undoing.call)
     }
 
+    fn undone_execution(&self) -> Option<&ToolExecution> {
+        Some(&self.tool_executions[self.undoing()?.position])
+    }
+
     /// Returns the call that the next call undoes.
     pub(crate) fn next_undone(&self) -> Option<Undone> {
-        let execution = &self.tool_executions[self.undoing()?.position];
+        let execution = self.undone_execution()?;
         Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
     }
 
@@ -149,7 +150,6 @@ impl Run {
         }
     }
 
-    /// Finishes the undo call that is open.
     pub(super) fn finish_undo_call(&mut self, execution: ToolExecution) {
         let Stage::Undoing(undoing) = &mut self.stage else { return };
         let reason = undoing.reason.clone();

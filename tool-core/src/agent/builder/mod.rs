@@ -20,7 +20,6 @@ use crate::toolset::{
     ToolSetError,
 };
 
-/// The default for [`AgentBuilder::max_concurrent_calls`].
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 
 /// Builds an [`Agent`]; created by [`Agent::builder`].

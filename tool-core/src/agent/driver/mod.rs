@@ -331,12 +331,8 @@ impl RunDriver {
     ///
     /// Fails if the run has no answer.
     pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
-        self.reject_answer_with_hint(why, "")
-    }
-
-    pub(super) fn reject_answer_with_hint(&mut self, why: &str, hint: &str) -> Result<(), StepError> {
         self.has_unsaved_changes = true;
-        self.run.reject_answer_with_hint(why, hint)
+        self.run.reject_answer(why)
     }
 
     /// Cancels the run: open calls are not executed any more, and the following steps undo finished calls if their tools
@@ -364,14 +360,14 @@ impl RunDriver {
     ///
     /// Fails if the run stopped without an answer or is not done yet, or if its conversation cannot be stored.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        let span = self.trace.enter_run(&self.tools.agent, &self.run);
-        match span.instrument(self.commit()).await {
+        match self.commit().await {
             Ok(()) => self.into_answer(),
             Err(kind) => Err(self.into_error(kind)),
         }
     }
 
-    fn into_answer(mut self) -> Result<Answer, RunError> {
+    /// Emits the end of the run, and returns its answer or its error.
+    pub(super) fn into_answer(mut self) -> Result<Answer, RunError> {
         if let Some(guard) = self.cancel_on_drop.take() {
             guard.disarm();
         }
@@ -383,17 +379,8 @@ impl RunDriver {
                 }
                 Ok(answer)
             }
-            Err(error) => {
-                self.trace.record_error(&error);
-                emit_failure(&self.emitter, &error);
-                Err(error)
-            }
+            Err(error) => Err(report(error, &mut self.trace, &self.emitter)),
         }
-    }
-
-    /// Emits the end of a run that belongs to a call, and returns its error if it has no answer.
-    pub(super) fn finish_inner(self) -> Result<(), RunError> {
-        self.into_answer().map(drop)
     }
 
     /// Drives the run to its end and returns its outcome.
@@ -402,10 +389,7 @@ impl RunDriver {
         let mut driver = Box::new(self);
         async move {
             let driven = match driver.drive_to_end().await {
-                Ok(()) => {
-                    let span = driver.trace.enter_run(&driver.tools.agent, &driver.run);
-                    span.instrument(driver.commit()).await
-                }
+                Ok(()) => driver.commit().await,
                 Err(kind) => Err(kind),
             };
             match driven {
@@ -415,7 +399,6 @@ impl RunDriver {
         }
     }
 
-    /// Drives the run until nothing is left to do.
     pub(super) async fn drive_to_end(&mut self) -> Result<(), RunErrorKind> {
         loop {
             match self.take_step().await {
@@ -430,28 +413,26 @@ impl RunDriver {
         }
     }
 
-    /// Converts the driver into the error of its run.
     pub(super) fn into_error(mut self, kind: RunErrorKind) -> RunError {
         let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
-        self.trace.record_error(&error);
-        emit_failure(&self.emitter, &error);
-        error
+        report(error, &mut self.trace, &self.emitter)
     }
 
     /// Returns the error of a step, with a copy of the run.
     fn error(&mut self, kind: RunErrorKind) -> RunError {
         let error = RunError::new(kind, self.run.clone());
         let error = error.with_approval_reasons(self.offer.tools.definitions());
-        self.trace.record_error(&error);
-        emit_failure(&self.emitter, &error);
-        error
+        report(error, &mut self.trace, &self.emitter)
     }
 }
 
-fn emit_failure(emitter: &EventEmitter, error: &RunError) {
+/// Records an error in the trace and emits it to the hooks.
+fn report(error: RunError, trace: &mut RunTrace, emitter: &EventEmitter) -> RunError {
+    trace.record_error(&error);
     if !emitter.hooks.is_empty() {
         emitter.call_hooks(&Event::Failed(error.to_string()));
     }
+    error
 }
 
 /// Omits messages, because conversations are private.

@@ -117,10 +117,13 @@ impl RunDriver {
             self.clock = None;
             self.trace.pause();
             let unapproved: Vec<_> = self.run.awaiting_approval().cloned().collect();
+            if !unapproved.is_empty() {
+                self.emitter.emit(|| Event::ApprovalNeeded(unapproved)).await;
+            }
             let external: Vec<_> = self.run.awaiting_results().cloned().collect();
-            let events = [Event::ApprovalNeeded(unapproved), Event::ResultsNeeded(external)];
-            let is_needed = |event: &Event| matches!(event, Event::ApprovalNeeded(calls) | Event::ResultsNeeded(calls) if !calls.is_empty());
-            self.emit_all(events.into_iter().filter(is_needed)).await;
+            if !external.is_empty() {
+                self.emitter.emit(|| Event::ResultsNeeded(external)).await;
+            }
             break;
         }
         self.store_run().await?;

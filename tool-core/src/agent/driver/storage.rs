@@ -30,6 +30,11 @@ impl RunDriver {
 
     /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.
     pub(in crate::agent) async fn commit(&mut self) -> Result<(), RunErrorKind> {
+        let span = self.trace.enter_run(&self.tools.agent, &self.run);
+        span.instrument(self.commit_in_span()).await
+    }
+
+    async fn commit_in_span(&mut self) -> Result<(), RunErrorKind> {
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
         let agent = self.origin.clone();

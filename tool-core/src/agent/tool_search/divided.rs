@@ -1,10 +1,11 @@
 //! The tools of a turn, divided into those that are offered and those that are found.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::search_tools::{call_tool, search_tools};
 use super::{SEARCH_TOOLS, ToolSearch};
+use crate::agent::delegation::lock;
 use crate::model::{ChatModel, ToolDefinition, ToolDefinitions};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};
@@ -74,11 +75,6 @@ impl Divided {
         Ok(Some(Self { all: all.clone(), tools, offered, hidden, always, mode }))
     }
 
-    /// Returns `true` if these are the same tools.
-    fn is_of(&self, all: &ToolSet, always: &[&str]) -> bool {
-        self.all.is_shared_with(all) && self.always == always
-    }
-
     /// Returns `true` if the model is offered the tool only once it has found it.
     pub(in crate::agent) fn is_hidden(&self, name: &str) -> bool {
         self.hidden.contains(name)
@@ -131,13 +127,13 @@ impl LastDivided {
         sources: &[ToolSet],
         always: &[&str],
     ) -> Result<Option<Arc<Divided>>, ToolSetError> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(last) = last.filter(|last| last.is_of(all, always)) {
+        let last = lock(&self.0).clone();
+        if let Some(last) = last.filter(|last| last.all.is_shared_with(all) && last.always == always) {
             return Ok(Some(last));
         }
         let divided = Divided::new(search, model, all, sources, always)?.map(Arc::new);
         if let Some(divided) = &divided {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(divided));
+            *lock(&self.0) = Some(Arc::clone(divided));
         }
         Ok(divided)
     }

@@ -7,12 +7,10 @@ use serde_json::{Value, json};
 use crate::content::{Content, Image, Part};
 use crate::model::{AssistantMessage, FinishReason, Message};
 
-/// Encodes the messages of a request.
 pub(super) fn input_messages(messages: &[Message]) -> String {
     messages.iter().map(message).collect::<Value>().to_string()
 }
 
-/// Encodes the reply of a model.
 pub(super) fn output_messages(message: &AssistantMessage, reason: &FinishReason) -> String {
     json!([{
         "role": "assistant",
@@ -20,11 +18,6 @@ pub(super) fn output_messages(message: &AssistantMessage, reason: &FinishReason)
         "finish_reason": super::names::finish_reason(reason),
     }])
     .to_string()
-}
-
-/// Encodes the answer of an agent.
-pub(super) fn answer_message(text: &str, reason: &FinishReason) -> String {
-    output_messages(&AssistantMessage::text(text), reason)
 }
 
 fn message(message: &Message) -> Value {

@@ -8,7 +8,9 @@ use tracing::{Instrument, Span, debug, info_span};
 
 use super::{content, names};
 use crate::agent::{Agent, AgentBuilder};
-use crate::model::{ChatRequest, ChatResponse, ConversationId, FinishReason, ModelError, ToolCall, Usage};
+use crate::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, ModelError, ToolCall, Usage,
+};
 use crate::run::{Answer, Run, RunError, RunErrorKind};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
@@ -21,7 +23,6 @@ impl AgentBuilder {
     }
 }
 
-/// The settings of traces.
 #[derive(Clone, Copy, Default)]
 pub(in crate::agent) struct Settings {
     /// Traces contain arguments, outputs and texts.
@@ -33,16 +34,12 @@ pub(in crate::agent) struct RunTrace {
     settings: Settings,
     // Fields are dropped in order: the innermost span is closed first.
     chat: Option<OpenSpan>,
-    turn: Option<Turn>,
+    /// The number of the turn and its span.
+    turn: Option<(u32, Span)>,
     run: Option<OpenSpan>,
     conversation: Option<ConversationId>,
     /// The tokens that the model requests of these spans used.
     usage: Option<Usage>,
-}
-
-struct Turn {
-    number: u32,
-    span: Span,
 }
 
 /// Creates the spans of the calls of a turn.
@@ -52,7 +49,6 @@ pub(in crate::agent) struct CallTrace {
     turn: Span,
 }
 
-/// The span of one call.
 pub(in crate::agent) struct CallSpan {
     settings: Settings,
     open: OpenSpan,
@@ -72,23 +68,17 @@ impl Scope {
 struct OpenSpan {
     span: Span,
     started: Instant,
-    failure: Option<Failure>,
-}
-
-/// The failure to record when the span is closed.
-struct Failure {
-    kind: &'static str,
-    text: Option<String>,
+    /// The kind and the text of the failure to record when the span is closed.
+    failure: Option<(&'static str, Option<String>)>,
 }
 
 impl OpenSpan {
     fn new(span: Span) -> Self {
-        let failure = Some(Failure { kind: "cancelled", text: None });
-        Self { span, started: Instant::now(), failure }
+        Self { span, started: Instant::now(), failure: Some(("cancelled", None)) }
     }
 
     fn set_failure(&mut self, kind: &'static str, text: Option<String>) {
-        self.failure = Some(Failure { kind, text });
+        self.failure = Some((kind, text));
     }
 
     fn set_success(&mut self) {
@@ -98,7 +88,7 @@ impl OpenSpan {
 
 impl Drop for OpenSpan {
     fn drop(&mut self) {
-        if let Some(Failure { kind, text }) = &self.failure {
+        if let Some((kind, text)) = &self.failure {
             self.span.record("error.type", kind);
             self.span.record("otel.status_code", "ERROR");
             self.span.record("otel.status_description", text.as_deref());
@@ -129,7 +119,7 @@ impl RunTrace {
 
     /// Starts the span of this turn, unless the run is in it already.
     pub(in crate::agent) fn enter_turn(&mut self, number: u32) {
-        if self.turn.as_ref().is_some_and(|turn| turn.number == number) {
+        if self.turn.as_ref().is_some_and(|(present, _)| *present == number) {
             return;
         }
         self.chat = None;
@@ -143,7 +133,7 @@ impl RunTrace {
             )
         };
         let span = self.run.as_ref().map_or_else(Span::none, |run| run.span.in_scope(create));
-        self.turn = Some(Turn { number, span });
+        self.turn = Some((number, span));
     }
 
     /// Enters the span of a model request, which the driver or the caller sends.
@@ -153,7 +143,7 @@ impl RunTrace {
         request: &ChatRequest<'_>,
         is_streamed: bool,
     ) -> Scope {
-        let turn = self.turn.as_ref().map_or_else(Span::none, |turn| turn.span.clone());
+        let turn = self.turn_span();
         // The span exists already if the caller received the request but leaves it to the driver to send it.
         let open = self.chat.get_or_insert_with(|| {
             let span = turn.in_scope(|| chat_span(agent, request, self.conversation.as_ref(), is_streamed));
@@ -235,13 +225,17 @@ impl RunTrace {
         let reason = answer.finish_reason();
         record_finish_reason(&open.span, reason);
         if self.settings.content && !open.span.is_disabled() {
-            open.span.record("gen_ai.output.messages", content::answer_message(answer.text(), reason));
+            let message = AssistantMessage::text(answer.text());
+            open.span.record("gen_ai.output.messages", content::output_messages(&message, reason));
         }
     }
 
     pub(in crate::agent) fn call_trace(&self) -> CallTrace {
-        let turn = self.turn.as_ref().map_or_else(Span::none, |turn| turn.span.clone());
-        CallTrace { settings: self.settings, turn }
+        CallTrace { settings: self.settings, turn: self.turn_span() }
+    }
+
+    fn turn_span(&self) -> Span {
+        self.turn.as_ref().map_or_else(Span::none, |(_, span)| span.clone())
     }
 }
 
@@ -399,7 +393,6 @@ fn call_span(call: &ToolCall, tools: &ToolSet, attempt: u32) -> Span {
     )
 }
 
-/// Returns the name of a span: the operation and its object.
 fn with_name(operation: &str, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{operation} {name}"),
