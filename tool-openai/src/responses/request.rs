@@ -189,9 +189,12 @@ struct JsonSchema<'a> {
 
 impl<'a> WireText<'a> {
     fn new(format: &'a ResponseFormat, endpoint: &Endpoint) -> Self {
-        let strict = format.is_strict() && endpoint.supports_strict;
-        let (name, schema) = (format.name(), format.schema());
-        Self { format: JsonSchema { r#type: "json_schema", name, schema, strict } }
+        // The strict form is less specific, and an endpoint without `strict` may well enforce the whole schema.
+        let (schema, strict) = match endpoint.supports_strict {
+            true => (format.schema(), format.is_strict()),
+            false => (format.original_schema(), false),
+        };
+        Self { format: JsonSchema { r#type: "json_schema", name: format.name(), schema, strict } }
     }
 }
 
@@ -433,6 +436,20 @@ mod tests {
                 json!({ "type": "json_schema", "name": "place", "schema": schema, "strict": strict });
             assert_eq!(body["text"], json!({ "format": format }));
         }
+    }
+
+    #[test]
+    fn an_endpoint_without_strict_receives_the_given_schema() {
+        let given =
+            json!({ "type": "object", "properties": { "name": { "type": "string", "maxLength": 9 } } });
+        let format = ResponseFormat::json_schema("place", given.clone());
+        let mut endpoint = Endpoint::openai();
+        endpoint.supports_strict = false;
+        let other = Dialect { endpoint: endpoint.into(), ..dialect() };
+        let request = hello().with_response_format(format);
+        let body = sent(&other, "m", &ReasoningOptions::default(), &request).unwrap();
+        let format = json!({ "type": "json_schema", "name": "place", "schema": given, "strict": false });
+        assert_eq!(body["text"]["format"], format);
     }
 
     #[test]
