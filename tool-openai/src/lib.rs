@@ -90,6 +90,7 @@ mod config;
 mod endpoint;
 mod error;
 pub mod guide;
+mod ids;
 mod json;
 mod lenient;
 mod logprobs;
