@@ -1,6 +1,8 @@
 //! Sends chat requests through one of an endpoint's APIs, with retries, and reads the replies.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, iter};
 use reqwest::Url;
@@ -11,45 +13,59 @@ use crate::body::RequestBody;
 use crate::client::{ApiResponse, Client, content_type};
 use crate::malformed_call::MalformedCallRetries;
 use crate::retry::Retries;
-use crate::streaming::{self, Assembler, EventError};
+use crate::streaming::{self, Assembler};
 use crate::{Error, ErrorKind};
 
 /// A model behind one API of an endpoint.
 pub(crate) trait Api: ChatModel {
-    /// The API's path below the base URL.
-    const PATH: &'static str;
-
     /// Assembles responses from streamed events.
     type Assembler<'a>: Assembler + Send + Unpin
     where
         Self: 'a;
 
-    fn client(&self) -> &Client;
-
-    /// Returns the name of the model to use if the request names none.
-    fn default_model(&self) -> &str;
-
-    /// Returns the URL for this model.
-    fn default_url(&self) -> &Url;
+    fn target(&self) -> &Target;
 
     /// Encodes the body of a request.
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error>;
 
     fn assembler(&self) -> Self::Assembler<'_>;
 
-    /// Parses a response that is not streamed.
-    fn parse(&self, text: &str) -> Result<ChatResponse, EventError>;
+    fn client(&self) -> &Client {
+        &self.target().client
+    }
+}
+
+/// The endpoint, the API and the model that requests are for, unless their options name another model.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) client: Arc<Client>,
+    pub(crate) model: String,
+    /// The API's path below the base URL.
+    path: &'static str,
+    url: Url,
+}
+
+impl Target {
+    pub(crate) fn new(client: Arc<Client>, path: &'static str, model: String) -> Self {
+        let url = client.url(path, &model);
+        Self { client, model, path, url }
+    }
+
+    /// Formats the public type of this name that sends the requests.
+    pub(crate) fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name).field("model", &self.model).field("client", &self.client).finish()
+    }
 
     /// Returns the name of the model that the request is for.
-    fn model_for<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
-        request.options().model.as_deref().unwrap_or_else(|| self.default_model())
+    pub(crate) fn model_for<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
+        request.options().model.as_deref().unwrap_or(&self.model)
     }
 
     /// Returns the URL that the request is sent to.
     fn url_for(&self, request: &ChatRequest<'_>) -> Url {
         match &request.options().model {
-            Some(model) => self.client().url(Self::PATH, model),
-            None => self.default_url().clone(),
+            Some(model) => self.client.url(self.path, model),
+            None => self.url.clone(),
         }
     }
 }
@@ -118,12 +134,12 @@ impl<'a, A: Api> Attempts<'a, A> {
         let is_openai = matches!(&*api.client().endpoint.name, "openai" | "azure");
         let sends_json_schema =
             request.response_format().is_some() && api.supports_response_format() && !is_openai;
-        let retries = api.client().start_retries();
+        let retries = api.client().retry.start();
         Ok(Self { api, malformed_calls, is_streamed, sends_json_schema, body, retries })
     }
 
     fn url(&self) -> Url {
-        self.api.url_for(self.malformed_calls.request())
+        self.api.target().url_for(self.malformed_calls.request())
     }
 
     /// Prepares the next attempt and waits until it may be sent.
@@ -138,7 +154,7 @@ impl<'a, A: Api> Attempts<'a, A> {
         }
         self.malformed_calls.report(error)?;
         self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
-        self.retries = self.api.client().start_retries();
+        self.retries = self.api.client().retry.start();
         Ok(())
     }
 }
@@ -152,34 +168,12 @@ async fn read_whole<A: Api>(api: &A, response: ApiResponse) -> Result<ChatRespon
         Ok(text) => Cow::Borrowed(text),
         Err(_) => String::from_utf8_lossy(&body),
     };
-    api.parse(&text).map_err(|error| {
-        let error = api.client().event_error(error, &text, content_type.as_deref());
-        error.with_request(api.client().failed_request(&url), request_id)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-    use tool_core::{Message, ModelOptions};
-
-    use super::*;
-    use crate::OpenAi;
-
-    #[test]
-    fn the_model_of_the_options_takes_precedence() {
-        fn model(api: &impl Api, options: ModelOptions) -> Value {
-            let request = ChatRequest::new([Message::user("Hello")]).with_options(options);
-            let body = api.encode(&request, false).unwrap().to_vec();
-            serde_json::from_slice::<Value>(&body).unwrap()["model"].take()
-        }
-
-        let openai = OpenAi::builder().base_url("http://localhost/v1").build().unwrap();
-        for (options, expected) in
-            [(ModelOptions::default(), "m"), (ModelOptions::default().with_model("other"), "other")]
-        {
-            assert_eq!(model(&openai.chat_model("m"), options.clone()), expected);
-            assert_eq!(model(&openai.responses_model("m"), options), expected);
+    let mut assembler = api.assembler();
+    match assembler.push_whole(&text) {
+        Ok(()) => Ok(assembler.finish()),
+        Err(error) => {
+            let error = api.client().event_error(error, &text, content_type.as_deref());
+            Err(error.with_request(api.client().failed_request(&url), request_id))
         }
     }
 }

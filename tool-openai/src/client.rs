@@ -12,7 +12,7 @@ use tool_http::client::{Redactor, read_body, redact_url};
 
 use crate::body::RequestBody;
 use crate::error::{FailedRequest, ResponseContext};
-use crate::retry::{Retries, RetryHeaders, RetryPolicy};
+use crate::retry::{RetryHeaders, RetryPolicy};
 use crate::streaming::EventError;
 use crate::warning::WarningHook;
 use crate::{Endpoint, Error};
@@ -57,11 +57,6 @@ impl ApiResponse {
 }
 
 impl Client {
-    /// Starts the retries of one request.
-    pub(crate) fn start_retries(&self) -> Retries<'_> {
-        self.retry.start()
-    }
-
     /// Sends JSON and returns the response if its status reports success.
     pub(crate) async fn send(
         &self,

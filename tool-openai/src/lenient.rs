@@ -43,18 +43,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
     }
 }
 
-/// Skips the rest of an array.
-pub(crate) fn skip_array<'de, A: SeqAccess<'de>>(mut array: A) -> Result<(), A::Error> {
-    while array.next_element::<IgnoredAny>()?.is_some() {}
-    Ok(())
-}
-
-/// Skips the rest of an object.
-pub(crate) fn skip_object<'de, A: MapAccess<'de>>(mut object: A) -> Result<(), A::Error> {
-    while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-    Ok(())
-}
-
 /// The methods of a visitor that returns the default for these types of values.
 macro_rules! default_for {
     ($($kind:ident),*) => { $(default_for!(@ $kind);)* };
@@ -86,13 +74,13 @@ macro_rules! default_for {
     };
     (@ array) => {
         fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<Self::Value, A::Error> {
-            $crate::lenient::skip_array(array)?;
+            IgnoredAny.visit_seq(array)?;
             Ok(Self::Value::default())
         }
     };
     (@ object) => {
         fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
-            $crate::lenient::skip_object(object)?;
+            IgnoredAny.visit_map(object)?;
             Ok(Self::Value::default())
         }
     };

@@ -3,7 +3,7 @@
 use tool_core::Message;
 use tool_core::model::ChatRequest;
 
-use crate::{Error, ErrorKind};
+use crate::Error;
 
 /// The number of times that a malformed call is reported to the model.
 const MAX_REPORTS: u32 = 2;
@@ -34,9 +34,9 @@ impl<'a> MalformedCallRetries<'a> {
     ///
     /// # Errors
     ///
-    /// Returns the error itself if it is of another kind or was reported often enough.
+    /// Returns the error itself if the model got enough reports.
     pub(crate) fn report(&mut self, error: Error) -> Result<(), Error> {
-        if self.reports == MAX_REPORTS || error.kind() != ErrorKind::MalformedToolCall {
+        if self.reports == MAX_REPORTS {
             return Err(error);
         }
         self.reports += 1;

@@ -25,6 +25,9 @@ pub(crate) trait Assembler {
     /// Consumes one event and emits the deltas that it produces. Must not be called again after [`Flow::End`].
     fn push(&mut self, event: &Event<'_>, emit: &mut impl FnMut(Delta)) -> Result<Flow, EventError>;
 
+    /// Consumes a response that is not streamed.
+    fn push_whole(&mut self, json: &str) -> Result<(), EventError>;
+
     /// Returns `true` once any part of the response has arrived.
     fn has_started(&self) -> bool;
 

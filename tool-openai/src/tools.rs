@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
 use crate::warning::WarningHook;
@@ -36,15 +35,11 @@ struct Rules {
     format: ToolFormat,
     /// The provider searches the deferred tools.
     is_searched: bool,
-    supports_strict: bool,
-    names_start_with_letter: bool,
-    requires_plain_parameters: bool,
-    max_tools: Option<usize>,
-    max_description_chars: Option<usize>,
+    endpoint: Arc<Endpoint>,
 }
 
 /// The JSON array of tools, or why it cannot be sent.
-type EncodedTools = Arc<Result<String, String>>;
+type EncodedTools = Result<Arc<str>, String>;
 
 /// The encoded tools of a set, for each of the rules that they were encoded by: an application may use several endpoints.
 #[derive(Default)]
@@ -53,13 +48,13 @@ struct EncodingCache(Mutex<Vec<(Rules, EncodedTools)>>);
 impl EncodingCache {
     fn find(&self, rules: &Rules) -> Option<EncodedTools> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().find(|(known, _)| known == rules).map(|(_, encoded)| Arc::clone(encoded))
+        entries.iter().find(|(known, _)| known == rules).map(|(_, encoded)| encoded.clone())
     }
 
-    fn insert(&self, rules: Rules, encoded: &EncodedTools) {
+    fn insert(&self, rules: Rules, encoded: EncodedTools) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !entries.iter().any(|(known, _)| *known == rules) {
-            entries.push((rules, Arc::clone(encoded)));
+            entries.push((rules, encoded));
         }
     }
 }
@@ -149,8 +144,8 @@ fn tool_value(format: ToolFormat, definition: &ToolDefinition) -> Result<Value, 
 }
 
 fn tool_values(format: ToolFormat, definitions: &[ToolDefinition]) -> Result<Value, Error> {
-    let json =
-        Rules::new(format, false, &Endpoint::openai()).encode(definitions, None).map_err(Error::request)?;
+    let rules = Rules { format, is_searched: false, endpoint: Arc::new(Endpoint::openai()) };
+    let json = rules.encode(definitions, None).map_err(Error::request)?;
     serde_json::from_str(&json).map_err(|error| Error::request(format!("could not read the tools: {error}")))
 }
 
@@ -214,59 +209,49 @@ pub(crate) fn encode(
     definitions: &ToolDefinitions,
     format: ToolFormat,
     is_searched: bool,
-    endpoint: &Endpoint,
+    endpoint: &Arc<Endpoint>,
     on_warning: Option<&WarningHook>,
-) -> Result<Option<impl AsRef<str> + use<>>, Error> {
+) -> Result<Option<Arc<str>>, Error> {
     if definitions.is_empty() {
         return Ok(None);
     }
-    let rules = Rules::new(format, is_searched, endpoint);
+    let rules = Rules { format, is_searched, endpoint: Arc::clone(endpoint) };
     let cache = definitions.encoded(|_| EncodingCache::default());
     let encoded = match cache.find(&rules) {
         Some(encoded) => encoded,
         None => {
             // The lock is not held, because the warning hook may use the same tools.
-            let encoded = Arc::new(rules.encode(definitions, on_warning));
-            cache.insert(rules, &encoded);
+            let encoded = rules.encode(definitions, on_warning);
+            cache.insert(rules, encoded.clone());
             encoded
         }
     };
-    if let Err(reason) = &*encoded {
-        return Err(Error::request(reason));
-    }
-    Ok(Some(ToolsJson(encoded)))
+    encoded.map(Some).map_err(Error::request)
 }
 
-struct ToolsJson(EncodedTools);
-
-impl AsRef<str> for ToolsJson {
-    fn as_ref(&self) -> &str {
-        self.0.as_ref().as_ref().map_or("[]", |json| json)
+/// Returns the value of `tool_choice`, or `None` for the API's default.
+pub(crate) fn choice(choice: &ToolChoice, format: ToolFormat, endpoint: &Endpoint) -> Option<Value> {
+    match (choice, format) {
+        (ToolChoice::None, _) => Some("none".into()),
+        (ToolChoice::Tool(name), ToolFormat::Nested) if endpoint.supports_named_tool_choice => {
+            Some(json!({ "type": "function", "function": { "name": name } }))
+        }
+        (ToolChoice::Tool(name), ToolFormat::Flat) if endpoint.supports_named_tool_choice => {
+            Some(json!({ "type": "function", "name": name }))
+        }
+        (ToolChoice::Required | ToolChoice::Tool(_), _) => {
+            endpoint.required_tool_choice.as_deref().map(Value::from)
+        }
+        _ => None,
     }
 }
 
 impl Rules {
-    fn new(format: ToolFormat, is_searched: bool, endpoint: &Endpoint) -> Self {
-        Self {
-            format,
-            is_searched,
-            supports_strict: endpoint.supports_strict,
-            names_start_with_letter: endpoint.tool_names_start_with_letter,
-            requires_plain_parameters: endpoint.requires_plain_parameters,
-            max_tools: endpoint.max_tools,
-            max_description_chars: endpoint.max_description_chars,
-        }
-    }
-
-    fn encode(
-        &self,
-        definitions: &[ToolDefinition],
-        on_warning: Option<&WarningHook>,
-    ) -> Result<String, String> {
+    fn encode(&self, definitions: &[ToolDefinition], on_warning: Option<&WarningHook>) -> EncodedTools {
         let mut violations = Vec::new();
         let has_search = self.is_searched && definitions.iter().any(ToolDefinition::is_deferred);
         let count = definitions.len() + usize::from(has_search);
-        if let Some(max) = self.max_tools.filter(|max| count > *max) {
+        if let Some(max) = self.endpoint.max_tools.filter(|max| count > *max) {
             violations.push(format!("the request has {count} tools, but the endpoint accepts at most {max}"));
         }
         violations.extend(definitions.iter().filter_map(|definition| self.find_violation(definition)));
@@ -278,7 +263,7 @@ impl Rules {
             if let (Some(on_warning), 1..) = (on_warning, removed_chars) {
                 on_warning(&Warning::DescriptionTruncated { tool: definition.name(), removed_chars });
             }
-            Tool { definition, description, rules: self }
+            self.tool(definition, description)
         });
         let mut json = serde_json::to_string(&tools.collect::<Vec<_>>())
             .map_err(|error| format!("could not write the tools as JSON: {error}"))?;
@@ -286,7 +271,25 @@ impl Rules {
         if has_search {
             json.insert_str(json.len() - 1, &format!(",{TOOL_SEARCH}"));
         }
-        Ok(json)
+        Ok(json.into())
+    }
+
+    fn tool<'a>(&self, definition: &'a ToolDefinition, description: Option<Cow<'a, str>>) -> Tool<'a> {
+        // The default is `true` in the Responses API, where the field is required, and `false` in Chat Completions.
+        let has_strict = self.endpoint.supports_strict || self.format == ToolFormat::Flat;
+        let is_strict = self.endpoint.supports_strict && definition.is_strict();
+        let function = Function {
+            name: definition.name(),
+            description,
+            parameters: definition.parameters(),
+            strict: has_strict.then_some(is_strict),
+            defer_loading: (self.is_searched && definition.is_deferred()).then_some(true),
+        };
+        let r#type = "function";
+        match self.format {
+            ToolFormat::Nested => Tool::Nested { r#type, function },
+            ToolFormat::Flat => Tool::Flat { r#type, function },
+        }
     }
 
     /// Returns why the endpoint would reject a tool and with it the whole request.
@@ -299,7 +302,9 @@ impl Rules {
                 "invalid tool name `{excerpt}`; use 1 to {MAX_NAME_CHARS} letters, digits, `_` and `-`"
             ));
         }
-        if self.names_start_with_letter && !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        if self.endpoint.tool_names_start_with_letter
+            && !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        {
             return Some(format!(
                 "invalid tool name `{name}`; this endpoint requires a letter or `_` at the start"
             ));
@@ -309,14 +314,14 @@ impl Rules {
             return Some(format!("the parameters of the tool `{name}` must be an object"));
         }
         let keyword = TOP_LEVEL_KEYWORDS.iter().find(|keyword| parameters.get(**keyword).is_some());
-        keyword.filter(|_| self.requires_plain_parameters).map(|keyword| {
+        keyword.filter(|_| self.endpoint.requires_plain_parameters).map(|keyword| {
             format!("the parameters of the tool `{name}` have `{keyword}` at the top level, which the endpoint rejects; move it into a property")
         })
     }
 
     /// Returns a description of at most the maximum length, and how many characters were removed.
     fn truncate_description<'a>(&self, description: Option<&'a str>) -> (Option<Cow<'a, str>>, usize) {
-        let (Some(text), Some(max)) = (description, self.max_description_chars) else {
+        let (Some(text), Some(max)) = (description, self.endpoint.max_description_chars) else {
             return (description.map(Cow::Borrowed), 0);
         };
         let length = text.chars().count();
@@ -329,57 +334,35 @@ impl Rules {
     }
 }
 
-struct Tool<'a> {
-    definition: &'a ToolDefinition,
+/// A tool in the form of an API.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Tool<'a> {
+    Nested {
+        r#type: &'static str,
+        function: Function<'a>,
+    },
+    Flat {
+        r#type: &'static str,
+        #[serde(flatten)]
+        function: Function<'a>,
+    },
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<Cow<'a, str>>,
-    rules: &'a Rules,
-}
-
-impl Tool<'_> {
-    fn write<S: SerializeMap>(&self, function: &mut S) -> Result<(), S::Error> {
-        function.serialize_entry("name", self.definition.name())?;
-        if let Some(description) = &self.description {
-            function.serialize_entry("description", description)?;
-        }
-        function.serialize_entry("parameters", self.definition.parameters())?;
-        // The default is `true` in the Responses API, where the field is required, and `false` in Chat Completions.
-        if self.rules.supports_strict || self.rules.format == ToolFormat::Flat {
-            function
-                .serialize_entry("strict", &(self.rules.supports_strict && self.definition.is_strict()))?;
-        }
-        if self.rules.is_searched && self.definition.is_deferred() {
-            function.serialize_entry("defer_loading", &true)?;
-        }
-        Ok(())
-    }
-}
-
-impl Serialize for Tool<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Function<'a>(&'a Tool<'a>);
-
-        impl Serialize for Function<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut function = serializer.serialize_map(None)?;
-                self.0.write(&mut function)?;
-                function.end()
-            }
-        }
-
-        let mut tool = serializer.serialize_map(None)?;
-        tool.serialize_entry("type", "function")?;
-        match self.rules.format {
-            ToolFormat::Nested => tool.serialize_entry("function", &Function(self))?,
-            ToolFormat::Flat => self.write(&mut tool)?,
-        }
-        tool.end()
-    }
+    parameters: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    defer_loading: Option<bool>,
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::ErrorKind;
 
@@ -388,8 +371,8 @@ mod tests {
     }
 
     fn sent(definitions: &ToolDefinitions, format: ToolFormat, endpoint: &Endpoint) -> Result<Value, String> {
-        match encode(definitions, format, false, endpoint, None) {
-            Ok(list) => Ok(serde_json::from_str(list.unwrap().as_ref()).unwrap()),
+        match encode(definitions, format, false, &endpoint.clone().into(), None) {
+            Ok(list) => Ok(serde_json::from_str(&list.unwrap()).unwrap()),
             Err(error) => {
                 assert!(error.kind() == ErrorKind::InvalidRequest);
                 Err(error.to_string())
@@ -479,8 +462,9 @@ mod tests {
             seen.lock().unwrap().clear();
             // Encoded twice, but reported once per set.
             for _ in 0..2 {
+                let endpoint = endpoint.clone().into();
                 let list = encode(&tools, ToolFormat::Flat, false, &endpoint, Some(&hook)).unwrap().unwrap();
-                let list: Value = serde_json::from_str(list.as_ref()).unwrap();
+                let list: Value = serde_json::from_str(&list).unwrap();
                 assert_eq!(list[0].get("description").unwrap_or(&Value::Null), &expected);
             }
             assert_eq!(seen.lock().unwrap().len(), warnings, "{max:?}");
@@ -490,15 +474,38 @@ mod tests {
     }
 
     #[test]
+    fn translates_choices_that_the_endpoint_does_not_support() {
+        let named = || ToolChoice::Tool("now".into());
+        let table = [
+            (ToolChoice::Auto, Endpoint::openai(), None),
+            (ToolChoice::None, Endpoint::ollama(), Some(json!("none"))),
+            (ToolChoice::Required, Endpoint::openai(), Some(json!("required"))),
+            (ToolChoice::Required, Endpoint::mistral(), Some(json!("any"))),
+            (ToolChoice::Required, Endpoint::ollama(), None),
+            (
+                named(),
+                Endpoint::mistral(),
+                Some(json!({ "type": "function", "function": { "name": "now" } })),
+            ),
+            (named(), Endpoint::lm_studio(), Some(json!("required"))),
+            (named(), Endpoint::ollama(), None),
+        ];
+        for (tool_choice, endpoint, expected) in table {
+            assert_eq!(choice(&tool_choice, ToolFormat::Nested, &endpoint), expected, "{}", endpoint.name);
+        }
+        let flat = choice(&named(), ToolFormat::Flat, &Endpoint::openai());
+        assert_eq!(flat, Some(json!({ "type": "function", "name": "now" })));
+    }
+
+    #[test]
     fn encodes_tools_once_per_set_and_rules() {
         let tools = set([ToolDefinition::new("now")]);
-        let at = |endpoint: &Endpoint| {
-            let list = encode(&tools, ToolFormat::Nested, false, endpoint, None).unwrap().unwrap();
-            list.as_ref().as_ptr()
+        let at = |endpoint: Endpoint| {
+            let list = encode(&tools, ToolFormat::Nested, false, &endpoint.into(), None).unwrap().unwrap();
+            list.as_ptr()
         };
-        assert_eq!(at(&Endpoint::openai()), at(&Endpoint::openai()));
-        assert_ne!(at(&Endpoint::openai()), at(&Endpoint::gemini()));
-        assert_eq!(at(&Endpoint::openai()), at(&Endpoint::azure("mine")));
+        assert_eq!(at(Endpoint::openai()), at(Endpoint::openai()));
+        assert_ne!(at(Endpoint::openai()), at(Endpoint::gemini()));
     }
 
     #[test]
@@ -523,6 +530,7 @@ mod tests {
         let tools = set([ToolDefinition::new("now").with_description("Returns the time")]);
         let mut endpoint = Endpoint::openai();
         endpoint.max_description_chars = Some(5);
+        let endpoint = Arc::new(endpoint);
         let hook: WarningHook = {
             let (tools, endpoint) = (tools.clone(), endpoint.clone());
             Arc::new(move |_| drop(encode(&tools, ToolFormat::Flat, false, &endpoint, None).unwrap()))

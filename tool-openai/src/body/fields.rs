@@ -2,29 +2,58 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tool_core::model::ChatRequest;
 
-use crate::Error;
+use super::{AppendBuffer, BodyWriter, RequestBody};
 use crate::json::write_string;
+use crate::tools::{self, ToolFormat};
+use crate::{Endpoint, Error};
 
-/// Writes the fields of a request body, except its messages.
+/// Writes a request body, field by field.
 ///
 /// An extra field with the name of another field is merged into that one: objects field by field, arrays by appending, and
 /// any other value replaces the value that is there.
 pub(crate) struct FieldWriter<'a> {
     json: Vec<u8>,
+    tools: Option<&'a str>,
     extra: &'a Map<String, Value>,
     merged: Vec<&'a str>,
+    tool_choice: Option<Value>,
 }
 
 impl<'a> FieldWriter<'a> {
-    /// Creates a writer for a body that starts with `json`, an object with at least one field and without its end.
-    pub(crate) fn new(json: Vec<u8>, extra: &'a Map<String, Value>) -> Self {
-        Self { json, extra, merged: Vec::new() }
+    /// Starts the body of a request to this model with these tools.
+    pub(crate) fn new(
+        model: &str,
+        is_streamed: bool,
+        tools: Option<&'a str>,
+        extra: &'a Map<String, Value>,
+    ) -> Self {
+        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len));
+        json.extend_from_slice(br#"{"model":"#);
+        write_string(&mut json, model);
+        if is_streamed {
+            json.extend_from_slice(br#","stream":true"#);
+        }
+        Self { json, tools, extra, merged: Vec::new(), tool_choice: None }
     }
 
-    /// Returns `true` if there is an extra field of this name.
-    pub(crate) fn has_extra(&self, name: &str) -> bool {
-        self.extra.contains_key(name)
+    /// Writes the tools and the fields for tools. The API rejects an empty array, and the other fields for tools without any.
+    pub(crate) fn write_tools(
+        &mut self,
+        format: ToolFormat,
+        request: &ChatRequest<'_>,
+        endpoint: &Endpoint,
+    ) -> Result<(), Error> {
+        self.write_json("tools", self.tools)?;
+        if self.tools.is_none() && !self.extra.contains_key("tools") {
+            return Ok(());
+        }
+        if !self.extra.contains_key("tool_choice") {
+            self.tool_choice = tools::choice(request.tool_choice(), format, endpoint);
+        }
+        let parallel = request.parallel_tool_calls().filter(|_| endpoint.supports_parallel_tool_calls);
+        self.write("parallel_tool_calls", parallel)
     }
 
     /// Writes a field unless its value is `None`.
@@ -53,7 +82,7 @@ impl<'a> FieldWriter<'a> {
     /// Writes a field whose value is already JSON, and possibly long, unless it is `None`.
     pub(crate) fn write_json(&mut self, name: &str, json: Option<&str>) -> Result<(), Error> {
         let Some(json) = json else { return Ok(()) };
-        if self.has_extra(name) {
+        if self.extra.contains_key(name) {
             let value: Value = serde_json::from_str(json).map_err(|error| not_json(name, &error))?;
             return self.write_value(name, &value);
         }
@@ -62,14 +91,27 @@ impl<'a> FieldWriter<'a> {
         Ok(())
     }
 
-    /// Writes the extra fields that were not merged into others and returns the body.
-    pub(crate) fn finish(mut self) -> Result<Vec<u8>, Error> {
+    /// Writes the extra fields that were not merged into others, the messages under this name, and the tool choice.
+    ///
+    /// The parts that stay the same from turn to turn come first, followed by the messages, which only grow: the body of a
+    /// turn starts with the bytes of the one before, so that the provider's prompt cache hits. Only the tool choice, which a
+    /// run changes once a tool was called, comes after the messages.
+    pub(crate) fn finish(mut self, name: &str, messages: &AppendBuffer) -> Result<RequestBody, Error> {
         for (name, value) in self.extra {
             if !self.merged.contains(&&**name) {
                 self.write_entry(name, value)?;
             }
         }
-        Ok(self.json)
+        self.start_entry(name);
+        let mut body = BodyWriter::starting_with(self.json);
+        body.append(messages);
+        let json = body.json();
+        json.extend_from_slice(if messages.is_empty() { b"[]" } else { b"]" });
+        if let Some(choice) = self.tool_choice {
+            json.extend_from_slice(format!(r#","tool_choice":{choice}"#).as_bytes());
+        }
+        json.push(b'}');
+        Ok(body.finish())
     }
 
     fn write_value(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
@@ -146,16 +188,16 @@ mod tests {
         ];
         for (extra, expected) in table {
             let extra = extra.as_object().unwrap();
-            let mut fields = FieldWriter::new(br#"{"model":"m""#.to_vec(), extra);
+            let mut fields = FieldWriter::new("m", false, None, extra);
             fields.write("reasoning", Some(&ours["reasoning"])).unwrap();
             fields.write_json("include", Some(r#"["a"]"#)).unwrap();
             fields.write("user", Some("u")).unwrap();
             fields.write_json("tools", None).unwrap();
             fields.write("seed", None::<u8>).unwrap();
-            let mut body = fields.finish().unwrap();
-            body.push(b'}');
-            let mut body: Value = serde_json::from_slice(&body).unwrap();
+            let body = fields.finish("messages", &AppendBuffer::default()).unwrap();
+            let mut body: Value = serde_json::from_slice(&body.to_vec()).unwrap();
             assert_eq!(body.as_object_mut().unwrap().shift_remove("model"), Some(json!("m")));
+            assert_eq!(body.as_object_mut().unwrap().shift_remove("messages"), Some(json!([])));
             assert_eq!(body.to_string(), expected.to_string(), "{extra:?}");
         }
     }

@@ -9,7 +9,7 @@ use tool_core::model::{
 use tool_http::client::sse::Event;
 
 use super::reasoning_details::ReasoningDetails;
-use super::response::{Choice, Completion, WireMessage};
+use super::response::{Choice, Completion, WireCall, WireMessage};
 use super::tool_calls::{EntryKind, ToolCallAssembler};
 use crate::json::write_string;
 use crate::quirks;
@@ -26,6 +26,8 @@ pub(crate) struct ChunkAssembler<'a> {
     model: Option<String>,
     message: AssistantMessage,
     calls: ToolCallAssembler,
+    /// The message has `tool_calls`, so a `function_call` repeats one of them.
+    has_tool_calls: bool,
     finish_reason: Option<FinishReason>,
     usage: Option<Usage>,
     logprobs: Vec<TokenLogprob>,
@@ -48,6 +50,7 @@ impl<'a> ChunkAssembler<'a> {
             model: None,
             message: AssistantMessage::default(),
             calls: ToolCallAssembler::default(),
+            has_tool_calls: false,
             finish_reason: None,
             usage: None,
             logprobs: Vec::new(),
@@ -60,7 +63,7 @@ impl<'a> ChunkAssembler<'a> {
     }
 
     /// Consumes the JSON of a chunk and emits its deltas.
-    pub(super) fn push_json(&mut self, json: &str, emit: &mut impl FnMut(Delta)) -> Result<(), EventError> {
+    fn push_json(&mut self, json: &str, emit: &mut impl FnMut(Delta)) -> Result<(), EventError> {
         match Completion::parse(json) {
             Err(EventError::Malformed(reason)) => match quirks::try_repair_surrogates(json) {
                 Some(repaired) => self.push_chunk(Completion::parse(&repaired)?, emit),
@@ -144,13 +147,18 @@ impl<'a> ChunkAssembler<'a> {
             self.message.text.push_str(&text);
             emit(Delta::Text(text.into_owned()));
         }
+        self.has_tool_calls |= !message.tool_calls.is_empty();
         for call in message.tool_calls {
             self.calls.push(call, entry_kind, emit)?;
         }
-        if let Some(function) = message.function_call {
-            self.calls.push_function_call(function, entry_kind, emit)?;
+        match message.function_call {
+            Some(function) if !self.has_tool_calls => self.calls.push(
+                WireCall { function: Some(function), ..WireCall::default() },
+                entry_kind,
+                emit,
+            ),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns an object with the fields of the message that must be sent back unchanged.
@@ -197,6 +205,15 @@ impl Assembler for ChunkAssembler<'_> {
         }
         self.push_json(data, emit)?;
         Ok(Flow::Continue)
+    }
+
+    fn push_whole(&mut self, json: &str) -> Result<(), EventError> {
+        self.push_json(json, &mut drop)?;
+        if self.has_started() {
+            return Ok(());
+        }
+        let has_choices = json.contains("\"choices\"");
+        Err(if has_choices { EventError::Empty } else { EventError::Malformed("it has no choices".into()) })
     }
 
     fn has_started(&self) -> bool {

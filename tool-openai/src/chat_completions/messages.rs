@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use tool_core::content::{Content, Image, Part};
+use tool_core::content::Content;
 use tool_core::model::{AssistantMessage, ProviderData, ToolMessage};
 use tool_core::{Message, ToolCall};
 
 use super::Dialect;
 use crate::body::AppendBuffer;
+use crate::content::{WirePart, estimate_bytes, has_images, parts, system_text};
 use crate::json::{write_array, write_string};
 use crate::{CallIdFormat, Error, ReasoningReplay, quirks};
 
@@ -58,11 +59,10 @@ impl MessageCache {
         messages: &[Message],
         dialect: &Dialect,
     ) -> Result<&AppendBuffer, Error> {
-        let is_other = self.dialect.as_ref().is_none_or(|known| !known.is_same_as(dialect));
-        if is_other || messages.len() < self.count {
+        if self.dialect.as_ref() != Some(dialect) || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        let mut new = Vec::with_capacity(estimate_bytes(&messages[self.count..]));
+        let mut new = Vec::with_capacity(estimate_bytes(&messages[self.count..], &dialect.provider));
         write_messages(&mut new, messages, self.count, dialect)?;
         self.json.push(new);
         self.count = messages.len();
@@ -70,36 +70,16 @@ impl MessageCache {
     }
 }
 
-/// Estimates the encoded length of the messages, so that a long body is not reallocated as it grows: their texts, which may
-/// contain JSON with many quotes, and the syntax around them.
-fn estimate_bytes(messages: &[Message]) -> usize {
-    let content_bytes =
-        |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
-    let call_bytes = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
-    let texts = messages.iter().map(|message| match message {
-        Message::System(content) | Message::User(content) => content_bytes(content),
-        Message::Assistant(message) => message.text.len() + call_bytes(&message.tool_calls),
-        Message::Tool(result) => content_bytes(&result.content),
-        _ => 0,
-    });
-    texts.map(|text| 100 + text + text / 4).sum()
-}
-
 fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Result<(), Error> {
     match message {
         Message::System(content) => {
-            if content.images().next().is_some() {
-                return Err(Error::request(
-                    "a system message cannot contain an image; put it into a user message",
-                ));
-            }
             json.extend_from_slice(br#"{"role":"system","content":"#);
-            write_string(json, &content.text());
+            write_string(json, &system_text(content)?);
         }
         Message::User(content) => {
             json.extend_from_slice(br#"{"role":"user","content":"#);
-            if content.images().next().is_some() {
-                write_parts(json, content)?;
+            if has_images(content) {
+                write_array(json, parts(content)?, write_part);
             } else {
                 write_string(json, &content.text());
             }
@@ -186,39 +166,17 @@ fn call_id<'a>(id: &'a str, dialect: &Dialect) -> Cow<'a, str> {
     }
 }
 
-/// Writes the parts of a user message.
-fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
-    // The API rejects empty text parts.
-    let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
-    let parts = parts.map(|part| match (part, part.as_text()) {
-        (Part::Image(image), _) => Ok(WirePart::Image(image)),
-        (_, Some(text)) => Ok(WirePart::Text(text.into())),
-        (other, None) => {
-            Err(Error::request(format!("Chat Completions does not support this content: {other:?}")))
+fn write_part(json: &mut Vec<u8>, part: WirePart<'_>) {
+    match part {
+        WirePart::Text(text) => {
+            json.extend_from_slice(br#"{"type":"text","text":"#);
+            write_string(json, &text);
+            json.push(b'}');
         }
-    });
-    write_array(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
-    Ok(())
-}
-
-enum WirePart<'a> {
-    Text(Cow<'a, str>),
-    Image(&'a Image),
-}
-
-impl WirePart<'_> {
-    fn write(json: &mut Vec<u8>, part: Self) {
-        match part {
-            Self::Text(text) => {
-                json.extend_from_slice(br#"{"type":"text","text":"#);
-                write_string(json, &text);
-                json.push(b'}');
-            }
-            Self::Image(image) => {
-                json.extend_from_slice(br#"{"type":"image_url","image_url":{"url":"#);
-                write_string(json, image.url());
-                json.extend_from_slice(b"}}");
-            }
+        WirePart::Image(image) => {
+            json.extend_from_slice(br#"{"type":"image_url","image_url":{"url":"#);
+            write_string(json, image.url());
+            json.extend_from_slice(b"}}");
         }
     }
 }
@@ -247,7 +205,7 @@ fn write_result_images(json: &mut Vec<u8>, messages: &[Message]) {
     let parts: Vec<_> = results.flat_map(result_images).collect();
     if !parts.is_empty() {
         json.extend_from_slice(br#",{"role":"user","content":"#);
-        write_array(json, parts, WirePart::write);
+        write_array(json, parts, write_part);
         json.push(b'}');
     }
 }
@@ -266,24 +224,20 @@ fn result_images(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
 mod tests {
     use serde_json::{Value, json};
     use tool_core::ToolOutput;
-    use tool_core::content::JsonText;
+    use tool_core::content::{Image, JsonText, Part};
     use tool_core::model::ChatRequest;
 
     use super::*;
     use crate::Endpoint;
     use crate::chat_completions::tests::{PROVIDER, body};
 
-    fn sent(messages: &[Message]) -> Result<Value, crate::Error> {
-        sent_to(Endpoint::openai(), messages)
-    }
-
-    fn sent_to(endpoint: Endpoint, messages: &[Message]) -> Result<Value, crate::Error> {
-        let body = body(endpoint, &ChatRequest::borrowing(messages), false)?;
-        Ok(serde_json::from_slice::<Value>(&body).unwrap()["messages"].take())
+    fn sent_to(endpoint: Endpoint, messages: &[Message]) -> Value {
+        let body = body(endpoint, &ChatRequest::borrowing(messages), false).unwrap();
+        serde_json::from_slice::<Value>(&body).unwrap()["messages"].take()
     }
 
     fn written(messages: &[Message]) -> Value {
-        sent(messages).unwrap()
+        sent_to(Endpoint::openai(), messages)
     }
 
     fn image(name: &str) -> Image {
@@ -320,12 +274,6 @@ mod tests {
         for (content, expected) in table {
             assert_eq!(written(&[Message::User(content)]), json!([{ "role": "user", "content": expected }]));
         }
-    }
-
-    #[test]
-    fn rejects_images_in_system_messages() {
-        let error = sent(&[Message::System(Content::from(Part::from(image("a"))))]).unwrap_err();
-        assert!(error.to_string().ends_with("put it into a user message"), "{error}");
     }
 
     /// Returns a turn whose calls `a`, `b` and `c` have these outputs.
@@ -366,26 +314,6 @@ mod tests {
         assert_eq!(written.as_array().unwrap()[2..], expected);
     }
 
-    #[test]
-    fn a_turn_with_images_starts_with_the_bytes_of_the_one_before() {
-        let output = || ToolOutput::image(image("1"));
-        let turns = || turn([output(), output(), output()]).into_iter();
-        let conversation: Vec<_> = turns()
-            .chain([Message::assistant("There.")])
-            .chain(turns())
-            .chain([Message::user("Thanks.")])
-            .collect();
-        // The lengths at which requests are sent: after a user message and after the results of a turn.
-        let body = |end: usize| {
-            body(Endpoint::openai(), &ChatRequest::borrowing(&conversation[..end]), true).unwrap()
-        };
-        let bodies: Vec<_> = [1, 5, 6, 7, 11, 12].map(body).into_iter().collect();
-        for pair in bodies.windows(2) {
-            let so_far = &pair[0][..pair[0].len() - "]}".len()];
-            assert!(pair[1].starts_with(so_far), "{}", String::from_utf8_lossy(&pair[1]));
-        }
-    }
-
     fn data(provider: &str, fields: Value) -> Option<ProviderData> {
         Some(ProviderData::new(provider, JsonText::from(fields)))
     }
@@ -408,7 +336,7 @@ mod tests {
         let written = |replay: ReasoningReplay| {
             let mut endpoint = Endpoint::openai();
             endpoint.reasoning_replay = replay;
-            sent_to(endpoint, &messages).unwrap()
+            sent_to(endpoint, &messages)
         };
         let reasoning = |written: &Value| [0, 1, 2].map(|index| written[index].get(REASONING[0]).is_some());
         let table = [
@@ -434,14 +362,14 @@ mod tests {
         let results = calls.clone().map(|call| Message::tool(&call, &Ok(ToolOutput::text("noon"))));
         let mut messages = vec![Message::Assistant(AssistantMessage::default().with_tool_calls(calls))];
         messages.extend(results);
-        let written = sent_to(Endpoint::mistral(), &messages).unwrap();
+        let written = sent_to(Endpoint::mistral(), &messages);
         assert_eq!(written[0]["content"], "");
         let ids = [0, 1].map(|index| written[0]["tool_calls"][index]["id"].as_str().unwrap().to_owned());
         assert!(ids[0].len() == 9 && ids[0].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{ids:?}");
         assert_eq!(ids[1], "abcDEF123");
         let refusal = Message::Assistant(AssistantMessage::refusal("I may not."));
         let plain = json!([{ "role": "assistant", "content": "I may not." }]);
-        assert_eq!(sent_to(Endpoint::mistral(), &[refusal]).unwrap(), plain);
+        assert_eq!(sent_to(Endpoint::mistral(), &[refusal]), plain);
         assert_eq!([1, 2].map(|index| written[index]["tool_call_id"].as_str().unwrap().to_owned()), ids);
     }
 

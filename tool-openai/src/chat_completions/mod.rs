@@ -12,20 +12,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
-use reqwest::Url;
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelFuture};
+use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
 
 use self::assembler::ChunkAssembler;
-use crate::api::{self, Api};
+use crate::api::{self, Api, Target};
 use crate::body::RequestBody;
 use crate::client::Client;
-use crate::streaming::EventError;
-use crate::tools::{self, ToolFormat};
 use crate::warning::warn_about_omitted_fields;
 use crate::{Endpoint, Error};
-
-const PATH: &str = "chat/completions";
 
 /// A model of an OpenAI-compatible endpoint that uses the Chat Completions API: see
 /// [`OpenAi::chat_model`](crate::OpenAi::chat_model). Clones share the connections.
@@ -33,11 +28,8 @@ const PATH: &str = "chat/completions";
 /// [Extra fields](crate#extra-fields) of the model options can add fields and the provider's own tools.
 #[derive(Clone)]
 pub struct ChatCompletions {
-    client: Arc<Client>,
-    model: String,
-    url: Url,
+    target: Target,
     dialect: Dialect,
-    supports_json_schema: bool,
 }
 
 /// The endpoint that messages are encoded for.
@@ -48,21 +40,11 @@ pub(crate) struct Dialect {
     provider: Arc<str>,
 }
 
-impl Dialect {
-    fn is_same_as(&self, other: &Self) -> bool {
-        // Comparing pointers is enough in nearly every case.
-        (Arc::ptr_eq(&self.endpoint, &other.endpoint) && Arc::ptr_eq(&self.provider, &other.provider))
-            || self == other
-    }
-}
-
 impl ChatCompletions {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider("chat").into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider };
-        let supports_json_schema = client.endpoint.supports_json_schema;
-        let url = client.url(PATH, &model);
-        Self { client, model, url, dialect, supports_json_schema }
+        Self { target: Target::new(client, "chat/completions", model), dialect }
     }
 
     /// Returns this model for a server that does not support JSON schemas in `response_format`: the model
@@ -79,52 +61,32 @@ impl ChatCompletions {
     /// ```
     #[must_use]
     pub fn without_json_schema(mut self) -> Self {
-        self.supports_json_schema = false;
+        Arc::make_mut(&mut self.dialect.endpoint).supports_json_schema = false;
         self
     }
 
     /// Returns the name of the model.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.model
+        &self.target.model
     }
 }
 
 impl Api for ChatCompletions {
-    const PATH: &'static str = PATH;
-
     type Assembler<'a> = ChunkAssembler<'a>;
 
-    fn client(&self) -> &Client {
-        &self.client
-    }
-
-    fn default_model(&self) -> &str {
-        &self.model
-    }
-
-    fn default_url(&self) -> &Url {
-        &self.url
+    fn target(&self) -> &Target {
+        &self.target
     }
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
-        let format = request.response_format().filter(|_| self.supports_json_schema);
-        let offered = tools::offered(request, &self.client.endpoint);
-        let on_warning = self.client.on_warning.as_ref();
-        warn_about_omitted_fields(request, &self.client.endpoint, on_warning);
-        let is_searched = tools::is_searched(request, ToolFormat::Nested, &self.client.endpoint)?;
-        let tools =
-            tools::encode(&offered, ToolFormat::Nested, is_searched, &self.client.endpoint, on_warning)?;
-        let tools = tools.as_ref().map(AsRef::as_ref);
-        request::encode(&self.dialect, self.model_for(request), request, tools, format, is_streamed)
+        let on_warning = self.target.client.on_warning.as_ref();
+        warn_about_omitted_fields(request, &self.dialect.endpoint, on_warning);
+        request::encode(&self.dialect, self.target.model_for(request), request, on_warning, is_streamed)
     }
 
     fn assembler(&self) -> ChunkAssembler<'_> {
         ChunkAssembler::new(&self.dialect.provider)
-    }
-
-    fn parse(&self, text: &str) -> Result<ChatResponse, EventError> {
-        response::parse(text, &self.dialect.provider)
     }
 }
 
@@ -138,26 +100,26 @@ impl ChatModel for ChatCompletions {
     }
 
     fn supports_response_format(&self) -> bool {
-        self.supports_json_schema
+        self.dialect.endpoint.supports_json_schema
     }
 
     fn supports_response_format_with_tools(&self) -> bool {
-        self.supports_response_format() && self.client.endpoint.supports_json_schema_with_tools
+        self.supports_response_format() && self.dialect.endpoint.supports_json_schema_with_tools
     }
 
     /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.
     fn provider_name(&self) -> Option<&str> {
-        Some(self.client.name())
+        Some(self.target.client.name())
     }
 
     fn model_name(&self) -> Option<&str> {
-        Some(&self.model)
+        Some(&self.target.model)
     }
 }
 
 impl fmt::Debug for ChatCompletions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChatCompletions").field("model", &self.model).field("client", &self.client).finish()
+        self.target.fmt_as("ChatCompletions", f)
     }
 }
 
@@ -174,9 +136,6 @@ mod tests {
         is_streamed: bool,
     ) -> Result<Vec<u8>, Error> {
         let dialect = Dialect { endpoint: Arc::new(endpoint), provider: PROVIDER.into() };
-        let tools = tools::encode(request.tools(), ToolFormat::Nested, false, &dialect.endpoint, None)?;
-        let tools = tools.as_ref().map(AsRef::as_ref);
-        let body = request::encode(&dialect, "m", request, tools, request.response_format(), is_streamed)?;
-        Ok(body.to_vec())
+        Ok(request::encode(&dialect, "m", request, None, is_streamed)?.to_vec())
     }
 }

@@ -7,14 +7,14 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tool_core::model::{ChatResponse, TokenLogprob, Usage};
+use tool_core::model::TokenLogprob;
 
-use super::assembler::ChunkAssembler;
 use crate::error::{is_error_body, is_error_value};
 use crate::lenient::{self, MaybeObject, default_for};
 use crate::logprobs::WireLogprob;
 use crate::quirks::{self, WireContent};
-use crate::streaming::{Assembler, EventError};
+use crate::streaming::EventError;
+use crate::usage::WireUsage;
 
 /// The maximum number of tool calls, in one chunk and in total: far more than any reply has.
 pub(super) const MAX_CALLS: usize = 1 << 10;
@@ -170,54 +170,4 @@ pub(super) struct WireFunction<'a> {
 struct WireLogprobs<'a> {
     #[serde(borrow)]
     content: Option<Vec<WireLogprob<'a>>>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct WireUsage {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    prompt_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    completion_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    total_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::object")]
-    prompt_tokens_details: Option<PromptDetails>,
-    #[serde(deserialize_with = "lenient::object")]
-    completion_tokens_details: Option<CompletionDetails>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct PromptDetails {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    cached_tokens: Option<u64>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct CompletionDetails {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    reasoning_tokens: Option<u64>,
-}
-
-impl From<WireUsage> for Usage {
-    fn from(wire: WireUsage) -> Self {
-        let mut usage = Self::new(wire.prompt_tokens.unwrap_or(0), wire.completion_tokens.unwrap_or(0));
-        usage.total_tokens = wire.total_tokens.unwrap_or(usage.total_tokens);
-        usage.cached_tokens = wire.prompt_tokens_details.and_then(|details| details.cached_tokens);
-        usage.reasoning_tokens = wire.completion_tokens_details.and_then(|details| details.reasoning_tokens);
-        usage
-    }
-}
-
-/// Parses a response that is not streamed.
-pub(super) fn parse(json: &str, provider: &str) -> Result<ChatResponse, EventError> {
-    let mut assembler = ChunkAssembler::new(provider);
-    assembler.push_json(json, &mut |_| {})?;
-    if assembler.has_started() {
-        return Ok(assembler.finish());
-    }
-    let has_choices = json.contains("\"choices\"");
-    Err(if has_choices { EventError::Empty } else { EventError::Malformed("it has no choices".into()) })
 }

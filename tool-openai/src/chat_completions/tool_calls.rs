@@ -18,8 +18,6 @@ pub(super) struct ToolCallAssembler {
     calls: Vec<PartialCall>,
     /// The number of calls that were emitted.
     emitted: usize,
-    /// The message has `tool_calls`, so a `function_call` repeats one of them.
-    has_tool_calls: bool,
 }
 
 /// A call of which fragments have arrived.
@@ -46,29 +44,6 @@ pub(super) enum EntryKind {
 impl ToolCallAssembler {
     /// Consumes an entry of the array of calls and emits its deltas.
     pub(super) fn push(
-        &mut self,
-        wire: WireCall<'_>,
-        entry_kind: EntryKind,
-        emit: &mut impl FnMut(Delta),
-    ) -> Result<(), EventError> {
-        self.has_tool_calls = true;
-        self.push_entry(wire, entry_kind, emit)
-    }
-
-    /// Consumes the single call of old servers. Other servers repeat a call of the array here.
-    pub(super) fn push_function_call(
-        &mut self,
-        function: WireFunction<'_>,
-        entry_kind: EntryKind,
-        emit: &mut impl FnMut(Delta),
-    ) -> Result<(), EventError> {
-        if self.has_tool_calls {
-            return Ok(());
-        }
-        self.push_entry(WireCall { function: Some(function), ..WireCall::default() }, entry_kind, emit)
-    }
-
-    fn push_entry(
         &mut self,
         wire: WireCall<'_>,
         entry_kind: EntryKind,
@@ -201,43 +176,5 @@ impl PartialCall {
         let json = fields.and_then(|fields| JsonText::from_json(&fields).ok());
         self.call.provider_data = json.map(|json| ProviderData::new(provider, json));
         self.call
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    /// Measures how long it takes to assemble a call from this many fragments.
-    fn time(fragments: usize, name: Option<&str>) -> Duration {
-        let fragment = |arguments: &'static str, name: Option<&str>| WireCall {
-            function: Some(WireFunction {
-                name: name.map(|name| name.to_owned().into()),
-                arguments: Some(arguments.into()),
-            }),
-            ..WireCall::default()
-        };
-        let mut calls = ToolCallAssembler::default();
-        let start = Instant::now();
-        calls.push(fragment(r#"{"a": [{}"#, Some("f")), EntryKind::Fragment, &mut drop).unwrap();
-        for _ in 0..fragments {
-            calls.push(fragment(r#",{"a": "bcdefg"}"#, name), EntryKind::Fragment, &mut drop).unwrap();
-        }
-        calls.push(fragment("]}", name), EntryKind::Fragment, &mut drop).unwrap();
-        let time = start.elapsed();
-        let calls = calls.finish("p");
-        assert_eq!(calls.len(), 1);
-        assert!(serde_json::from_str::<IgnoredAny>(&calls[0].arguments).is_ok());
-        time
-    }
-
-    #[test]
-    fn repeating_the_name_costs_next_to_nothing() {
-        const FRAGMENTS: usize = 5_000;
-        let (without, with) = (time(FRAGMENTS, None), time(FRAGMENTS, Some("f")));
-        // Parsing the arguments for every fragment takes thousands of times as long.
-        assert!(with < without * 50 + Duration::from_millis(100), "{with:?}, and without a name {without:?}");
     }
 }

@@ -1,11 +1,12 @@
 //! Ids of tool calls.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hasher, RandomState};
+
+use crate::ids::random_id;
 
 /// Generates an id for a call that has none. The id is random because the ids of responses may repeat or be missing, too.
 pub(crate) fn generate_call_id() -> String {
-    format!("call_{:016x}", RandomState::new().build_hasher().finish())
+    random_id("call_")
 }
 
 /// Converts an id to the form that Mistral accepts: nine letters and digits, always the same ones for the same id. See

@@ -97,15 +97,13 @@ impl<'a> EventAssembler<'a> {
                 let response = event.response()?;
                 self.identify(response.id, response.model);
             }
-            "response.completed" | "response.done" => {
-                return self.push_whole_response(Some("completed"), event.response()?, emit);
-            }
-            "response.incomplete" => {
-                return self.push_whole_response(Some("incomplete"), event.response()?, emit);
-            }
-            "response.failed" => return self.push_whole_response(Some("failed"), event.response()?, emit),
-            "response.cancelled" => {
-                return self.push_whole_response(Some("cancelled"), event.response()?, emit);
+            "response.completed"
+            | "response.done"
+            | "response.incomplete"
+            | "response.failed"
+            | "response.cancelled" => {
+                self.push_response(kind.strip_prefix("response."), event.response()?, emit)?;
+                return Ok(Flow::End);
             }
             "error" | "response.error" => return Err(EventError::Api(data.to_owned())),
             "" if is_error_body(data) => return Err(EventError::Api(data.to_owned())),
@@ -117,12 +115,12 @@ impl<'a> EventAssembler<'a> {
 
     /// Consumes a whole response, as the last event or a response that is not streamed contains it. `event_status` is the
     /// status according to the type of the event.
-    pub(super) fn push_whole_response(
+    fn push_response(
         &mut self,
         event_status: Option<&str>,
         response: WireResponse<'_>,
         emit: &mut dyn FnMut(Delta),
-    ) -> Result<Flow, EventError> {
+    ) -> Result<(), EventError> {
         self.identify(response.id, response.model);
         self.usage = response.usage.map(Usage::from);
         let error = response.error.map(RawValue::get).filter(|error| is_error_value(error));
@@ -151,7 +149,7 @@ impl<'a> EventAssembler<'a> {
         }
         self.push_output(response.output.as_deref().unwrap_or_default(), emit);
         self.is_whole = true;
-        Ok(Flow::End)
+        Ok(())
     }
 
     /// Consumes the items of the whole output that were not completed by events, and calls that had no event. Other unknown
@@ -302,6 +300,11 @@ impl Assembler for EventAssembler<'_> {
         self.push_event(kind, &wire, data, emit)
     }
 
+    fn push_whole(&mut self, json: &str) -> Result<(), EventError> {
+        let json = quirks::repair_surrogates(json);
+        self.push_response(None, WireResponse::parse(&json)?, &mut drop)
+    }
+
     fn has_started(&self) -> bool {
         true
     }
@@ -406,12 +409,13 @@ mod tests {
             {"type":"message","content":[{"type":"output_text","text":"a\ud83d"}]},
             {"type":"function_call","call_id":"1","name":"now","arguments":"{\"a\":\"\ude00\"}"}
         ]}"#;
-        let whole = super::super::response::parse(output, "here/responses").expect("it can be read");
+        let mut whole = EventAssembler::new("here/responses");
+        whole.push_whole(output).expect("it can be read");
         let mut assembler = EventAssembler::new("here/responses");
         let data = format!(r#"{{"type":"response.completed","response":{output}}}"#);
         let event = Event { data: data.into(), is_whole: true, ..Event::default() };
         assembler.push(&event, &mut |_| {}).expect("it can be read");
-        for message in [whole.message, assembler.finish().message] {
+        for message in [whole, assembler].map(|assembler| assembler.finish().message) {
             assert_eq!(message.text, "a\u{fffd}");
             assert_eq!(message.tool_calls[0].arguments, "{\"a\":\"\u{fffd}\"}");
             let data = message.provider_data.expect("items are stored");
@@ -442,7 +446,7 @@ mod tests {
         assert!(matches!(error, Some(EventError::Malformed(reason)) if reason == "more than 10000 items"));
 
         let items = vec!["1"; MAX_ITEMS + 1].join(",");
-        let whole = super::super::response::parse(&format!(r#"{{"output":[{items}]}}"#), "here/responses");
+        let whole = assembler.push_whole(&format!(r#"{{"output":[{items}]}}"#));
         assert!(
             matches!(whole, Err(EventError::Malformed(reason)) if reason.starts_with("more than 10000 items"))
         );

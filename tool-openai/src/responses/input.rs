@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use tool_core::content::{Content, Image, Part};
+use tool_core::Message;
 use tool_core::model::AssistantMessage;
-use tool_core::{Message, ToolCall};
 
 use super::{Dialect, replay};
 use crate::body::AppendBuffer;
+use crate::content::{WirePart, estimate_bytes, has_images, parts, system_text};
 use crate::json::{write_array, write_string};
 use crate::{Error, quirks};
 
@@ -26,13 +26,12 @@ pub(super) struct InputCache {
 impl InputCache {
     /// Encodes the new messages.
     pub(super) fn append_new(&mut self, messages: &[Message], dialect: &Dialect) -> Result<&Self, Error> {
-        let is_other = self.dialect.as_ref().is_none_or(|known| !known.is_same_as(dialect));
-        if is_other || messages.len() < self.count {
+        if self.dialect.as_ref() != Some(dialect) || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
         let new = &messages[self.count..];
         let mut items = Items {
-            json: Vec::with_capacity(estimate_bytes(new, dialect)),
+            json: Vec::with_capacity(estimate_bytes(new, &dialect.provider)),
             is_start: self.json.is_empty(),
             calls_without_namespace: BTreeSet::new(),
         };
@@ -72,42 +71,19 @@ impl Items {
     }
 }
 
-/// Estimates the encoded length of the messages, so that a long body is not reallocated as it grows: their texts, which may
-/// contain JSON with many quotes, and the syntax around them.
-fn estimate_bytes(messages: &[Message], dialect: &Dialect) -> usize {
-    let content_bytes =
-        |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
-    let call_bytes = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
-    let texts = messages.iter().map(|message| match message {
-        Message::System(content) | Message::User(content) => content_bytes(content),
-        Message::Assistant(message) => {
-            let stored = replay::stored_items(message, &dialect.provider).map_or(0, str::len);
-            stored.max(message.text.len() + call_bytes(&message.tool_calls))
-        }
-        Message::Tool(result) => content_bytes(&result.content),
-        _ => 0,
-    });
-    texts.map(|text| 100 + text + text / 4).sum()
-}
-
 fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Result<(), Error> {
     match message {
         Message::System(content) => {
-            if content.images().next().is_some() {
-                return Err(Error::request(
-                    "a system message cannot contain an image; put it into a user message",
-                ));
-            }
             // The newer role `developer` has the same effect, but not every server supports it.
-            write_text_message(items, "system", &content.text());
+            write_text_message(items, "system", &system_text(content)?);
         }
-        Message::User(content) if content.images().next().is_none() => {
+        Message::User(content) if !has_images(content) => {
             write_text_message(items, "user", &content.text());
         }
         Message::User(content) => {
             let json = items.next();
             json.extend_from_slice(br#"{"type":"message","role":"user","content":"#);
-            write_parts(json, content)?;
+            write_array(json, parts(content)?, write_part);
             json.push(b'}');
         }
         Message::Assistant(message) => {
@@ -120,8 +96,8 @@ fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Res
             json.extend_from_slice(br#"{"type":"function_call_output","call_id":"#);
             write_string(json, &result.call_id);
             json.extend_from_slice(br#","output":"#);
-            if result.content.images().next().is_some() {
-                write_parts(json, &result.content)?;
+            if has_images(&result.content) {
+                write_array(json, parts(&result.content)?, write_part);
             } else {
                 write_string(json, &result.content.text());
             }
@@ -165,47 +141,25 @@ fn write_assistant(items: &mut Items, message: &AssistantMessage) {
     }
 }
 
-/// Writes the parts of a user message or of a result.
-fn write_parts(json: &mut Vec<u8>, content: &Content) -> Result<(), Error> {
-    // The API rejects empty text parts.
-    let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
-    let parts = parts.map(|part| match (part, part.as_text()) {
-        (Part::Image(image), _) => Ok(WirePart::Image(image)),
-        (_, Some(text)) => Ok(WirePart::Text(text)),
-        (other, None) => {
-            Err(Error::request(format!("the Responses API does not support this content: {other:?}")))
+fn write_part(json: &mut Vec<u8>, part: WirePart<'_>) {
+    match part {
+        WirePart::Text(text) => {
+            json.extend_from_slice(br#"{"type":"input_text","text":"#);
+            write_string(json, &text);
         }
-    });
-    write_array(json, parts.collect::<Result<Vec<_>, _>>()?, WirePart::write);
-    Ok(())
-}
-
-enum WirePart<'a> {
-    Text(&'a str),
-    Image(&'a Image),
-}
-
-impl WirePart<'_> {
-    fn write(json: &mut Vec<u8>, part: Self) {
-        match part {
-            Self::Text(text) => {
-                json.extend_from_slice(br#"{"type":"input_text","text":"#);
-                write_string(json, text);
-            }
-            Self::Image(image) => {
-                json.extend_from_slice(br#"{"type":"input_image","detail":"auto","image_url":"#);
-                write_string(json, image.url());
-            }
+        WirePart::Image(image) => {
+            json.extend_from_slice(br#"{"type":"input_image","detail":"auto","image_url":"#);
+            write_string(json, image.url());
         }
-        json.push(b'}');
     }
+    json.push(b'}');
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tool_core::ToolOutput;
-    use tool_core::content::JsonText;
+    use tool_core::content::{Content, Image, JsonText, Part};
+    use tool_core::{ToolCall, ToolOutput};
 
     use super::*;
     use crate::body::BodyWriter;
@@ -225,14 +179,10 @@ mod tests {
         }
     }
 
-    fn sent(messages: &[Message]) -> Result<Value, Error> {
-        let mut items = Items::new();
-        messages.iter().try_for_each(|message| write_message(&mut items, message, &dialect()))?;
-        Ok(items.parse())
-    }
-
     fn written(messages: &[Message]) -> Value {
-        sent(messages).unwrap()
+        let mut items = Items::new();
+        messages.iter().for_each(|message| write_message(&mut items, message, &dialect()).unwrap());
+        items.parse()
     }
 
     fn image(name: &str) -> Image {
@@ -279,12 +229,6 @@ mod tests {
             }
             assert_eq!(written(&[message]), expected);
         }
-    }
-
-    #[test]
-    fn rejects_images_in_system_messages() {
-        let error = sent(&[Message::System(Content::from(Part::from(image("a"))))]).unwrap_err();
-        assert!(error.to_string().ends_with("put it into a user message"), "{error}");
     }
 
     #[test]

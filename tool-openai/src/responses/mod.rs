@@ -13,15 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::{TryStreamExt, once};
-use reqwest::Url;
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelFuture};
+use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
 
 use self::assembler::EventAssembler;
-use crate::api::{self, Api};
+use crate::api::{self, Api, Target};
 use crate::body::RequestBody;
 use crate::client::Client;
-use crate::streaming::EventError;
 use crate::tools;
 use crate::warning::warn_about_omitted_fields;
 use crate::{Endpoint, Error};
@@ -48,9 +46,7 @@ const PATH: &str = "responses";
 /// ```
 #[derive(Clone)]
 pub struct Responses {
-    client: Arc<Client>,
-    model: String,
-    url: Url,
+    target: Target,
     dialect: Dialect,
     reasoning: ReasoningOptions,
 }
@@ -65,16 +61,6 @@ struct Dialect {
     is_stored: bool,
 }
 
-impl Dialect {
-    fn is_same_as(&self, other: &Self) -> bool {
-        // Comparing pointers is enough in nearly every case.
-        let is_identical = Arc::ptr_eq(&self.endpoint, &other.endpoint)
-            && Arc::ptr_eq(&self.provider, &other.provider)
-            && self.is_stored == other.is_stored;
-        is_identical || self == other
-    }
-}
-
 /// The form in which the response reports the model's reasoning.
 #[derive(Clone, Default)]
 struct ReasoningOptions {
@@ -87,8 +73,7 @@ impl Responses {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider(PATH).into();
         let dialect = Dialect { endpoint: Arc::clone(&client.endpoint), provider, is_stored: false };
-        let url = client.url(PATH, &model);
-        Self { client, model, url, dialect, reasoning: ReasoningOptions::default() }
+        Self { target: Target::new(client, PATH, model), dialect, reasoning: ReasoningOptions::default() }
     }
 
     /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store
@@ -119,40 +104,26 @@ impl Responses {
     /// Returns the name of the model.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.model
+        &self.target.model
     }
 }
 
 impl Api for Responses {
-    const PATH: &'static str = PATH;
-
     type Assembler<'a> = EventAssembler<'a>;
 
-    fn client(&self) -> &Client {
-        &self.client
-    }
-
-    fn default_model(&self) -> &str {
-        &self.model
-    }
-
-    fn default_url(&self) -> &Url {
-        &self.url
+    fn target(&self) -> &Target {
+        &self.target
     }
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
-        let on_warning = self.client.on_warning.as_ref();
-        warn_about_omitted_fields(request, &self.client.endpoint, on_warning);
-        let model = self.model_for(request);
+        let on_warning = self.target.client.on_warning.as_ref();
+        warn_about_omitted_fields(request, &self.dialect.endpoint, on_warning);
+        let model = self.target.model_for(request);
         request::encode(&self.dialect, model, &self.reasoning, request, on_warning, is_streamed)
     }
 
     fn assembler(&self) -> EventAssembler<'_> {
         EventAssembler::new(&self.dialect.provider)
-    }
-
-    fn parse(&self, text: &str) -> Result<ChatResponse, EventError> {
-        response::parse(text, &self.dialect.provider)
     }
 }
 
@@ -170,31 +141,31 @@ impl ChatModel for Responses {
     }
 
     fn supports_response_format_with_tools(&self) -> bool {
-        self.supports_response_format() && self.client.endpoint.supports_json_schema_with_tools
+        self.supports_response_format() && self.dialect.endpoint.supports_json_schema_with_tools
     }
 
     /// Returns `true` if the [endpoint](Endpoint::supports_tool_search) searches tools, the model is not known to be too old, and
     /// the endpoint accepts [so many tools](Endpoint::max_tools) besides the search.
     fn supports_tool_search(&self, tools: usize) -> bool {
-        let endpoint = &self.client.endpoint;
+        let endpoint = &self.dialect.endpoint;
         endpoint.supports_tool_search
-            && model_name::can_search_tools(&self.model)
+            && model_name::can_search_tools(&self.target.model)
             && tools::fits_with_search(tools, endpoint)
     }
 
     /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.
     fn provider_name(&self) -> Option<&str> {
-        Some(self.client.name())
+        Some(self.target.client.name())
     }
 
     fn model_name(&self) -> Option<&str> {
-        Some(&self.model)
+        Some(&self.target.model)
     }
 }
 
 impl fmt::Debug for Responses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Responses").field("model", &self.model).field("client", &self.client).finish()
+        self.target.fmt_as("Responses", f)
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn provider_data<'a>(
 }
 
 /// Returns the stored items of a message, if they are this provider's.
-pub(super) fn stored_items<'a>(message: &'a AssistantMessage, provider: &str) -> Option<&'a str> {
+fn stored_items<'a>(message: &'a AssistantMessage, provider: &str) -> Option<&'a str> {
     Some(message.provider_data.as_ref()?.for_provider(provider)?.as_str())
 }
 
@@ -181,14 +181,6 @@ mod tests {
         for (message, expected) in table {
             assert_eq!(sent(&message, &dialect()).unwrap().to_string(), expected.to_string());
         }
-    }
-
-    #[test]
-    fn items_are_not_sent_to_another_provider() {
-        let message = message("So.", &[], &[text_item("So.")]);
-        assert!(sent(&message, &dialect()).is_some());
-        let other = Dialect { provider: "there/responses".into(), ..dialect() };
-        assert_eq!(sent(&message, &other), None);
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! Encodes requests.
 
 use serde::Serialize;
-use serde_json::Value;
 use tool_core::ModelOptions;
-use tool_core::model::{ChatRequest, ResponseFormat, ToolChoice};
+use tool_core::model::ChatRequest;
 
 use super::input::InputCache;
 use super::model_name::is_reasoning_model;
 use super::{Dialect, ReasoningOptions};
-use crate::body::{BodyWriter, FieldWriter, RequestBody, reject_reserved};
-use crate::json::write_string;
+use crate::Error;
+use crate::body::{FieldWriter, RequestBody, reject_reserved};
+use crate::json_schema::JsonSchema;
 use crate::tools::{self, ToolFormat};
 use crate::warning::WarningHook;
-use crate::{Endpoint, Error};
 
 /// The fields that extra fields must not set, and what sets them.
 const RESERVED_FIELDS: [(&str, &str); 4] = [
@@ -22,11 +21,7 @@ const RESERVED_FIELDS: [(&str, &str); 4] = [
     ("stream", "`ChatModel::stream`"),
 ];
 
-/// Encodes the body of a request to this model.
-///
-/// The parts that stay the same from turn to turn come first, followed by the input, which only grows: the body of a turn
-/// starts with the bytes of the one before, so that the provider's prompt cache hits. Only the tool choice, which a run
-/// changes once a tool was called, comes after the input.
+/// Encodes the body of a request to this model. Messages of earlier turns are copied from a cache.
 ///
 /// # Errors
 ///
@@ -40,55 +35,30 @@ pub(super) fn encode(
     on_warning: Option<&WarningHook>,
     is_streamed: bool,
 ) -> Result<RequestBody, Error> {
-    let (options, endpoint) = (request.options(), &*dialect.endpoint);
+    let (options, endpoint) = (request.options(), &dialect.endpoint);
     reject_unsupported(options)?;
     reject_reserved(&options.extra, &RESERVED_FIELDS)?;
     let offered = tools::offered(request, endpoint);
     let is_searched = tools::is_searched(request, ToolFormat::Flat, endpoint)?;
     request.cached(|cache: &mut InputCache| {
         let cache = cache.append_new(request.messages(), dialect)?;
-        let input = &cache.json;
         let offered = match is_searched {
             true => tools::without_deferral(offered, &cache.calls_without_namespace),
             false => offered,
         };
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
-        let tools = tools.as_ref().map(AsRef::as_ref);
-        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len));
-        json.extend_from_slice(br#"{"model":"#);
-        write_string(&mut json, model);
-        if is_streamed {
-            json.extend_from_slice(br#","stream":true"#);
-        }
+        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), &options.extra);
         // The default is `true`.
-        json.extend_from_slice(if dialect.is_stored { br#","store":true"# } else { br#","store":false"# });
-        let mut fields = FieldWriter::new(json, &options.extra);
+        fields.write("store", Some(dialect.is_stored))?;
         let include = included_data(dialect, model, reasoning, options);
         fields.write("include", Some(include).filter(|include| !include.is_empty()))?;
-        // The API rejects an empty array, and the other fields for tools without any.
-        fields.write_json("tools", tools)?;
-        let has_tools = tools.is_some() || fields.has_extra("tools");
-        let parallel =
-            request.parallel_tool_calls().filter(|_| has_tools && endpoint.supports_parallel_tool_calls);
-        fields.write("parallel_tool_calls", parallel)?;
+        fields.write_tools(ToolFormat::Flat, request, endpoint)?;
         write_options(&mut fields, options)?;
         fields.write("reasoning", WireReasoning::new(options, reasoning))?;
-        let format = request.response_format().filter(|_| endpoint.supports_json_schema);
-        fields.write("text", format.map(|format| WireText::new(format, endpoint)))?;
-        let has_choice = has_tools && !fields.has_extra("tool_choice");
-        let mut body = BodyWriter::starting_with(fields.finish()?);
-        body.json().extend_from_slice(br#","input":"#);
-        body.append(input);
-        let json = body.json();
-        if input.is_empty() {
-            json.push(b'[');
-        }
-        json.push(b']');
-        if has_choice {
-            write_choice(json, request.tool_choice(), endpoint);
-        }
-        json.push(b'}');
-        Ok(body.finish())
+        let schema = JsonSchema::new(request.response_format(), endpoint);
+        let format = schema.map(|schema| WireFormat { r#type: "json_schema", schema });
+        fields.write("text", format.map(|format| WireText { format }))?;
+        fields.finish("input", &cache.json)
     })
 }
 
@@ -101,25 +71,6 @@ fn write_options(fields: &mut FieldWriter<'_>, options: &ModelOptions) -> Result
     fields.write("service_tier", options.service_tier.as_ref())?;
     fields.write("user", options.user.as_ref())?;
     fields.write("metadata", Some(&options.metadata).filter(|metadata| !metadata.is_empty()))
-}
-
-fn write_choice(json: &mut Vec<u8>, choice: &ToolChoice, endpoint: &Endpoint) {
-    match choice {
-        ToolChoice::None => json.extend_from_slice(br#","tool_choice":"none""#),
-        ToolChoice::Tool(name) if endpoint.supports_named_tool_choice => {
-            json.extend_from_slice(br#","tool_choice":{"type":"function","name":"#);
-            write_string(json, name);
-            json.push(b'}');
-        }
-        ToolChoice::Required | ToolChoice::Tool(_) => {
-            if let Some(value) = &endpoint.required_tool_choice {
-                json.extend_from_slice(br#","tool_choice":"#);
-                write_string(json, value);
-            }
-        }
-        // The API's default.
-        _ => {}
-    }
 }
 
 /// Returns the data that the response must include beyond the API's default.
@@ -176,30 +127,21 @@ impl<'a> WireReasoning<'a> {
 
 #[derive(Serialize)]
 struct WireText<'a> {
-    format: JsonSchema<'a>,
+    format: WireFormat<'a>,
 }
 
 #[derive(Serialize)]
-struct JsonSchema<'a> {
+struct WireFormat<'a> {
     r#type: &'static str,
-    name: &'a str,
-    schema: &'a Value,
-    strict: bool,
-}
-
-impl<'a> WireText<'a> {
-    fn new(format: &'a ResponseFormat, endpoint: &Endpoint) -> Self {
-        let strict = format.is_strict() && endpoint.supports_strict;
-        let (name, schema) = (format.name(), format.schema());
-        Self { format: JsonSchema { r#type: "json_schema", name, schema, strict } }
-    }
+    #[serde(flatten)]
+    schema: JsonSchema<'a>,
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tool_core::Message;
-    use tool_core::model::{ToolDefinition, ToolDefinitions};
+    use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 
     use super::*;
     use crate::ErrorKind;
@@ -243,63 +185,6 @@ mod tests {
         assert_eq!(written(&hello()).to_string(), expected.to_string());
         let streamed = encode(&dialect(), "m", &ReasoningOptions::default(), &hello(), None, true).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&streamed.to_vec()).unwrap()["stream"], true);
-    }
-
-    #[test]
-    fn writes_tools_and_the_tool_choice() {
-        let request = hello().with_tools(now()).with_parallel_tool_calls(false);
-        let body = written(&request);
-        let parameters =
-            json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
-        let tool = json!({ "type": "function", "name": "now", "description": "Returns the time", "parameters": parameters, "strict": false });
-        assert_eq!(body["tools"], json!([tool]));
-        assert_eq!(body["parallel_tool_calls"], false);
-        assert_eq!(body.get("tool_choice"), None);
-        let choices = [
-            (ToolChoice::None, json!("none")),
-            (ToolChoice::Required, json!("required")),
-            (ToolChoice::Tool("now".into()), json!({ "type": "function", "name": "now" })),
-        ];
-        for (choice, expected) in choices {
-            let body = written(&request.clone().with_tool_choice(choice));
-            assert_eq!(body["tool_choice"], expected);
-            assert_eq!(body.as_object().unwrap().keys().next_back().unwrap(), "tool_choice");
-        }
-    }
-
-    #[test]
-    fn omits_fields_for_tools_without_tools() {
-        let request = hello().with_tool_choice(ToolChoice::None).with_parallel_tool_calls(true);
-        assert_eq!(additional_fields(written(&request)), json!({}));
-    }
-
-    #[test]
-    fn omits_or_translates_what_an_endpoint_does_not_support() {
-        let closed =
-            json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
-        let request = hello()
-            .with_tools(ToolDefinitions::from_iter([ToolDefinition::new("now").into_strict().unwrap()]))
-            .with_parallel_tool_calls(true)
-            .with_tool_choice(ToolChoice::Tool("now".into()))
-            .with_response_format(ResponseFormat::json_schema("place", closed));
-        let mut endpoint = Endpoint::openai();
-        endpoint.supports_strict = false;
-        endpoint.supports_parallel_tool_calls = false;
-        endpoint.supports_named_tool_choice = false;
-        let other = Dialect { endpoint: endpoint.clone().into(), ..dialect() };
-        let body = sent(&other, "m", &ReasoningOptions::default(), &request).unwrap();
-        assert_eq!(body.get("parallel_tool_calls"), None);
-        assert_eq!(body["tool_choice"], "required");
-        // The API requires the field in every tool.
-        assert_eq!(
-            (&body["tools"][0]["strict"], &body["text"]["format"]["strict"]),
-            (&json!(false), &json!(false))
-        );
-        endpoint.required_tool_choice = None;
-        endpoint.supports_json_schema = false;
-        let other = Dialect { endpoint: endpoint.into(), ..dialect() };
-        let body = sent(&other, "m", &ReasoningOptions::default(), &request).unwrap();
-        assert_eq!((body.get("tool_choice"), body.get("text")), (None, None));
     }
 
     #[test]
@@ -364,7 +249,10 @@ mod tests {
         let format = ResponseFormat::json_schema("place", closed);
         let request = hello().with_options(options).with_tools(now()).with_response_format(format);
         let body = written(&request.with_tool_choice(ToolChoice::Required));
-        assert_eq!(body["text"]["format"]["name"], "place");
+        assert_eq!(
+            (&body["text"]["format"]["type"], &body["text"]["format"]["name"]),
+            (&json!("json_schema"), &json!("place"))
+        );
         assert_eq!(body["text"]["verbosity"], "low");
         assert_eq!(body["reasoning"], json!({ "effort": "low", "summary": "auto" }));
         assert_eq!(body["include"], json!(["reasoning.encrypted_content", "web_search_call.action.sources"]));
@@ -422,20 +310,6 @@ mod tests {
     }
 
     #[test]
-    fn a_response_format_is_strict_if_possible() {
-        let closed =
-            json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false });
-        let open = json!({ "type": "object", "additionalProperties": true });
-        for (schema, strict) in [(closed, true), (open, false)] {
-            let format = ResponseFormat::json_schema("place", schema.clone());
-            let body = written(&hello().with_response_format(format));
-            let format =
-                json!({ "type": "json_schema", "name": "place", "schema": schema, "strict": strict });
-            assert_eq!(body["text"], json!({ "format": format }));
-        }
-    }
-
-    #[test]
     fn rejects_unsupported_options_and_reserved_fields() {
         let options = ModelOptions::default;
         let table = [
@@ -464,24 +338,5 @@ mod tests {
                 "{error}"
             );
         }
-    }
-
-    #[test]
-    fn allocations_per_turn_do_not_depend_on_the_number_of_tools() {
-        let messages = vec![Message::user("When?"), Message::assistant("Now.")];
-        let (dialect, reasoning) = (dialect(), ReasoningOptions::default());
-        let counts = [0, 1, 100].map(|number| {
-            let tools = (0..number).map(|number| {
-                ToolDefinition::new(format!("now_{number}")).with_description("Returns the time")
-            });
-            let tools = ToolDefinitions::from_iter(tools);
-            let write = || {
-                let request = ChatRequest::borrowing(&messages).with_tools(tools.clone());
-                drop(encode(&dialect, "m", &reasoning, &request, None, true).unwrap());
-            };
-            write();
-            allocation_counter::measure(write).count_total
-        });
-        assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
     }
 }

@@ -5,15 +5,14 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tool_core::model::{ChatResponse, Usage};
 
-use super::assembler::EventAssembler;
 use crate::error::{is_error_body, is_error_value};
 use crate::lenient::{self, MaybeObject, default_for};
 use crate::quirks;
-use crate::streaming::{Assembler, EventError};
+use crate::streaming::EventError;
+use crate::usage::WireUsage;
 
 /// The maximum number of items: far more than any response has, but few enough to search.
 pub(super) const MAX_ITEMS: usize = 10_000;
@@ -38,50 +37,30 @@ pub(super) struct WireResponse<'a> {
     pub(super) usage: Option<WireUsage>,
 }
 
+impl<'a> WireResponse<'a> {
+    /// Parses a response that is not streamed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the JSON reports an error or is not a response.
+    pub(super) fn parse(json: &'a str) -> Result<Self, EventError> {
+        let response = parse_object::<Self>(json)?.unwrap_or_default();
+        if response.output.is_some() || response.status.is_some() {
+            return Ok(response);
+        }
+        let is_error = response.error.is_some_and(|error| is_error_value(error.get()));
+        Err(match is_error || is_error_body(json) {
+            true => EventError::Api(json.to_owned()),
+            false => EventError::Malformed("it has no output".into()),
+        })
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IncompleteDetails<'a> {
     #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) reason: Option<Cow<'a, str>>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct WireUsage {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    input_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    output_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    total_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::object")]
-    input_tokens_details: Option<InputDetails>,
-    #[serde(deserialize_with = "lenient::object")]
-    output_tokens_details: Option<OutputDetails>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct InputDetails {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    cached_tokens: Option<u64>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct OutputDetails {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    reasoning_tokens: Option<u64>,
-}
-
-impl From<WireUsage> for Usage {
-    fn from(wire: WireUsage) -> Self {
-        let mut usage = Self::new(wire.input_tokens.unwrap_or(0), wire.output_tokens.unwrap_or(0));
-        usage.total_tokens = wire.total_tokens.unwrap_or(usage.total_tokens);
-        usage.cached_tokens = wire.input_tokens_details.and_then(|details| details.cached_tokens);
-        usage.reasoning_tokens = wire.output_tokens_details.and_then(|details| details.reasoning_tokens);
-        usage
-    }
 }
 
 /// Deserializes an array of unparsed items.
@@ -165,20 +144,4 @@ fn parse_object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<Option<T>, Even
         Ok(MaybeObject(object)) => Ok(object),
         Err(error) => Err(EventError::Malformed(error.to_string())),
     }
-}
-
-/// Parses a response that is not streamed.
-pub(super) fn parse(json: &str, provider: &str) -> Result<ChatResponse, EventError> {
-    let json = &*quirks::repair_surrogates(json);
-    let response = parse_object::<WireResponse<'_>>(json)?.unwrap_or_default();
-    if response.output.is_none() && response.status.is_none() {
-        let is_error = response.error.is_some_and(|error| is_error_value(error.get()));
-        return Err(match is_error || is_error_body(json) {
-            true => EventError::Api(json.to_owned()),
-            false => EventError::Malformed("it has no output".into()),
-        });
-    }
-    let mut assembler = EventAssembler::new(provider);
-    assembler.push_whole_response(None, response, &mut |_| {})?;
-    Ok(assembler.finish())
 }

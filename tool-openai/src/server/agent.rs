@@ -14,12 +14,12 @@ use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
 use tool_http::server::Caller;
 
-use super::backend::{BackendRequest, Deltas};
+use super::backend::{BackendRequest, Deltas, flatten};
 use super::caller_tools::{CallerTools, DecidingApprover};
 use super::error::ApiError;
-use super::ids;
 use super::paused_run::{Continuation, PausedRun, SegmentStart};
 use super::state::ServerState;
+use crate::ids;
 
 /// Returns the answer of an agent as deltas, of all turns in the order in which they would be streamed.
 pub(super) fn answer(
@@ -123,16 +123,7 @@ impl RunSegment {
     }
 
     fn deltas(self, is_streamed: bool) -> Deltas {
-        if is_streamed {
-            return self.stream();
-        }
-        let deltas = stream::once(self.respond()).flat_map(|outcome| {
-            stream::iter(match outcome {
-                Ok(deltas) => deltas.into_iter().map(Ok).collect(),
-                Err(error) => vec![Err(error)],
-            })
-        });
-        deltas.boxed()
+        if is_streamed { self.stream() } else { flatten(stream::once(self.respond())) }
     }
 
     async fn respond(self) -> Result<Vec<Delta>, ApiError> {
@@ -143,26 +134,20 @@ impl RunSegment {
     }
 
     fn stream(self) -> Deltas {
-        let context = self.context;
-        let repeated = stream::iter(self.repeated.into_iter().map(Ok));
-        let deltas = self.ask.stream().flat_map(move |event| {
-            let outcome = match event {
-                Ok(Event::Text(text)) => return stream::iter(vec![Ok(Delta::Text(text))]),
-                Ok(Event::Reasoning(text)) => return stream::iter(vec![Ok(Delta::Reasoning(text))]),
-                Ok(Event::Refusal(text)) => return stream::iter(vec![Ok(Delta::Refusal(text))]),
+        let Self { ask, repeated, context } = self;
+        let deltas = ask.stream().map(move |event| match event {
+            Ok(Event::Text(text)) => Ok(vec![Delta::Text(text)]),
+            Ok(Event::Reasoning(text)) => Ok(vec![Delta::Reasoning(text)]),
+            Ok(Event::Refusal(text)) => Ok(vec![Delta::Refusal(text)]),
+            Ok(Event::Done(answer)) => {
                 // What tools return directly has arrived as text.
-                Ok(Event::Done(answer)) => {
-                    context.outcome(Ok(answer)).map(|outcome| SegmentOutcome { returned: None, ..outcome })
-                }
-                Ok(_) => return stream::iter(Vec::new()),
-                Err(error) => context.outcome(Err(error)),
-            };
-            stream::iter(match outcome {
-                Ok(outcome) => outcome.final_deltas().into_iter().map(Ok).collect(),
-                Err(error) => vec![Err(error)],
-            })
+                let outcome = SegmentOutcome { returned: None, ..context.answer_outcome(&answer) };
+                Ok(outcome.final_deltas())
+            }
+            Ok(_) => Ok(Vec::new()),
+            Err(error) => context.outcome(Err(error)).map(SegmentOutcome::final_deltas),
         });
-        repeated.chain(deltas).boxed()
+        flatten(stream::iter([Ok(repeated)]).chain(deltas))
     }
 }
 

@@ -45,6 +45,11 @@ const BUFFERED_DELTAS: usize = 16;
 
 pub(super) type Deltas = Pin<Box<dyn Stream<Item = Result<Delta, ApiError>> + Send>>;
 
+/// Joins lists of deltas to one stream.
+pub(super) fn flatten(lists: impl Stream<Item = Result<Vec<Delta>, ApiError>> + Send + 'static) -> Deltas {
+    lists.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten().boxed()
+}
+
 /// Returns the complete answer as deltas; the last one is [`Delta::Done`].
 pub(super) async fn respond(
     state: &Arc<ServerState>,
@@ -120,46 +125,39 @@ struct Emitted {
     is_finished: bool,
 }
 
+impl Emitted {
+    /// Returns the delta, and before [`Delta::Done`] what the stream has not emitted.
+    fn add(&mut self, delta: Delta) -> Vec<Delta> {
+        match &delta {
+            Delta::Text(_) => self.text = true,
+            Delta::Reasoning(_) => self.reasoning = true,
+            Delta::Refusal(_) => self.refusal = true,
+            Delta::ToolCall { index, .. } => self.calls = self.calls.max(index + 1),
+            _ => {}
+        }
+        let Delta::Done(response) = delta else { return vec![delta] };
+        let mut deltas = response.into_deltas();
+        deltas.retain(|delta| match delta {
+            Delta::Text(_) => !self.text,
+            Delta::Reasoning(_) => !self.reasoning,
+            Delta::Refusal(_) => !self.refusal,
+            Delta::ToolCall { index, .. } | Delta::Arguments { index, .. } => *index >= self.calls,
+            _ => true,
+        });
+        deltas
+    }
+}
+
 /// Yields the deltas up to the first error or [`Delta::Done`]. Parts of the response that the model did not stream are
 /// emitted before `Done`. A stream without `Done` ends in an error.
 fn complete(deltas: impl Stream<Item = Result<Delta, ApiError>> + Send + 'static) -> Deltas {
-    let deltas = deltas.map(Some).chain(stream::once(ready(None)));
+    let deltas = deltas.chain(stream::once(ready(Err(ApiError::internal()))));
     let deltas = deltas.scan(Emitted::default(), |emitted, delta| {
         if emitted.is_finished {
             return ready(None);
         }
-        let mut output = Vec::new();
-        match delta {
-            Some(Ok(Delta::Done(response))) => {
-                emitted.is_finished = true;
-                output.extend(response.into_deltas().into_iter().filter(|delta| match delta {
-                    Delta::Text(_) => !emitted.text,
-                    Delta::Reasoning(_) => !emitted.reasoning,
-                    Delta::Refusal(_) => !emitted.refusal,
-                    Delta::ToolCall { index, .. } | Delta::Arguments { index, .. } => *index >= emitted.calls,
-                    _ => true,
-                }));
-            }
-            Some(Ok(delta)) => {
-                match &delta {
-                    Delta::Text(_) => emitted.text = true,
-                    Delta::Reasoning(_) => emitted.reasoning = true,
-                    Delta::Refusal(_) => emitted.refusal = true,
-                    Delta::ToolCall { index, .. } => emitted.calls = emitted.calls.max(index + 1),
-                    _ => {}
-                }
-                output.push(delta);
-            }
-            Some(Err(error)) => {
-                emitted.is_finished = true;
-                return ready(Some(vec![Err(error)]));
-            }
-            None => {
-                emitted.is_finished = true;
-                return ready(Some(vec![Err(ApiError::internal())]));
-            }
-        }
-        ready(Some(output.into_iter().map(Ok).collect()))
+        emitted.is_finished = matches!(delta, Err(_) | Ok(Delta::Done(_)));
+        ready(Some(delta.map(|delta| emitted.add(delta))))
     });
-    deltas.flat_map(stream::iter).boxed()
+    flatten(deltas)
 }

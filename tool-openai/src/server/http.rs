@@ -17,8 +17,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tool_http::server::{Rejection, hold_until_sent, require_json};
 
 use super::error::ApiError;
-use super::ids;
 use super::state::ServerState;
+use crate::ids;
 
 /// The longest time that a stream is silent.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(15);

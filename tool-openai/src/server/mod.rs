@@ -51,7 +51,6 @@ mod chat;
 mod error;
 mod error_mapping;
 mod http;
-mod ids;
 mod logprobs;
 mod paused_run;
 mod request;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use axum::http::StatusCode;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
@@ -22,11 +23,12 @@ pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError
 }
 
 /// A function tool as a request declares it.
+#[derive(Deserialize)]
 pub(super) struct DeclaredFunction {
     pub(super) name: String,
     pub(super) description: Option<String>,
     pub(super) parameters: Option<Value>,
-    pub(super) is_strict: bool,
+    pub(super) strict: Option<bool>,
 }
 
 impl DeclaredFunction {
@@ -38,7 +40,7 @@ impl DeclaredFunction {
             Some(parameters) if !parameters.is_null() => definition.with_parameters(parameters),
             _ => definition,
         };
-        if !self.is_strict {
+        if self.strict != Some(true) {
             return Ok(definition);
         }
         // The caller relies on arguments that match the schema.

@@ -120,7 +120,6 @@ fn approximate_bytes(delta: &Delta) -> usize {
 mod tests {
     use std::future::ready;
 
-    use futures_util::FutureExt;
     use tokio::sync::mpsc;
     use tool_core::model::{AssistantMessage, ChatResponse};
 
@@ -163,20 +162,6 @@ mod tests {
         assert_eq!(read(first).await, "b.");
         assert_eq!((second.await.unwrap(), third.await.unwrap()), ("ab.".into(), "ab.".into()));
         assert_eq!(read(answer.deltas()).await, "ab.", "after the end");
-    }
-
-    #[tokio::test]
-    async fn the_others_continue_when_a_reader_is_dropped() {
-        let (sender, answer) = answer();
-        // It is the one that polls the source.
-        let mut polling = Arc::clone(&answer).deltas();
-        assert!(polling.next().now_or_never().is_none());
-        let waiting = tokio::spawn(read(Arc::clone(&answer).deltas()));
-        tokio::task::yield_now().await;
-        drop(polling);
-        sender.send(text("a")).unwrap();
-        sender.send(done()).unwrap();
-        assert_eq!(waiting.await.unwrap(), "a.");
     }
 
     #[tokio::test]

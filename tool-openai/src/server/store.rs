@@ -205,15 +205,4 @@ mod tests {
             assert!(store.get("a", ANYONE).is_none());
         }
     }
-
-    #[test]
-    fn finds_and_removes_only_what_the_caller_stored() {
-        let store = store(10, Duration::from_secs(3600));
-        let (owner, other) = (Caller::with_key(b"one"), Caller::with_key(b"two"));
-        store.insert("a".into(), owner, 1, 1);
-        for caller in [other, ANYONE] {
-            assert!(store.get("a", caller).is_none() && !store.remove("a", caller));
-        }
-        assert!(store.get("a", owner).is_some() && store.remove("a", owner));
-    }
 }

@@ -13,19 +13,13 @@ use crate::server::request::check_results;
 #[derive(Deserialize)]
 pub(super) struct WireMessage {
     role: String,
-    #[serde(default)]
     content: Option<WireContent>,
-    #[serde(default)]
     refusal: Option<String>,
     /// The name of the reasoning on most servers of open models, some of which expect it back.
-    #[serde(default)]
     reasoning_content: Option<String>,
     /// The name on other servers. Some send both names, and their clients send both back.
-    #[serde(default)]
     reasoning: Option<String>,
-    #[serde(default)]
     tool_calls: Option<Vec<WireCall>>,
-    #[serde(default)]
     tool_call_id: Option<String>,
 }
 
@@ -39,9 +33,7 @@ enum WireContent {
 #[derive(Deserialize)]
 struct WirePart {
     r#type: String,
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     image_url: Option<WireImage>,
 }
 

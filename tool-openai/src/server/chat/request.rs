@@ -26,48 +26,27 @@ pub(super) struct Request {
 struct WireRequest {
     model: String,
     messages: Vec<WireMessage>,
-    #[serde(default)]
     tools: Option<Vec<WireTool>>,
-    #[serde(default)]
     tool_choice: Option<Value>,
-    #[serde(default)]
     parallel_tool_calls: Option<bool>,
-    #[serde(default)]
     stream: Option<bool>,
-    #[serde(default)]
     stream_options: Option<StreamOptions>,
-    #[serde(default)]
     n: Option<u32>,
-    #[serde(default)]
     temperature: Option<f64>,
-    #[serde(default)]
     top_p: Option<f64>,
-    #[serde(default)]
     max_completion_tokens: Option<u32>,
     /// The former name of `max_completion_tokens`, which clients of other servers still send.
-    #[serde(default)]
     max_tokens: Option<u32>,
-    #[serde(default)]
     seed: Option<i64>,
-    #[serde(default)]
     stop: Option<WireStop>,
-    #[serde(default)]
     frequency_penalty: Option<f64>,
-    #[serde(default)]
     presence_penalty: Option<f64>,
-    #[serde(default)]
     logprobs: Option<bool>,
-    #[serde(default)]
     top_logprobs: Option<u8>,
-    #[serde(default)]
     service_tier: Option<String>,
-    #[serde(default)]
     user: Option<String>,
-    #[serde(default)]
     metadata: Option<BTreeMap<String, String>>,
-    #[serde(default)]
     reasoning_effort: Option<String>,
-    #[serde(default)]
     response_format: Option<WireFormat>,
 }
 
@@ -81,41 +60,25 @@ enum WireStop {
 #[derive(Deserialize)]
 struct WireFormat {
     r#type: String,
-    #[serde(default)]
     json_schema: Option<WireSchema>,
 }
 
 #[derive(Deserialize)]
 struct WireSchema {
     name: String,
-    #[serde(default)]
     schema: Option<Value>,
-    #[serde(default)]
     strict: Option<bool>,
 }
 
 #[derive(Deserialize)]
 struct StreamOptions {
-    #[serde(default)]
     include_usage: Option<bool>,
 }
 
 #[derive(Deserialize)]
 struct WireTool {
     r#type: String,
-    #[serde(default)]
-    function: Option<WireDefinition>,
-}
-
-#[derive(Deserialize)]
-struct WireDefinition {
-    name: String,
-    #[serde(default)]
-    description: Option<String>,
-    #[serde(default)]
-    parameters: Option<Value>,
-    #[serde(default)]
-    strict: Option<bool>,
+    function: Option<DeclaredFunction>,
 }
 
 pub(super) fn parse(body: &[u8], caller: Caller) -> Result<Request, ApiError> {
@@ -160,13 +123,7 @@ pub(super) fn parse(body: &[u8], caller: Caller) -> Result<Request, ApiError> {
 fn parse_tools(tools: Vec<WireTool>) -> Result<ToolDefinitions, ApiError> {
     let parse_tool = |(index, tool): (usize, WireTool)| match tool.function {
         Some(function) if tool.r#type == "function" => {
-            let declared = DeclaredFunction {
-                name: function.name,
-                description: function.description,
-                parameters: function.parameters,
-                is_strict: function.strict == Some(true),
-            };
-            declared.into_definition(&format!("tools[{index}].function.parameters"))
+            function.into_definition(&format!("tools[{index}].function.parameters"))
         }
         _ => Err(ApiError::invalid(format!("tools[{index}]"), "unsupported type of tool; use `function`")),
     };

@@ -5,9 +5,9 @@ use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
 use tool_core::model::{ChatResponse, Delta, FinishReason, TokenLogprob, Usage};
 
+use crate::ids;
 use crate::server::backend::Deltas;
 use crate::server::error::ApiError;
-use crate::server::ids;
 use crate::server::logprobs::logprob_json;
 
 /// Writes a response. All chunks of a response share its id, model and time.

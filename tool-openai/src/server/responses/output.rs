@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tool_core::ToolCall;
 use tool_core::model::{ChatResponse, Delta, FinishReason, Usage};
 
+use crate::ids;
 use crate::server::error::ApiError;
-use crate::server::ids;
 use crate::server::logprobs::logprob_json;
 use crate::server::state::unix_time;
 

@@ -135,11 +135,11 @@ fn parse_tools(tools: &[WireTool]) -> Result<ToolDefinitions, ApiError> {
                 name: name.clone(),
                 description: tool.description.clone(),
                 parameters: tool.parameters.clone(),
-                is_strict: tool.strict == Some(true),
+                strict: tool.strict,
             };
             declared.into_definition(&format!("tools[{index}].parameters"))
         }
-        Some(_) | None if tool.r#type == "function" => {
+        None if tool.r#type == "function" => {
             Err(ApiError::invalid(format!("tools[{index}].name"), "missing name of the tool"))
         }
         _ => Err(ApiError::invalid(format!("tools[{index}]"), "unsupported type of tool; use `function`")),

@@ -1,0 +1,68 @@
+//! The content of messages, which both APIs accept in the same cases.
+
+use std::borrow::Cow;
+
+use tool_core::content::{Content, Image, Part};
+use tool_core::{Message, ToolCall};
+
+use crate::Error;
+
+/// A part of a message with images.
+pub(crate) enum WirePart<'a> {
+    Text(Cow<'a, str>),
+    Image(&'a Image),
+}
+
+/// Returns the parts of a content, except empty texts, which the APIs reject.
+pub(crate) fn parts(content: &Content) -> Result<Vec<WirePart<'_>>, Error> {
+    let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
+    let parts = parts.map(|part| match (part, part.as_text()) {
+        (Part::Image(image), _) => Ok(WirePart::Image(image)),
+        (_, Some(text)) => Ok(WirePart::Text(text.into())),
+        (other, None) => Err(Error::request(format!("the API does not support this content: {other:?}"))),
+    });
+    parts.collect()
+}
+
+/// Returns the text of a system message.
+pub(crate) fn system_text(content: &Content) -> Result<Cow<'_, str>, Error> {
+    match has_images(content) {
+        true => Err(Error::request("a system message cannot contain an image; put it into a user message")),
+        false => Ok(content.text()),
+    }
+}
+
+pub(crate) fn has_images(content: &Content) -> bool {
+    content.images().next().is_some()
+}
+
+/// Estimates the encoded length of the messages, so that a long body is not reallocated as it grows: their texts, which may
+/// contain JSON with many quotes, and the syntax around them. `provider` is the name under which provider data is stored.
+pub(crate) fn estimate_bytes(messages: &[Message], provider: &str) -> usize {
+    let content_bytes =
+        |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
+    let call_bytes = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
+    let texts = messages.iter().map(|message| match message {
+        Message::System(content) | Message::User(content) => content_bytes(content),
+        Message::Assistant(message) => {
+            let stored = message.provider_data.as_ref().and_then(|data| data.for_provider(provider));
+            let stored = stored.map_or(0, |data| data.as_str().len());
+            stored.max(message.text.len() + call_bytes(&message.tool_calls))
+        }
+        Message::Tool(result) => content_bytes(&result.content),
+        _ => 0,
+    });
+    texts.map(|text| 100 + text + text / 4).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejects_images_in_system_messages() {
+        let image = Image::from_url("https://example.org/a.png");
+        let error = system_text(&Content::from(Part::from(image))).unwrap_err();
+        assert!(error.to_string().ends_with("put it into a user message"), "{error}");
+    }
+}
