@@ -53,7 +53,7 @@ fn direct() -> &'static str {
     "directly"
 }
 
-#[tool(return_direct = "always")]
+#[tool(return_direct = always)]
 fn hand_over() -> &'static str {
     "a person takes over"
 }

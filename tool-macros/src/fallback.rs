@@ -103,7 +103,7 @@ pub(crate) fn is_tool(attribute: &Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|last| last.ident == TOOL)
 }
 
-/// Returns `true` for an attribute of rustc's that a function or a parameter can have, and for one of another tool.
+/// Returns `true` for an attribute of rustc's that a function or a parameter can have, and for one such as `#[rustfmt::skip]`.
 pub(crate) fn is_of_rustc(attribute: &Attribute) -> bool {
     const NAMES: [&str; 13] = [
         "allow",
@@ -120,12 +120,9 @@ pub(crate) fn is_of_rustc(attribute: &Attribute) -> bool {
         "track_caller",
         "warn",
     ];
-    NAMES.iter().any(|name| attribute.path().is_ident(name)) || is_of_tool(attribute)
-}
-
-/// Returns `true` for an attribute such as `#[rustfmt::skip]`.
-fn is_of_tool(attribute: &Attribute) -> bool {
-    attribute.path().segments.first().is_some_and(|first| first.ident == "clippy" || first.ident == "rustfmt")
+    let first = attribute.path().segments.first();
+    NAMES.iter().any(|name| attribute.path().is_ident(name))
+        || first.is_some_and(|first| first.ident == "clippy" || first.ident == "rustfmt")
 }
 
 /// Returns `true` for `#[ask]`.

@@ -48,7 +48,7 @@ pub(crate) const IF_ALL: &str = "if_all";
 pub(crate) const IF_LAST: &str = "if_last";
 pub(crate) const ALWAYS: &str = "always";
 
-/// The values of `return_direct = "…"`. The first is the default of a bare `return_direct`.
+/// The values of `return_direct = …`. The first is the default of a bare `return_direct`.
 pub(crate) const RETURN_DIRECT_VALUES: &[&str] = &[IF_ALL, IF_LAST, ALWAYS];
 
 /// The options of `#[param("…", …)]`.

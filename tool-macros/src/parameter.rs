@@ -3,10 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{
-    Attribute, Expr, ExprRange, GenericArgument, Lifetime, LitBool, LitStr, Meta, Pat, PatType,
-    PathArguments, Type, TypeReference,
-};
+use syn::{GenericArgument, Lifetime, Meta, Pat, PatType, PathArguments, Type, TypeReference};
 
 use crate::attributes::ParamAttribute;
 use crate::diagnostics::Diagnostics;
@@ -23,14 +20,8 @@ pub(crate) enum Parameter {
 /// A parameter that the model fills.
 pub(crate) struct ModelParameter {
     pub(crate) name: Name,
-    pub(crate) description: Option<Expr>,
-    /// The value of `required = …`, if it is given.
-    pub(crate) required: Option<LitBool>,
-    pub(crate) default: Option<Expr>,
-    pub(crate) range: Option<ExprRange>,
-    pub(crate) length: Option<ExprRange>,
-    pub(crate) pattern: Option<LitStr>,
-    pub(crate) example: Option<Expr>,
+    /// The options, with the doc comment as the description if there is no other.
+    pub(crate) options: ParamAttribute,
     pub(crate) ty: ParameterType,
 }
 
@@ -80,34 +71,21 @@ impl Parameter {
 
 impl ModelParameter {
     fn parse(input: &PatType, diagnostics: &mut Diagnostics) -> Self {
-        let attribute = Self::parse_attribute(&input.attrs, diagnostics);
-        let name = match (attribute.name, &*input.pat) {
-            (Some(name), _) => Name::from_literal(&name),
+        let mut params = input.attrs.iter().filter(|attribute| attribute.path().is_ident(PARAM));
+        let first = params.next().map(|attribute| ParamAttribute::parse(attribute, diagnostics));
+        for second in params {
+            diagnostics.error(second, "duplicate `#[param]`; merge the two");
+        }
+        let mut options = first.unwrap_or_default();
+        options.description = options.description.or_else(|| docs::literal(&input.attrs));
+        let name = match (&options.name, &*input.pat) {
+            (Some(name), _) => Name::from_literal(name),
             (None, Pat::Ident(pattern)) => Name::from_ident(&pattern.ident),
             (None, other) => {
                 Name { text: String::new(), span: other.span(), constant: None, is_explicit: false }
             }
         };
-        Self {
-            name,
-            description: attribute.description.or_else(|| docs::literal(&input.attrs)),
-            required: attribute.required,
-            default: attribute.default,
-            range: attribute.range,
-            length: attribute.length,
-            pattern: attribute.pattern,
-            example: attribute.example,
-            ty: ParameterType::from_type(&input.ty),
-        }
-    }
-
-    fn parse_attribute(attributes: &[Attribute], diagnostics: &mut Diagnostics) -> ParamAttribute {
-        let mut params = attributes.iter().filter(|attribute| attribute.path().is_ident(PARAM));
-        let first = params.next().map(|attribute| ParamAttribute::parse(attribute, diagnostics));
-        for second in params {
-            diagnostics.error(second, "duplicate `#[param]`; merge the two");
-        }
-        first.unwrap_or_default()
+        Self { name, options, ty: ParameterType::from_type(&input.ty) }
     }
 }
 

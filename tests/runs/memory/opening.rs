@@ -78,6 +78,40 @@ async fn replaces_the_messages_of_a_conversation() {
     }
 }
 
+/// A store that replaces all messages at once, and cannot do so in two steps.
+#[derive(Default)]
+struct Replacing(InMemoryStore);
+
+impl ChatStore for Replacing {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
+        self.0.load(id)
+    }
+
+    fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        self.0.append(id, messages)
+    }
+
+    fn replace<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        self.0.replace(id, messages)
+    }
+
+    fn clear<'a>(&'a self, _: &'a ConversationId) -> StoreFuture<'a, ()> {
+        Box::pin(async { Err("cleared first".into()) })
+    }
+
+    fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
+        self.0.conversations()
+    }
+}
+
+#[tokio::test]
+async fn a_shared_store_replaces_messages_at_once() {
+    let memory = ChatMemory::new(Arc::new(Replacing::default()));
+    memory.commit(&id(), &["a", "b"].map(Message::user)).await.unwrap();
+    memory.replace(&id(), &[Message::user("c")]).await.unwrap();
+    assert_eq!(texts(&memory.messages(&id()).await.unwrap()), ["c"]);
+}
+
 #[tokio::test]
 async fn dropping_an_open_conversation_changes_nothing() {
     let memory = ChatMemory::in_memory();

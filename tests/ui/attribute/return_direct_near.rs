@@ -2,7 +2,7 @@
 
 use tool_core::tool;
 
-#[tool(return_direct = "allways")]
+#[tool(return_direct = allways)]
 fn order() {}
 
 fn main() {}

@@ -2,7 +2,7 @@
 
 use tool_core::tool;
 
-#[tool(return_direct = always)]
+#[tool(return_direct = 3)]
 fn order() {}
 
 fn main() {}

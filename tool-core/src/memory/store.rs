@@ -311,6 +311,10 @@ impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
         (**self).append(id, messages)
     }
 
+    fn replace<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
+        (**self).replace(id, messages)
+    }
+
     fn clear<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, ()> {
         (**self).clear(id)
     }

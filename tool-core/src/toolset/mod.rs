@@ -261,24 +261,23 @@ impl ToolSet {
                 Err(position) => by_name.insert(position, index),
             }
         }
-        Ok(Self::from_sorted(tools, by_name, Settings::default()))
+        let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
+        Ok(Self(Arc::new(Shared { tools, by_name, definitions, settings: Settings::default() })))
     }
 
-    fn from_sorted(tools: Vec<ToolRef>, by_name: Vec<usize>, settings: Settings) -> Self {
-        let definitions = tools.iter().map(|tool| tool.get().definition().clone()).collect();
-        Self(Arc::new(Shared { tools, by_name, definitions, settings }))
+    /// Creates a set of tools whose names are known to be valid and unique.
+    fn from_unique(tools: Vec<ToolRef>) -> Self {
+        Self::from_refs_unchecked(tools).expect("the names are valid and unique")
     }
 
     /// Creates the set of a `tools!` list, whose names were checked at compile time.
     pub(crate) fn from_declared(tools: impl Iterator<Item = &'static DeclaredTool>) -> Self {
-        Self::from_refs_unchecked(tools.map(|tool| ToolRef::Static(tool)).collect())
-            .expect("the names of a `tools!` list are unique")
+        Self::from_unique(tools.map(|tool| ToolRef::Static(tool)).collect())
     }
 
     /// Creates the set of a toolbox, whose names were checked at compile time.
     pub(crate) fn from_methods(tools: impl Iterator<Item = Arc<dyn Tool>>) -> Self {
-        Self::from_refs_unchecked(tools.map(ToolRef::Shared).collect())
-            .expect("the names of a toolbox are unique")
+        Self::from_unique(tools.map(ToolRef::Shared).collect())
     }
 
     /// Replaces the tools of this set and keeps its settings.

@@ -30,16 +30,11 @@ inventory::collect!(Registration);
 /// ```
 #[must_use]
 pub fn registered() -> Vec<&'static dyn Tool> {
-    let mut tools: Vec<&'static dyn Tool> = Vec::new();
-    for Registration(tool) in inventory::iter::<Registration> {
-        let index = tools.partition_point(|other| sort_key(*other) < sort_key(*tool));
-        tools.insert(index, *tool);
-    }
+    let registered = inventory::iter::<Registration>.into_iter();
+    let mut tools: Vec<&'static dyn Tool> = registered.map(|Registration(tool)| *tool as _).collect();
+    tools.sort_by_key(|tool| {
+        let location = tool.declared_at().map(|location| (location.file(), location.line()));
+        (tool.definition().name(), location)
+    });
     tools
-}
-
-/// Returns the key that the tools are sorted by.
-fn sort_key(tool: &'static dyn Tool) -> (&'static str, Option<(&'static str, u32)>) {
-    let location = tool.declared_at().map(|location| (location.file(), location.line()));
-    (tool.definition().name(), location)
 }

@@ -1,6 +1,5 @@
 //! Selection of tools.
 
-use super::Shared;
 use crate::model::ToolDefinition;
 use crate::toolset::{ToolSet, ToolSetError};
 
@@ -25,23 +24,12 @@ impl ToolSet {
     /// ```
     #[must_use]
     pub fn filter(&self, mut predicate: impl FnMut(&ToolDefinition) -> bool) -> Self {
-        let Shared { tools, by_name, settings, .. } = &*self.0;
-        let mut selected = Vec::with_capacity(tools.len());
-        let new_indices: Vec<_> = tools
-            .iter()
-            .map(|tool| {
-                predicate(tool.get().definition()).then(|| {
-                    selected.push(tool.clone());
-                    selected.len() - 1
-                })
-            })
-            .collect();
-        if selected.len() == tools.len() {
+        let mut selected = self.0.tools.clone();
+        selected.retain(|tool| predicate(tool.get().definition()));
+        if selected.len() == self.len() {
             return self.clone();
         }
-        // A subsequence of a sorted sequence is sorted.
-        let by_name = by_name.iter().filter_map(|index| new_indices[*index]).collect();
-        Self::from_sorted(selected, by_name, *settings)
+        Self::from_unique(selected).with_settings(self.0.settings)
     }
 
     /// Removes the tools with these names.

@@ -11,5 +11,5 @@ mod toolbox;
 pub(crate) use self::ask::AskAttribute;
 pub(crate) use self::assistant::AssistantAttribute;
 pub(crate) use self::param::ParamAttribute;
-pub(crate) use self::tool::{ReturnDirect, ToolAttribute};
+pub(crate) use self::tool::ToolAttribute;
 pub(crate) use self::toolbox::ToolboxAttribute;

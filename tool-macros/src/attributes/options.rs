@@ -1,6 +1,6 @@
 //! The list in the parentheses of an attribute: descriptions, options, and options with a value.
 
-use proc_macro2::Span;
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -171,16 +171,10 @@ impl Options {
         example: &str,
         diagnostics: &mut Diagnostics,
     ) -> Option<Expr> {
-        let (name, value) = self.find(option)?;
-        match value {
-            Some(value @ Expr::Lit(ExprLit { lit: Lit::Str(_), .. })) => return Some(value.clone()),
-            Some(constant) if is_constant(constant) => return Some(constant.clone()),
-            other => diagnostics.error_at(
-                span_of(name, other),
-                format!("`{option}` must be a string or a constant: `{option} = {example}`"),
-            ),
-        }
-        None
+        self.value(option, "a string or a constant", example, diagnostics, |value| {
+            let is_string = matches!(value, Expr::Lit(ExprLit { lit: Lit::Str(_), .. }));
+            (is_string || is_constant(value)).then(|| value.clone())
+        })
     }
 
     /// Reports every literal, for an attribute without a description.
@@ -215,28 +209,18 @@ impl Options {
         example: &str,
         diagnostics: &mut Diagnostics,
     ) -> Option<LitStr> {
-        let (name, value) = self.find(option)?;
-        match value {
-            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => return Some(text.clone()),
-            other => diagnostics.error_at(
-                span_of(name, other),
-                format!("`{option}` must be a string: `{option} = {example}`"),
-            ),
-        }
-        None
+        self.value(option, "a string", example, diagnostics, |value| match value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.clone()),
+            _ => None,
+        })
     }
 
     /// Returns the value of an option that takes `true` or `false`.
     pub(super) fn boolean(&self, option: &str, diagnostics: &mut Diagnostics) -> Option<LitBool> {
-        let (name, value) = self.find(option)?;
-        match value {
-            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => return Some(value.clone()),
-            other => diagnostics.error_at(
-                span_of(name, other),
-                format!("`{option}` must be `true` or `false`: `{option} = false`"),
-            ),
-        }
-        None
+        self.value(option, "`true` or `false`", "false", diagnostics, |value| match value {
+            Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Some(value.clone()),
+            _ => None,
+        })
     }
 
     /// Returns the name of an option without a value, if it is given. `option = false` counts as not given.
@@ -246,37 +230,35 @@ impl Options {
             None => Some(name.clone()),
             Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => value.value.then(|| name.clone()),
             Some(other) => {
-                diagnostics.error_at(
-                    span_of(name, Some(other)),
-                    format!("`{option}` takes no value; write just `{option}`"),
-                );
+                diagnostics.error(other, format!("`{option}` takes no value; write just `{option}`"));
                 None
             }
         }
     }
 
-    /// Returns the value of an option that takes one of these strings. Without a value it is the first.
+    /// Returns the value of an option that takes one of these words, with or without quotes. Without a value it is the first.
     pub(super) fn choice<'c>(
         &self,
         option: &str,
         choices: &[&'c str],
         diagnostics: &mut Diagnostics,
     ) -> Option<&'c str> {
-        let (name, value) = self.find(option)?;
+        let (name, written) = self.find(option)?;
         let in_quotes = || choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>();
-        let text = match value {
+        let word = match written {
             None => return choices.first().copied(),
             Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => {
                 return choices.first().copied().filter(|_| value.value);
             }
-            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => text,
-            other => {
-                let message = format!("the value of `{option}` must be {}", join_quoted(&in_quotes(), "or"));
-                diagnostics.error_at(span_of(name, other), message);
-                return None;
-            }
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => Some(text.value()),
+            Some(Expr::Path(path)) => path.path.get_ident().map(Ident::to_string),
+            Some(_) => None,
         };
-        let value = text.value();
+        let Some(value) = word else {
+            let message = format!("the value of `{option}` must be {}", join_quoted(&in_quotes(), "or"));
+            diagnostics.error(place(name, written), message);
+            return None;
+        };
         let choice = choices.iter().copied().find(|choice| *choice == value);
         if choice.is_none() {
             let instead = match nearest_name(&value, choices) {
@@ -286,7 +268,8 @@ impl Options {
                 }
                 None => format!("the values are {}", join_quoted(&in_quotes(), "and")),
             };
-            diagnostics.error(text, format!("unknown value `\"{value}\"` of `{option}`; {instead}"));
+            diagnostics
+                .error(place(name, written), format!("unknown value `\"{value}\"` of `{option}`; {instead}"));
         }
         choice
     }
@@ -312,34 +295,21 @@ impl Options {
         example: &str,
         diagnostics: &mut Diagnostics,
     ) -> Option<ExprRange> {
-        let (name, value) = self.find(option)?;
-        match value {
-            Some(Expr::Range(range)) if range.start.is_some() || range.end.is_some() => {
-                return Some(range.clone());
-            }
-            Some(Expr::Range(_)) => diagnostics.error_at(
-                span_of(name, value),
-                format!("`{option}` needs at least one bound: `{option} = {example}`"),
-            ),
-            other => diagnostics.error_at(
-                span_of(name, other),
-                format!("`{option}` must be a range: `{option} = {example}`"),
-            ),
+        let range = self.value(option, "a range", example, diagnostics, |value| match value {
+            Expr::Range(range) => Some(range.clone()),
+            _ => None,
+        })?;
+        if range.start.is_none() && range.end.is_none() {
+            let message = format!("`{option}` needs at least one bound: `{option} = {example}`");
+            diagnostics.error(range, message);
+            return None;
         }
-        None
+        Some(range)
     }
 
     /// Returns the value of an option that takes the path of a function.
     pub(super) fn path(&self, option: &str, example: &str, diagnostics: &mut Diagnostics) -> Option<Path> {
-        let (name, value) = self.find(option)?;
-        match value {
-            Some(Expr::Path(ExprPath { qself: None, path, .. })) => return Some(path.clone()),
-            other => diagnostics.error_at(
-                span_of(name, other),
-                format!("`{option}` must be the path of a function: `{option} = {example}`"),
-            ),
-        }
-        None
+        self.value(option, "the path of a function", example, diagnostics, as_path)
     }
 
     /// Returns the value of an option that takes a list of paths in parentheses.
@@ -350,16 +320,16 @@ impl Options {
             Some(Expr::Tuple(list)) if !list.elems.is_empty() => list.elems.iter().collect(),
             Some(Expr::Paren(only)) => vec![&*only.expr],
             other => {
-                diagnostics.error_at(span_of(name, other), message);
+                diagnostics.error(place(name, other), message);
                 return Vec::new();
             }
         };
-        let paths = elements.into_iter().filter_map(|element| match element {
-            Expr::Path(ExprPath { qself: None, path, .. }) => Some(path.clone()),
-            other => {
-                diagnostics.error(other, &message);
-                None
+        let paths = elements.into_iter().filter_map(|element| {
+            let path = as_path(element);
+            if path.is_none() {
+                diagnostics.error(element, &message);
             }
+            path
         });
         paths.collect()
     }
@@ -402,6 +372,24 @@ impl Options {
         self.options.iter().map(|option| option.name.clone()).collect()
     }
 
+    /// Returns what `read` accepts as the value of an option. `expected` describes it in the message for any other value.
+    fn value<T>(
+        &self,
+        option: &str,
+        expected: &str,
+        example: &str,
+        diagnostics: &mut Diagnostics,
+        read: impl FnOnce(&Expr) -> Option<T>,
+    ) -> Option<T> {
+        let (name, value) = self.find(option)?;
+        let accepted = value.and_then(read);
+        if accepted.is_none() {
+            let message = format!("`{option}` must be {expected}: `{option} = {example}`");
+            diagnostics.error(place(name, value), message);
+        }
+        accepted
+    }
+
     fn find(&self, option: &str) -> Option<(&Ident, Option<&Expr>)> {
         let found = self.options.iter().find(|candidate| candidate.name.unraw() == option)?;
         Some((&found.name, found.value.as_ref()))
@@ -425,10 +413,16 @@ fn is_constant(value: &Expr) -> bool {
     }
 }
 
-/// Returns the span of the value, or of the option if it has none.
-fn span_of(option: &Ident, value: Option<&Expr>) -> Span {
-    let Some(value) = value else { return option.span() };
-    syn::Error::new_spanned(value.to_token_stream(), "").span()
+fn as_path(value: &Expr) -> Option<Path> {
+    match value {
+        Expr::Path(ExprPath { qself: None, path, .. }) => Some(path.clone()),
+        _ => None,
+    }
+}
+
+/// Returns the tokens of the value, or of the option if it has none.
+fn place(option: &Ident, value: Option<&Expr>) -> TokenStream {
+    value.map_or_else(|| option.to_token_stream(), ToTokens::to_token_stream)
 }
 
 /// Returns the message for a text that is no literal.
@@ -456,71 +450,56 @@ fn synonym(option: &str, attribute: &str) -> Option<&'static str> {
 }
 
 fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]) -> String {
-    if attribute == TOOLBOX && option == DESCRIPTION {
-        return NO_TOOLBOX_DESCRIPTION.to_owned();
-    }
-    if matches!(attribute, ASK | ASSISTANT) {
-        return unknown_assistant_option(option, attribute, known);
-    }
-    let home = match attribute {
-        TOOL if PARAM_OPTIONS.contains(&option) => Some("parameters, not of tools; move it to `#[param(…)]`"),
-        PARAM if TOOL_OPTIONS.contains(&option) => Some("tools, not of parameters; move it to `#[tool(…)]`"),
-        TOOLBOX if TOOL_OPTIONS.contains(&option) => Some("tools, not of toolboxes; move it to `#[tool(…)]`"),
-        TOOLBOX if PARAM_OPTIONS.contains(&option) => {
-            Some("parameters, not of toolboxes; move it to `#[param(…)]`")
-        }
-        _ => None,
+    type Home = (&'static str, &'static [&'static str], &'static str);
+    const OF_TOOLS: Home = ("tools", TOOL_OPTIONS, TOOL);
+    const OF_PARAMETERS: Home = ("parameters", PARAM_OPTIONS, PARAM);
+    const OF_METHODS: Home = ("methods", ASK_OPTIONS, ASK);
+
+    // The items that the attribute is on, the attributes whose options can be meant instead, and its text with the names under which
+    // users look for it.
+    let (items, homes, text, aliases): (_, &[Home], _, _) = match attribute {
+        TOOL => ("tools", &[OF_PARAMETERS], "description", DESCRIPTION_ALIASES),
+        PARAM => ("parameters", &[OF_TOOLS], "description", DESCRIPTION_ALIASES),
+        TOOLBOX if option == DESCRIPTION => return NO_TOOLBOX_DESCRIPTION.to_owned(),
+        TOOLBOX => ("toolboxes", &[OF_TOOLS, OF_PARAMETERS], "description", DESCRIPTION_ALIASES),
+        ASSISTANT => ("assistants", &[OF_METHODS], "instructions", INSTRUCTION_ALIASES),
+        _ => ("methods", &[], "template", TEMPLATE_ALIASES),
     };
-    if attribute == TOOLBOX && !has_value && home.is_none() {
-        return format!(
-            "unknown option `{option}`; a further toolbox of a type is a function: `#[toolbox(fn {option})]`"
-        );
+    if let Some((others, _, home)) = homes.iter().find(|(_, options, _)| options.contains(&option)) {
+        return format!("`{option}` is an option of {others}, not of {items}; move it to `#[{home}(…)]`");
     }
-    if let Some(home) = home {
-        return format!("`{option}` is an option of {home}");
-    }
-    if !has_value && attribute != TOOLBOX && option.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
-        return format!("a constant needs the name of its option: `description = {option}`");
+    let is_constant = option.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    match attribute {
+        ASSISTANT if is_constant => return computed_text(attribute).to_owned(),
+        TOOL | PARAM if is_constant && !has_value => {
+            return format!("a constant needs the name of its option: `description = {option}`");
+        }
+        TOOLBOX if !has_value => {
+            return format!(
+                "unknown option `{option}`; a further toolbox of a type is a function: `#[toolbox(fn {option})]`"
+            );
+        }
+        _ => {}
     }
     if let Some(nearest) = nearest_name(option, known) {
         return format!("unknown option `{option}`; did you mean `{nearest}`?");
     }
-    if nearest_name(option, DESCRIPTION_ALIASES).is_some() {
+    if nearest_name(option, aliases).is_some() {
         return match attribute {
             TOOLBOX => NO_TOOLBOX_DESCRIPTION.to_owned(),
-            _ => format!(
-                "unknown option `{option}`; write the description without a name: `#[{attribute}(\"…\")]`"
-            ),
+            _ => {
+                format!("unknown option `{option}`; write the {text} without a name: `#[{attribute}(\"…\")]`")
+            }
         };
     }
     let known = match known {
         [only] => format!("the only option is `{only}`"),
         _ => format!("the options are {}", join_quoted(known, "and")),
     };
-    match has_value || attribute == TOOLBOX {
-        true => format!("unknown option `{option}`; {known}"),
-        false => format!("unknown option `{option}`; the description must be a string literal, and {known}"),
-    }
-}
-
-fn unknown_assistant_option(option: &str, attribute: &str, known: &[&str]) -> String {
-    if attribute == ASSISTANT && option.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
-        return computed_text(attribute).to_owned();
-    }
-    if attribute == ASSISTANT && ASK_OPTIONS.contains(&option) {
-        return format!("`{option}` is an option of methods, not of assistants; move it to `#[ask(…)]`");
-    }
-    if let Some(nearest) = nearest_name(option, known) {
-        return format!("unknown option `{option}`; did you mean `{nearest}`?");
-    }
-    let (text, aliases) = match attribute {
-        ASK => ("template", TEMPLATE_ALIASES),
-        _ => ("instructions", INSTRUCTION_ALIASES),
-    };
-    match nearest_name(option, aliases) {
-        Some(_) => {
-            format!("unknown option `{option}`; write the {text} without a name: `#[{attribute}(\"…\")]`")
+    match attribute {
+        TOOL | PARAM if !has_value => {
+            format!("unknown option `{option}`; the description must be a string literal, and {known}")
         }
-        None => format!("unknown option `{option}`; the options are {}", join_quoted(known, "and")),
+        _ => format!("unknown option `{option}`; {known}"),
     }
 }

@@ -8,9 +8,9 @@ use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path};
 use super::options::{Options, default_crate};
 use crate::diagnostics::Diagnostics;
 use crate::names::{
-    ALWAYS, AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, DEFERRED, EXCLUSIVE, IF_LAST, MAX_ATTEMPTS,
-    MAX_OUTPUT_CHARS, NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_VALUES, STRICT, TIMEOUT, TOOL,
-    TOOL_OPTIONS, UNDO,
+    AT_MOST_ONCE, ATTEMPTS, BLOCKING, CONVERT, CRATE, DEFERRED, EXCLUSIVE, MAX_ATTEMPTS, MAX_OUTPUT_CHARS,
+    NAME, NEEDS_APPROVAL, PURE, RETURN_DIRECT, RETURN_DIRECT_VALUES, STRICT, TIMEOUT, TOOL, TOOL_OPTIONS,
+    UNDO,
 };
 
 /// `#[tool("description", name = "…", timeout = "5s", …)]`
@@ -20,7 +20,8 @@ pub(crate) struct ToolAttribute {
     pub(crate) krate: Path,
     /// The name of the option `crate`, if it is given.
     pub(crate) crate_option: Option<Ident>,
-    pub(crate) return_direct: Option<ReturnDirect>,
+    /// One of `RETURN_DIRECT_VALUES`.
+    pub(crate) return_direct: Option<&'static str>,
     pub(crate) blocking: Option<Ident>,
     pub(crate) strict: Option<Ident>,
     pub(crate) needs_approval: Option<Ident>,
@@ -35,14 +36,6 @@ pub(crate) struct ToolAttribute {
     pub(crate) max_output_chars: Option<Expr>,
     /// The names of all options in source order.
     pub(crate) names: Vec<Ident>,
-}
-
-/// `return_direct`, `return_direct = "if_last"`, `return_direct = "always"`
-#[derive(Clone, Copy)]
-pub(crate) enum ReturnDirect {
-    IfAll,
-    IfLast,
-    Always,
 }
 
 /// `timeout = "5s"`
@@ -65,7 +58,7 @@ impl ToolAttribute {
                 .quoted_path(CRATE, "\"my_crate::tool_core\"", diagnostics)
                 .unwrap_or_else(default_crate),
             crate_option: options.name_of(CRATE),
-            return_direct: ReturnDirect::from_options(&options, diagnostics),
+            return_direct: options.choice(RETURN_DIRECT, RETURN_DIRECT_VALUES, diagnostics),
             blocking: options.flag(BLOCKING, diagnostics),
             strict: options.flag(STRICT, diagnostics),
             needs_approval: options.flag(NEEDS_APPROVAL, diagnostics),
@@ -83,16 +76,6 @@ impl ToolAttribute {
             convert: options.path(CONVERT, "as_table", diagnostics),
             max_output_chars: options.expression(MAX_OUTPUT_CHARS, "4000", diagnostics),
             names: options.names(),
-        }
-    }
-}
-
-impl ReturnDirect {
-    fn from_options(options: &Options, diagnostics: &mut Diagnostics) -> Option<Self> {
-        match options.choice(RETURN_DIRECT, RETURN_DIRECT_VALUES, diagnostics)? {
-            IF_LAST => Some(Self::IfLast),
-            ALWAYS => Some(Self::Always),
-            _ => Some(Self::IfAll),
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn check_options(tool: &ToolFn, diagnostics: &mut Diagnostics) {
 }
 
 fn check_required(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
-    if let (Some(required), Some(_)) = (&parameter.required, &parameter.default)
+    if let (Some(required), Some(_)) = (&parameter.options.required, &parameter.options.default)
         && required.value
     {
         let message = "a required parameter cannot have a default; remove `required = true` or `default`";
@@ -47,7 +47,7 @@ fn check_required(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 }
 
 fn check_default(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
-    let Some(default) = &parameter.default else { return };
+    let Some(default) = &parameter.options.default else { return };
     let Some(literal) = Literal::from_expr(default) else { return };
     if let Some(inner) = optional_type(&parameter.ty) {
         let message = format!(
@@ -62,17 +62,17 @@ fn check_default(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
     if !literal.fits(kind) {
         diagnostics.error(default, mismatch("`default`", &literal, default, kind, &name));
     } else if let Some(number) = literal.as_number()
-        && let Some(range) = &parameter.range
+        && let Some(range) = &parameter.options.range
         && !contains(range, number)
     {
         diagnostics.error(default, "`default` is outside of `range`; change one of the two");
     }
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = default else { return };
     let length = text.value().chars().count();
-    if parameter.length.as_ref().is_some_and(|limit| !contains(limit, length as f64)) {
+    if parameter.options.length.as_ref().is_some_and(|limit| !contains(limit, length as f64)) {
         diagnostics.error(default, "the length of `default` is outside of `length`; change one of the two");
     }
-    if let Some(pattern) = &parameter.pattern
+    if let Some(pattern) = &parameter.options.pattern
         && regex_lite::Regex::new(&pattern.value()).is_ok_and(|regex| !regex.is_match(&text.value()))
     {
         diagnostics.error(default, "`default` does not match `pattern`; change one of the two");
@@ -88,7 +88,7 @@ fn optional_type(ty: &ParameterType) -> Option<&Type> {
 }
 
 fn check_range(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
-    let Some(range) = &parameter.range else { return };
+    let Some(range) = &parameter.options.range else { return };
     check_not_empty(RANGE, range, diagnostics);
     let Some((kind, name)) = ValueKind::from_parameter(&parameter.ty) else { return };
     if !matches!(kind, ValueKind::Integer { .. } | ValueKind::Float) {
@@ -109,7 +109,7 @@ fn check_range(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 }
 
 fn check_length(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
-    let Some(length) = &parameter.length else { return };
+    let Some(length) = &parameter.options.length else { return };
     check_not_empty(LENGTH, length, diagnostics);
     if let Some((kind, name)) = ValueKind::from_parameter(&parameter.ty)
         && !matches!(kind, ValueKind::String | ValueKind::List)
@@ -133,7 +133,7 @@ fn check_length(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 }
 
 fn check_pattern(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
-    let Some(pattern) = &parameter.pattern else { return };
+    let Some(pattern) = &parameter.options.pattern else { return };
     if let Some((kind, name)) = ValueKind::from_parameter(&parameter.ty)
         && kind != ValueKind::String
     {
@@ -143,7 +143,7 @@ fn check_pattern(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
 }
 
 fn check_example(parameter: &ModelParameter, diagnostics: &mut Diagnostics) {
-    let Some(example) = &parameter.example else { return };
+    let Some(example) = &parameter.options.example else { return };
     let (Some(literal), Some((kind, name))) =
         (Literal::from_expr(example), ValueKind::from_parameter(&parameter.ty))
     else {

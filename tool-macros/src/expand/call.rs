@@ -73,7 +73,7 @@ impl Call<'_> {
 
     /// Returns `true` if the chain takes all parameters, so its last step knows whether all arguments are valid.
     fn is_single_chain(&self) -> bool {
-        let is_in_chain = |parameter: &Parameter| matches!(parameter, Parameter::Model(parameter) if parameter.default.is_none());
+        let is_in_chain = |parameter: &Parameter| matches!(parameter, Parameter::Model(parameter) if parameter.options.default.is_none());
         !self.tool.parameters.is_empty() && self.tool.parameters.iter().all(is_in_chain)
     }
 
@@ -85,7 +85,7 @@ impl Call<'_> {
         let mut pattern = quote!(());
         for (position, index, parameter) in self.parameters() {
             if let Parameter::Model(parameter) = parameter
-                && parameter.default.is_none()
+                && parameter.options.default.is_none()
             {
                 let index = Literal::usize_unsuffixed(index);
                 let (local, ty) = (local(position), &parameter.ty);
@@ -105,7 +105,7 @@ impl Call<'_> {
             let local = local(position);
             let statement = match parameter {
                 Parameter::Model(parameter) => {
-                    self.take_or(&local, index, parameter, parameter.default.as_ref()?)
+                    self.take_or(&local, index, parameter, parameter.options.default.as_ref()?)
                 }
                 Parameter::Injected(parameter) => self.inject(&local, parameter),
             };

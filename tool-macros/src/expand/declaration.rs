@@ -30,10 +30,10 @@ pub(super) fn expand_declaration(tool: &ToolFn, private: &TokenStream) -> TokenS
 fn expand_parameter(parameter: &ModelParameter, private: &TokenStream) -> TokenStream {
     let ty = &parameter.ty;
     let name = &parameter.name.text;
-    let description = expand_option(parameter.description.as_ref());
+    let description = expand_option(parameter.options.description.as_ref());
     let span = ty.span();
-    let is_required = match &parameter.required {
-        _ if parameter.default.is_some() => quote!(false),
+    let is_required = match &parameter.options.required {
+        _ if parameter.options.default.is_some() => quote!(false),
         Some(required) if !required.value => quote_spanned!(span=> #private::not_required::<#ty>()),
         Some(_) => quote!(true),
         None => quote!(#private::OptionalProbe::<#ty>::__TOOL_CORE_IS_REQUIRED),

@@ -7,7 +7,7 @@ use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
 use super::declaration::static_ref;
 use super::expand_option;
-use crate::attributes::ReturnDirect;
+use crate::names::{ALWAYS, IF_LAST};
 use crate::parameter::{InjectedParameter, ModelParameter, ParameterType};
 use crate::tool_fn::ToolFn;
 
@@ -16,8 +16,12 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
     let options = &tool.options;
     let mut details = TokenStream::new();
     if let Some(return_direct) = options.return_direct {
-        let return_direct = expand_return_direct(return_direct, private);
-        details.extend(quote!(.return_direct(#return_direct)));
+        let variant = match return_direct {
+            IF_LAST => quote!(IfLast),
+            ALWAYS => quote!(Always),
+            _ => quote!(IfAll),
+        };
+        details.extend(quote!(.return_direct(#private::ReturnDirect::#variant)));
     }
     let flags = [
         &options.needs_approval,
@@ -59,7 +63,7 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
         details.extend(quote!(.parameters(#parameters)));
     }
     // The details add the defaults to the schema.
-    let has_default = tool.model_parameters().any(|parameter| parameter.default.is_some());
+    let has_default = tool.model_parameters().any(|parameter| parameter.options.default.is_some());
     (has_default || !details.is_empty()).then(|| static_ref(tool, quote!(#private::Details::NONE #details)))
 }
 
@@ -67,15 +71,6 @@ pub(super) fn expand_details(tool: &ToolFn, private: &TokenStream) -> Option<Tok
 fn is_string_or_vec(ty: &ParameterType) -> bool {
     let tokens = ty.to_token_stream().to_string().replace(' ', "");
     tokens.starts_with("::std::string::String") || tokens.starts_with("::std::vec::Vec")
-}
-
-/// `ReturnDirect::IfAll`
-fn expand_return_direct(return_direct: ReturnDirect, private: &TokenStream) -> TokenStream {
-    match return_direct {
-        ReturnDirect::IfAll => quote!(#private::ReturnDirect::IfAll),
-        ReturnDirect::IfLast => quote!(#private::ReturnDirect::IfLast),
-        ReturnDirect::Always => quote!(#private::ReturnDirect::Always),
-    }
 }
 
 /// `Injection::new::<Database>()`
@@ -92,15 +87,15 @@ fn expand_parameter(
     tool: &ToolFn,
     private: &TokenStream,
 ) -> Option<TokenStream> {
-    let range = parameter.range.as_ref().map(|range| expand_range(parameter, range, private));
-    let length = parameter.length.as_ref().map(|length| expand_length(parameter, length, private));
-    let pattern = parameter.pattern.as_ref().map(|pattern| {
+    let range = parameter.options.range.as_ref().map(|range| expand_range(parameter, range, private));
+    let length = parameter.options.length.as_ref().map(|length| expand_length(parameter, length, private));
+    let pattern = parameter.options.pattern.as_ref().map(|pattern| {
         let ty = &parameter.ty;
         quote_spanned!(ty.span()=> #private::Limit::pattern::<#ty>(#pattern))
     });
-    let limits = [range, length, pattern].into_iter().flatten();
-    let limits: Vec<_> = limits.collect();
+    let limits: Vec<_> = [range, length, pattern].into_iter().flatten().collect();
     let example = parameter
+        .options
         .example
         .as_ref()
         .map(|example| quote_spanned!(example.span()=> || #private::example(&(#example))));

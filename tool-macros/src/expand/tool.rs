@@ -6,7 +6,7 @@ use syn::{ItemFn, Visibility};
 
 use super::call::expand_call;
 use super::declaration::{expand_declaration, expand_name};
-use super::{is_cfg, is_copied};
+use super::{is_cfg, is_copied, without_suggestions};
 use crate::tool_fn::ToolFn;
 
 /// Expands
@@ -58,6 +58,7 @@ pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
     let name = expand_name(tool, &private);
     let declaration = expand_declaration(tool, &private);
     let call = expand_call(tool, &ident.to_token_stream(), &private);
+    let function = without_suggestions(function, &tool.signature.generics, &ident.to_string());
 
     quote! {
         #function

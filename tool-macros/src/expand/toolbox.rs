@@ -6,7 +6,7 @@ use syn::spanned::Spanned;
 
 use super::call::expand_call;
 use super::declaration::{expand_declaration, expand_name};
-use super::is_cfg;
+use super::{is_cfg, without_suggestions};
 use crate::tool_fn::ToolFn;
 use crate::toolbox::Toolbox;
 
@@ -40,7 +40,7 @@ use crate::toolbox::Toolbox;
 /// With `fn name` in the attribute, a function of that name returns the set and the trait is not implemented, so a type
 /// can have several toolboxes.
 pub(crate) fn expand_toolbox(toolbox: &Toolbox) -> TokenStream {
-    let block = &toolbox.block;
+    let block = without_suggestions(&toolbox.block, &toolbox.block.generics, "impl");
     let krate = &toolbox.options.krate;
     let private = quote!(#krate::__private);
     let methods = toolbox.tools.iter().map(|tool| expand_method(tool, toolbox, &private));

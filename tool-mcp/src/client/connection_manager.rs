@@ -128,21 +128,15 @@ impl ConnectionManager {
     /// Returns an error if the tools differ from the pinned fingerprint, or if they cannot be listed and never were. With a
     /// pinned fingerprint, it is also an error if a connected server does not list them.
     pub(super) async fn listing(&self) -> Result<Arc<Listing>, McpError> {
-        let listed = match self.connection() {
-            Ok(connection) => {
-                let listed = self.list(&connection).await;
-                if self.pinned().is_some() {
-                    return listed;
-                }
-                listed
-            }
-            Err(error) => Err(error),
+        let error = match self.connection() {
+            Ok(connection) => match self.list(&connection).await {
+                Err(error) if self.pinned().is_none() => error,
+                listed => return listed,
+            },
+            Err(error) => error,
         };
         // The known tools are still offered; calls report that the server is unavailable.
-        match listed {
-            Err(error) => self.shared.last_listing.lock().await.clone().ok_or(error),
-            listed => listed,
-        }
+        self.shared.last_listing.lock().await.clone().ok_or(error)
     }
 
     /// Returns the verified listing of the connection, and requests it if necessary.

@@ -103,7 +103,7 @@ impl Fingerprint {
             names.dedup();
             for field in names {
                 let (before, after) = (before.get(field), after.get(field));
-                if before.map(canonical) != after.map(canonical) {
+                if before != after {
                     changes.push(Change::Changed {
                         tool: tool.clone(),
                         field: field.clone(),
@@ -130,36 +130,9 @@ fn pinned_fields(tool: &Tool) -> Map<String, Value> {
 
 /// Formats a value as JSON with sorted keys and without whitespace.
 fn canonical(value: &Value) -> String {
-    let mut text = String::new();
-    write_canonical(value, &mut text);
-    text
-}
-
-/// The depth of the recursion is bounded by the maximum depth of a message.
-fn write_canonical(value: &Value, text: &mut String) {
-    match value {
-        Value::Array(values) => {
-            text.push('[');
-            for (index, value) in values.iter().enumerate() {
-                text.push_str(if index > 0 { "," } else { "" });
-                write_canonical(value, text);
-            }
-            text.push(']');
-        }
-        Value::Object(members) => {
-            let mut members: Vec<_> = members.iter().collect();
-            members.sort_unstable_by_key(|(name, _)| *name);
-            text.push('{');
-            for (index, (name, value)) in members.into_iter().enumerate() {
-                text.push_str(if index > 0 { "," } else { "" });
-                text.push_str(&Value::from(name.as_str()).to_string());
-                text.push(':');
-                write_canonical(value, text);
-            }
-            text.push('}');
-        }
-        plain => text.push_str(&plain.to_string()),
-    }
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value.to_string()
 }
 
 /// The serialized form of a fingerprint.
@@ -183,23 +156,18 @@ struct SerializedTool {
     definition: Map<String, Value>,
 }
 
-fn sha256(definition: &Map<String, Value>) -> String {
-    hex(&Sha256::digest(canonical(&Value::Object(definition.clone()))))
-}
-
-fn instructions_sha256(instructions: Option<&str>) -> String {
-    hex(&Sha256::digest(canonical(&instructions.into())))
+fn sha256(value: impl Into<Value>) -> String {
+    hex(&Sha256::digest(canonical(&value.into())))
 }
 
 impl From<Fingerprint> for Serialized {
     fn from(fingerprint: Fingerprint) -> Self {
-        let serialize =
-            |(name, definition)| (name, SerializedTool { sha256: sha256(&definition), definition });
+        let serialize = |(name, definition): (_, Map<_, _>)| {
+            (name, SerializedTool { sha256: sha256(definition.clone()), definition })
+        };
         let instructions = match fingerprint.instructions {
             Instructions::Unknown => None,
-            Instructions::Known(text) => {
-                Some(SerializedInstructions { sha256: instructions_sha256(text.as_deref()), text })
-            }
+            Instructions::Known(text) => Some(SerializedInstructions { sha256: sha256(text.clone()), text }),
         };
         Self { tools: fingerprint.tools.into_iter().map(serialize).collect(), instructions }
     }
@@ -216,7 +184,7 @@ impl TryFrom<Serialized> for Fingerprint {
             )
         };
         let verify = |(name, tool): (String, SerializedTool)| {
-            if sha256(&tool.definition) == tool.sha256 {
+            if sha256(tool.definition.clone()) == tool.sha256 {
                 Ok((name, tool.definition))
             } else {
                 Err(modified(&format!("the definition of `{name}` does")))
@@ -225,8 +193,8 @@ impl TryFrom<Serialized> for Fingerprint {
         let tools = serialized.tools.into_iter().map(verify).collect::<Result<_, _>>()?;
         let instructions = match serialized.instructions {
             None => Instructions::Unknown,
-            Some(SerializedInstructions { sha256, text }) => {
-                if instructions_sha256(text.as_deref()) != sha256 {
+            Some(SerializedInstructions { sha256: expected, text }) => {
+                if sha256(text.clone()) != expected {
                     return Err(modified("the instructions do"));
                 }
                 Instructions::Known(text)

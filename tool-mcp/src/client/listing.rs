@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use rmcp::model::{ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
+use rmcp::model::{CustomResult, ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
 use serde_json::Value;
 
 use super::config::ServerConfig;
@@ -159,12 +159,9 @@ async fn fetch_page(
             Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })
         }
         // At least one tool is invalid, so each is parsed on its own.
-        ServerResult::CustomResult(result) if result.0.get("tools").is_some_and(Value::is_array) => {
-            let Value::Object(mut page) = result.0 else {
-                return Err(McpError::unexpected_result(&config.name, REQUEST_NAME));
-            };
+        ServerResult::CustomResult(CustomResult(mut page)) => {
             let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
-            let Some(Value::Array(tools)) = page.remove("tools") else {
+            let Some(Value::Array(tools)) = page.get_mut("tools").map(Value::take) else {
                 return Err(McpError::unexpected_result(&config.name, REQUEST_NAME));
             };
             Ok(Page { tools: tools.into_iter().map(parse_tool).collect(), next })

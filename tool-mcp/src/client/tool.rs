@@ -19,7 +19,7 @@ const MAX_DESCRIPTION_CHARS: usize = 8000;
 #[derive(Clone, PartialEq)]
 pub struct McpTool(Arc<Inner>);
 
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 struct Inner {
     server: Arc<str>,
     /// The definition for the model. It owns the schema of the arguments, which can be large.
@@ -56,27 +56,19 @@ impl McpTool {
         let offered = ToolDefinition::new(name)
             .with_description(model_description(&listed))
             .with_parameters(Value::Object(schema));
-        let without_policy = Self(Arc::new(Inner { server: Arc::clone(server), offered, listed }));
+        let mut tool = Self(Arc::new(Inner { server: Arc::clone(server), offered, listed }));
         let mut policy = ToolPolicy::default();
-        policy.needs_approval = trust.needs_approval(&without_policy);
-        policy.at_most_once = !trust.is_repeatable(&without_policy);
-        let reason = policy.needs_approval.then(|| trust.approval_reason(&without_policy));
-        let apply = |offered: ToolDefinition| {
-            let offered = offered.with_policy(policy);
-            reason.into_iter().fold(offered, ToolDefinition::with_approval_reason)
+        policy.needs_approval = trust.needs_approval(&tool);
+        policy.at_most_once = !trust.is_repeatable(&tool);
+        let reason = policy.needs_approval.then(|| trust.approval_reason(&tool));
+        // Copies only if the approval rule has retained a clone.
+        let inner = Arc::make_mut(&mut tool.0);
+        let offered = std::mem::replace(&mut inner.offered, ToolDefinition::new("")).with_policy(policy);
+        inner.offered = match reason {
+            Some(reason) => offered.with_approval_reason(reason),
+            None => offered,
         };
-        match Arc::try_unwrap(without_policy.0) {
-            Ok(inner) => {
-                let offered = apply(inner.offered);
-                Ok(Self(Arc::new(Inner { offered, server: inner.server, listed: inner.listed })))
-            }
-            // The approval rule retained a clone.
-            Err(shared) => {
-                let offered = apply(shared.offered.clone());
-                let (server, listed) = (Arc::clone(&shared.server), shared.listed.clone());
-                Ok(Self(Arc::new(Inner { server, offered, listed })))
-            }
-        }
+        Ok(tool)
     }
 
     /// Returns the definition that is sent to the model.

@@ -1,14 +1,12 @@
 //! A bounded number of HTTP sessions, each of which belongs to one caller.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
-use rmcp::transport::streamable_http_server::session::local::{
-    LocalSessionManager, LocalSessionManagerError,
-};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 use tokio::sync::{Mutex, RwLock};
 use tool_http::server::Caller;
@@ -38,13 +36,6 @@ pub(super) struct BoundedSessionManager {
     creation: Mutex<()>,
 }
 
-/// An error of the session manager.
-#[derive(Debug)]
-pub(super) enum SessionError {
-    Full,
-    Local(LocalSessionManagerError),
-}
-
 impl BoundedSessionManager {
     pub(super) fn new(config: &HttpConfig) -> Arc<Self> {
         let mut local = LocalSessionManager::default();
@@ -65,27 +56,16 @@ impl BoundedSessionManager {
     }
 }
 
-impl fmt::Display for SessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("too many sessions"),
-            Self::Local(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SessionError {}
-
 impl SessionManager for BoundedSessionManager {
-    type Error = SessionError;
+    type Error = io::Error;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
-    async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), io::Error> {
         let _guard = self.creation.lock().await;
         if self.is_full().await {
-            return Err(SessionError::Full);
+            return Err(io::Error::other("too many sessions"));
         }
-        let (id, transport) = self.local.create_session().await.map_err(SessionError::Local)?;
+        let (id, transport) = self.local.create_session().await.map_err(io::Error::other)?;
         let mut owners = self.owners.write().await;
         let sessions = self.local.sessions.read().await;
         owners.retain(|id, _| sessions.contains_key(id));
@@ -97,46 +77,42 @@ impl SessionManager for BoundedSessionManager {
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<ServerJsonRpcMessage, SessionError> {
-        self.local.initialize_session(id, message).await.map_err(SessionError::Local)
+    ) -> Result<ServerJsonRpcMessage, io::Error> {
+        self.local.initialize_session(id, message).await.map_err(io::Error::other)
     }
 
-    async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
+    async fn has_session(&self, id: &SessionId) -> Result<bool, io::Error> {
         Ok(self.belongs_to(id, current_caller()).await)
     }
 
-    async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {
-        self.local.close_session(id).await.map_err(SessionError::Local)
+    async fn close_session(&self, id: &SessionId) -> Result<(), io::Error> {
+        self.local.close_session(id).await.map_err(io::Error::other)
     }
 
     async fn create_stream(
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        self.local.create_stream(id, message).await.map_err(SessionError::Local)
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, io::Error> {
+        self.local.create_stream(id, message).await.map_err(io::Error::other)
     }
 
-    async fn accept_message(
-        &self,
-        id: &SessionId,
-        message: ClientJsonRpcMessage,
-    ) -> Result<(), SessionError> {
-        self.local.accept_message(id, message).await.map_err(SessionError::Local)
+    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), io::Error> {
+        self.local.accept_message(id, message).await.map_err(io::Error::other)
     }
 
     async fn create_standalone_stream(
         &self,
         id: &SessionId,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        self.local.create_standalone_stream(id).await.map_err(SessionError::Local)
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, io::Error> {
+        self.local.create_standalone_stream(id).await.map_err(io::Error::other)
     }
 
     async fn resume(
         &self,
         id: &SessionId,
         last_event_id: String,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        self.local.resume(id, last_event_id).await.map_err(SessionError::Local)
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, io::Error> {
+        self.local.resume(id, last_event_id).await.map_err(io::Error::other)
     }
 }

@@ -64,11 +64,11 @@ pub(super) enum Detection {
 }
 
 /// Follows an object, or a list of objects, as long as it can be a call to one of the tools.
+#[derive(Default)]
 pub(super) struct CallDetector {
     nesting: Nesting,
     opening: Opening,
-    /// The nesting depth of a call's members.
-    member_depth: usize,
+    is_in_list: bool,
     /// The current or last string.
     string: String,
     /// The last member name.
@@ -80,8 +80,9 @@ pub(super) struct CallDetector {
 }
 
 /// The progress in the brackets that open a call.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default)]
 enum Opening {
+    #[default]
     Start,
     List,
     Object,
@@ -89,20 +90,6 @@ enum Opening {
 }
 
 impl CallDetector {
-    pub(super) fn new() -> Self {
-        Self {
-            nesting: Nesting::default(),
-            opening: Opening::Start,
-            member_depth: 1,
-            string: String::new(),
-            key: String::new(),
-            is_after_colon: false,
-            has_member: false,
-            names_tool: false,
-            has_arguments: false,
-        }
-    }
-
     pub(super) fn nesting(&self) -> Nesting {
         self.nesting
     }
@@ -139,7 +126,7 @@ impl CallDetector {
             (Opening::Done, _) => return true,
             (Opening::Start, '[') => Opening::List,
             (Opening::List, '{') => {
-                self.member_depth = 2;
+                self.is_in_list = true;
                 Opening::Object
             }
             (Opening::Start, '{') => Opening::Object,
@@ -151,7 +138,7 @@ impl CallDetector {
     }
 
     fn end_string(&mut self, tools: &HashSet<String>) -> Detection {
-        let is_call_member = self.nesting.depth == self.member_depth;
+        let is_call_member = self.nesting.depth == 1 + usize::from(self.is_in_list);
         if !self.is_after_colon {
             self.key.clone_from(&self.string);
             let is_one_of = |keys: &[&str]| keys.contains(&&*self.key);

@@ -42,8 +42,8 @@ pub(super) struct ReplyParser<'t> {
 /// The element of the reply that is being read.
 enum State {
     Text,
-    /// A possible start of a tag.
-    Tag(TagContext),
+    /// A possible start of a tag, in this state.
+    Tag(Box<State>),
     /// The opening line of a fence.
     FenceLine,
     /// A fenced code block without calls, with the number of backticks read of its closing fence.
@@ -73,14 +73,6 @@ enum State {
     Separator,
     /// The rest of the reply after an error.
     Failed,
-}
-
-/// The state around a possible tag.
-#[derive(Clone, Copy)]
-enum TagContext {
-    Text { is_line_start: bool },
-    Code,
-    Data(Nesting),
 }
 
 /// The result of parsing a reply.
@@ -164,7 +156,7 @@ impl<'t> ReplyParser<'t> {
     fn consume(&mut self, character: char) {
         match std::mem::replace(&mut self.state, State::Failed) {
             State::Text => self.on_text(character),
-            State::Tag(context) => self.on_tag(context, character),
+            State::Tag(around) => self.on_tag(around, character),
             State::FenceLine => self.on_fence_line(character),
             State::Code { is_first_line, backticks } => self.on_code(is_first_line, backticks, character),
             State::Data(nesting) => self.on_data(nesting, character),

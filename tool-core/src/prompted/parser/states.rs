@@ -2,7 +2,7 @@
 
 use super::calls::{CallsError, Location, ParsedCall, parse_calls};
 use super::detector::{CallDetector, Detection, Nesting};
-use super::{CLOSE, END_THINK, FENCE, FENCE_LANGUAGES, OPEN, ReplyParser, State, THINK, TagContext};
+use super::{CLOSE, END_THINK, FENCE, FENCE_LANGUAGES, OPEN, ReplyParser, State, THINK};
 
 /// The maximum length of the opening line of a fence that contains calls.
 const MAX_FENCE_LINE_LEN: usize = 64;
@@ -13,36 +13,30 @@ impl ReplyParser<'_> {
         match character {
             '<' => {
                 self.held.push(character);
-                self.state = State::Tag(TagContext::Text { is_line_start: self.is_line_start });
+                self.state = State::Tag(Box::new(State::Text));
             }
             '`' if self.is_line_start => {
                 self.held.push(character);
                 self.state = State::FenceLine;
             }
-            '{' | '[' if self.is_line_start => self.on_object(CallDetector::new(), character),
+            '{' | '[' if self.is_line_start => self.on_object(CallDetector::default(), character),
             _ => self.emit_char(character),
         }
     }
 
-    pub(super) fn on_tag(&mut self, context: TagContext, character: char) {
+    pub(super) fn on_tag(&mut self, around: Box<State>, character: char) {
         self.held.push(character);
-        let can_think = matches!(context, TagContext::Text { is_line_start: true });
+        let can_think = self.is_line_start && matches!(*around, State::Text);
         if self.held == OPEN {
             self.start_block();
         } else if can_think && self.held == THINK {
             self.release();
             self.state = State::Thinking(0);
         } else if OPEN.starts_with(&self.held) || can_think && THINK.starts_with(&self.held) {
-            self.state = State::Tag(context);
+            self.state = State::Tag(around);
         } else {
             self.held.pop();
-            self.release();
-            self.state = match context {
-                TagContext::Text { .. } => State::Text,
-                TagContext::Code => State::Code { is_first_line: false, backticks: 0 },
-                TagContext::Data(nesting) => State::Data(nesting),
-            };
-            self.consume(character);
+            self.release_and_consume(*around, character);
         }
     }
 
@@ -86,7 +80,7 @@ impl ReplyParser<'_> {
         match character {
             '<' => {
                 self.held.push(character);
-                self.state = State::Tag(TagContext::Code);
+                self.state = State::Tag(Box::new(State::Code { is_first_line: false, backticks: 0 }));
                 return;
             }
             // A backtick in the opening line of a fence means that it was inline code.
@@ -102,7 +96,7 @@ impl ReplyParser<'_> {
     pub(super) fn on_data(&mut self, mut nesting: Nesting, character: char) {
         if character == '<' && self.is_line_start {
             self.held.push(character);
-            self.state = State::Tag(TagContext::Data(nesting));
+            self.state = State::Tag(Box::new(State::Data(nesting)));
             return;
         }
         let is_closed = nesting.push(character);
@@ -189,7 +183,7 @@ impl ReplyParser<'_> {
             }
             self.held.push(character);
             let detector = matches!(character, '{' | '[').then(|| {
-                let mut detector = CallDetector::new();
+                let mut detector = CallDetector::default();
                 detector.push(character, self.tools);
                 detector
             });
@@ -272,13 +266,9 @@ impl ReplyParser<'_> {
         match character {
             '{' | '[' => {
                 self.held.clear();
-                self.on_object(CallDetector::new(), character);
+                self.on_object(CallDetector::default(), character);
             }
-            ',' | ';' => {
-                self.held.push(character);
-                self.state = State::Separator;
-            }
-            space if space.is_whitespace() => {
+            character if character.is_whitespace() || matches!(character, ',' | ';') => {
                 self.held.push(character);
                 self.state = State::Separator;
             }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::schema::ExtraProperties;
-use super::split_arguments::SplitArguments;
 use crate::arguments::schemas::parameters_schema;
-use crate::arguments::{Contract, Mode, Parameter, Repair, not_an_object, repair_text, write_object};
+use crate::arguments::{
+    Contract, Members, Mode, Parameter, Repair, not_an_object, repair_text, write_object,
+};
 use crate::model::ToolCall;
 use crate::tool::{Injection, ToolArguments, ToolContext, ToolError, arguments_contract};
 use crate::toolset::ToolRef;
@@ -65,20 +66,16 @@ impl ExtraArguments {
         context: &ToolContext,
     ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
         let mode = context.read_mode();
-        let is_extra = |name: &str| self.extra.properties.contains_key(name);
-        let repaired = match SplitArguments::parse(arguments, is_extra) {
+        let repaired = match parse(arguments) {
             Err(_) if !mode.is_strict => repair_text(arguments),
             _ => None,
         };
-        let split =
-            SplitArguments::parse(repaired.as_deref().unwrap_or(arguments), is_extra).map_err(|error| {
-                ToolError::invalid_arguments(format!(
-                    "invalid arguments: {}",
-                    not_an_object(arguments, &error)
-                ))
-            })?;
-        let extra: Vec<_> =
-            split.extra.iter().map(|(name, value)| (&**name, Cow::Borrowed(*value))).collect();
+        let Members(members) = parse(repaired.as_deref().unwrap_or(arguments)).map_err(|error| {
+            ToolError::invalid_arguments(format!("invalid arguments: {}", not_an_object(arguments, &error)))
+        })?;
+        let members = members.iter().map(|(name, value)| (&**name, Cow::Borrowed(value.get())));
+        let (extra, own): (Vec<_>, Vec<_>) =
+            members.partition(|(name, _)| self.extra.properties.contains_key(*name));
         // Without one, the tool was not called through a set.
         let call =
             context.call().map_or_else(|| Cow::Owned(ToolCall::new("", tool, arguments)), Cow::Borrowed);
@@ -89,6 +86,15 @@ impl ExtraArguments {
         if let Some(repaired) = &repaired {
             repairs.insert(0, Repair::for_text(arguments, repaired));
         }
-        Ok((split.tool_arguments().or(repaired), repairs))
+        let own = (!extra.is_empty()).then(|| write_object(&own));
+        Ok((own.or(repaired), repairs))
+    }
+}
+
+/// Parses the text of an object. Some models send an empty text or `null` if there are no arguments.
+fn parse(arguments: &str) -> Result<Members<'_>, serde_json::Error> {
+    match arguments.trim_ascii() {
+        "" | "null" => Ok(Members(Vec::new())),
+        object => serde_json::from_str(object),
     }
 }

@@ -2,7 +2,6 @@
 
 mod extra_arguments;
 mod schema;
-mod split_arguments;
 
 use std::any::type_name;
 use std::fmt;
