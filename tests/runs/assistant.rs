@@ -133,8 +133,8 @@ async fn asks_by_template_and_returns_the_type() {
 
 #[tokio::test]
 async fn writes_texts_as_they_are_and_other_values_as_json() {
-    let model = expecting("sad Happy {mood} 0.1 ß {x} null").says("Fine.");
-    let text = agent(model).pieces(Mood::Sad, &Mood::Happy, 0.1, 'ß', "{x}".into(), None).await;
+    let model = expecting("sad Happy {mood} 0.1 ß \"{x}\"\n null").says("Fine.");
+    let text = agent(model).pieces(Mood::Sad, &Mood::Happy, 0.1, 'ß', "\"{x}\"\n".into(), None).await;
     assert_eq!(text.unwrap(), "Fine.");
 }
 

@@ -224,23 +224,3 @@ pub fn reply_by_tool<R: TypedReply>(ask: Ask) -> Asking<R> {
 pub fn from_ask<R: FromAsk>(ask: Ask) -> R {
     R::from_ask(ask)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::TemplateValue;
-
-    #[test]
-    fn writes_strings_as_they_are_and_other_values_as_json() {
-        let written = |value: &dyn TemplateValue| {
-            let mut text = String::new();
-            value.write(&mut text).unwrap();
-            text
-        };
-        assert_eq!(written(&"say \"hi\"\n{name}"), "say \"hi\"\n{name}");
-        assert_eq!(written(&Some('ß')), "ß");
-        assert_eq!(written(&["a", "b"].as_slice()), r#"["a","b"]"#);
-        assert_eq!(written(&0.1_f32), "0.1");
-        assert_eq!(written(&u128::MAX), u128::MAX.to_string());
-        assert_eq!(written(&None::<u8>), "null");
-    }
-}

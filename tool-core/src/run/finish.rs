@@ -127,12 +127,10 @@ impl Run {
     /// Fails if the run stopped without an answer or is not done yet.
     pub fn finish(mut self) -> Result<Answer, RunError> {
         let (finish_reason, text, refusal) = match &self.stage {
-            Stage::Answered(finish_reason) => match self.messages.last() {
-                Some(Message::Assistant(last)) => {
-                    (finish_reason.clone(), last.text.clone(), last.refusal.clone())
-                }
-                _ => (finish_reason.clone(), String::new(), None),
-            },
+            Stage::Answered(finish_reason) => {
+                let last = self.messages.last().and_then(Message::as_assistant).cloned().unwrap_or_default();
+                (finish_reason.clone(), last.text, last.refusal)
+            }
             Stage::Returned(_) => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
             Stage::Ended(reason) => return Err(RunError::new(RunErrorKind::Stopped(reason.clone()), self)),
             Stage::Asking | Stage::Calling(_) | Stage::Undoing(_) => {

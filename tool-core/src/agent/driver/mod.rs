@@ -4,6 +4,7 @@ mod interruption;
 mod steps;
 mod storage;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ pub struct RunDriver {
     /// The open conversation, until the run has ended.
     conversation: Option<OpenConversation>,
     /// The attempts of calls that the caller has started and not executed yet.
-    started_calls: Vec<(String, Attempt)>,
+    started_calls: BTreeMap<String, Attempt>,
     /// The run differs from its stored state.
     pub(super) has_unsaved_changes: bool,
     /// The outer run. Without one, the agent's own stores contain this run.
@@ -173,7 +174,7 @@ impl RunDriver {
             offer: Offer::default(),
             sent: None,
             conversation: None,
-            started_calls: Vec::new(),
+            started_calls: BTreeMap::new(),
             has_unsaved_changes: true,
             outer,
         }
@@ -218,8 +219,8 @@ impl RunDriver {
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
         let span = self.trace.enter_run(&self.tools.agent, &self.run);
         span.instrument(self.prepare()).await.map_err(|kind| self.error(kind))?;
-        let step =
-            next_step(&mut self.run, &self.offer, self.sent.as_ref(), (&self.tools, &self.earlier_tools));
+        let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
+        let step = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier);
         if let Step::CallModel(request) = &step {
             self.trace.enter_chat(&self.tools.agent, request, false);
         }
@@ -246,7 +247,7 @@ impl RunDriver {
     /// Fails for the same reasons as [`execute`](Self::execute).
     pub async fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, RunError> {
         let attempt = self.begin_and_store(call).await.map_err(|kind| self.error(kind))?;
-        self.started_calls.push((call.id.clone(), attempt.clone()));
+        self.started_calls.insert(call.id.clone(), attempt.clone());
         Ok(attempt)
     }
 

@@ -17,7 +17,7 @@ use crate::agent::delegation::{Delegation, InnerState, InnerStates};
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
-use crate::agent::tool_search::{CallThrough, Mode, SentMessages, unwrap_calls};
+use crate::agent::tool_search::{Mode, SentMessages, unwrap_calls, wrap_calls};
 use crate::agent::turn::Changes;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
@@ -36,8 +36,7 @@ impl RunDriver {
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
         let time_left = self.time_left();
-        let tools = (&self.tools, &*self.earlier_tools);
-        match next_step(&mut self.run, &self.offer, self.sent.as_ref(), tools) {
+        match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent.0.model;
                 let is_streamed = self.emitter.streams_replies();
@@ -214,8 +213,7 @@ impl RunDriver {
         if divided.mode == Mode::CallThrough && self.run.is_asking() {
             match self.offer.changes.as_mut().and_then(|changes| changes.messages.as_mut()) {
                 Some(changed) => {
-                    let call_through = CallThrough(&offered);
-                    changed.iter_mut().for_each(|message| *message = call_through.wrap(message));
+                    changed.iter_mut().for_each(|message| *message = wrap_calls(message, &offered));
                 }
                 None => self.sent.get_or_insert_default().update(self.run.messages(), &offered),
             }
@@ -253,9 +251,7 @@ impl RunDriver {
 
     fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
         let is_started = self.run.is_started(call).map_err(RunErrorKind::Step)?;
-        let place = self.started_calls.iter().position(|(id, _)| *id == call.id);
-        let started = place.map(|place| self.started_calls.swap_remove(place).1);
-        if let Some(attempt) = started.filter(|_| is_started) {
+        if let Some(attempt) = self.started_calls.remove(&call.id).filter(|_| is_started) {
             return Ok(attempt);
         }
         self.has_unsaved_changes = true;
@@ -287,14 +283,13 @@ impl RunDriver {
         self.update_elapsed();
         let Some(mut response) = copy else { return Ok(Vec::new()) };
         // The reply of the run has the final ids of the calls.
-        let mut replies = self.run.messages().iter().rev().filter_map(Message::as_assistant);
-        response.message = replies.next().cloned().unwrap_or_default();
+        let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
+        response.message = reply.cloned().unwrap_or_default();
         let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
         Ok(events)
     }
 
-    /// Applies the policies of the tools to the open calls.
     fn settle(&mut self) {
         let (tools, earlier) = (&self.tools, &self.earlier_tools);
         self.run.settle(self.offer.tools.definitions(), |name| undo_policy(tools, earlier, name), |_| false);
@@ -588,7 +583,8 @@ pub(super) fn next_step<'a>(
     run: &'a mut Run,
     offer: &'a Offer,
     sent: Option<&'a SentMessages>,
-    (tools, earlier): (&RunTools, &[RunTools]),
+    tools: &RunTools,
+    earlier: &[RunTools],
 ) -> Step<'a> {
     let undo_policy = |name: &str| undo_policy(tools, earlier, name);
     let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);

@@ -37,32 +37,25 @@ fn unwrap(text: &str) -> Option<(String, String)> {
     Some((name, arguments))
 }
 
-/// The reverse of [`unwrap_calls`]: messages as the model has written and read them.
+/// The reverse of [`unwrap_calls`]: a message as the model has written or read it, with the calls of tools that are not offered as
+/// calls of `call_tool`.
 ///
 /// The name of a call and the offered tools alone decide whether it is wrapped. So this is not stored, and a stored conversation can
 /// continue with search or without.
-pub(in crate::agent) struct CallThrough<'a>(pub(in crate::agent) &'a ToolDefinitions);
-
-impl CallThrough<'_> {
-    fn is_offered(&self, name: &str) -> bool {
-        name == SEARCH_TOOLS || self.0.iter().any(|tool| tool.name() == name)
-    }
-
-    /// Returns the message with the calls of tools that are not offered as calls of `call_tool`.
-    pub(in crate::agent) fn wrap(&self, message: &Message) -> Message {
-        let mut message = message.clone();
-        match &mut message {
-            Message::Assistant(reply) => {
-                for call in reply.tool_calls.iter_mut().filter(|call| !self.is_offered(&call.name)) {
-                    call.arguments = wrap(call);
-                    call.name = CALL_TOOL.to_owned();
-                }
+pub(in crate::agent) fn wrap_calls(message: &Message, offered: &ToolDefinitions) -> Message {
+    let is_offered = |name: &str| name == SEARCH_TOOLS || offered.iter().any(|tool| tool.name() == name);
+    let mut message = message.clone();
+    match &mut message {
+        Message::Assistant(reply) => {
+            for call in reply.tool_calls.iter_mut().filter(|call| !is_offered(&call.name)) {
+                call.arguments = wrap(call);
+                call.name = CALL_TOOL.to_owned();
             }
-            Message::Tool(result) if !self.is_offered(&result.name) => CALL_TOOL.clone_into(&mut result.name),
-            _ => {}
         }
-        message
+        Message::Tool(result) if !is_offered(&result.name) => CALL_TOOL.clone_into(&mut result.name),
+        _ => {}
     }
+    message
 }
 
 fn wrap(call: &ToolCall) -> String {
@@ -93,8 +86,7 @@ impl SentMessages {
             let offered = offered.iter().map(|tool| tool.name().to_owned()).collect();
             *self = Self { offered, ..Self::default() };
         }
-        let call_through = CallThrough(offered);
         let new = &messages[self.messages.len()..];
-        self.messages.extend(new.iter().map(|message| call_through.wrap(message)));
+        self.messages.extend(new.iter().map(|message| wrap_calls(message, offered)));
     }
 }
