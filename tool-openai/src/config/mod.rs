@@ -153,12 +153,6 @@ mod tests {
         assert!(!format!("{builder:?}").contains("sk-secret"));
         let openai = builder.build().unwrap();
         assert!(!format!("{openai:?} {:?}", openai.chat_model("m")).contains("sk-secret"));
-        let error =
-            OpenAi::builder().api_key("sk-\nsecret").base_url("http://localhost/v1").build().unwrap_err();
-        assert!(
-            error.kind() == ErrorKind::Config && !format!("{error} {error:?}").contains("secret"),
-            "{error}"
-        );
     }
 
     #[test]
@@ -166,10 +160,11 @@ mod tests {
         for (key, expected) in [
             ("", "the API key is empty; "),
             (" ", "the API key is empty; "),
-            ("sk\n", "the API key contains a "),
+            ("sk-\nsecret", "the API key contains a "),
         ] {
             let error = OpenAi::builder().api_key(key).base_url("http://localhost/v1").build().unwrap_err();
             assert!(error.kind() == ErrorKind::Config && error.to_string().starts_with(expected), "{error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
         }
     }
 }
