@@ -135,7 +135,6 @@ impl Endpoint {
         let host = url.host_str().unwrap_or_default();
         let is_below = |domain: &str| host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
         match host {
-            "api.openai.com" => Self::openai(),
             "api.deepseek.com" => Self::deepseek(),
             "api.mistral.ai" => Self::mistral(),
             "api.groq.com" => Self::groq(),
