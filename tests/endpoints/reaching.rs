@@ -36,7 +36,8 @@ async fn supports_both_forms_of_azure() {
     assert!(!request.contains("authorization"), "{request}");
     let deployments = Endpoint::azure_deployments("mine", "2024-10-21");
     let request = sent(key(deployments, origin), &server).await;
-    let expected = "POST /openai/deployments/my%20model%2F4/chat/completions?api-version=2024-10-21 HTTP/1.1\r\n";
+    let expected =
+        "POST /openai/deployments/my%20model%2F4/chat/completions?api-version=2024-10-21 HTTP/1.1\r\n";
     assert!(request.starts_with(expected), "{request}");
 }
 

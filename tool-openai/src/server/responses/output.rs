@@ -127,6 +127,7 @@ impl ResponseWriter {
         self.logprobs = response.logprobs.iter().map(logprob_json).collect();
         self.close_item(status);
         self.close_calls(&response.message.tool_calls, status);
+        self.add_logprobs();
         self.response["status"] = json!(status);
         self.response["incomplete_details"] =
             reason.map_or(Value::Null, |reason| json!({ "reason": reason }));
@@ -193,10 +194,10 @@ impl ResponseWriter {
     }
 
     fn close_part(&mut self) {
-        let logprobs = mem::take(&mut self.logprobs);
         let Some(item) = &mut self.open_item else { return };
         let position = item.part_position();
         let Some((kind, text)) = item.open_part.take() else { return };
+        let logprobs = if kind == PartKind::Text { mem::take(&mut self.logprobs) } else { Vec::new() };
         let part = kind.json(&text, &logprobs);
         // Reasoning without a text has no summary.
         if !item.is_reasoning || !text.is_empty() {
@@ -233,6 +234,16 @@ impl ResponseWriter {
             });
             self.emit("response.function_call_arguments.done", fields);
             self.complete_item(open.position, open.json(status));
+        }
+    }
+
+    /// Adds log probabilities to the last text if that was complete before they were known.
+    fn add_logprobs(&mut self) {
+        let logprobs = mem::take(&mut self.logprobs);
+        let items = self.output.iter_mut().rev().filter_map(|item| item.get_mut("content")?.as_array_mut());
+        let text = items.flatten().find(|part| part["type"] == "output_text");
+        if let (Some(text), false) = (text, logprobs.is_empty()) {
+            text["logprobs"] = logprobs.into();
         }
     }
 
