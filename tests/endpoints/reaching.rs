@@ -19,7 +19,7 @@ async fn server() -> RawServer {
 /// Returns the request as the server received it.
 async fn sent(builder: OpenAiBuilder, server: &RawServer) -> String {
     let request = ChatRequest::new([Message::user("Hello")]);
-    builder.build().unwrap().chat_model("my model").chat(&request).await.unwrap();
+    builder.build().unwrap().chat_model("my model/4").chat(&request).await.unwrap();
     server.requests().pop().unwrap()
 }
 
@@ -36,7 +36,8 @@ async fn supports_both_forms_of_azure() {
     assert!(!request.contains("authorization"), "{request}");
     let deployments = Endpoint::azure_deployments("mine", "2024-10-21");
     let request = sent(key(deployments, origin), &server).await;
-    let expected = "POST /openai/deployments/my%20model/chat/completions?api-version=2024-10-21 HTTP/1.1\r\n";
+    let expected =
+        "POST /openai/deployments/my%20model%2F4/chat/completions?api-version=2024-10-21 HTTP/1.1\r\n";
     assert!(request.starts_with(expected), "{request}");
 }
 

@@ -83,6 +83,8 @@ async fn passes_a_history_with_calls_and_reasoning_on() {
         { "role": "user", "content": "Hi" },
         { "role": "assistant", "tool_calls": [call], "reasoning_content": "Hm." },
         { "role": "tool", "tool_call_id": "a", "content": picture },
+        { "role": "assistant", "content": [{ "type": "text", "text": "Well." }, { "type": "refusal", "refusal": "No." }] },
+        { "role": "user", "content": "Why?" },
     ] });
     caller.ask("chat/completions", &body).await;
     let sent = &model.requests()[0];
@@ -93,6 +95,8 @@ async fn passes_a_history_with_calls_and_reasoning_on() {
     );
     let Message::Tool(result) = &sent[2] else { panic!() };
     assert_eq!(result.content.images().next().unwrap().url(), "https://example.org/a.png");
+    let Message::Assistant(refusal) = &sent[3] else { panic!() };
+    assert_eq!((&*refusal.text, refusal.refusal.as_deref()), ("Well.", Some("No.")));
 }
 
 #[tokio::test]

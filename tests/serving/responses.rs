@@ -145,11 +145,12 @@ async fn passes_options_tools_and_formats_on_and_repeats_them() {
     assert_eq!(caller.get(&format!("responses/{id}")).await.status, 404, "`store` was false");
 }
 
-/// Returns a response with log probabilities.
-fn with_logprobs() -> ChatResponse {
+/// Returns a response with log probabilities and these calls.
+fn with_logprobs(calls: &[ToolCall]) -> ChatResponse {
     let mut token = TokenLogprob::new("Hi", -0.5);
     token.top = vec![TokenLogprob::new("Ho", -1.5)];
-    let mut response = ChatResponse::new(AssistantMessage::text("Hi"));
+    let message = AssistantMessage::text("Hi").with_tool_calls(calls.to_vec());
+    let mut response = ChatResponse::new(message);
     response.logprobs = vec![token];
     response
 }
@@ -174,13 +175,18 @@ async fn returns_log_probabilities_if_requested() {
         ),
         ("chat/completions", json!({ "model": "m", "messages": user, "logprobs": false }), None),
     ];
-    for (path, body, requested) in table {
+    // A call completes the text before its probabilities are known.
+    let replies = [with_logprobs(&[]), with_logprobs(&[ToolCall::new("1", "f", "{}")])];
+    for ((path, body, requested), reply) in
+        table.iter().flat_map(|row| replies.iter().map(move |reply| (row, reply)))
+    {
+        let requested = *requested;
         let model = (0..2).fold(ScriptedModel::new(), |model, _| {
-            model.expects(move |request| request.options().top_logprobs == requested).replies(with_logprobs())
+            model.expects(move |request| request.options().top_logprobs == requested).replies(reply.clone())
         });
         let caller = caller(&model).await;
-        let whole = caller.ask(path, &body).await;
-        let last = caller.events(path, &body).await.pop().unwrap();
+        let whole = caller.ask(path, body).await;
+        let last = caller.events(path, body).await.pop().unwrap();
         for answer in [&whole, &last["response"], &last] {
             let parts = &answer["output"][0]["content"][0]["logprobs"];
             let logprobs = if parts.is_null() { &answer["choices"][0]["logprobs"]["content"] } else { parts };

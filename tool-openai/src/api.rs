@@ -10,7 +10,7 @@ use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
 use crate::body::RequestBody;
-use crate::client::{ApiResponse, Client, content_type};
+use crate::client::{ApiResponse, Client, header};
 use crate::malformed_call::MalformedCallRetries;
 use crate::retry::Retries;
 use crate::streaming::{self, Assembler};
@@ -106,7 +106,7 @@ async fn try_open_stream<'a, A: Api>(
     body: &RequestBody,
 ) -> Result<ChatStream<'a>, Error> {
     let response = api.client().send(url, body, "text/event-stream").await?;
-    if content_type(&response.inner).is_some_and(|value| value.starts_with("text/event-stream")) {
+    if header(&response.inner, "content-type").is_some_and(|value| value.starts_with("text/event-stream")) {
         let deltas = streaming::deltas(api.client(), response, api.assembler());
         return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
     }
@@ -160,7 +160,7 @@ impl<'a, A: Api> Attempts<'a, A> {
 }
 
 async fn read_whole<A: Api>(api: &A, response: ApiResponse) -> Result<ChatResponse, Error> {
-    let content_type = content_type(&response.inner);
+    let content_type = header(&response.inner, "content-type").map(str::to_owned);
     let (request_id, url) = (response.request_id.clone(), response.url.clone());
     let body = api.client().read_body(response).await?;
     // Validating first is faster than a lossy conversion, and nearly every body is valid.

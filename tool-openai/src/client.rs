@@ -72,7 +72,7 @@ impl Client {
         let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.to_body());
         let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
         let response = request.send().await.map_err(|error| Error::transport(&url, error))?;
-        let request_id = request_id(&response).map(|id| self.redact(&id));
+        let request_id = header(&response, "x-request-id").map(|id| self.redact(id));
         let status = response.status();
         if status.is_success() {
             reject_compressed(&response)
@@ -80,15 +80,14 @@ impl Client {
             return Ok(ApiResponse { inner: response, url, request_id, _permit: permit });
         }
         if status.is_redirection() {
-            let location = response.headers().get("location").and_then(|value| value.to_str().ok());
-            let location = location.filter(|location| !location.trim().is_empty());
+            let location = header(&response, "location").filter(|location| !location.trim().is_empty());
             let location = self.redact(location.unwrap_or("an unknown location"));
             let error = Error::redirected(status, &location);
             return Err(error.with_request(self.failed_request(&url), request_id));
         }
         let context = ResponseContext {
             status: Some(status),
-            content_type: content_type(&response),
+            content_type: header(&response, "content-type").map(str::to_owned),
             retry: RetryHeaders::from_headers(response.headers()),
             lacks_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
         };
@@ -187,13 +186,9 @@ pub(crate) fn without_user_info(text: &str) -> String {
     format!("{scheme}{}{path}", authority.rsplit('@').next().unwrap_or_default())
 }
 
-/// Returns the content type of a response.
-pub(crate) fn content_type(response: &Response) -> Option<String> {
-    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned)
-}
-
-fn request_id(response: &Response) -> Option<String> {
-    response.headers().get("x-request-id").and_then(|value| value.to_str().ok()).map(str::to_owned)
+/// Returns a header of a response if it is text.
+pub(crate) fn header<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
 }
 
 /// Rejects a compressed response. Requests do not offer any compression, which rules out decompression bombs; the error

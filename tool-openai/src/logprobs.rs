@@ -8,7 +8,7 @@ use tool_core::model::TokenLogprob;
 
 /// The probability of a token.
 #[derive(Deserialize)]
-pub(crate) struct WireLogprob<'a> {
+struct WireLogprob<'a> {
     #[serde(borrow)]
     token: Cow<'a, str>,
     logprob: f64,
@@ -27,7 +27,7 @@ impl From<WireLogprob<'_>> for TokenLogprob {
 }
 
 /// Parses an array of probabilities. They are optional data, so an array that cannot be parsed is treated as empty.
-pub(crate) fn parse_array(json: &RawValue) -> Vec<TokenLogprob> {
-    let logprobs = serde_json::from_str::<Vec<WireLogprob<'_>>>(json.get()).unwrap_or_default();
-    logprobs.into_iter().map(Into::into).collect()
+pub(crate) fn parse_array(json: Option<&RawValue>) -> Vec<TokenLogprob> {
+    let logprobs = json.and_then(|json| serde_json::from_str::<Vec<WireLogprob<'_>>>(json.get()).ok());
+    logprobs.into_iter().flatten().map(Into::into).collect()
 }

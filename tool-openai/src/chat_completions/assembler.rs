@@ -12,13 +12,14 @@ use super::reasoning_details::ReasoningDetails;
 use super::response::{Choice, Completion, WireCall, WireMessage};
 use super::tool_calls::{EntryKind, ToolCallAssembler};
 use crate::json::write_string;
-use crate::quirks;
 use crate::streaming::{Assembler, EventError, Flow};
+use crate::{logprobs, quirks};
 
 /// The data of the event that ends a stream.
 const DONE: &str = "[DONE]";
 
 /// Assembles a response from the chunks that have arrived.
+#[derive(Default)]
 pub(crate) struct ChunkAssembler<'a> {
     /// The name to store provider data under.
     provider: &'a str,
@@ -44,22 +45,7 @@ pub(crate) struct ChunkAssembler<'a> {
 impl<'a> ChunkAssembler<'a> {
     /// Creates an assembler that stores provider data under this name.
     pub(super) fn new(provider: &'a str) -> Self {
-        Self {
-            provider,
-            id: None,
-            model: None,
-            message: AssistantMessage::default(),
-            calls: ToolCallAssembler::default(),
-            has_tool_calls: false,
-            finish_reason: None,
-            usage: None,
-            logprobs: Vec::new(),
-            choice: None,
-            has_reasoning_content: false,
-            has_reasoning: false,
-            reasoning_details: ReasoningDetails::default(),
-            extra_content: None,
-        }
+        Self { provider, ..Self::default() }
     }
 
     /// Consumes the JSON of a chunk and emits its deltas.
@@ -99,7 +85,8 @@ impl<'a> ChunkAssembler<'a> {
 
     fn push_choice(&mut self, choice: Choice<'_>, emit: &mut impl FnMut(Delta)) -> Result<(), EventError> {
         self.choice.get_or_insert(choice.index.unwrap_or(0));
-        self.logprobs.append(&mut choice.logprobs());
+        let logprobs = choice.logprobs.and_then(|logprobs| logprobs.content);
+        self.logprobs.append(&mut logprobs::parse_array(logprobs));
         if let Some(message) = choice.message {
             self.push_message(message, EntryKind::Whole, emit)?;
         }

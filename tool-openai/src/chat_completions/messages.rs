@@ -21,28 +21,6 @@ const RESERVED_FIELDS: [&str; 9] =
 /// The fields of reasoning: DeepSeek's name, and that of gpt-oss behind Ollama and vLLM.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
-/// Writes the messages from index `first` on.
-///
-/// The API accepts only text as the result of a tool. Images of results are therefore added in a user message after the last
-/// result of the turn, because results must directly follow their calls. The bytes of earlier messages never change, as all
-/// results of a turn are added together.
-fn write_messages(
-    json: &mut Vec<u8>,
-    messages: &[Message],
-    first: usize,
-    dialect: &Dialect,
-) -> Result<(), Error> {
-    for (index, message) in messages.iter().enumerate().skip(first) {
-        json.push(if index == 0 { b'[' } else { b',' });
-        write_message(json, message, dialect)?;
-        let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
-        if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
-            write_result_images(json, &messages[..=index]);
-        }
-    }
-    Ok(())
-}
-
 /// The encoded messages of the previous request, so that a turn encodes only new messages.
 #[derive(Default)]
 pub(super) struct MessageCache {
@@ -63,7 +41,14 @@ impl MessageCache {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
         let mut new = Vec::with_capacity(estimate_bytes(&messages[self.count..], &dialect.provider));
-        write_messages(&mut new, messages, self.count, dialect)?;
+        for (index, message) in messages.iter().enumerate().skip(self.count) {
+            new.push(if index == 0 { b'[' } else { b',' });
+            write_message(&mut new, message, dialect)?;
+            let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
+            if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
+                write_result_images(&mut new, &messages[..=index]);
+            }
+        }
         self.json.push(new);
         self.count = messages.len();
         Ok(&self.json)
@@ -195,13 +180,15 @@ fn result_text(content: &Content) -> Cow<'_, str> {
 
 /// Writes a user message with the images of the results that end the messages, if there are any. A text before each image
 /// names its call.
+///
+/// The API accepts only text as the result of a tool, and results must directly follow their calls. The bytes of earlier
+/// messages never change, as all results of a turn are added together.
 fn write_result_images(json: &mut Vec<u8>, messages: &[Message]) {
-    let before = messages.iter().rposition(|message| !matches!(message, Message::Tool(_)));
-    let results =
-        messages[before.map_or(0, |before| before + 1)..].iter().filter_map(|message| match message {
-            Message::Tool(result) => Some(result),
-            _ => None,
-        });
+    let results = messages.rsplit(|message| !matches!(message, Message::Tool(_))).next().unwrap_or_default();
+    let results = results.iter().filter_map(|message| match message {
+        Message::Tool(result) => Some(result),
+        _ => None,
+    });
     let parts: Vec<_> = results.flat_map(result_images).collect();
     if !parts.is_empty() {
         json.extend_from_slice(br#",{"role":"user","content":"#);

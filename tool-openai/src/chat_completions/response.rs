@@ -7,11 +7,9 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tool_core::model::TokenLogprob;
 
 use crate::error::{is_error_body, is_error_value};
 use crate::lenient::{self, MaybeObject, default_for};
-use crate::logprobs::WireLogprob;
 use crate::quirks::{self, WireContent};
 use crate::streaming::EventError;
 use crate::usage::WireUsage;
@@ -69,17 +67,8 @@ pub(super) struct Choice<'a> {
     pub(super) delta: Option<WireMessage<'a>>,
     #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    logprobs: Option<&'a RawValue>,
-}
-
-impl Choice<'_> {
-    /// Returns the token probabilities. They are optional data and ignored if they cannot be parsed.
-    pub(super) fn logprobs(&self) -> Vec<TokenLogprob> {
-        let parsed = self.logprobs.and_then(|json| serde_json::from_str(json.get()).ok());
-        let tokens = parsed.and_then(|parsed: WireLogprobs<'_>| parsed.content).unwrap_or_default();
-        tokens.into_iter().map(Into::into).collect()
-    }
+    #[serde(borrow, deserialize_with = "lenient::object")]
+    pub(super) logprobs: Option<WireLogprobs<'a>>,
 }
 
 /// Deserializes the first of the choices. Others are not requested.
@@ -166,8 +155,9 @@ pub(super) struct WireFunction<'a> {
     pub(super) arguments: Option<Cow<'a, str>>,
 }
 
-#[derive(Deserialize)]
-struct WireLogprobs<'a> {
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireLogprobs<'a> {
     #[serde(borrow)]
-    content: Option<Vec<WireLogprob<'a>>>,
+    pub(super) content: Option<&'a RawValue>,
 }

@@ -30,7 +30,7 @@ const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 const MIN_SECRET_BYTES: usize = 16;
 
 /// Configures an [`OpenAi`] endpoint: see [`OpenAi::builder`].
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[must_use]
 pub struct OpenAiBuilder {
     endpoint: Option<Endpoint>,
@@ -40,30 +40,11 @@ pub struct OpenAiBuilder {
     headers: Vec<(String, SecretString)>,
     http: Option<reqwest::Client>,
     proxy: Option<SecretString>,
-    connect_timeout: Duration,
-    read_timeout: Duration,
+    connect_timeout: Option<Duration>,
+    read_timeout: Option<Duration>,
     max_concurrent_requests: Option<usize>,
     retry: RetryPolicy,
     on_warning: Option<WarningHook>,
-}
-
-impl Default for OpenAiBuilder {
-    fn default() -> Self {
-        Self {
-            endpoint: None,
-            api_key: None,
-            has_key_from_env: false,
-            base_url: None,
-            headers: Vec::new(),
-            http: None,
-            proxy: None,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
-            read_timeout: DEFAULT_READ_TIMEOUT,
-            max_concurrent_requests: None,
-            retry: RetryPolicy::default(),
-            on_warning: None,
-        }
-    }
 }
 
 impl OpenAiBuilder {
@@ -145,14 +126,14 @@ impl OpenAiBuilder {
 
     /// Limits the time to connect. The default is five seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout.min(LONGEST_TIMEOUT);
+        self.connect_timeout = Some(timeout.min(LONGEST_TIMEOUT));
         self
     }
 
     /// Limits the time between two reads, before the response and in the middle of it. The default is ten minutes. The total
     /// duration of a response is not limited.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
-        self.read_timeout = timeout.min(LONGEST_TIMEOUT);
+        self.read_timeout = Some(timeout.min(LONGEST_TIMEOUT));
         self
     }
 
@@ -216,8 +197,8 @@ impl OpenAiBuilder {
             (None, Some(endpoint)) => parse_base_url(&endpoint.base_url)?,
         };
         let has_default_url = self.base_url.is_none();
-        let endpoint = self.endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url));
-        let key = match self.api_key {
+        let endpoint = self.endpoint.clone().unwrap_or_else(|| Endpoint::from_url(&base_url));
+        let key = match self.api_key.clone() {
             None if self.has_key_from_env => Some(key_from_env(&endpoint)?),
             key => key,
         };
@@ -242,10 +223,9 @@ impl OpenAiBuilder {
         }
         let permits =
             self.max_concurrent_requests.map(|max| Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))));
-        let proxy = self.proxy.as_ref().map(ExposeSecret::expose_secret);
-        let http = match self.http {
-            Some(http) => http,
-            None => new_http_client(&base_url, proxy, self.connect_timeout, self.read_timeout)?,
+        let http = match &self.http {
+            Some(http) => http.clone(),
+            None => self.new_http_client(&base_url)?,
         };
         Ok(OpenAi(Arc::new(Client {
             http,
@@ -258,29 +238,24 @@ impl OpenAiBuilder {
             on_warning: self.on_warning,
         })))
     }
-}
 
-/// Builds the client that is used if the user supplies none.
-fn new_http_client(
-    base_url: &Url,
-    proxy: Option<&str>,
-    connect_timeout: Duration,
-    read_timeout: Duration,
-) -> Result<reqwest::Client, Error> {
-    let mut builder = new_client(base_url).map_err(|error| Error::config(error.to_string()))?;
-    if let Some(proxy) = proxy {
-        // The cause is not part of the message: the URL may contain a password.
-        let proxy = Proxy::all(proxy)
-            .map_err(|_| Error::config("invalid proxy URL; write it like `http://proxy.example:3128`"))?;
-        builder = builder.proxy(proxy);
+    /// Builds the client that is used if the user supplies none.
+    fn new_http_client(&self, base_url: &Url) -> Result<reqwest::Client, Error> {
+        let mut builder = new_client(base_url).map_err(|error| Error::config(error.to_string()))?;
+        if let Some(proxy) = &self.proxy {
+            // The cause is not part of the message: the URL may contain a password.
+            let proxy = Proxy::all(proxy.expose_secret())
+                .map_err(|_| Error::config("invalid proxy URL; write it like `http://proxy.example:3128`"))?;
+            builder = builder.proxy(proxy);
+        }
+        builder
+            .connect_timeout(self.connect_timeout.unwrap_or(DEFAULT_CONNECT_TIMEOUT))
+            .read_timeout(self.read_timeout.unwrap_or(DEFAULT_READ_TIMEOUT))
+            // A redirect may change the method or send the key to another host.
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(|error| Error::config(format!("could not build the HTTP client: {error}")))
     }
-    builder
-        .connect_timeout(connect_timeout)
-        .read_timeout(read_timeout)
-        // A redirect may change the method or send the key to another host.
-        .redirect(redirect::Policy::none())
-        .build()
-        .map_err(|error| Error::config(format!("could not build the HTTP client: {error}")))
 }
 
 fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {

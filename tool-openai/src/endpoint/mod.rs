@@ -135,7 +135,6 @@ impl Endpoint {
         let host = url.host_str().unwrap_or_default();
         let is_below = |domain: &str| host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
         match host {
-            "api.openai.com" => Self::openai(),
             "api.deepseek.com" => Self::deepseek(),
             "api.mistral.ai" => Self::mistral(),
             "api.groq.com" => Self::groq(),
@@ -183,14 +182,5 @@ mod tests {
         }
         let azure = Endpoint::from_url(&Url::parse("https://mine.openai.azure.com/openai/v1").unwrap());
         assert_eq!((azure.auth_scheme, &*azure.base_url), (AuthScheme::ApiKey, ""));
-    }
-
-    #[test]
-    fn a_deployment_is_part_of_the_path() {
-        let endpoint = Endpoint::azure_deployments("mine", "2025-04-01-preview");
-        let (path, query) = endpoint.path("chat/completions", "my model/4");
-        assert_eq!(path, "openai/deployments/my%20model%2F4/chat/completions");
-        assert_eq!(query, Some(("api-version", "2025-04-01-preview")));
-        assert_eq!(Endpoint::openai().path("responses", "m"), ("responses".into(), None));
     }
 }

@@ -21,6 +21,7 @@ const DONE: &str = "[DONE]";
 const REASONING_SEPARATOR: &str = "\n\n";
 
 /// Assembles a response from the events that have arrived.
+#[derive(Default)]
 pub(crate) struct EventAssembler<'a> {
     /// The name to store the items under.
     provider: &'a str,
@@ -38,17 +39,7 @@ pub(crate) struct EventAssembler<'a> {
 impl<'a> EventAssembler<'a> {
     /// Creates an assembler that stores the items of the response under this name.
     pub(super) fn new(provider: &'a str) -> Self {
-        Self {
-            provider,
-            id: None,
-            model: None,
-            items: Vec::new(),
-            emitted_calls: 0,
-            reasoning_part: None,
-            truncation: None,
-            usage: None,
-            is_whole: false,
-        }
+        Self { provider, ..Self::default() }
     }
 
     /// Consumes an event of this type, which was parsed from `data`, and emits its deltas.
@@ -354,7 +345,7 @@ impl Assembler for EventAssembler<'_> {
 }
 
 fn part(text: &str, event: &WireEvent<'_>) -> Part {
-    Part { text: text.to_owned(), logprobs: event.logprobs.map(logprobs::parse_array).unwrap_or_default() }
+    Part { text: text.to_owned(), logprobs: logprobs::parse_array(event.logprobs) }
 }
 
 fn part_index(event: &WireEvent<'_>, kind: PartKind) -> u64 {

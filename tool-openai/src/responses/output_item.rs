@@ -149,7 +149,7 @@ impl OutputItem {
         let parts =
             serde_json::from_str::<WireParts<'_>>(json).map_or_else(|_| Vec::new(), |parts| parts.parts);
         for (index, part) in (0..).zip(parts) {
-            let logprobs = part.logprobs.map(logprobs::parse_array).unwrap_or_default();
+            let logprobs = logprobs::parse_array(part.logprobs);
             let refusal = part.refusal.map(|text| (PartKind::Refusal, text));
             let found = part.text.map(|text| (kind, text)).or(refusal);
             self.parts

@@ -1,5 +1,7 @@
 //! Encodes requests.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
@@ -54,7 +56,10 @@ pub(super) fn encode(
         fields.write("include", Some(include).filter(|include| !include.is_empty()))?;
         fields.write_tools(ToolFormat::Flat, request, endpoint)?;
         write_options(&mut fields, options)?;
-        fields.write("reasoning", WireReasoning::new(options, reasoning))?;
+        let effort = options.reasoning_effort.as_ref().map(|effort| ("effort", effort));
+        let summary = reasoning.summary.as_ref().map(|summary| ("summary", summary));
+        let reasoning: BTreeMap<_, _> = effort.into_iter().chain(summary).collect();
+        fields.write("reasoning", Some(reasoning).filter(|reasoning| !reasoning.is_empty()))?;
         let schema = JsonSchema::new(request.response_format(), endpoint);
         let format = schema.map(|schema| WireFormat { r#type: "json_schema", schema });
         fields.write("text", format.map(|format| WireText { format }))?;
@@ -107,21 +112,6 @@ fn reject_unsupported(options: &ModelOptions) -> Result<(), Error> {
             "the Responses API does not support the option `{name}`; unset it, or use `OpenAi::chat_model`"
         ))),
         None => Ok(()),
-    }
-}
-
-#[derive(Serialize)]
-struct WireReasoning<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    effort: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    summary: Option<&'a str>,
-}
-
-impl<'a> WireReasoning<'a> {
-    fn new(options: &'a ModelOptions, reasoning: &'a ReasoningOptions) -> Option<Self> {
-        let (effort, summary) = (options.reasoning_effort.as_deref(), reasoning.summary.as_deref());
-        (effort.is_some() || summary.is_some()).then_some(Self { effort, summary })
     }
 }
 

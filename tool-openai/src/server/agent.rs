@@ -93,7 +93,7 @@ impl RunSegment {
             state: Arc::clone(state),
             caller: request.caller,
             // Used only if the run pauses.
-            conversation: if caller_tools.set().is_empty() {
+            conversation: if caller_tools.0.is_empty() {
                 0
             } else {
                 fingerprint(&request.model, chat.messages())
@@ -118,7 +118,7 @@ impl RunSegment {
                 }
             });
         }
-        let ask = ask.tools(context.caller_tools.set()).approver(DecidingApprover(agent.approver()));
+        let ask = ask.tools(context.caller_tools.0.clone()).approver(DecidingApprover(agent.approver()));
         Self { ask, repeated, context }
     }
 

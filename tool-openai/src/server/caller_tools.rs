@@ -15,10 +15,7 @@ use super::error::ApiError;
 ///
 /// They are external: the run pauses, the caller executes their calls, and the run continues when it sends the results.
 #[derive(Clone)]
-pub(super) struct CallerTools {
-    names: Arc<BTreeSet<String>>,
-    set: ToolSet,
-}
+pub(super) struct CallerTools(pub(super) ToolSet);
 
 impl CallerTools {
     pub(super) fn new(definitions: &ToolDefinitions, agent: &Agent) -> Result<Self, ApiError> {
@@ -32,7 +29,7 @@ impl CallerTools {
                     "the agent already has a tool `{name}`; rename the tool of the request"
                 ));
             }
-            if !names.insert(name.to_owned()) {
+            if !names.insert(name) {
                 return invalid(format!("duplicate tool `{name}`"));
             }
         }
@@ -40,16 +37,12 @@ impl CallerTools {
             .iter()
             .map(|definition| Arc::new(ExternalTool::new(definition.clone())) as Arc<dyn Tool>);
         let set = ToolSet::new(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
-        Ok(Self { names: Arc::new(names), set })
-    }
-
-    pub(super) fn set(&self) -> ToolSet {
-        self.set.clone()
+        Ok(Self(set))
     }
 
     /// Returns the calls of a run that await results of the caller.
     pub(super) fn pending_calls(&self, run: &Run) -> Vec<ToolCall> {
-        run.awaiting_results().filter(|call| self.names.contains(&call.name)).cloned().collect()
+        run.awaiting_results().filter(|call| self.0.get(&call.name).is_some()).cloned().collect()
     }
 }
 

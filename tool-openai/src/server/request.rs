@@ -37,8 +37,8 @@ impl DeclaredFunction {
         let definition =
             ToolDefinition::new(self.name).with_description(self.description.unwrap_or_default());
         let definition = match self.parameters {
-            Some(parameters) if !parameters.is_null() => definition.with_parameters(parameters),
-            _ => definition,
+            Some(parameters) => definition.with_parameters(parameters),
+            None => definition,
         };
         if self.strict != Some(true) {
             return Ok(definition);
@@ -57,7 +57,7 @@ pub(super) fn parse_tool_choice(
 ) -> Result<ToolChoice, ApiError> {
     let invalid = |message: String| Err(ApiError::invalid("tool_choice", message));
     let choice = match choice {
-        None | Some(Value::Null) => return Ok(ToolChoice::Auto),
+        None => return Ok(ToolChoice::Auto),
         Some(Value::String(mode)) => match &**mode {
             "auto" => ToolChoice::Auto,
             "none" => ToolChoice::None,

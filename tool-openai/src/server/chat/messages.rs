@@ -34,6 +34,7 @@ enum WireContent {
 struct WirePart {
     r#type: String,
     text: Option<String>,
+    refusal: Option<String>,
     image_url: Option<WireImage>,
 }
 
@@ -80,17 +81,21 @@ fn parse_message(
     tool_names: &mut HashMap<String, String>,
 ) -> Result<Message, ApiError> {
     Ok(match &*wire.role {
-        "system" | "developer" => Message::System(parse_text(wire.content, path)?),
+        "system" | "developer" => Message::System(parse_content(wire.content, path, false)?),
         "user" => Message::User(parse_content(wire.content, path, true)?),
         "assistant" => {
-            let text = match wire.content {
-                Some(content) => parse_text(Some(content), path)?.text().into_owned(),
-                None => String::new(),
-            };
+            let (mut content, mut refusal) = (wire.content, wire.refusal);
+            if let Some(WireContent::Parts(parts)) = &mut content {
+                let mut refusals =
+                    parts.extract_if(.., |part| part.r#type == "refusal" && part.refusal.is_some());
+                refusal = refusal.or(refusals.next().and_then(|part| part.refusal));
+            }
+            let content = content.unwrap_or(WireContent::Text(String::new()));
+            let text = parse_content(Some(content), path, false)?.text().into_owned();
             let calls = wire.tool_calls.into_iter().flatten();
             let calls = calls.map(|call| ToolCall::new(call.id, call.function.name, call.function.arguments));
             let mut message = AssistantMessage::text(text).with_tool_calls(calls);
-            message.refusal = wire.refusal;
+            message.refusal = refusal;
             let is_present = |reasoning: &String| !reasoning.is_empty();
             message.reasoning =
                 wire.reasoning_content.filter(is_present).or(wire.reasoning.filter(is_present));
@@ -113,11 +118,6 @@ fn parse_message(
             return Err(ApiError::invalid(format!("{path}.role"), message));
         }
     })
-}
-
-/// Parses content that can only be text.
-fn parse_text(content: Option<WireContent>, path: &str) -> Result<Content, ApiError> {
-    parse_content(content, path, false)
 }
 
 fn parse_content(content: Option<WireContent>, path: &str, allows_images: bool) -> Result<Content, ApiError> {

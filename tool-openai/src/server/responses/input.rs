@@ -132,7 +132,6 @@ impl InputParser {
 }
 
 fn parse_wire_content(content: Option<Value>, path: &str) -> Result<WireContent, ApiError> {
-    let content = content.filter(|content| !content.is_null());
     let content = content
         .ok_or_else(|| ApiError::invalid(path, "missing content; send a string or a list of parts"))?;
     serde_json::from_value(content)

@@ -13,6 +13,7 @@ use crate::server::logprobs::logprob_json;
 use crate::server::state::unix_time;
 
 /// Assembles a response from deltas, and the events of its stream.
+#[derive(Default)]
 pub(super) struct ResponseWriter {
     response: Value,
     /// The complete items by position; incomplete ones are null.
@@ -29,24 +30,19 @@ pub(super) struct ResponseWriter {
 struct OpenItem {
     position: usize,
     id: String,
-    kind: ItemKind,
-    /// The complete parts of a message.
+    is_reasoning: bool,
+    /// The complete parts.
     parts: Vec<Value>,
-    /// The kind of the part of a message that is being written.
-    open_part: Option<PartKind>,
-    text: String,
+    /// The part that is being written.
+    open_part: Option<(PartKind, String)>,
 }
 
+/// The kind of a part. Reasoning items have summaries, and messages the others.
 #[derive(Clone, Copy, PartialEq)]
 enum PartKind {
     Text,
     Refusal,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum ItemKind {
-    Message,
-    Reasoning,
+    Summary,
 }
 
 /// An incomplete call. Several can be open at once.
@@ -75,15 +71,7 @@ impl ResponseWriter {
         if let (Some(response), Value::Object(echoed)) = (response.as_object_mut(), echoed) {
             response.extend(echoed);
         }
-        Self {
-            response,
-            output: Vec::new(),
-            open_item: None,
-            open_calls: Vec::new(),
-            logprobs: Vec::new(),
-            events: Vec::new(),
-            sequence: 0,
-        }
+        Self { response, ..Self::default() }
     }
 
     /// Returns the events at the start of a stream.
@@ -104,10 +92,7 @@ impl ResponseWriter {
         match delta {
             Delta::Text(text) => self.write_part(PartKind::Text, &text),
             Delta::Refusal(text) => self.write_part(PartKind::Refusal, &text),
-            Delta::Reasoning(text) => {
-                self.open_item(ItemKind::Reasoning);
-                self.append_text(&text);
-            }
+            Delta::Reasoning(text) => self.write_part(PartKind::Summary, &text),
             Delta::ToolCall { index, id, name } => {
                 self.close_item("completed");
                 let position = self.next_position();
@@ -142,6 +127,7 @@ impl ResponseWriter {
         self.logprobs = response.logprobs.iter().map(logprob_json).collect();
         self.close_item(status);
         self.close_calls(&response.message.tool_calls, status);
+        self.add_logprobs();
         self.response["status"] = json!(status);
         self.response["incomplete_details"] =
             reason.map_or(Value::Null, |reason| json!({ "reason": reason }));
@@ -169,88 +155,68 @@ impl ResponseWriter {
         self.emit("response.failed", json!({ "response": response }));
     }
 
+    /// Appends to the open part, or opens one of this kind.
     fn write_part(&mut self, kind: PartKind, text: &str) {
-        self.open_item(ItemKind::Message);
-        if self.open_item.as_ref().is_some_and(|item| item.open_part != Some(kind)) {
-            self.close_part();
-        }
-        if let Some(item) = self.open_item.as_mut().filter(|item| item.open_part.is_none()) {
-            item.open_part = Some(kind);
-            let position = item.next_part_position();
-            self.emit_at("response.content_part.added", &position, json!({ "part": kind.json("", &[]) }));
-        }
-        self.append_text(text);
-    }
-
-    /// Opens an item of this kind unless one is open, and closes an open item of the other kind.
-    fn open_item(&mut self, kind: ItemKind) {
-        if self.open_item.as_ref().is_some_and(|item| item.kind == kind) {
-            return;
-        }
-        self.close_item("completed");
-        let prefix = if kind == ItemKind::Message { "msg_" } else { "rs_" };
-        let position = self.next_position();
-        let (id, parts, text) = (ids::random_id(prefix), Vec::new(), String::new());
-        let item = OpenItem { position, id, kind, parts, open_part: None, text };
-        let json = item.json("in_progress");
-        self.emit("response.output_item.added", json!({ "output_index": position, "item": json }));
-        if kind == ItemKind::Reasoning {
-            self.emit_at(
-                "response.reasoning_summary_part.added",
-                &item.next_part_position(),
-                json!({ "part": summary_part("") }),
-            );
-        }
-        self.open_item = Some(item);
-    }
-
-    /// Appends to the text of the open item.
-    fn append_text(&mut self, text: &str) {
+        self.open_part(kind);
         let Some(item) = self.open_item.as_mut().filter(|_| !text.is_empty()) else { return };
-        item.text.push_str(text);
-        let (position, part) = (item.next_part_position(), item.open_part);
-        match part {
-            Some(PartKind::Text) => {
-                let fields = json!({ "delta": text, "logprobs": [] });
-                self.emit_at("response.output_text.delta", &position, fields);
-            }
-            Some(PartKind::Refusal) => {
-                self.emit_at("response.refusal.delta", &position, json!({ "delta": text }));
-            }
-            None => {
-                self.emit_at("response.reasoning_summary_text.delta", &position, json!({ "delta": text }));
-            }
+        if let Some((_, part)) = &mut item.open_part {
+            part.push_str(text);
         }
+        let mut fields = json!({ "delta": text });
+        if kind == PartKind::Text {
+            fields["logprobs"] = json!([]);
+        }
+        let position = item.part_position();
+        self.emit_at(&format!("{}.delta", kind.text_event()), &position, fields);
     }
 
-    /// Closes the open part of a message.
-    fn close_part(&mut self) {
-        let logprobs = mem::take(&mut self.logprobs);
-        let Some(item) = &mut self.open_item else { return };
-        let Some(kind) = item.open_part.take() else { return };
-        let position = item.next_part_position();
-        let text = mem::take(&mut item.text);
-        let part = kind.json(&text, &logprobs);
-        item.parts.push(part.clone());
-        match kind {
-            PartKind::Text => {
-                let fields = json!({ "text": text, "logprobs": logprobs });
-                self.emit_at("response.output_text.done", &position, fields);
+    /// Opens a part of this kind unless one is open, and closes what it does not belong to.
+    fn open_part(&mut self, kind: PartKind) {
+        let is_reasoning = kind == PartKind::Summary;
+        match &self.open_item {
+            Some(item) if item.open_part.as_ref().is_some_and(|(open, _)| *open == kind) => return,
+            Some(item) if item.is_reasoning == is_reasoning => self.close_part(),
+            _ => {
+                self.close_item("completed");
+                let position = self.next_position();
+                let id = ids::random_id(if is_reasoning { "rs_" } else { "msg_" });
+                let item = OpenItem { position, id, is_reasoning, parts: Vec::new(), open_part: None };
+                let json = item.json("in_progress");
+                self.emit("response.output_item.added", json!({ "output_index": position, "item": json }));
+                self.open_item = Some(item);
             }
-            PartKind::Refusal => self.emit_at("response.refusal.done", &position, json!({ "refusal": text })),
         }
-        self.emit_at("response.content_part.done", &position, json!({ "part": part }));
+        let Some(item) = &mut self.open_item else { return };
+        item.open_part = Some((kind, String::new()));
+        let position = item.part_position();
+        let fields = json!({ "part": kind.json("", &[]) });
+        self.emit_at(&format!("{}.added", kind.part_event()), &position, fields);
+    }
+
+    fn close_part(&mut self) {
+        let Some(item) = &mut self.open_item else { return };
+        let position = item.part_position();
+        let Some((kind, text)) = item.open_part.take() else { return };
+        let logprobs = if kind == PartKind::Text { mem::take(&mut self.logprobs) } else { Vec::new() };
+        let part = kind.json(&text, &logprobs);
+        // Reasoning without a text has no summary.
+        if !item.is_reasoning || !text.is_empty() {
+            item.parts.push(part.clone());
+        }
+        let fields = match kind {
+            PartKind::Text => json!({ "text": text, "logprobs": logprobs }),
+            PartKind::Refusal => json!({ "refusal": text }),
+            PartKind::Summary => json!({ "text": text }),
+        };
+        self.emit_at(&format!("{}.done", kind.text_event()), &position, fields);
+        self.emit_at(&format!("{}.done", kind.part_event()), &position, json!({ "part": part }));
     }
 
     fn close_item(&mut self, status: &str) {
         self.close_part();
-        let Some(item) = self.open_item.take() else { return };
-        if item.kind == ItemKind::Reasoning {
-            let (position, part) = (item.next_part_position(), summary_part(&item.text));
-            self.emit_at("response.reasoning_summary_text.done", &position, json!({ "text": item.text }));
-            self.emit_at("response.reasoning_summary_part.done", &position, json!({ "part": part }));
+        if let Some(item) = self.open_item.take() {
+            self.complete_item(item.position, item.json(status));
         }
-        self.complete_item(item.position, item.json(status));
     }
 
     /// Closes the calls. The calls of the complete reply take precedence over the streamed ones.
@@ -268,6 +234,16 @@ impl ResponseWriter {
             });
             self.emit("response.function_call_arguments.done", fields);
             self.complete_item(open.position, open.json(status));
+        }
+    }
+
+    /// Adds log probabilities to the last text if that was complete before they were known.
+    fn add_logprobs(&mut self) {
+        let logprobs = mem::take(&mut self.logprobs);
+        let items = self.output.iter_mut().rev().filter_map(|item| item.get_mut("content")?.as_array_mut());
+        let text = items.flatten().find(|part| part["type"] == "output_text");
+        if let (Some(text), false) = (text, logprobs.is_empty()) {
+            text["logprobs"] = logprobs.into();
         }
     }
 
@@ -302,32 +278,22 @@ impl ResponseWriter {
 
 impl OpenItem {
     /// Returns the fields that locate the open or next part.
-    fn next_part_position(&self) -> Value {
-        match self.kind {
-            ItemKind::Message => {
-                json!({ "item_id": self.id, "output_index": self.position, "content_index": self.parts.len() })
-            }
-            ItemKind::Reasoning => {
-                json!({ "item_id": self.id, "output_index": self.position, "summary_index": 0 })
-            }
-        }
+    fn part_position(&self) -> Value {
+        let index = if self.is_reasoning { "summary_index" } else { "content_index" };
+        json!({ "item_id": self.id, "output_index": self.position, index: self.parts.len() })
     }
 
     fn json(&self, status: &str) -> Value {
-        match self.kind {
-            ItemKind::Message => json!({
-                "id": self.id,
-                "type": "message",
-                "role": "assistant",
-                "status": status,
-                "content": self.parts,
-            }),
-            ItemKind::Reasoning => {
-                let text = Some(&self.text).filter(|text| !text.is_empty());
-                let summary: Vec<_> = text.into_iter().map(|text| summary_part(text)).collect();
-                json!({ "id": self.id, "type": "reasoning", "summary": summary })
-            }
+        if self.is_reasoning {
+            return json!({ "id": self.id, "type": "reasoning", "summary": self.parts });
         }
+        json!({
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": self.parts,
+        })
     }
 }
 
@@ -345,18 +311,32 @@ impl OpenCall {
 }
 
 impl PartKind {
+    /// Returns the start of the names of the events of its text.
+    fn text_event(self) -> &'static str {
+        match self {
+            Self::Text => "response.output_text",
+            Self::Refusal => "response.refusal",
+            Self::Summary => "response.reasoning_summary_text",
+        }
+    }
+
+    /// Returns the start of the names of the events of the part itself.
+    fn part_event(self) -> &'static str {
+        match self {
+            Self::Text | Self::Refusal => "response.content_part",
+            Self::Summary => "response.reasoning_summary_part",
+        }
+    }
+
     fn json(self, text: &str, logprobs: &[Value]) -> Value {
         match self {
             Self::Text => {
                 json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs })
             }
             Self::Refusal => json!({ "type": "refusal", "refusal": text }),
+            Self::Summary => json!({ "type": "summary_text", "text": text }),
         }
     }
-}
-
-fn summary_part(text: &str) -> Value {
-    json!({ "type": "summary_text", "text": text })
 }
 
 fn usage_json(usage: Usage) -> Value {

@@ -71,7 +71,7 @@ pub(super) fn parse(
         "store": wire.store.unwrap_or(true),
         "temperature": wire.temperature,
         "text": { "format": format_json(wire_format.as_ref()) },
-        "tool_choice": wire.tool_choice.filter(|choice| !choice.is_null()).unwrap_or_else(|| json!("auto")),
+        "tool_choice": wire.tool_choice.unwrap_or_else(|| json!("auto")),
         "tools": tools.iter().map(tool_json).collect::<Vec<_>>(),
         "top_logprobs": wire.top_logprobs,
         "top_p": wire.top_p,
@@ -93,30 +93,16 @@ pub(super) fn parse(
 }
 
 fn refuse_unsupported_fields(wire: &WireRequest) -> Result<(), ApiError> {
-    let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
-    let unsupported = [
-        (
-            "background",
-            wire.background == Some(true),
-            "background responses are not supported; omit `background`",
-        ),
-        (
-            "conversation",
-            is_given(&wire.conversation),
-            "conversations are not supported; use `previous_response_id`",
-        ),
-        (
-            "prompt",
-            is_given(&wire.prompt),
-            "stored prompts are not supported; use `instructions` and `input`",
-        ),
-    ];
-    for (param, is_given, message) in unsupported {
-        if is_given {
-            return Err(ApiError::invalid(param, message));
-        }
-    }
-    Ok(())
+    let (param, message) = if wire.background == Some(true) {
+        ("background", "background responses are not supported; omit `background`")
+    } else if wire.conversation.is_some() {
+        ("conversation", "conversations are not supported; use `previous_response_id`")
+    } else if wire.prompt.is_some() {
+        ("prompt", "stored prompts are not supported; use `instructions` and `input`")
+    } else {
+        return Ok(());
+    };
+    Err(ApiError::invalid(param, message))
 }
 
 fn chosen_tool(choice: &Value) -> Option<&str> {
