@@ -218,11 +218,6 @@ impl Parameter {
     }
 }
 
-/// Returns `true` for `impl Trait` with any trait but `Future`.
-fn is_impl_of_other(ty: &Type) -> bool {
-    matches!(ty, Type::ImplTrait(_)) && !ty.to_token_stream().to_string().contains("Future")
-}
-
 fn is_role(attribute: &Attribute) -> bool {
     attribute.path().is_ident(CONVERSATION) || attribute.path().is_ident(INJECT)
 }
@@ -275,7 +270,10 @@ fn clean_method(method: &mut TraitItemFn) {
     (signature.constness, signature.safety, signature.abi) = (None, Safety::Default, None);
     signature.variadic = None;
     // The stub returns a future for `impl Future`, and could return nothing for any other trait.
-    if matches!(&signature.output, ReturnType::Type(_, ty) if is_impl_of_other(ty)) {
+    if let ReturnType::Type(_, ty) = &signature.output
+        && matches!(**ty, Type::ImplTrait(_))
+        && !ty.to_token_stream().to_string().contains("Future")
+    {
         signature.output = ReturnType::Default;
     }
     for input in &mut signature.inputs {

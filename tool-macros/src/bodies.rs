@@ -52,7 +52,6 @@ fn reveal(tokens: TokenStream) -> TokenStream {
     })
 }
 
-/// Replaces each group.
 fn map_groups(tokens: TokenStream, map: impl Fn(Group) -> Group) -> TokenStream {
     let tokens = tokens.into_iter().map(|token| match token {
         TokenTree::Group(group) => map(group).into(),
@@ -61,7 +60,6 @@ fn map_groups(tokens: TokenStream, map: impl Fn(Group) -> Group) -> TokenStream 
     tokens.collect()
 }
 
-/// Returns the group with other contents.
 fn with_stream(group: &Group, stream: TokenStream) -> Group {
     let mut changed = Group::new(group.delimiter(), stream);
     changed.set_span(group.span());

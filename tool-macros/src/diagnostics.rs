@@ -22,9 +22,12 @@ impl Diagnostics {
         self.errors.push(syn::Error::new(span, message));
     }
 
-    /// Records an error of syn.
-    pub(crate) fn push(&mut self, error: syn::Error) {
-        self.errors.push(error);
+    /// Returns what was parsed, or records the error and returns the default.
+    pub(crate) fn recover<T: Default>(&mut self, parsed: syn::Result<T>) -> T {
+        parsed.unwrap_or_else(|error| {
+            self.errors.push(error);
+            T::default()
+        })
     }
 
     /// Returns a `compile_error!` for each mistake, in the order of recording, or `None` if there is none.

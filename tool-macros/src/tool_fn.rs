@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, ExprLit, FnArg, Ident, Lit, Path, ReturnType, Signature};
+use syn::{Attribute, Expr, ExprLit, FnArg, Ident, Lit, ReturnType, Signature};
 
 use crate::attributes::ToolAttribute;
 use crate::diagnostics::Diagnostics;
@@ -76,10 +76,6 @@ impl ToolFn {
         fallback::strip_attributes(attributes, signature);
         let (signature, attributes) = (signature.clone(), attributes.clone());
         Self { name, description, parameters, options, is_method, is_inject_misplaced, signature, attributes }
-    }
-
-    pub(crate) fn krate(&self) -> &Path {
-        &self.options.krate
     }
 
     /// Returns the parameters that the model fills, in order.

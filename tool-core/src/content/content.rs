@@ -238,14 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn borrows_or_takes_a_string() {
-        let text = String::from("a");
-        for content in [Content::from("a"), Content::from(&text), Content::from(text)] {
-            assert_eq!(content.text(), "a");
-        }
-    }
-
-    #[test]
     fn debug_shows_only_sizes() {
         let table = [
             (Content::from("secret"), "Content(6 bytes)"),

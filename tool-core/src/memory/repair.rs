@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::model::{AssistantMessage, Message, ToolCall, ToolMessage};
+use crate::model::{Message, ToolCall, ToolMessage};
 
 /// The result of a call that has none.
 const INTERRUPTED: &str = "the call was interrupted before a result was produced";
@@ -40,15 +40,18 @@ pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
     if results.are_valid(messages) {
         return Cow::Borrowed(messages);
     }
-    let mut ids = CallIds::collect(messages);
+    let replies = messages.iter().filter_map(Message::as_assistant);
+    let mut ids: HashSet<_> =
+        replies.flat_map(|reply| &reply.tool_calls).map(|call| call.id.clone()).collect();
     let mut repaired = Vec::with_capacity(messages.len());
     for (position, message) in messages.iter().enumerate() {
         match message {
             Message::Tool(_) => {}
             Message::Assistant(message) if !message.tool_calls.is_empty() => {
-                let message = ids.with_unique_ids(message);
+                let mut message = message.clone();
+                make_ids_unique(&mut message.tool_calls, &mut ids);
                 let results = results.results_for(position, &message.tool_calls);
-                repaired.push(Message::Assistant(message.into_owned()));
+                repaired.push(Message::Assistant(message));
                 repaired.extend(results.into_iter().map(Message::Tool));
             }
             other => repaired.push(other.clone()),
@@ -141,36 +144,24 @@ fn interrupted_result(call: &ToolCall) -> ToolMessage {
     result
 }
 
-/// The ids of all calls of a history.
-struct CallIds(HashSet<String>);
-
-impl CallIds {
-    fn collect(messages: &[Message]) -> Self {
-        let calls = messages.iter().filter_map(Message::as_assistant).flat_map(|message| &message.tool_calls);
-        Self(calls.map(|call| call.id.clone()).collect())
-    }
-
-    /// Replaces the id of every call whose id an earlier call of the message has.
-    fn with_unique_ids<'a>(&mut self, message: &'a AssistantMessage) -> Cow<'a, AssistantMessage> {
-        let original = message;
-        let mut message = Cow::Borrowed(message);
-        let mut earlier = HashSet::new();
-        for (position, call) in original.tool_calls.iter().enumerate() {
-            if !earlier.insert(&call.id) {
-                let mut id = format!("{}_{position}", call.id);
-                while !self.0.insert(id.clone()) {
-                    id.push('_');
-                }
-                message.to_mut().tool_calls[position].id = id;
+/// Replaces the id of every call of a message whose id an earlier one has. `taken` are the ids of all calls of the history.
+fn make_ids_unique(calls: &mut [ToolCall], taken: &mut HashSet<String>) {
+    let mut earlier = HashSet::new();
+    for (position, call) in calls.iter_mut().enumerate() {
+        if !earlier.insert(call.id.clone()) {
+            let mut id = format!("{}_{position}", call.id);
+            while !taken.insert(id.clone()) {
+                id.push('_');
             }
+            call.id = id;
         }
-        message
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::AssistantMessage;
 
     /// Parses a history: `a:1,2` is an assistant message with two calls, `1=x` is the result `x` of a call, and anything
     /// else is a user message.

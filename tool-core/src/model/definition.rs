@@ -397,13 +397,8 @@ impl ToolDefinitions {
         // Created without the lock, because `encode` can request another encoding.
         let encoding = Arc::new(encode(&self.0.list));
         let mut encodings = self.encodings();
-        match encodings.get(&TypeId::of::<T>()).and_then(|any| Arc::clone(any).downcast().ok()) {
-            Some(earlier) => earlier,
-            None => {
-                encodings.insert(TypeId::of::<T>(), Arc::clone(&encoding) as Arc<dyn Any + Send + Sync>);
-                encoding
-            }
-        }
+        let first = encodings.entry(TypeId::of::<T>()).or_insert_with(|| Arc::clone(&encoding) as _);
+        Arc::clone(first).downcast().unwrap_or(encoding)
     }
 
     fn encoding<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {

@@ -137,13 +137,6 @@ mod tests {
     }
 
     #[test]
-    fn strict_form_of_a_strict_form_is_unchanged() {
-        let once = ResponseFormat::json_schema("stay", stay());
-        let twice = ResponseFormat::json_schema("stay", once.schema().clone());
-        assert_eq!((twice.is_strict(), twice.schema()), (true, once.schema()));
-    }
-
-    #[test]
     fn serializes_and_deserializes() {
         let strict = ResponseFormat::json_schema("stay", stay());
         let form = strict.schema().clone();

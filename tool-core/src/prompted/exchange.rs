@@ -117,13 +117,15 @@ impl<'m> Exchange<'m> {
             loop {
                 match deltas.next().await.transpose()? {
                     Some(Delta::Done(response)) => break response,
-                    Some(Delta::Text(text)) if parser.is_some() => {
-                        streamed += text.len();
-                        self.parse(&mut parser, &text).await;
-                    }
-                    // Emitted at the end, together with the calls in the text.
-                    Some(Delta::ToolCall { .. } | Delta::Arguments { .. }) if parser.is_some() => {}
-                    Some(other) => self.emit(other).await,
+                    Some(delta) => match (delta, &mut parser) {
+                        (Delta::Text(text), Some(parser)) => {
+                            streamed += text.len();
+                            self.emit_text(parser.push(&text)).await;
+                        }
+                        // Emitted at the end, together with the calls in the text.
+                        (Delta::ToolCall { .. } | Delta::Arguments { .. }, Some(_)) => {}
+                        (other, _) => self.emit(other).await,
+                    },
                     None => {
                         return Err(ModelError::new(
                             "the model's stream ended before the response was complete",
@@ -134,9 +136,9 @@ impl<'m> Exchange<'m> {
         } else {
             self.model.chat(request).await?
         };
-        if parser.is_some() {
-            // The text that was not streamed.
-            self.parse(&mut parser, response.message.text.get(streamed..).unwrap_or_default()).await;
+        if let Some(parser) = parser {
+            let not_streamed = response.message.text.get(streamed..).unwrap_or_default();
+            self.emit_text(parser.push(not_streamed)).await;
             if let Some(more) = &response.message.reasoning {
                 self.reasoning.get_or_insert_default().push_str(more);
             }
@@ -145,13 +147,6 @@ impl<'m> Exchange<'m> {
             }
         }
         Ok(response)
-    }
-
-    async fn parse(&mut self, parser: &mut Option<&mut ReplyParser<'_>>, text: &str) {
-        if let Some(parser) = parser {
-            let text = parser.push(text);
-            self.emit_text(text).await;
-        }
     }
 
     async fn emit_text(&mut self, text: String) {

@@ -27,18 +27,13 @@ impl ToolSet {
     /// Fails if there is no such tool, if the arguments are invalid, or if the tool fails or panics. The text of the
     /// error is meant for the model.
     pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        self.execute_call(call, context, None).await
+        self.execute_call(call, context).await.0
     }
 
-    /// Executes one call and stores the repairs of its arguments.
-    async fn execute_call(
-        &self,
-        call: &ToolCall,
-        context: &ToolContext,
-        repairs: Option<&mut Vec<Repair>>,
-    ) -> Outcome {
+    /// Executes one call. Returns the repairs of its arguments, too.
+    async fn execute_call(&self, call: &ToolCall, context: &ToolContext) -> (Outcome, Vec<Repair>) {
         let Some(tool) = self.get(&call.name) else {
-            return self.limit_output(self.refuse_unknown_tool(call));
+            return (self.limit_output(self.refuse_unknown_tool(call)), Vec::new());
         };
         let reading = self.0.settings.reading;
         let call_context;
@@ -51,7 +46,7 @@ impl ToolSet {
         // After a panic, the tool is used only through its own methods, and it is responsible for the state that they
         // share. This justifies the assertions.
         let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
-        let (outcome, call_repairs) = match started.map(ToolFuture::into_outcome) {
+        let (outcome, repairs) = match started.map(ToolFuture::into_outcome) {
             Ok(Ok(finished)) => finished,
             Ok(Err(future)) => {
                 let mut call_in_flight = CallInFlight(future);
@@ -63,10 +58,7 @@ impl ToolSet {
             }
             Err(panic) => (panicked(call, panic), Vec::new()),
         };
-        if let Some(repairs) = repairs {
-            *repairs = call_repairs;
-        }
-        self.limit_output(outcome)
+        (self.limit_output(outcome), repairs)
     }
 
     fn limit_output(&self, outcome: Outcome) -> Outcome {
@@ -86,8 +78,7 @@ impl ToolSet {
     pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
         let started_at = SystemTime::now();
         let clock = Instant::now();
-        let mut repairs = Vec::new();
-        let outcome = self.execute_call(&call, context, Some(&mut repairs)).await;
+        let (outcome, repairs) = self.execute_call(&call, context).await;
         ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
     }
 
@@ -154,13 +145,9 @@ fn drop_contained<T>(value: T) {
 
 #[cold]
 fn panicked(call: &ToolCall, panic: Box<dyn Any + Send>) -> Outcome {
-    let text = panic_text(&*panic);
-    drop_contained(panic);
-    Err(ToolError::panicked(&call.id, &text))
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("no text"))
+    let text = format!("panicked: {}", text.unwrap_or("no text"));
+    drop_contained(panic);
+    Err(ToolError::panicked(&call.id, &text))
 }

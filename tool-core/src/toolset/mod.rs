@@ -35,8 +35,8 @@ pub(crate) use self::search::search;
 pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
 use crate::arguments::Mode;
 use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::tool::Tool;
 use crate::tool::declared::DeclaredTool;
-use crate::tool::{Tool, ToolFuture};
 
 /// An ordered set of tools with unique names.
 ///
@@ -397,19 +397,10 @@ impl fmt::Debug for ToolSet {
     }
 }
 
-#[expect(dead_code, reason = "asserts the auto traits")]
-fn assert_auto_traits(set: ToolSet, error: ToolSetError, future: ToolFuture<'_>) {
-    fn is_send(_: impl Send) {}
-    fn is_sync(_: impl Send + Sync + 'static) {}
-    is_sync(set);
-    is_sync(error);
-    is_send(future);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::ToolContext;
+    use crate::tool::{ToolContext, ToolFuture};
 
     struct Named(ToolDefinition);
 

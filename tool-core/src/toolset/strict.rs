@@ -72,94 +72,70 @@ fn to_strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::Location;
-    use std::sync::{Arc, Mutex};
-
     use futures_util::FutureExt;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::model::{ToolCall, ToolDefinition};
-    use crate::tool::{Injection, Tool, ToolContext, ToolFuture, ToolOutput};
+    use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 
-    /// Records the arguments of its calls.
-    struct Recorder {
-        definition: ToolDefinition,
-        calls: Mutex<Vec<String>>,
-    }
+    /// Returns its arguments.
+    struct Echo(ToolDefinition);
 
-    impl Recorder {
-        fn new(parameters: serde_json::Value) -> Arc<Self> {
-            let definition = ToolDefinition::new("record").with_parameters(parameters);
-            Arc::new(Self { definition, calls: Mutex::default() })
-        }
-    }
-
-    impl Tool for Recorder {
+    impl Tool for Echo {
         fn definition(&self) -> &ToolDefinition {
-            &self.definition
+            &self.0
         }
 
         fn call<'a>(&'a self, arguments: &'a str, _: &'a ToolContext) -> ToolFuture<'a> {
-            self.calls.lock().unwrap().push(arguments.to_owned());
-            ToolFuture::boxed(async move { Ok(ToolOutput::text(arguments)) })
-        }
-
-        fn injections(&self) -> Option<&[Injection]> {
-            Some(&[])
-        }
-
-        fn declared_at(&self) -> Option<&'static Location<'static>> {
-            Some(Location::caller())
+            ToolFuture::ready(Ok(ToolOutput::text(arguments)))
         }
     }
 
-    fn open() -> serde_json::Value {
+    fn set(parameters: Value) -> ToolSet {
+        ToolSet::default().with(Echo(ToolDefinition::new("echo").with_parameters(parameters))).unwrap()
+    }
+
+    fn open() -> Value {
         json!({ "type": "object", "properties": { "labels": { "type": "object", "additionalProperties": true } } })
     }
 
     #[test]
     fn passes_the_arguments_that_the_tools_own_schema_describes() {
-        let tool = Recorder::new(json!({
+        let set = set(json!({
             "type": "object",
             "properties": { "a": { "type": "integer" }, "b": { "type": ["integer", "null"] } },
         }));
-        let set = ToolSet::new([Arc::clone(&tool) as Arc<dyn Tool>]).unwrap();
         let strict = set.clone().strict_arguments().strict().unwrap();
         for (arguments, expected) in [
             (r#"{"a": null, "b": null}"#, r#"{"b":null}"#),
             (r#"{"a": 1, "b": null}"#, r#"{"a": 1, "b": null}"#),
             ("{broken: null", "{broken: null"),
         ] {
-            let call = ToolCall::new("1", "record", arguments);
+            let call = ToolCall::new("1", "echo", arguments);
             let output = strict.call(&call, &ToolContext::new()).now_or_never().unwrap().unwrap();
             assert_eq!(output.to_string(), expected);
-            assert_eq!(tool.calls.lock().unwrap().pop().unwrap(), expected);
         }
-        let wrapped = strict.get("record").unwrap();
-        assert!(wrapped.definition().is_strict() && !set.get("record").unwrap().definition().is_strict());
-        assert!(wrapped.declared_at().is_some() && wrapped.injections().is_some());
+        assert!(strict.definitions()[0].is_strict() && !set.definitions()[0].is_strict());
     }
 
     #[test]
     fn keeps_strict_tools_unchanged() {
-        let set = ToolSet::new([Recorder::new(json!({ "type": "object" })) as Arc<dyn Tool>]).unwrap();
-        let once = set.strict().unwrap();
+        let once = set(json!({ "type": "object" })).strict().unwrap();
         let twice = once.clone().strict().unwrap();
         assert_eq!(once.definitions(), twice.definitions());
-        let address = |set: &ToolSet| std::ptr::from_ref(set.get("record").unwrap()).cast::<u8>();
+        let address = |set: &ToolSet| std::ptr::from_ref(set.get("echo").unwrap()).cast::<u8>();
         assert_eq!(address(&once), address(&twice));
     }
 
     #[test]
     fn an_error_names_the_tool_and_the_path() {
-        let text = "the tool `record` has no strict form: `$.properties.labels`: strict mode does not support maps \
+        let text = "the tool `echo` has no strict form: `$.properties.labels`: strict mode does not support maps \
                     with arbitrary keys; use a list of pairs";
-        let error = Recorder::new(open()).definition.clone().into_strict().unwrap_err();
-        assert_eq!((error.tool(), error.path()), ("record", "$.properties.labels"));
+        let error = set(open()).definitions()[0].clone().into_strict().unwrap_err();
+        assert_eq!((error.tool(), error.path()), ("echo", "$.properties.labels"));
         assert_eq!((error.to_string(), format!("{error:?}")), (text.to_owned(), text.to_owned()));
-        let set = ToolSet::new([Recorder::new(open()) as Arc<dyn Tool>]).unwrap();
-        let error = set.strict().unwrap_err();
+        let error = set(open()).strict().unwrap_err();
         assert_eq!(error.kind(), crate::toolset::ToolSetErrorKind::NoStrictForm);
         assert_eq!(error.to_string(), text);
     }

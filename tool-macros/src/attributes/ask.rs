@@ -2,9 +2,9 @@
 
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Expr, Ident, LitStr, Meta, Path, Token};
+use syn::{Attribute, Expr, Ident, LitStr, Path, Token};
 
-use super::options::Options;
+use super::options::{Options, parse_arguments};
 use super::source::SourceFile;
 use crate::diagnostics::Diagnostics;
 use crate::names::{
@@ -52,19 +52,9 @@ pub(crate) struct ModelOption {
 impl AskAttribute {
     /// Parses the attribute of a method whose parameters have these names.
     pub(crate) fn parse(attribute: &Attribute, names: &[String], diagnostics: &mut Diagnostics) -> Self {
-        let parts = match &attribute.meta {
-            Meta::Path(_) => Ok(Parts::default()),
-            Meta::List(list) => list.parse_args::<Parts>(),
-            Meta::NameValue(meta) => Err(syn::Error::new_spanned(
-                &meta.value,
-                "`#[ask]` takes its template in parentheses: `#[ask(\"…\")]`",
-            )),
-        };
+        let parts = parse_arguments(attribute, ASK, "template");
         let is_readable = parts.is_ok();
-        let Parts { not_literal, mut options } = parts.unwrap_or_else(|error| {
-            diagnostics.push(error);
-            Parts::default()
-        });
+        let Parts { not_literal, mut options } = diagnostics.recover(parts);
         if let Some(expression) = &not_literal {
             diagnostics.error(expression, NO_LITERAL);
         }

@@ -18,10 +18,7 @@ pub(crate) struct AssistantAttribute {
 
 impl AssistantAttribute {
     pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
-        let options = syn::parse2::<Options>(tokens).unwrap_or_else(|error| {
-            diagnostics.push(error);
-            Options::default()
-        });
+        let options: Options = diagnostics.recover(syn::parse2(tokens));
         options.check(ASSISTANT, ASSISTANT_OPTIONS, diagnostics);
         let instructions = options.text("text of the instructions", ASSISTANT, diagnostics);
         let file =

@@ -4,7 +4,9 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Expr, ExprLit, ExprPath, ExprRange, Ident, Lit, LitBool, LitStr, Path, Token, token};
+use syn::{
+    Attribute, Expr, ExprLit, ExprPath, ExprRange, Ident, Lit, LitBool, LitStr, Meta, Path, Token, token,
+};
 
 use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
 use crate::names::{
@@ -92,6 +94,22 @@ impl Parse for Options {
             }
         }
         Ok(options)
+    }
+}
+
+/// Parses what is in the parentheses of an attribute, if it has any. `text` is the noun for its literal.
+pub(super) fn parse_arguments<T: Parse + Default>(
+    attribute: &Attribute,
+    name: &str,
+    text: &str,
+) -> syn::Result<T> {
+    match &attribute.meta {
+        Meta::Path(_) => Ok(T::default()),
+        Meta::List(list) => list.parse_args(),
+        Meta::NameValue(meta) => {
+            let message = format!("`#[{name}]` takes its {text} in parentheses: `#[{name}(\"…\")]`");
+            Err(syn::Error::new_spanned(&meta.value, message))
+        }
     }
 }
 

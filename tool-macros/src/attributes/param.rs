@@ -1,8 +1,8 @@
 //! `#[param(…)]`
 
-use syn::{Attribute, Expr, ExprRange, LitBool, LitStr, Meta};
+use syn::{Attribute, Expr, ExprRange, LitBool, LitStr};
 
-use super::options::Options;
+use super::options::{Options, parse_arguments};
 use crate::diagnostics::Diagnostics;
 use crate::names::{DEFAULT, EXAMPLE, LENGTH, NAME, PARAM, PARAM_OPTIONS, PATTERN, RANGE, REQUIRED};
 
@@ -21,18 +21,7 @@ pub(crate) struct ParamAttribute {
 
 impl ParamAttribute {
     pub(crate) fn parse(attribute: &Attribute, diagnostics: &mut Diagnostics) -> Self {
-        let options = match &attribute.meta {
-            Meta::Path(_) => Ok(Options::default()),
-            Meta::List(list) => list.parse_args::<Options>(),
-            Meta::NameValue(meta) => Err(syn::Error::new_spanned(
-                &meta.value,
-                "`#[param]` takes its description in parentheses: `#[param(\"…\")]`",
-            )),
-        };
-        let options = options.unwrap_or_else(|error| {
-            diagnostics.push(error);
-            Options::default()
-        });
+        let options: Options = diagnostics.recover(parse_arguments(attribute, PARAM, "description"));
         options.check(PARAM, PARAM_OPTIONS, diagnostics);
         Self {
             description: options.description(PARAM, diagnostics),

@@ -16,7 +16,6 @@ pub(crate) struct SourceFile {
 }
 
 impl SourceFile {
-    /// Reads the file.
     pub(super) fn read(path: LitStr, diagnostics: &mut Diagnostics) -> Option<Self> {
         let name = path.value();
         if Path::new(&name).is_absolute() {

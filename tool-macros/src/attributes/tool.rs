@@ -46,10 +46,7 @@ pub(crate) struct Timeout {
 
 impl ToolAttribute {
     pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
-        let options = syn::parse2::<Options>(tokens).unwrap_or_else(|error| {
-            diagnostics.push(error);
-            Options::default()
-        });
+        let options: Options = diagnostics.recover(syn::parse2(tokens));
         options.check(TOOL, TOOL_OPTIONS, diagnostics);
         Self {
             description: options.description(TOOL, diagnostics),

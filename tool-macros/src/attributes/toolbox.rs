@@ -17,10 +17,7 @@ pub(crate) struct ToolboxAttribute {
 
 impl ToolboxAttribute {
     pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
-        let Parts { function, options } = syn::parse2(tokens).unwrap_or_else(|error| {
-            diagnostics.push(error);
-            Parts::default()
-        });
+        let Parts { function, options } = diagnostics.recover(syn::parse2(tokens));
         options.check(TOOLBOX, TOOLBOX_OPTIONS, diagnostics);
         options.reject_description(NO_TOOLBOX_DESCRIPTION, diagnostics);
         let krate = options.quoted_path(CRATE, "\"my_crate::tool_core\"", diagnostics);

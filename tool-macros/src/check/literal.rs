@@ -118,7 +118,6 @@ impl Literal {
         }
     }
 
-    /// Returns the value of a number.
     pub(super) fn as_number(&self) -> Option<f64> {
         match self {
             Self::Integer(integer) => Some(*integer as f64),

@@ -112,12 +112,12 @@ fn expand_range(parameter: &ModelParameter, range: &ExprRange, private: &TokenSt
     let ty = &parameter.ty;
     let bound = |bound: &Option<Box<Expr>>| {
         expand_option(bound.as_deref().map(|bound| {
-            let kind = match number_kind(bound) {
-                Some(NumberKind::Integer) => return quote!(#private::Bound::Integer(#bound)),
-                Some(NumberKind::Float) => return quote!(#private::Bound::Number(#bound)),
-                None => quote!(<#ty as #private::Ranged>::Number),
-            };
-            quote!({ let bound: #kind = #bound; #private::Bound::from(bound) })
+            match literal_bound(bound) {
+                Some(variant) => quote!(#private::Bound::#variant(#bound)),
+                None => {
+                    quote!({ let bound: <#ty as #private::Ranged>::Number = #bound; #private::Bound::from(bound) })
+                }
+            }
         }))
     };
     let (lowest, highest, is_open) = (bound(&range.start), bound(&range.end), is_open(range));
@@ -137,21 +137,16 @@ fn is_open(range: &ExprRange) -> bool {
     matches!(range.limits, RangeLimits::HalfOpen(_)) && range.end.is_some()
 }
 
-enum NumberKind {
-    Integer,
-    Float,
-}
-
-/// Returns the kind of number that a literal without a suffix is.
-fn number_kind(expression: &Expr) -> Option<NumberKind> {
+/// Returns the variant of `Bound` for a literal without a suffix.
+fn literal_bound(expression: &Expr) -> Option<TokenStream> {
     match expression {
         Expr::Lit(ExprLit { lit: Lit::Int(integer), .. }) if integer.suffix().is_empty() => {
-            Some(NumberKind::Integer)
+            Some(quote!(Integer))
         }
         Expr::Lit(ExprLit { lit: Lit::Float(float), .. }) if float.suffix().is_empty() => {
-            Some(NumberKind::Float)
+            Some(quote!(Number))
         }
-        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => number_kind(expr),
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => literal_bound(expr),
         _ => None,
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
     let ident = &tool.signature.ident;
     let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));
     let carrier = expand_carrier(tool, &function.vis);
-    let krate = tool.krate();
+    let krate = &tool.options.krate;
     let private = quote!(#krate::__private);
 
     let name = expand_name(tool, &private);
@@ -92,7 +92,7 @@ pub(crate) fn expand_stub(tool: &ToolFn, visibility: &Visibility) -> TokenStream
     let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));
     let carrier = expand_carrier(tool, visibility);
     let name = ident.to_string();
-    let krate = tool.krate();
+    let krate = &tool.options.krate;
     let private = quote!(#krate::__private);
     quote! {
         #carrier

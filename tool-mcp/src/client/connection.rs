@@ -186,9 +186,7 @@ async fn connect(
     lifecycle: ClientLifecycleMode,
 ) -> Result<HandshakeResult, McpError> {
     let runtime = QuietRuntime::get().map_err(|error| McpError::no_runtime(&config.name, &error))?;
-    let over_lines = |pipes: Pipes| {
-        LineTransport::new(pipes.reader, pipes.writer, config.max_message_bytes, Arc::clone(monitor))
-    };
+    let over_lines = |pipes: Pipes| LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
     match &config.endpoint {
         Endpoint::Process(process) => {
             let program = process.program.to_string_lossy();

@@ -10,13 +10,12 @@ use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::oneshot;
 
 use super::error::INVALID_RESPONSE_MARKER;
 use super::json_scan::{ResponseIdScanner, prune_deep_values};
 use super::monitor::Monitor;
-
-type Reader = Pin<Box<dyn AsyncRead + Send>>;
-type Writer = Pin<Box<dyn AsyncWrite + Send>>;
+use super::process::Pipes;
 
 /// The size of the read buffer, in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -26,7 +25,7 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// The transport of the SDK drops responses that it cannot read, so that callers wait until their timeout. This one
 /// immediately answers a request with an error if the response is too large or is not a valid message.
 pub(super) struct LineTransport {
-    reader: BufReader<Reader>,
+    reader: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
     writer: Arc<tokio::sync::Mutex<Option<Writer>>>,
     max_message_bytes: usize,
     line: Vec<u8>,
@@ -36,15 +35,16 @@ pub(super) struct LineTransport {
     monitor: Arc<Monitor>,
 }
 
+struct Writer {
+    stream: Pin<Box<dyn AsyncWrite + Send>>,
+    _process: Option<oneshot::Sender<()>>,
+}
+
 impl LineTransport {
-    pub(super) fn new(
-        reader: Reader,
-        writer: Writer,
-        max_message_bytes: usize,
-        monitor: Arc<Monitor>,
-    ) -> Self {
+    pub(super) fn new(pipes: Pipes, max_message_bytes: usize, monitor: Arc<Monitor>) -> Self {
+        let writer = Writer { stream: pipes.writer, _process: pipes.process };
         Self {
-            reader: BufReader::with_capacity(BUFFER_BYTES, reader),
+            reader: BufReader::with_capacity(BUFFER_BYTES, pipes.reader),
             writer: Arc::new(tokio::sync::Mutex::new(Some(writer))),
             max_message_bytes,
             line: Vec::new(),
@@ -164,8 +164,8 @@ impl Transport<RoleClient> for LineTransport {
             line.push(b'\n');
             let mut writer = writer.lock().await;
             let Some(writer) = writer.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
-            writer.write_all(&line).await?;
-            writer.flush().await
+            writer.stream.write_all(&line).await?;
+            writer.stream.flush().await
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
-use tokio::process::{Child, ChildStderr, ChildStdin, Command};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 
 /// Receives the lines that the server writes to its stderr.
@@ -60,6 +60,8 @@ pub(super) struct ProcessConfig {
 pub(super) struct Pipes {
     pub(super) reader: Pin<Box<dyn AsyncRead + Send>>,
     pub(super) writer: Pin<Box<dyn AsyncWrite + Send>>,
+    /// Dropped with the writer, which ends the process.
+    pub(super) process: Option<oneshot::Sender<()>>,
 }
 
 impl ProcessConfig {
@@ -73,7 +75,7 @@ impl ProcessConfig {
         }
     }
 
-    /// Starts the process. Dropping its input ends it.
+    /// Starts the process.
     pub(super) fn start(&self) -> io::Result<Pipes> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().kill_on_drop(true);
@@ -96,8 +98,7 @@ impl ProcessConfig {
         }
         let (dropped, closed) = oneshot::channel();
         tokio::spawn(reap(group, closed));
-        let writer = ChildInput { stdin: Box::pin(stdin), _dropped: dropped };
-        Ok(Pipes { reader: Box::pin(stdout), writer: Box::pin(writer) })
+        Ok(Pipes { reader: Box::pin(stdout), writer: Box::pin(stdin), process: Some(dropped) })
     }
 }
 
@@ -191,35 +192,5 @@ async fn forward_stderr(stderr: ChildStderr, on_stderr: LineHook) {
         if is_end {
             return;
         }
-    }
-}
-
-/// The stdin of a process, which signals `reap` when it is dropped.
-struct ChildInput {
-    stdin: Pin<Box<ChildStdin>>,
-    _dropped: oneshot::Sender<()>,
-}
-
-impl AsyncWrite for ChildInput {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-        bytes: &[u8],
-    ) -> std::task::Poll<io::Result<usize>> {
-        self.stdin.as_mut().poll_write(context, bytes)
-    }
-
-    fn poll_flush(
-        mut self: Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<io::Result<()>> {
-        self.stdin.as_mut().poll_flush(context)
-    }
-
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<io::Result<()>> {
-        self.stdin.as_mut().poll_shutdown(context)
     }
 }

@@ -127,7 +127,7 @@ impl McpServer {
             let connecting = connect();
             Box::pin(async move {
                 let (reader, writer) = connecting.await?;
-                Ok(Pipes { reader: Box::pin(reader), writer: Box::pin(writer) })
+                Ok(Pipes { reader: Box::pin(reader), writer: Box::pin(writer), process: None })
             }) as std::pin::Pin<Box<dyn Future<Output = io::Result<Pipes>> + Send>>
         });
         Self { config: Ok(ServerConfig::new(name.into(), Endpoint::Connector(connector))) }

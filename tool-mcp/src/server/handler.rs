@@ -21,13 +21,12 @@ use tool_core::tool::ToolErrorKind;
 use tool_core::{ToolCall, ToolError};
 use tool_http::server::Shutdown;
 
-use super::call::CallExecutor;
 use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::log::SessionLogLevel;
-use super::output;
 use super::progress::with_progress;
 use super::tools_handle::ToolsHandle;
+use super::{call, output};
 use crate::quiet::{QuietRuntime, run_on};
 
 /// The state that all clients of a server share.
@@ -144,13 +143,7 @@ impl ServerHandler for Handler {
             let (shared, tools) = (Arc::clone(&self.state), catalog.set.clone());
             let execute = async |progress| {
                 let execution = async move {
-                    let executor = CallExecutor {
-                        tools: &tools,
-                        context: &shared.config.context,
-                        approver: shared.config.approver.as_ref(),
-                        exclusivity: &shared.exclusivity,
-                    };
-                    executor.execute(call, progress).await
+                    call::execute(&tools, &shared.config, &shared.exclusivity, call, progress).await
                 };
                 let executed = run_on(&state.host(), execution).await;
                 executed.unwrap_or_else(|| Err(ToolError::failed("the tool was interrupted")))

@@ -25,16 +25,13 @@ impl Worker {
     ) -> Result<Self, BoxError> {
         let (sender, jobs) = mpsc::channel::<Job>();
         let (opened_sender, opened) = oneshot::channel();
-        let body = move || {
-            let connection = open().map(|connection| (connection, jobs));
-            match connection {
-                Ok((mut connection, jobs)) => {
-                    // Sending fails if the caller was dropped, and then there are no jobs either.
-                    let _ = opened_sender.send(Ok(()));
-                    jobs.into_iter().for_each(|job| job(&mut connection));
-                }
-                Err(error) => drop(opened_sender.send(Err(error))),
+        let body = move || match open() {
+            Ok(mut connection) => {
+                // Sending fails if the caller was dropped, and then there are no jobs either.
+                let _ = opened_sender.send(Ok(()));
+                jobs.into_iter().for_each(|job| job(&mut connection));
             }
+            Err(error) => drop(opened_sender.send(Err(error))),
         };
         thread::Builder::new().name("tool-core sqlite".to_owned()).spawn(body)?;
         opened.await.map_err(|_| thread_ended())??;

@@ -98,6 +98,7 @@ pub(crate) fn search<'a>(
 }
 
 /// The index of a set of definitions.
+#[derive(Default)]
 struct SearchIndex {
     terms: HashMap<String, Vec<Posting>>,
     /// The terms that are compared by similarity, with the number of their grams.
@@ -125,8 +126,7 @@ struct IndexedTool {
 
 impl SearchIndex {
     fn new(definitions: &[ToolDefinition]) -> Self {
-        let (terms, pairs, grams) = Default::default();
-        let mut index = Self { terms, compared: Vec::new(), grams, pairs, tools: Vec::new() };
+        let mut index = Self::default();
         definitions.iter().for_each(|definition| index.add(definition));
         index
     }
