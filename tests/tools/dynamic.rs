@@ -226,7 +226,7 @@ async fn reads_one_argument_of_each_kind() {
             Wrong("`by`: there is no argument `sea`, the arguments are `kind`, `seat`, did you mean `seat`?"),
         ),
         ("by", "[1]", Wrong("`by`: expected an object or a string, got a list")),
-        ("by", r#"{"kind": "boat"}"#, Wrong("`by`: expected an object or a string, got an object")),
+        ("by", r#"{"kind": "boat"}"#, Wrong("`by.kind`: expected one of \"train\", \"car\", got \"boat\"")),
         ("even", "2", AsItIs),
         ("even", "2.0", Repaired(json!(2))),
         (

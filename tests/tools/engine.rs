@@ -305,6 +305,174 @@ readings! {
     }
 }
 
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "kind")]
+enum Figure {
+    Round { radius: u8 },
+    Flat { width: u8, height: u8 },
+    Dot,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Drawn {
+    #[serde(flatten)]
+    figure: Figure,
+    id: u8,
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Filter {
+    Between { low: i32, high: i32 },
+    Named { name: String },
+}
+
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String")]
+struct Even(u8);
+
+impl TryFrom<String> for Even {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = text.parse().ok().filter(|number: &u8| number.is_multiple_of(2));
+        number.map(Self).ok_or_else(|| "must be an even number".into())
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+enum Key {
+    A,
+    B,
+}
+
+readings! {
+    tags_are_explained: Figure {
+        r#"{"radius":1}"# => Err("`it.kind` is missing, expected one of \"Round\", \"Flat\", \"Dot\""),
+        "{}" => Err("`it.kind` is missing, expected one of \"Round\", \"Flat\", \"Dot\""),
+        r#"{"kind":"Oval","radius":1}"# => Err("`it.kind`: expected one of \"Round\", \"Flat\", \"Dot\", got \"Oval\""),
+        r#"{"kind":null}"# => Err("`it.kind`: expected one of \"Round\", \"Flat\", \"Dot\", got null"),
+        r#"{"kind":"flat","width":"x"}"# => Err(
+            "`it.height` is missing, expected an integer from 0 to 255; `it.width`: expected an integer from 0 to 255, got \"x\""
+        ),
+    }
+    tags_of_adjacent_content_are_explained: Adjacent {
+        r#"{"t":"Three"}"# => Err("`it.t`: expected one of \"One\", \"Two\", got \"Three\""),
+        r#"{"c":{"n":1}}"# => Err("`it.t` is missing, expected one of \"One\", \"Two\""),
+    }
+    flattened_members_are_explained_with_the_others: Drawn {
+        r#"{"kind":"Round","radius":"x","id":"x"}"# => Err(
+            "`it.radius`: expected an integer from 0 to 255, got \"x\"; `it.id`: expected an integer from 0 to 255, got \"x\""
+        ),
+        r#"{"kind":"Round","id":300}"# => Err(
+            "`it.radius` is missing, expected an integer from 0 to 255; `it.id`: expected an integer from 0 to 255, got 300"
+        ),
+        r#"{"id":1}"# => Err("`it.kind` is missing, expected one of \"Round\", \"Flat\", \"Dot\""),
+    }
+    objects_without_tags_are_explained: Filter {
+        r#"{"low":1}"# => Err("`it.high` is missing, expected an integer from -2147483648 to 2147483647"),
+        r#"{"hi":1}"# => Err("`it`: expected an object with \"low\" and \"high\" or an object with \"name\", got an object"),
+        "5" => Err("`it`: expected an object, got 5"),
+    }
+    names_of_variants_are_explained: Result<u8, String> {
+        r#"{"ok":1}"# => Err("`it`: expected an object with \"Ok\" or an object with \"Err\", got an object"),
+    }
+    errors_of_conversions_have_paths: (Even, BTreeMap<String, Even>) {
+        r#"["2",{"a":"4"}]"# => Ok("(Even(2), {\"a\": Even(4)})"),
+        r#"["3",{"a":"4"}]"# => Err("`it[0]`: must be an even number"),
+        r#"["2",{"a":"4","b":"3" }]"# => Err("`it[1].b`: must be an even number"),
+        r#"["2",{"a":"3","b":"4"}]"# => Err("`it[1].a`: must be an even number"),
+        r#"["2",{"a":{}}]"# => Err("`it[1].a`: expected a string, got an object"),
+    }
+    numbers_that_are_too_large: (f64, f32, i128, Value) {
+        "[1e400,1,1,1]" => Err("`it[0]`: expected a number from -1.7976931348623157e308 to 1.7976931348623157e308, got 1e400"),
+        "[\"-1e400\",1e400,170141183460469231731687303715884105728,1e999]" => Err(
+            "`it[0]`: expected a number from -1.7976931348623157e308 to 1.7976931348623157e308, got -1e400; \
+             `it[1]`: expected a number from -3.4028235e38 to 3.4028235e38, got 1e400; \
+             `it[2]`: expected an integer from -170141183460469231731687303715884105728 to \
+             170141183460469231731687303715884105727, got 170141183460469231731687303715884105728; \
+             `it[3]`: expected a number from -1.7976931348623157e308 to 1.7976931348623157e308, got 1e999"
+        ),
+    }
+    single_values_are_no_lists_of_several: [u8; 2] {
+        "\"[1, 2.0]\"" => Ok("[1, 2]"),
+        "3" => Err("`it`: expected a list of 2 items, got 3"),
+        r#"{"0":1}"# => Err("`it`: expected a list of 2 items, got an object"),
+    }
+    duplicates_in_maps_with_numbers_as_keys: BTreeMap<u32, u8> {
+        r#"{"1":1,"1":2}"# => Err("`it.1` is given twice"),
+    }
+    duplicates_in_maps_with_variants_as_keys: Option<BTreeMap<Key, u8>> {
+        r#"{"A":1,"B":2}"# => Ok("Some({A: 1, B: 2})"),
+        r#"{"A":1,"A":2}"# => Err("`it.A` is given twice"),
+    }
+    unknown_members_that_a_type_refuses_itself: std::time::Duration {
+        r#"{"secs":"1","nanos":0}"# => Ok("1s"),
+        // In any mode, even if unknown members are otherwise ignored.
+        r#"{"secs":1,"nanos":0,"x":1}"# => Err("`it`: there is no argument `x`, the arguments are `secs`, `nanos`"),
+    }
+}
+
+/// A dynamic tool reads a map with names of one pattern as a type does.
+#[test]
+fn maps_with_names_of_one_pattern() {
+    let of = |value: Value, is_open: bool| {
+        let map = json!({ "type": "object", "patternProperties": { "^[0-9]+$": value }, "additionalProperties": is_open });
+        let schema = json!({ "type": "object", "properties": { "it": map, "open": {} } });
+        let tool = DynamicTool::new("dynamic", schema, |arguments: Value| arguments.to_string()).unwrap();
+        ToolSet::new([Arc::new(tool) as Arc<dyn Tool>]).unwrap()
+    };
+    let byte = json!({ "type": "integer", "minimum": 0, "maximum": 255 });
+    let unexplained = "expected what `patternProperties` of the schema allows";
+    let table = [
+        (r#"{"it":{"1":"2"}}"#, false, Ok(r#"{"it":{"1":2}}"#.to_owned())),
+        (r#"{"it":{"1":300}}"#, false, Err("`it.1`: expected an integer from 0 to 255, got 300".to_owned())),
+        (r#"{"it":{"a":1}}"#, false, Err(format!("`it.a`: {unexplained}, got 1"))),
+        // Other names may have any value, so nothing is repaired.
+        (r#"{"it":{"a":"1"}}"#, true, Ok(r#"{"it":{"a":"1"}}"#.to_owned())),
+        (r#"{"it":{"1":"2"}}"#, true, Err(format!("`it.1`: {unexplained}, got \"2\""))),
+        // No number of JSON is larger, wherever it is.
+        (r#"{"it":{},"open":[{"z":1e400}]}"#, false, Err("`open[0].z`: number out of range".to_owned())),
+    ];
+    for (text, is_open, expected) in table {
+        assert_eq!(call(&of(byte.clone(), is_open), text), expected, "{text}");
+    }
+}
+
+/// A struct whose parts have names that the schema does not list, so each of them can be any of the properties.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Branch {
+    #[serde(default)]
+    #[schemars(range(max = 9))]
+    n: u8,
+    #[serde(alias = "l")]
+    left: Option<Box<Branch>>,
+    #[serde(alias = "r")]
+    right: Option<Box<Branch>>,
+}
+
+/// The number of comparisons doubles with each level, so they are bounded. Without all of them, no value is accepted.
+#[test]
+fn members_under_other_names_take_bounded_work() {
+    #[tool]
+    fn declared(it: Branch) -> String {
+        let _ = it;
+        "read".into()
+    }
+    let undecided = "`it` is nested too deeply to check its limits";
+    let table = [
+        (5, 9, Ok("read")),
+        (5, 10, Err("`it.l.l.l.l.l.n`: expected an integer from 0 to 9, got 10")),
+        (60, 9, Ok("read")),
+        (60, 10, Err(undecided)),
+    ];
+    for (levels, last, expected) in table {
+        let it = format!(r#"{}{{"n":{last}}}{}"#, r#"{"l":"#.repeat(levels), "}".repeat(levels));
+        let actual = call(&tools![declared], &format!(r#"{{"it":{it}}}"#));
+        assert_eq!(actual.as_deref().map_err(|error| &**error), expected, "{levels} {last}");
+    }
+}
+
 /// A limit holds at any depth that is read, however long the text is.
 #[test]
 fn limits_hold_in_deep_values() {

@@ -34,6 +34,11 @@ pub(crate) trait Target {
     /// Returns `true` if the type has the member whose quoted name is at this position in the text.
     fn has_member(&self, text: &str, name: Range<usize>) -> bool;
 
+    /// Returns the error of the type for another text, if a type decides.
+    fn error(&self, _text: &str) -> Option<serde_json::Error> {
+        None
+    }
+
     /// Returns the judge, if the schema decides and not a type.
     fn judge(&self) -> Option<&dyn Judge> {
         None
@@ -90,10 +95,23 @@ impl<T: DeserializeOwned> Target for Typed<T> {
 
     #[cold]
     fn has_member(&self, text: &str, name: Range<usize>) -> bool {
+        let (ignored, error) = Self::try_read(text);
+        has_read_member(text, name, &positions(text, ignored), error.as_ref())
+    }
+
+    #[cold]
+    fn error(&self, text: &str) -> Option<serde_json::Error> {
+        Self::try_read(text).1
+    }
+}
+
+impl<T: DeserializeOwned> Typed<T> {
+    /// Returns the members that the type ignores, and its error.
+    fn try_read(text: &str) -> (Vec<Ignored<'_>>, Option<serde_json::Error>) {
         let ignored = RefCell::default();
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let error = T::deserialize(Watched::new(&mut deserializer, &Scope::new(&ignored))).err();
-        has_read_member(text, name, &positions(text, ignored.into_inner()), error.as_ref())
+        (ignored.into_inner(), error)
     }
 }
 
@@ -115,8 +133,9 @@ fn has_read_member(
 ) -> bool {
     let is_ignored = ignored.iter().any(|ignored| ignored.value.start >= name.end);
     // Earlier errors decide nothing. Later ones are those of the member's value, or of other members, which the text lacks.
-    let is_refused =
-        error.is_some_and(|error| (name.start..=name.end).contains(&explain::error_offset(text, error)));
+    let is_refused = error
+        .filter(|error| error.line() > 0)
+        .is_some_and(|error| (name.start..=name.end).contains(&explain::error_offset(text, error)));
     !is_ignored && !is_refused
 }
 
@@ -305,7 +324,9 @@ fn report_refused(
         Some(Refused::Type(error)) => explain(shape, node, path, text, target, Some(error)),
         Some(Refused::Judge) => explain(shape, node, path, text, target, None),
     };
-    if mode.ignores_unknown {
+    // A type can refuse them too. Then nothing else explains its error.
+    let is_type = matches!(refused, Some(Refused::Type(_)));
+    if mode.ignores_unknown && !(is_type && mistakes.iter().all(|mistake| mistake.is_unknown)) {
         mistakes.retain(|mistake| !mistake.is_unknown);
     }
     if let Some(Refused::Unknown(ignored)) = refused {

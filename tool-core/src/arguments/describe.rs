@@ -2,13 +2,17 @@
 
 use serde_json::Value;
 
-use crate::schema::{Bound, Kind, Length, Limits, Node, NodeId, Shape};
+use super::matching::is_infinite;
+use crate::schema::{Bound, Kind, Length, Limits, Node, NodeId, Shape, integer};
 
 /// The maximum length of a description, in characters.
 const MAX_CHARS: usize = 1000;
 
 /// The range of an `f32`.
 const F32_RANGE: &str = "a number from -3.4028235e38 to 3.4028235e38";
+
+/// The range of an `f64`.
+const F64_RANGE: &str = "a number from -1.7976931348623157e308 to 1.7976931348623157e308";
 
 /// Describes briefly what a schema expects: `an integer from 0 to 255`, `one of "a", "b"`, `a list`.
 pub(crate) fn describe(shape: &Shape, node: NodeId) -> String {
@@ -67,7 +71,10 @@ fn describe_value(shape: &Shape, node: NodeId, found: &str) -> String {
     }
     let Some(types) = &described.types else {
         let parts = if described.choices.is_empty() { &described.all } else { &described.choices };
-        let text = describe_parts(shape, parts, found).unwrap_or_else(|| "a value".into());
+        let text = describe_parts(shape, parts, found).unwrap_or_else(|| match is_infinite(found) {
+            true => F64_RANGE.into(),
+            false => "a value".into(),
+        });
         return text + &describe_limits(&described.limits);
     };
     let types: Vec<_> = types.iter().map(|name| describe_type(described, name, found)).collect();
@@ -94,6 +101,7 @@ fn describe_type(node: &Node, name: &str, found: &str) -> String {
         "number" if limits.is_f32 && Kind::of(found) == Some(Kind::Number) && !has_range(limits) => {
             F32_RANGE.into()
         }
+        "number" if is_infinite(found) && !has_range(limits) => F64_RANGE.into(),
         "number" => format!("a number{}", describe_range(limits, None, found)),
         "string" if limits.characters == (Length { shortest: Some(1), longest: Some(1) }) => {
             "a character".into()
@@ -105,7 +113,14 @@ fn describe_type(node: &Node, name: &str, found: &str) -> String {
         ),
         "boolean" => "true or false".into(),
         "array" => format!("a list{}", describe_length(limits.items, "items")),
-        "object" => format!("an object{}", describe_length(limits.entries, "entries")),
+        "object" => {
+            let is_object = Kind::of(found) == Some(Kind::Object);
+            let names =
+                node.required.iter().filter(|_| is_object).map(|name| Value::from(&**name).to_string());
+            let names = names.collect::<Vec<_>>().join(" and ");
+            let with = if names.is_empty() { "" } else { " with " };
+            format!("an object{with}{names}{}", describe_length(limits.entries, "entries"))
+        }
         "null" => "null".into(),
         name => format!("a {name}"),
     }
@@ -127,10 +142,15 @@ fn has_range(limits: &Limits) -> bool {
 }
 
 /// Describes the bounds of a number, such as ` from 1 to 100`. Those of an integer type of 64 bits are only of interest for
-/// integers.
+/// numbers, and those of one of 128 bits only for integers that are beyond them.
 fn describe_range(limits: &Limits, range: Option<(i128, i128)>, found: &str) -> String {
+    let is_number = Kind::of(found) == Some(Kind::Number);
+    let is_huge = is_number && integer(found).is_some_and(|found| found.parse::<i128>().is_err());
     let is_near = |bound: &i128| (i128::from(i32::MIN)..=i128::from(u32::MAX)).contains(bound);
-    let is_relevant = |bound: &i128| is_near(bound) || Kind::of(found) == Some(Kind::Number);
+    let is_relevant = |bound: &i128| match bound {
+        &i128::MIN | &i128::MAX => is_huge,
+        bound => is_near(bound) || is_number,
+    };
     let (lowest, highest) = range.unzip();
     let implied = |bound: Option<i128>| bound.filter(is_relevant).map(Bound::Integer);
     let lowest = limits.minimum.or(implied(lowest)).filter(|_| limits.exclusive_minimum.is_none());

@@ -2,16 +2,21 @@
 
 use serde_json::{Map, Value};
 
-/// Returns `true` if a value that the schema of a type describes can contain an object whose duplicate members the type does
+/// Returns `true` if one of the arguments that a schema describes can contain an object whose duplicate members its type does
 /// not refuse by itself. These are objects with members of any name, such as maps and structs that ignore unknown members, and
 /// alternatives of several objects. All others are structs with `deny_unknown_fields`, which refuse a duplicate member.
-pub(crate) fn accepts_duplicates(schema: &Value) -> bool {
+pub(crate) fn accepts_duplicates(arguments: &Value) -> bool {
+    let parts = ["properties", "$defs"].into_iter().filter_map(|keyword| arguments.get(keyword)?.as_object());
+    parts.flatten().any(|(_, schema)| value_accepts_duplicates(schema))
+}
+
+fn value_accepts_duplicates(schema: &Value) -> bool {
     let Value::Object(schema) = schema else { return *schema == Value::Bool(true) };
     let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array).into_iter().flatten();
-    let map = |keyword: &str| schema.get(keyword).and_then(Value::as_object).into_iter().flatten();
+    let members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let parts = ["anyOf", "oneOf", "allOf", "prefixItems"].into_iter().flat_map(list);
-    let members = ["properties", "$defs"].into_iter().flat_map(map).map(|(_, part)| part);
-    accepts_any_members(schema) || parts.chain(members).chain(schema.get("items")).any(accepts_duplicates)
+    let mut parts = parts.chain(members.map(|(_, part)| part)).chain(schema.get("items"));
+    accepts_any_members(schema) || parts.any(value_accepts_duplicates)
 }
 
 /// Returns `true` if the schema itself describes objects with members of any name, or several objects.
@@ -26,9 +31,18 @@ fn accepts_any_members(schema: &Map<String, Value>) -> bool {
     let may_be_object = |choice: &&Value| choice.get("type").is_none_or(|kind| kind == "object");
     let has_choice = choices.into_iter().any(|choices| choices.iter().filter(may_be_object).count() > 1);
     let is_described = ["type", "$ref", "enum", "const", "anyOf", "oneOf", "allOf"].into_iter().any(has);
-    let is_any_object = is_type("object") && schema.get("additionalProperties") != Some(&Value::Bool(false));
+    let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+    let is_map = has("patternProperties") || has_names_as_keys(schema);
+    let is_any_object = is_type("object") && (!is_closed || is_map);
     let is_any_list = is_type("array") && !has("items") && !has("prefixItems");
     has_choice || is_any_object || is_any_list || !is_described
+}
+
+/// Returns `true` if the schema can be that of a map whose keys are the variants of an enum: all values have the same schema.
+fn has_names_as_keys(schema: &Map<String, Value>) -> bool {
+    let mut members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let first = members.next().map(|(_, first)| first);
+    !schema.contains_key("required") && first.is_some_and(|first| members.all(|(_, other)| other == first))
 }
 
 #[cfg(test)]
@@ -76,7 +90,7 @@ mod tests {
         others: HashMap<String, u8>,
     }
 
-    #[derive(serde::Deserialize, JsonSchema)]
+    #[derive(PartialEq, Eq, PartialOrd, Ord, serde::Deserialize, JsonSchema)]
     enum Unit {
         Celsius,
         Fahrenheit,
@@ -101,6 +115,7 @@ mod tests {
         assert!(accepts::<Lenient>() && accepts::<Option<Closed<Lenient>>>());
         assert!(accepts::<BTreeMap<String, u8>>() && accepts::<Vec<Value>>());
         assert!(accepts::<Closed<Option<Map<String, Value>>>>() && accepts::<(u8, Value)>());
+        assert!(accepts::<BTreeMap<u32, u8>>() && accepts::<BTreeMap<Unit, u8>>());
         assert!(accepts::<Flat>() && accepts::<Option<Either>>());
     }
 }

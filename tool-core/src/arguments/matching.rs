@@ -20,22 +20,34 @@ pub(super) fn probable_choices(
         Ok(Members(members)) => members,
         Err(_) => Vec::new(),
     };
-    let has_tags = |choice: &Node| is_one_of(choice, text) && has_tags(shape, choice, &members);
+    let has_tags = |choice: &Node| is_one_of(choice, text) && has_tags(shape, choice, &members, is_one_of);
+    let has_similar_tags =
+        |choice: &Node| has_tags(choice) || self::has_tags(shape, choice, &members, is_similar);
     let has_required =
         |choice: &Node| choice.required.iter().all(|name| members.iter().any(|(other, _)| other == name));
     let choices = node.choices.iter().copied();
     let choices = choices.filter(|choice| !shape.node(*choice).is_never && may_hold(shape.node(*choice)));
-    narrowed(shape, narrowed(shape, choices.collect(), has_tags), has_required)
+    let tagged = narrowed(shape, narrowed(shape, choices.collect(), has_tags), has_similar_tags);
+    narrowed(shape, tagged, has_required)
 }
 
 /// Returns the alternatives that satisfy the predicate, or all of them if none does.
-fn narrowed(shape: &Shape, choices: Vec<NodeId>, predicate: impl Fn(&Node) -> bool) -> Vec<NodeId> {
+pub(super) fn narrowed(
+    shape: &Shape,
+    choices: Vec<NodeId>,
+    predicate: impl Fn(&Node) -> bool,
+) -> Vec<NodeId> {
     let narrowed: Vec<_> = choices.iter().copied().filter(|choice| predicate(shape.node(*choice))).collect();
     if narrowed.is_empty() { choices } else { narrowed }
 }
 
 /// Returns `true` if the members that have a constant value in the schema, the tags of a variant, have this value.
-fn has_tags(shape: &Shape, node: &Node, members: &[(Cow<'_, str>, &RawValue)]) -> bool {
+fn has_tags(
+    shape: &Shape,
+    node: &Node,
+    members: &[(Cow<'_, str>, &RawValue)],
+    is_one_of: fn(&Node, &str) -> bool,
+) -> bool {
     members.iter().all(|(name, value)| match node.properties.get(&**name) {
         Some(property) if is_tag(shape.node(property.node)) => {
             is_one_of(shape.node(property.node), value.get())
@@ -60,6 +72,11 @@ pub(super) fn has_type(node: &Node, text: &str) -> bool {
     node.types.as_ref().is_none_or(|types| types.iter().any(|name| matches(name)))
 }
 
+/// Returns `true` if a number is too large to be read.
+pub(super) fn is_infinite(text: &str) -> bool {
+    Kind::of(text) == Some(Kind::Number) && serde_json::from_str::<f64>(text).is_err()
+}
+
 /// Returns `true` if an integer is in the range of its type.
 pub(super) fn is_in_range(node: &Node, text: &str) -> bool {
     let Some((lowest, highest)) = node.range.filter(|_| Kind::of(text) == Some(Kind::Number)) else {
@@ -76,4 +93,11 @@ pub(super) fn is_one_of(node: &Node, text: &str) -> bool {
     let Ok(value) = serde_json::from_str::<Value>(text) else { return true };
     let is_equal = |other: &Value| *other == value || (other.is_number() && other.as_f64() == value.as_f64());
     constants.iter().any(is_equal)
+}
+
+/// Returns `true` if `enum` or `const` allows the value in another case.
+fn is_similar(node: &Node, text: &str) -> bool {
+    let Ok(value) = serde_json::from_str::<String>(text) else { return false };
+    let names = node.constants.iter().flatten().filter_map(Value::as_str);
+    names.map(str::to_lowercase).any(|name| name == value.to_lowercase())
 }

@@ -235,7 +235,7 @@ impl<'s> Repairer<'s> {
     /// Puts a single value into the list that is required.
     fn repair_single<'a>(&self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let lists = self.lists.get();
-        if !node.names_type("array") || lists == MAX_ADDED_LISTS {
+        if !node.names_type("array") || !node.limits.items.allows(1) || lists == MAX_ADDED_LISTS {
             return None;
         }
         self.lists.set(lists + 1);

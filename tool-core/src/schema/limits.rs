@@ -41,7 +41,7 @@ impl Length {
         Self { shortest: length(shortest), longest: length(longest) }
     }
 
-    fn allows(self, length: usize) -> bool {
+    pub(crate) fn allows(self, length: usize) -> bool {
         self.shortest.is_none_or(|shortest| shortest <= length)
             && self.longest.is_none_or(|longest| length <= longest)
     }

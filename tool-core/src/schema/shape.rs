@@ -194,11 +194,9 @@ impl Node {
         self.prefix.get(index).copied().or(self.items)
     }
 
-    /// Returns the schema of a member that is listed under `properties`, or else that of further members. Members that match
-    /// `patternProperties` have none of these.
+    /// Returns the schema of a member that is listed under `properties`, or else that of further members.
     pub(crate) fn member(&self, name: &str) -> Option<NodeId> {
-        let property = self.properties.get(name).map(|property| property.node);
-        property.or(self.additional.filter(|_| self.by_pattern.is_none()))
+        self.properties.get(name).map(|property| property.node).or(self.additional)
     }
 }
 
@@ -369,10 +367,12 @@ impl<'s> Parser<'s> {
         // Before draft 2020-12, `prefixItems` was written as a list under `items`.
         let prefix = self.ids(get("prefixItems").or(get("items").filter(|items| items.is_array())));
         let items = get("items").filter(|items| !items.is_array()).map(|schema| self.id(schema));
-        // The type of a map decides about the names, such as numbers, and all of its values have one schema.
-        let mut of_values = object("patternProperties").map(|(_, schema)| schema).filter(|_| is_type);
+        // All values of a map have one schema. Its type, or else a validator, decides about the names, such as numbers.
+        let is_map = is_type || get("additionalProperties") == Some(&Value::Bool(false));
+        let mut of_values = object("patternProperties").map(|(_, schema)| schema).filter(|_| is_map);
         let of_values = of_values.next().filter(|first| of_values.all(|other| other == *first));
-        let additional = of_values.or(get("additionalProperties")).map(|schema| self.id(schema));
+        let additional = of_values.or(get("additionalProperties").filter(|_| by_pattern.is_none()));
+        let additional = additional.map(|schema| self.id(schema));
         let depends = DEPENDENT.iter().any(|keyword| schema.contains_key(*keyword));
         let is_other = |keyword: &str| {
             let is_represented = REPRESENTED.contains(&keyword) || ANNOTATIONS.contains(&keyword);
@@ -417,6 +417,7 @@ fn integer_range(format: &str) -> Option<(i128, i128)> {
         "int16" => (i16::MIN.into(), i16::MAX.into()),
         "int32" => (i32::MIN.into(), i32::MAX.into()),
         "int64" | "int" => (i64::MIN.into(), i64::MAX.into()),
+        "int128" => (i128::MIN, i128::MAX),
         _ => return None,
     })
 }

@@ -40,11 +40,14 @@ pub(crate) struct Mistake {
     is_limit: bool,
     /// The type ignores the value.
     pub(crate) is_unknown: bool,
+    /// The value is in a part of a struct that its type has flattened, so it is read after the other members.
+    is_flattened: bool,
 }
 
 impl Mistake {
     fn new(path: String, text: String, span: Range<usize>) -> Self {
-        Self { path, text, span, is_uncertain: false, is_limit: false, is_unknown: false }
+        let (is_uncertain, is_limit, is_unknown, is_flattened) = (false, false, false, false);
+        Self { path, text, span, is_uncertain, is_limit, is_unknown, is_flattened }
     }
 
     /// Returns `true` if the mistake is in this part of the text.
@@ -79,9 +82,12 @@ pub(crate) fn explain(
 ) -> Vec<Mistake> {
     let mut walk = Walk::new(shape, Rules::All(target), path, text);
     walk.value(node, text.trim_ascii(), 0);
+    if walk.mistakes.is_empty() && error.is_none() {
+        walk.whole_arguments(node, text);
+    }
     let mut mistakes = walk.mistakes;
     let mut is_explained = !mistakes.is_empty();
-    let position = error.map(|error| tokens::value_at(text, error_offset(text, error)));
+    let position = error.map(|error| refused_value(text, target, error));
     if let (Some((_, value)), None) = (&position, target.judge()) {
         let start = offset_in(text, value);
         let at_error = start..start + value.len();
@@ -89,6 +95,7 @@ pub(crate) fn explain(
         // The type has read and accepted everything in front of the error.
         mistakes.retain(|mistake| {
             let is_accepted = mistake.span.end <= if is_uncertain { at_error.end } else { start };
+            let is_accepted = is_accepted && !mistake.is_flattened;
             mistake.is_limit || mistake.is_unknown || !mistake.is_uncertain && !is_accepted
         });
         is_explained =
@@ -109,6 +116,23 @@ pub(crate) fn explain(
     // Those of members that are missing are in front of those in the members.
     mistakes.sort_by_key(|mistake| mistake.span.start);
     mistakes
+}
+
+/// Returns the path and the text of the value that a type refused.
+fn refused_value<'t>(text: &'t str, target: &dyn Target, error: &serde_json::Error) -> (String, &'t str) {
+    let offset = error_offset(text, error);
+    let consumed = text.get(..offset).unwrap_or_default();
+    let consumed = consumed.strip_suffix(['{', '[']).unwrap_or(consumed).trim_ascii_end();
+    // The error of a conversion is after the comma or bracket behind the value. So is another one, but not with two commas.
+    let last = consumed.strip_suffix([',', '}', ']']).map(str::trim_ascii_end);
+    if let Some(last) = last.map(str::len).filter(|last| *last > 0)
+        && let (before, after) = text.split_at(last)
+        && let Some(other) = target.error(&format!("{before},{after}"))
+        && without_position(&other.to_string()) == without_position(&error.to_string())
+    {
+        return tokens::value_at(text, last);
+    }
+    tokens::value_at(text, offset)
 }
 
 /// Explains that a value, or of all arguments some members, are nested too deeply.

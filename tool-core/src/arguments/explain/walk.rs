@@ -14,12 +14,20 @@ use super::wording::{missing_value, quote, unknown_member};
 use super::{Judge, Mistake, Verdict, offset_in};
 use crate::arguments::budget::Budget;
 use crate::arguments::describe::{describe, describe_instead_of};
-use crate::arguments::matching::{has_type, is_in_range, is_one_of, is_tag, probable_choices};
+use crate::arguments::matching::{
+    has_type, is_in_range, is_infinite, is_one_of, is_tag, narrowed, probable_choices,
+};
 use crate::arguments::{MAX_REPORT_BYTES, Members, Target};
 use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
 
 /// The maximum number of schemas, and of arguments, that the judge decides about. Each of their schemas must be compiled.
 const MAX_VERDICTS: usize = 64;
+
+/// The maximum number of members of an alternative that can be its tag.
+const MAX_TAGS: usize = 4;
+
+/// The maximum number of alternatives that a mistake lists.
+const MAX_CHOICES: usize = 100;
 
 /// The mistakes that a [`Walk`] looks for.
 #[derive(Clone, Copy)]
@@ -42,6 +50,8 @@ pub(super) struct Walk<'w> {
     pub(super) is_incomplete: bool,
     /// The current schema describes only a part of an object: others describe the same object.
     is_part: bool,
+    /// The current value is in a part of a struct that its type has flattened, so it is read after the other members.
+    is_flattened: bool,
     /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
     is_mismatched: bool,
     budget: Budget,
@@ -71,6 +81,7 @@ impl<'w> Walk<'w> {
             mistakes: Vec::new(),
             is_incomplete: false,
             is_part: false,
+            is_flattened: false,
             is_mismatched: false,
             budget: Budget::for_text(text),
             verdicts: HashMap::new(),
@@ -100,7 +111,7 @@ impl<'w> Walk<'w> {
         }
         let (path, start) = (self.path.clone(), offset_in(self.text, value));
         let span = start..start + value.len();
-        self.mistakes.push(Mistake::new(path, text, span));
+        self.mistakes.push(Mistake { is_flattened: self.is_flattened, ..Mistake::new(path, text, span) });
         self.mistakes.last_mut()
     }
 
@@ -185,13 +196,14 @@ impl<'w> Walk<'w> {
             }
             return;
         }
-        self.choices(id, text, depth);
+        self.beside_properties(node, |walk| walk.choices(id, text, depth));
         if self.mistakes.len() > found_before && node.properties.is_empty() {
             return;
         }
         let is_known = is_one_of(node, text);
         self.is_mismatched |= !is_known;
-        let is_valid = is_known && is_in_range(node, text) && !self.is_too_large(node, text);
+        let is_readable = !self.is_too_large(node, text) && !is_infinite(text);
+        let is_valid = is_known && is_in_range(node, text) && is_readable;
         if self.finds_all() && !is_valid {
             self.report_value(id, text);
         } else if !node.limits.allow(text)
@@ -207,6 +219,14 @@ impl<'w> Walk<'w> {
         if self.mistakes.len() == found_before && !self.judge_accepts((id, false), &node.others, text) {
             self.report_value(id, text);
         }
+    }
+
+    /// Walks through what a struct has flattened, which its schema describes beside its properties.
+    fn beside_properties(&mut self, node: &Node, walk: impl FnOnce(&mut Self)) {
+        let was_flattened = self.is_flattened;
+        self.is_flattened |= !node.properties.is_empty();
+        walk(self);
+        self.is_flattened = was_flattened;
     }
 
     /// Returns `true` if the judge cannot read an integer, because it has more than 64 bits. Without a type, or as a `number`, it
@@ -226,6 +246,16 @@ impl<'w> Walk<'w> {
         }
         let may_hold = |choice: &Node| has_type(choice, text) || self.is_positional(choice, text);
         let choices = probable_choices(self.shape, node, text, may_hold);
+        if self.finds_all() && self.report_tag(node, text) {
+            return;
+        }
+        // Of several objects, the one that has all of the names was probably meant.
+        let choices = match serde_json::from_str(text) {
+            Ok(Members(members)) if self.finds_all() => narrowed(self.shape, choices, |choice| {
+                members.iter().all(|(name, _)| choice.properties.contains_key(&**name))
+            }),
+            _ => choices,
+        };
         // The value is a name that none of the alternatives has.
         if self.finds_all() && choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
             self.report_value(id, text);
@@ -236,7 +266,12 @@ impl<'w> Walk<'w> {
                 self.is_mismatched = true;
                 return;
             }
-            [choice] => return self.value(choice, text, depth + 1),
+            [choice] => {
+                let found_before = self.mistakes.len();
+                self.value(choice, text, depth + 1);
+                let found = self.mistakes.split_off(found_before);
+                return self.add_or_report(found, choice, text);
+            }
             _ => {}
         }
         let mut trials = Vec::new();
@@ -259,8 +294,49 @@ impl<'w> Walk<'w> {
             [(_, first), (_, second), ..] if first.len() == second.len() && self.finds_all() => {
                 self.report_value(id, text);
             }
-            _ => self.mistakes.extend(trials.swap_remove(0).1),
+            _ => self.add_or_report(trials.swap_remove(0).1, id, text),
         }
+    }
+
+    /// Adds the mistakes in an alternative, or reports the value if all of them are uncertain.
+    fn add_or_report(&mut self, found: Vec<Mistake>, id: NodeId, text: &str) {
+        if !found.is_empty() && found.iter().all(|mistake| mistake.is_uncertain) {
+            self.report_value(id, text);
+        } else {
+            self.mistakes.extend(found);
+        }
+    }
+
+    /// Reports that an object lacks the tag which all alternatives require, or has a value there that none of them has.
+    fn report_tag(&mut self, node: &Node, text: &str) -> bool {
+        let Ok(Members(members)) = serde_json::from_str(text) else { return false };
+        let choices = node.choices.iter().map(|choice| self.shape.node(*choice));
+        let choices: Vec<_> = choices.filter(|choice| !choice.is_never && has_type(choice, text)).collect();
+        let [first, _, ..] = &*choices else { return false };
+        let tag_of = |choice: &Node, name: &String| {
+            let tag = choice.properties.get(name).map(|property| self.shape.node(property.node))?;
+            (is_tag(tag) && choice.is_required(name)).then(|| tag.constants.clone()).flatten()
+        };
+        let names = first.names.iter().filter(|name| tag_of(first, name).is_some()).take(MAX_TAGS);
+        let mut tags = names.filter_map(|name| {
+            let constants: Option<Vec<_>> = choices.iter().map(|choice| tag_of(choice, name)).collect();
+            Some((name, Node { constants: Some(constants?.concat()), ..Node::default() }))
+        });
+        let Some((name, tag)) = tags.next() else { return false };
+        let given = members.iter().find(|(other, _)| other == name).map(|(_, value)| value.get());
+        if given.is_some_and(|value| is_one_of(&tag, value)) {
+            return false;
+        }
+        let names = tag.constants.iter().flatten().take(MAX_CHOICES).map(Value::to_string);
+        let expected = format!("one of {}", names.collect::<Vec<_>>().join(", "));
+        self.step(Step::Member(name.clone()), |walk| {
+            let mistake = match given {
+                Some(value) => format!("`{}`: expected {expected}, got {}", walk.path, quote(value)),
+                None => missing_value(&walk.path, &expected, None),
+            };
+            walk.report(mistake, given.unwrap_or(text));
+        });
+        true
     }
 
     /// Returns `true` if the value can be a struct whose fields are in a list, which its type accepted.
@@ -307,9 +383,6 @@ impl<'w> Walk<'w> {
         if !self.finds_all() && !self.is_part {
             self.unlisted_members(node, &members, depth);
         }
-        if self.path.is_empty() && self.mistakes.is_empty() {
-            self.whole_arguments(node, &members);
-        }
     }
 
     /// Checks the members that the type has read under names which the schema does not list, such as those of
@@ -347,8 +420,10 @@ impl<'w> Walk<'w> {
     }
 
     /// Reports the arguments that the judge refuses, without their parts: they are too deep or too large for the walk.
-    fn whole_arguments(&mut self, node: &Node, members: &[(Cow<'_, str>, &RawValue)]) {
-        for (name, value) in members {
+    pub(super) fn whole_arguments(&mut self, id: NodeId, text: &str) {
+        let Ok(Members(members)) = serde_json::from_str(text) else { return };
+        let node = self.shape.node(id);
+        for (name, value) in &members {
             let Some(property) = node.properties.get(&**name) else { continue };
             if self.argument_verdict(name, value.get()) == Some(false) {
                 self.step(Step::Member(name.to_string()), |walk| {
@@ -373,7 +448,8 @@ impl<'w> Walk<'w> {
         let is_other_name = |(name, value): &(Cow<'_, str>, &RawValue)| {
             node.member(name).is_none() && self.has_member(&self.steps, name, value.get())
         };
-        let is_uncertain = !missing.is_empty() && members.iter().any(is_other_name);
+        // In a part of an object, it is probably one of the others.
+        let is_uncertain = !missing.is_empty() && !self.is_part && members.iter().any(is_other_name);
         for name in missing {
             if self.is_full() {
                 return;
@@ -419,15 +495,21 @@ impl<'w> Walk<'w> {
         if let Some(by_pattern) = &node.by_pattern {
             let member = format!("{{{}:{value}}}", Value::from(name));
             if !self.judge_accepts((id, true), by_pattern, &member) {
-                let path = &self.path;
-                let expected = "what `patternProperties` of the schema allows";
-                self.report(format!("`{path}`: expected {expected}, got {}", quote(value)), value);
+                let found_before = self.mistakes.len();
+                if let Some(of_values) = node.additional {
+                    self.value(of_values, value, depth + 1);
+                }
+                if self.mistakes.len() == found_before {
+                    let path = &self.path;
+                    let expected = "what `patternProperties` of the schema allows";
+                    self.report(format!("`{path}`: expected {expected}, got {}", quote(value)), value);
+                }
             }
             return;
         }
         let additional = node.additional.filter(|additional| !self.shape.node(*additional).is_never);
         if let Some(additional) = additional {
-            return self.value(additional, value, depth + 1);
+            return self.beside_properties(node, |walk| walk.value(additional, value, depth + 1));
         }
         let enclosing = self.path.get(..enclosing).unwrap_or_default();
         // Unknown arguments of the tool are reported by the caller.

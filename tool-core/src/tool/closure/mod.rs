@@ -205,4 +205,8 @@ impl<T: DeserializeOwned> Target for Object<T> {
     fn has_member(&self, text: &str, name: Range<usize>) -> bool {
         self.0.has_member(text, name)
     }
+
+    fn error(&self, text: &str) -> Option<serde_json::Error> {
+        self.0.error(text)
+    }
 }
