@@ -281,7 +281,7 @@ fn check(set: &ToolSet, kind: &str, name: &str, text: &str) {
         assert!(error.len() < LONGEST_REFUSAL, "{kind}, {name}: {} bytes", error.len());
     }
     for (taken, most) in [(taken.bytes_max, MOST_MEMORY), (taken.bytes_total, MOST_WORK)] {
-        let most = most * text.len() as u64 + 1_000_000;
+        let most = most * text.len() as u64 + 1_500_000;
         assert!(taken < most, "{kind}, {name}: {taken} bytes for {}", text.len());
     }
 }
