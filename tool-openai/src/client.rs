@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt};
-use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, Url};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tool_http::client::{Redactor, read_body, redact_url};
@@ -69,8 +69,10 @@ impl Client {
             Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
             None => None,
         };
-        let request = self.http.post(url.clone()).headers(self.headers.clone()).body(body.to_body());
-        let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, accept);
+        let mut headers = self.headers.clone();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        let request = self.http.post(url.clone()).headers(headers).body(body.to_body());
         let response = request.send().await.map_err(|error| Error::transport(&url, error))?;
         let request_id = header(&response, "x-request-id").map(|id| self.redact(id));
         let status = response.status();

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_channel::mpsc;
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::delegation::{Delegation, InnerState, InnerStates, lock};
 use super::emitter::EventEmitter;
 use super::trace::CallTrace;
 use crate::agent::Event;
+use crate::arguments::Repair;
 use crate::model::ToolCall;
 use crate::run::RunErrorKind;
 use crate::tool::{
-    Attempt, AttemptContext, Progress, ToolContext, ToolError, ToolErrorKind, ToolExecution, Undone,
+    Attempt, AttemptContext, Outcome, Progress, ToolContext, ToolError, ToolErrorKind, ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
 
@@ -61,18 +63,20 @@ impl CallExecutor {
     }
 
     /// Executes a call whose start was recorded.
-    pub(super) async fn execute(
+    pub(super) fn execute(
         &self,
         call: ToolCall,
         attempt: Attempt,
         delegation: Option<Arc<Delegation>>,
-    ) -> Ending {
+    ) -> impl Future<Output = Ending> + Send {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        let execution = self.execute_with(call, attempt, progress, delegation.clone()).await;
-        match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
-            Some(why) => Ending::Suspended { call: execution.call, why },
-            None => Ending::Executed(execution),
-        }
+        let execution = self.execute_with(call, attempt, progress, delegation.clone());
+        execution.map(|execution| {
+            match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
+                Some(why) => Ending::Suspended { call: execution.call, why },
+                None => Ending::Executed(execution),
+            }
+        })
     }
 
     /// Executes a call with this reporter of its progress. Without a delegation, an agent that it asks runs to its end.
@@ -105,8 +109,11 @@ impl CallExecutor {
             delegation: delegation.clone().map(|delegation| delegation as _),
         });
         let span = self.trace.start_call(&call, &self.tools, number);
-        let execution =
-            span.scope().instrument(self.execute_within_timeout(call, &context, delegation.as_deref())).await;
+        let (started_at, clock) = (SystemTime::now(), Instant::now());
+        let executed = self.execute_within_timeout(&call, &context, delegation.as_deref());
+        let (outcome, repairs) = span.scope().instrument(executed).await;
+        let execution = ToolExecution::new(call, outcome).with_repairs(repairs);
+        let execution = execution.with_timing(started_at, clock.elapsed());
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
@@ -119,20 +126,17 @@ impl CallExecutor {
 
     async fn execute_within_timeout(
         &self,
-        call: ToolCall,
+        call: &ToolCall,
         context: &ToolContext,
         delegation: Option<&Delegation>,
-    ) -> ToolExecution {
-        let tools = &self.tools;
-        let Some(timeout) = self.timeout else { return tools.execute(call, context).await };
-        let (started_at, clock) = (SystemTime::now(), Instant::now());
-        let mut execution = pin!(tools.execute(call.clone(), context));
+    ) -> (Outcome, Vec<Repair>) {
+        let mut execution = pin!(self.tools.execute_call(call, context));
+        let Some(timeout) = self.timeout else { return execution.await };
         match tokio::time::timeout(timeout, execution.as_mut()).await {
-            Ok(execution) => execution,
+            Ok(executed) => executed,
             // The run of an agent has this limit itself, because it undoes its calls when it stops.
             Err(_) if delegation.is_some() => execution.await,
-            Err(_) => ToolExecution::new(call, Err(ToolError::timed_out(timeout)))
-                .with_timing(started_at, clock.elapsed()),
+            Err(_) => (Err(ToolError::timed_out(timeout)), Vec::new()),
         }
     }
 }

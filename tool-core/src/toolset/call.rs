@@ -31,7 +31,11 @@ impl ToolSet {
     }
 
     /// Executes one call. Returns the repairs of its arguments, too.
-    async fn execute_call(&self, call: &ToolCall, context: &ToolContext) -> (Outcome, Vec<Repair>) {
+    pub(crate) async fn execute_call(
+        &self,
+        call: &ToolCall,
+        context: &ToolContext,
+    ) -> (Outcome, Vec<Repair>) {
         let Some(tool) = self.get(&call.name) else {
             return (self.limit_output(self.refuse_unknown_tool(call)), Vec::new());
         };

@@ -9,6 +9,9 @@ use crate::json::write_string;
 use crate::tools::{self, ToolFormat};
 use crate::{Endpoint, Error};
 
+/// An estimate of the length of all fields but the tools and messages.
+const OTHER_FIELDS_BYTES: usize = 1024;
+
 /// Writes a request body, field by field.
 ///
 /// An extra field with the name of another field is merged into that one: objects field by field, arrays by appending, and
@@ -17,25 +20,28 @@ pub(crate) struct FieldWriter<'a> {
     json: Vec<u8>,
     tools: Option<&'a str>,
     extra: &'a Map<String, Value>,
+    messages: &'a AppendBuffer,
     merged: Vec<&'a str>,
     tool_choice: Option<Value>,
 }
 
 impl<'a> FieldWriter<'a> {
-    /// Starts the body of a request to this model with these tools.
+    /// Starts the body of a request to this model with these tools and messages.
     pub(crate) fn new(
         model: &str,
         is_streamed: bool,
         tools: Option<&'a str>,
+        messages: &'a AppendBuffer,
         extra: &'a Map<String, Value>,
     ) -> Self {
-        let mut json = Vec::with_capacity(1024 + tools.map_or(0, str::len));
+        let length = tools.map_or(0, str::len) + messages.copied_bytes();
+        let mut json = Vec::with_capacity(OTHER_FIELDS_BYTES + length);
         json.extend_from_slice(br#"{"model":"#);
         write_string(&mut json, model);
         if is_streamed {
             json.extend_from_slice(br#","stream":true"#);
         }
-        Self { json, tools, extra, merged: Vec::new(), tool_choice: None }
+        Self { json, tools, extra, messages, merged: Vec::new(), tool_choice: None }
     }
 
     /// Writes the tools and the fields for tools. The API rejects an empty array, and the other fields for tools without any.
@@ -96,7 +102,7 @@ impl<'a> FieldWriter<'a> {
     /// The parts that stay the same from turn to turn come first, followed by the messages, which only grow: the body of a
     /// turn starts with the bytes of the one before, so that the provider's prompt cache hits. Only the tool choice, which a
     /// run changes once a tool was called, comes after the messages.
-    pub(crate) fn finish(mut self, name: &str, messages: &AppendBuffer) -> Result<RequestBody, Error> {
+    pub(crate) fn finish(mut self, name: &str) -> Result<RequestBody, Error> {
         for (name, value) in self.extra {
             if !self.merged.contains(&&**name) {
                 self.write_entry(name, value)?;
@@ -104,9 +110,9 @@ impl<'a> FieldWriter<'a> {
         }
         self.start_entry(name);
         let mut body = BodyWriter::starting_with(self.json);
-        body.append(messages);
+        body.append(self.messages);
         let json = body.json();
-        json.extend_from_slice(if messages.is_empty() { b"[]" } else { b"]" });
+        json.extend_from_slice(if self.messages.is_empty() { b"[]" } else { b"]" });
         if let Some(choice) = self.tool_choice {
             json.extend_from_slice(format!(r#","tool_choice":{choice}"#).as_bytes());
         }
@@ -188,13 +194,14 @@ mod tests {
         ];
         for (extra, expected) in table {
             let extra = extra.as_object().unwrap();
-            let mut fields = FieldWriter::new("m", false, None, extra);
+            let messages = AppendBuffer::default();
+            let mut fields = FieldWriter::new("m", false, None, &messages, extra);
             fields.write("reasoning", Some(&ours["reasoning"])).unwrap();
             fields.write_json("include", Some(r#"["a"]"#)).unwrap();
             fields.write("user", Some("u")).unwrap();
             fields.write_json("tools", None).unwrap();
             fields.write("seed", None::<u8>).unwrap();
-            let body = fields.finish("messages", &AppendBuffer::default()).unwrap();
+            let body = fields.finish("messages").unwrap();
             let mut body: Value = serde_json::from_slice(&body.to_vec()).unwrap();
             assert_eq!(body.as_object_mut().unwrap().shift_remove("model"), Some(json!("m")));
             assert_eq!(body.as_object_mut().unwrap().shift_remove("messages"), Some(json!([])));

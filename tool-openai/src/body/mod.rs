@@ -40,6 +40,16 @@ impl AppendBuffer {
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
+
+    /// Returns the chunks that a request shares, and the shorter ones behind them that it copies.
+    fn shared_and_copied(&self) -> (&[Bytes], &[Bytes]) {
+        self.chunks.split_at(self.chunks.partition_point(|chunk| chunk.len() >= MIN_CHUNK_BYTES))
+    }
+
+    /// Returns the number of bytes that a request copies.
+    fn copied_bytes(&self) -> usize {
+        self.shared_and_copied().1.iter().map(Bytes::len).sum()
+    }
 }
 
 /// Builds a [`RequestBody`].
@@ -61,13 +71,14 @@ impl BodyWriter {
     }
 
     pub(crate) fn append(&mut self, buffer: &AppendBuffer) {
-        for chunk in &buffer.chunks {
-            if chunk.len() < MIN_CHUNK_BYTES {
-                self.last.extend_from_slice(chunk);
-            } else {
-                self.chunks.push(std::mem::take(&mut self.last).into());
-                self.chunks.push(chunk.clone());
-            }
+        let (shared, copied) = buffer.shared_and_copied();
+        if !shared.is_empty() {
+            self.chunks.push(std::mem::take(&mut self.last).into());
+            self.chunks.extend_from_slice(shared);
+        }
+        self.last.reserve(buffer.copied_bytes());
+        for chunk in copied {
+            self.last.extend_from_slice(chunk);
         }
     }
 

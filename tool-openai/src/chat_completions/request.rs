@@ -39,7 +39,7 @@ pub(super) fn encode(
     let tools = tools::encode(&offered, ToolFormat::Nested, is_searched, endpoint, on_warning)?;
     request.cached(|cache: &mut MessageCache| {
         let messages = cache.append_new(request.messages(), dialect)?;
-        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), &options.extra);
+        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), messages, &options.extra);
         if is_streamed && endpoint.supports_stream_options {
             fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
         }
@@ -48,7 +48,7 @@ pub(super) fn encode(
         let schema = JsonSchema::new(request.response_format(), endpoint);
         let format = schema.map(|json_schema| WireFormat { r#type: "json_schema", json_schema });
         fields.write("response_format", format)?;
-        fields.finish("messages", messages)
+        fields.finish("messages")
     })
 }
 

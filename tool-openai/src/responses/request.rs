@@ -49,7 +49,7 @@ pub(super) fn encode(
             false => offered,
         };
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
-        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), &options.extra);
+        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), &cache.json, &options.extra);
         // The default is `true`.
         fields.write("store", Some(dialect.is_stored))?;
         let include = included_data(dialect, model, reasoning, options);
@@ -63,7 +63,7 @@ pub(super) fn encode(
         let schema = JsonSchema::new(request.response_format(), endpoint);
         let format = schema.map(|schema| WireFormat { r#type: "json_schema", schema });
         fields.write("text", format.map(|format| WireText { format }))?;
-        fields.finish("input", &cache.json)
+        fields.finish("input")
     })
 }
 
