@@ -32,9 +32,9 @@ impl Contract {
 
     /// Creates the contract of arguments that one type describes.
     pub(crate) fn of_type(schema: Value) -> Self {
-        let has_limits = has_limits(&schema);
+        let (has_limits, accepts_duplicates) = (has_limits(&schema), accepts_duplicates(&schema));
         let create = Box::new(move || Shape::parse(&schema, SchemaOf::Type));
-        Self { create, shape: OnceLock::new(), has_limits, accepts_duplicates: true }
+        Self { create, shape: OnceLock::new(), has_limits, accepts_duplicates }
     }
 
     /// Creates the contract of arguments that a judge decides about.

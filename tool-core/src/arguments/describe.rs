@@ -71,10 +71,8 @@ fn describe_value(shape: &Shape, node: NodeId, found: &str) -> String {
     }
     let Some(types) = &described.types else {
         let parts = if described.choices.is_empty() { &described.all } else { &described.choices };
-        let text = describe_parts(shape, parts, found).unwrap_or_else(|| match is_infinite(found) {
-            true => F64_RANGE.into(),
-            false => "a value".into(),
-        });
+        let text = describe_parts(shape, parts, found)
+            .unwrap_or_else(|| if is_infinite(found) { F64_RANGE } else { "a value" }.into());
         return text + &describe_limits(&described.limits);
     };
     let types: Vec<_> = types.iter().map(|name| describe_type(described, name, found)).collect();

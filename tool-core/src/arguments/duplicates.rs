@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-/// Returns `true` if one of the arguments that a schema describes can contain an object whose duplicate members its type does
-/// not refuse by itself. These are objects with members of any name, such as maps and structs that ignore unknown members, and
-/// alternatives of several objects. All others are structs with `deny_unknown_fields`, which refuse a duplicate member.
-pub(crate) fn accepts_duplicates(arguments: &Value) -> bool {
-    let parts = ["properties", "$defs"].into_iter().filter_map(|keyword| arguments.get(keyword)?.as_object());
-    parts.flatten().any(|(_, schema)| value_accepts_duplicates(schema))
+/// Returns `true` if a value that a schema describes can contain an object whose duplicate members its type does not refuse by
+/// itself. These are objects with members of any name, such as maps and structs that ignore unknown members, and alternatives of
+/// several objects. All others are structs with `deny_unknown_fields`, which refuse a duplicate member.
+pub(crate) fn accepts_duplicates(schema: &Value) -> bool {
+    let definitions = schema.get("$defs").and_then(Value::as_object).into_iter().flatten();
+    value_accepts_duplicates(schema) || definitions.map(|(_, schema)| schema).any(value_accepts_duplicates)
 }
 
 fn value_accepts_duplicates(schema: &Value) -> bool {
@@ -32,14 +32,14 @@ fn accepts_any_members(schema: &Map<String, Value>) -> bool {
     let has_choice = choices.into_iter().any(|choices| choices.iter().filter(may_be_object).count() > 1);
     let is_described = ["type", "$ref", "enum", "const", "anyOf", "oneOf", "allOf"].into_iter().any(has);
     let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
-    let is_map = has("patternProperties") || has_names_as_keys(schema);
+    let is_map = has("patternProperties") || can_have_names_as_keys(schema);
     let is_any_object = is_type("object") && (!is_closed || is_map);
     let is_any_list = is_type("array") && !has("items") && !has("prefixItems");
     has_choice || is_any_object || is_any_list || !is_described
 }
 
-/// Returns `true` if the schema can be that of a map whose keys are the variants of an enum: all values have the same schema.
-fn has_names_as_keys(schema: &Map<String, Value>) -> bool {
+/// Returns `true` if the schema can describe a map whose keys are the variants of an enum: all values have the same schema.
+fn can_have_names_as_keys(schema: &Map<String, Value>) -> bool {
     let mut members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let first = members.next().map(|(_, first)| first);
     !schema.contains_key("required") && first.is_some_and(|first| members.all(|(_, other)| other == first))

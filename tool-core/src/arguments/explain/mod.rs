@@ -28,7 +28,7 @@ pub(crate) trait Judge {
 pub(crate) type Verdict = Box<dyn Fn(&str) -> bool>;
 
 /// A mistake in a value.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mistake {
     pub(crate) path: String,
     pub(crate) text: String,
@@ -46,8 +46,7 @@ pub(crate) struct Mistake {
 
 impl Mistake {
     fn new(path: String, text: String, span: Range<usize>) -> Self {
-        let (is_uncertain, is_limit, is_unknown, is_flattened) = (false, false, false, false);
-        Self { path, text, span, is_uncertain, is_limit, is_unknown, is_flattened }
+        Self { path, text, span, ..Self::default() }
     }
 
     /// Returns `true` if the mistake is in this part of the text.
@@ -123,7 +122,8 @@ fn refused_value<'t>(text: &'t str, target: &dyn Target, error: &serde_json::Err
     let offset = error_offset(text, error);
     let consumed = text.get(..offset).unwrap_or_default();
     let consumed = consumed.strip_suffix(['{', '[']).unwrap_or(consumed).trim_ascii_end();
-    // The error of a conversion is after the comma or bracket behind the value. So is another one, but not with two commas.
+    // An error of a conversion is reported behind the value, at the comma or bracket, and so is one about what follows there.
+    // With a comma inserted in front of it, only an error about the value stays the same.
     let last = consumed.strip_suffix([',', '}', ']']).map(str::trim_ascii_end);
     if let Some(last) = last.map(str::len).filter(|last| *last > 0)
         && let (before, after) = text.split_at(last)
