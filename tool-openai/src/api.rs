@@ -74,10 +74,11 @@ impl Target {
 pub(crate) async fn chat<A: Api>(api: &A, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
     let mut attempts = Attempts::new(api, request, false)?;
     loop {
-        match try_chat(api, attempts.url(), &attempts.body).await {
+        let error = match try_chat(api, attempts.url(), &attempts.body).await {
             Ok(response) => return Ok(response),
-            Err(error) => attempts.prepare_next(error).await?,
-        }
+            Err(error) => error,
+        };
+        attempts.prepare_next(error).await?;
     }
 }
 
@@ -93,10 +94,11 @@ pub(crate) async fn open_stream<'a, A: Api>(
 ) -> Result<ChatStream<'a>, ModelError> {
     let mut attempts = Attempts::new(api, request, true)?;
     loop {
-        match try_open_stream(api, attempts.url(), &attempts.body).await {
+        let error = match try_open_stream(api, attempts.url(), &attempts.body).await {
             Ok(stream) => return Ok(stream),
-            Err(error) => attempts.prepare_next(error).await?,
-        }
+            Err(error) => error,
+        };
+        attempts.prepare_next(error).await?;
     }
 }
 
@@ -159,10 +161,8 @@ impl<'a, A: Api> Attempts<'a, A> {
     }
 }
 
-async fn read_whole<A: Api>(api: &A, response: ApiResponse) -> Result<ChatResponse, Error> {
-    let content_type = header(&response.inner, "content-type").map(str::to_owned);
-    let (request_id, url) = (response.request_id.clone(), response.url.clone());
-    let body = api.client().read_body(response).await?;
+async fn read_whole<A: Api>(api: &A, mut response: ApiResponse) -> Result<ChatResponse, Error> {
+    let body = api.client().read_body(&mut response).await?;
     // Validating first is faster than a lossy conversion, and nearly every body is valid.
     let text = match std::str::from_utf8(&body) {
         Ok(text) => Cow::Borrowed(text),
@@ -172,8 +172,8 @@ async fn read_whole<A: Api>(api: &A, response: ApiResponse) -> Result<ChatRespon
     match assembler.push_whole(&text) {
         Ok(()) => Ok(assembler.finish()),
         Err(error) => {
-            let error = api.client().event_error(error, &text, content_type.as_deref());
-            Err(error.with_request(api.client().failed_request(&url), request_id))
+            let error = api.client().event_error(error, &text, header(&response.inner, "content-type"));
+            Err(error.with_request(api.client().failed_request(&response.url), response.request_id))
         }
     }
 }

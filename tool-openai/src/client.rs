@@ -73,7 +73,7 @@ impl Client {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         let request = self.http.post(url.clone()).headers(headers).body(body.to_body());
-        let response = request.send().await.map_err(|error| Error::transport(&url, error))?;
+        let mut response = request.send().await.map_err(|error| Error::transport(&url, error))?;
         let request_id = header(&response, "x-request-id").map(|id| self.redact(id));
         let status = response.status();
         if status.is_success() {
@@ -93,20 +93,19 @@ impl Client {
             retry: RetryHeaders::from_headers(response.headers()),
             lacks_key: !["authorization", "api-key"].iter().any(|name| self.headers.contains_key(*name)),
         };
-        let body = read_body(response, MAX_ERROR_BODY_BYTES).await.map(|body| body.bytes).unwrap_or_default();
+        let body =
+            read_body(&mut response, MAX_ERROR_BODY_BYTES).await.map(|body| body.bytes).unwrap_or_default();
         Err(self.api_error(&body, context).with_request(self.failed_request(&url), request_id))
     }
 
     /// Reads the whole body of a response.
-    pub(crate) async fn read_body(&self, response: ApiResponse) -> Result<Bytes, Error> {
-        let ApiResponse { inner, url, request_id, _permit } = response;
-        let body = read_body(inner, MAX_BODY_BYTES).await;
-        let error = match body {
+    pub(crate) async fn read_body(&self, response: &mut ApiResponse) -> Result<Bytes, Error> {
+        let error = match read_body(&mut response.inner, MAX_BODY_BYTES).await {
             Ok(body) if !body.is_truncated => return Ok(body.bytes),
             Ok(_) => Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes")),
-            Err(error) => Error::transport(&url, error),
+            Err(error) => Error::transport(&response.url, error),
         };
-        Err(error.with_request(self.failed_request(&url), request_id))
+        Err(error.with_request(self.failed_request(&response.url), response.request_id.clone()))
     }
 
     /// Returns the error that a body reports, without secrets.

@@ -12,12 +12,13 @@ pub struct BodyStart {
     pub is_truncated: bool,
 }
 
-/// Reads at most `limit` bytes of a body. The rest is not read, so the connection is closed if there is any.
+/// Reads at most `limit` bytes of a body. The rest is not read; if there is any, the connection is closed when the response is
+/// dropped.
 ///
 /// # Errors
 ///
 /// Returns an error, without the URL, if the connection fails.
-pub async fn read_body(mut response: Response, limit: usize) -> reqwest::Result<BodyStart> {
+pub async fn read_body(response: &mut Response, limit: usize) -> reqwest::Result<BodyStart> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
         let fitting = chunk.len().min(limit - body.len());
@@ -38,8 +39,8 @@ mod tests {
         for (limit, expected, is_truncated) in
             [(0, "", true), (2, "ab", true), (3, "abc", false), (9, "abc", false)]
         {
-            let response = Response::from(http::Response::new("abc"));
-            let body = read_body(response, limit).await.unwrap();
+            let mut response = Response::from(http::Response::new("abc"));
+            let body = read_body(&mut response, limit).await.unwrap();
             assert_eq!((&*body.bytes, body.is_truncated), (expected.as_bytes(), is_truncated), "{limit}");
         }
     }

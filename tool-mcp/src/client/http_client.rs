@@ -108,7 +108,7 @@ impl BoundedHttpClient {
             .body(serde_json::to_vec(&message)?)
             .header(ACCEPT, format!("{JSON}, {EVENT_STREAM}"));
         let request = self.with_headers(request, session.as_deref(), headers).header(CONTENT_TYPE, JSON);
-        let response = self.send(request).await?;
+        let mut response = self.send(request).await?;
         match response.status() {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(StreamableHttpPostResponse::Accepted),
             StatusCode::NOT_FOUND if session.is_some() => {
@@ -127,7 +127,8 @@ impl BoundedHttpClient {
         // A notification is accepted whatever the body of the response is.
         let Some(id) = id else { return Ok(StreamableHttpPostResponse::Accepted) };
         let is_html = has_content_type(&response, "text/html");
-        let body = read_body(response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
+        let body =
+            read_body(&mut response, self.max_message_bytes).await.map_err(StreamableHttpError::Client)?;
         if body.is_truncated {
             let error = invalid_response(too_large(self.max_message_bytes), id);
             return Ok(StreamableHttpPostResponse::Json(error, session));
@@ -204,12 +205,12 @@ fn is_json(text: &[u8]) -> bool {
 
 /// Converts a response with an error status. If the body is an error of the protocol, it is the response to the request.
 async fn error_response(
-    response: Response,
+    mut response: Response,
     request: Option<&RequestId>,
     redactor: &Redactor,
 ) -> Result<StreamableHttpPostResponse, Error> {
     let status = response.status();
-    let body = read_body(response, MAX_ERROR_BYTES).await.map(|body| body.bytes).unwrap_or_default();
+    let body = read_body(&mut response, MAX_ERROR_BYTES).await.map(|body| body.bytes).unwrap_or_default();
     if let Ok(message @ JsonRpcMessage::Error(_)) = serde_json::from_slice::<ServerJsonRpcMessage>(&body)
         && let JsonRpcMessage::Error(error) = &message
         && error.id.is_some()
