@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use tool_core::content::{Content, Image, Part};
-use tool_core::{Message, ToolCall};
 
 use crate::Error;
 
@@ -34,25 +33,6 @@ pub(crate) fn system_text(content: &Content) -> Result<Cow<'_, str>, Error> {
 
 pub(crate) fn has_images(content: &Content) -> bool {
     content.images().next().is_some()
-}
-
-/// Estimates the encoded length of the messages, so that a long body is not reallocated as it grows: their texts, which may
-/// contain JSON with many quotes, and the syntax around them. `provider` is the name under which provider data is stored.
-pub(crate) fn estimate_bytes(messages: &[Message], provider: &str) -> usize {
-    let content_bytes =
-        |content: &Content| content.len() + content.images().map(|image| image.url().len()).sum::<usize>();
-    let call_bytes = |calls: &[ToolCall]| calls.iter().map(|call| 100 + call.arguments.len()).sum::<usize>();
-    let texts = messages.iter().map(|message| match message {
-        Message::System(content) | Message::User(content) => content_bytes(content),
-        Message::Assistant(message) => {
-            let stored = message.provider_data.as_ref().and_then(|data| data.for_provider(provider));
-            let stored = stored.map_or(0, |data| data.as_str().len());
-            stored.max(message.text.len() + call_bytes(&message.tool_calls))
-        }
-        Message::Tool(result) => content_bytes(&result.content),
-        _ => 0,
-    });
-    texts.map(|text| 100 + text + text / 4).sum()
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ impl<'a> FieldWriter<'a> {
         messages: &'a AppendBuffer,
         extra: &'a Map<String, Value>,
     ) -> Self {
-        let length = tools.map_or(0, str::len) + messages.copied_bytes();
+        let length = tools.map_or(0, str::len) + messages.end.len();
         let mut json = Vec::with_capacity(OTHER_FIELDS_BYTES + length);
         json.extend_from_slice(br#"{"model":"#);
         write_string(&mut json, model);

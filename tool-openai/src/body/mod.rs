@@ -1,4 +1,4 @@
-//! Request bodies. The conversation so far is sent from the cache that holds it, without a copy.
+//! Request bodies. The conversation so far is sent from the cache that holds it, without a copy of all but its end.
 
 mod fields;
 
@@ -15,40 +15,27 @@ pub(crate) use self::fields::{FieldWriter, reject_reserved};
 /// Shorter chunks are copied, because sending them separately costs more.
 const MIN_CHUNK_BYTES: usize = 16 << 10;
 
-/// An append-only buffer whose contents are sent with every request.
-///
-/// It consists of few chunks, each at least twice as long as the next, so that each byte is copied O(log n) times for n
-/// appends instead of once per request.
+/// An append-only buffer whose contents are sent with every request. Requests share its chunks and copy only its end.
 #[derive(Default)]
 pub(crate) struct AppendBuffer {
+    /// None is shorter than the minimum.
     chunks: Vec<Bytes>,
-    length: usize,
+    end: Vec<u8>,
 }
 
 impl AppendBuffer {
-    pub(crate) fn push(&mut self, mut bytes: Vec<u8>) {
-        self.length += bytes.len();
-        while let Some(previous) = self.chunks.pop_if(|previous| previous.len() < 2 * bytes.len()) {
-            let mut merged = Vec::with_capacity(previous.len() + bytes.len());
-            merged.extend_from_slice(&previous);
-            merged.extend_from_slice(&bytes);
-            bytes = merged;
+    /// Appends what `write` writes, or nothing if it fails. It must not change what is there.
+    pub(crate) fn append<T, E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>) -> Result<T, E> {
+        let length = self.end.len();
+        let written = write(&mut self.end).inspect_err(|_| self.end.truncate(length))?;
+        if self.end.len() >= MIN_CHUNK_BYTES {
+            self.chunks.push(std::mem::take(&mut self.end).into_boxed_slice().into());
         }
-        self.chunks.push(bytes.into());
+        Ok(written)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Returns the chunks that a request shares, and the shorter ones behind them that it copies.
-    fn shared_and_copied(&self) -> (&[Bytes], &[Bytes]) {
-        self.chunks.split_at(self.chunks.partition_point(|chunk| chunk.len() >= MIN_CHUNK_BYTES))
-    }
-
-    /// Returns the number of bytes that a request copies.
-    fn copied_bytes(&self) -> usize {
-        self.shared_and_copied().1.iter().map(Bytes::len).sum()
+        self.chunks.is_empty() && self.end.is_empty()
     }
 }
 
@@ -71,15 +58,11 @@ impl BodyWriter {
     }
 
     pub(crate) fn append(&mut self, buffer: &AppendBuffer) {
-        let (shared, copied) = buffer.shared_and_copied();
-        if !shared.is_empty() {
+        if !buffer.chunks.is_empty() {
             self.chunks.push(std::mem::take(&mut self.last).into());
-            self.chunks.extend_from_slice(shared);
+            self.chunks.extend_from_slice(&buffer.chunks);
         }
-        self.last.reserve(buffer.copied_bytes());
-        for chunk in copied {
-            self.last.extend_from_slice(chunk);
-        }
+        self.last.extend_from_slice(&buffer.end);
     }
 
     pub(crate) fn finish(mut self) -> RequestBody {
@@ -143,30 +126,29 @@ impl Body for Chunks {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_append_buffer_has_few_chunks() {
+    fn appended(lengths: &[usize]) -> AppendBuffer {
         let mut buffer = AppendBuffer::default();
-        assert!(buffer.is_empty());
-        let mut all = Vec::new();
-        for number in 0..1000_usize {
-            let bytes = vec![(number % 251) as u8; 1 + number * 7 % 300];
-            all.extend_from_slice(&bytes);
-            buffer.push(bytes);
-            assert!(buffer.chunks.len() <= 17, "{}", buffer.chunks.len());
+        for length in lengths {
+            let written: Result<(), ()> = buffer.append(|json| Ok(json.resize(json.len() + length, b'm')));
+            written.unwrap();
         }
-        assert_eq!(buffer.chunks.concat(), all);
-        assert_eq!(buffer.length, all.len());
+        buffer
     }
 
     #[test]
-    fn short_chunks_are_copied_and_long_ones_shared() {
-        for lengths in
-            [vec![10], vec![MIN_CHUNK_BYTES], vec![40 * MIN_CHUNK_BYTES, MIN_CHUNK_BYTES, 100, 10], vec![]]
-        {
-            let mut buffer = AppendBuffer::default();
-            for length in &lengths {
-                buffer.push(vec![b'm'; *length]);
-            }
+    fn long_chunks_are_shared_and_the_end_is_copied() {
+        const LONG: usize = MIN_CHUNK_BYTES;
+        let table: [(&[usize], usize); 6] = [
+            (&[], 0),
+            (&[10, 20], 0),
+            (&[LONG - 1], 0),
+            (&[LONG - 1, 1], 1),
+            (&[40 * LONG], 1),
+            (&[LONG / 2, LONG, 1, LONG, 100, 10], 2),
+        ];
+        for (lengths, shared) in table {
+            let buffer = appended(lengths);
+            assert_eq!(buffer.is_empty(), lengths.is_empty());
             let mut writer = BodyWriter::default();
             writer.json().extend_from_slice(b"head");
             writer.append(&buffer);
@@ -174,12 +156,18 @@ mod tests {
             let body = writer.finish();
             let middle = "m".repeat(lengths.iter().sum());
             assert_eq!(body.to_vec(), format!("head{middle}tail").as_bytes());
-            let shared = body.0.iter().filter(|chunk| {
-                buffer.chunks.iter().any(|chunk_of_buffer| {
-                    chunk_of_buffer.as_ptr() == chunk.as_ptr() && chunk_of_buffer.len() == chunk.len()
-                })
-            });
-            assert_eq!(shared.count(), lengths.iter().filter(|length| **length >= MIN_CHUNK_BYTES).count());
+            let is_shared = |chunk: &&Bytes| buffer.chunks.iter().any(|own| own.as_ptr() == chunk.as_ptr());
+            assert_eq!(body.0.iter().filter(is_shared).count(), shared, "{lengths:?}");
         }
+    }
+
+    #[test]
+    fn appends_nothing_if_writing_fails() {
+        let mut buffer = appended(&[3]);
+        let failed = buffer.append(|json| {
+            json.extend_from_slice(b"half");
+            Err::<(), _>("broken")
+        });
+        assert_eq!((failed, &*buffer.end), (Err("broken"), &b"mmm"[..]));
     }
 }

@@ -10,7 +10,7 @@ use tool_core::{Message, ToolCall};
 
 use super::Dialect;
 use crate::body::AppendBuffer;
-use crate::content::{WirePart, estimate_bytes, has_images, parts, system_text};
+use crate::content::{WirePart, has_images, parts, system_text};
 use crate::json::{write_array, write_string};
 use crate::{CallIdFormat, Error, ReasoningReplay, quirks};
 
@@ -40,16 +40,17 @@ impl MessageCache {
         if self.dialect.as_ref() != Some(dialect) || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        let mut new = Vec::with_capacity(estimate_bytes(&messages[self.count..], &dialect.provider));
-        for (index, message) in messages.iter().enumerate().skip(self.count) {
-            new.push(if index == 0 { b'[' } else { b',' });
-            write_message(&mut new, message, dialect)?;
-            let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
-            if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
-                write_result_images(&mut new, &messages[..=index]);
+        self.json.append(|json| {
+            for (index, message) in messages.iter().enumerate().skip(self.count) {
+                json.push(if index == 0 { b'[' } else { b',' });
+                write_message(json, message, dialect)?;
+                let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
+                if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
+                    write_result_images(json, &messages[..=index]);
+                }
             }
-        }
-        self.json.push(new);
+            Ok::<_, Error>(())
+        })?;
         self.count = messages.len();
         Ok(&self.json)
     }

@@ -7,7 +7,7 @@ use tool_core::model::AssistantMessage;
 
 use super::{Dialect, replay};
 use crate::body::AppendBuffer;
-use crate::content::{WirePart, estimate_bytes, has_images, parts, system_text};
+use crate::content::{WirePart, has_images, parts, system_text};
 use crate::json::{write_array, write_string};
 use crate::{Error, quirks};
 
@@ -29,38 +29,33 @@ impl InputCache {
         if self.dialect.as_ref() != Some(dialect) || messages.len() < self.count {
             *self = Self { dialect: Some(dialect.clone()), ..Self::default() };
         }
-        let new = &messages[self.count..];
-        let mut items = Items {
-            json: Vec::with_capacity(estimate_bytes(new, &dialect.provider)),
-            is_start: self.json.is_empty(),
-            calls_without_namespace: BTreeSet::new(),
-        };
-        for message in new {
-            write_message(&mut items, message, dialect)?;
-        }
-        if !items.json.is_empty() {
-            self.json.push(items.json);
-        }
-        self.calls_without_namespace.append(&mut items.calls_without_namespace);
+        let is_empty = self.json.is_empty();
+        let mut calls_without_namespace = self.json.append(|json| {
+            let mut items = Items { is_first: is_empty, json, calls_without_namespace: BTreeSet::new() };
+            for message in &messages[self.count..] {
+                write_message(&mut items, message, dialect)?;
+            }
+            Ok::<_, Error>(items.calls_without_namespace)
+        })?;
+        self.calls_without_namespace.append(&mut calls_without_namespace);
         self.count = messages.len();
         Ok(self)
     }
 }
 
 /// Writes items of an array.
-pub(super) struct Items {
-    json: Vec<u8>,
-    /// There are no items before these.
-    is_start: bool,
+pub(super) struct Items<'a> {
+    json: &'a mut Vec<u8>,
+    /// The next item is the first of the array.
+    is_first: bool,
     calls_without_namespace: BTreeSet<String>,
 }
 
-impl Items {
+impl Items<'_> {
     /// Starts the next item and returns the buffer to write it to.
     pub(super) fn next(&mut self) -> &mut Vec<u8> {
-        let is_first = self.is_start && self.json.is_empty();
-        self.json.push(if is_first { b'[' } else { b',' });
-        &mut self.json
+        self.json.push(if std::mem::take(&mut self.is_first) { b'[' } else { b',' });
+        self.json
     }
 
     /// Notes a call of this tool that has no namespace.
@@ -71,7 +66,7 @@ impl Items {
     }
 }
 
-fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Result<(), Error> {
+fn write_message(items: &mut Items<'_>, message: &Message, dialect: &Dialect) -> Result<(), Error> {
     match message {
         Message::System(content) => {
             // The newer role `developer` has the same effect, but not every server supports it.
@@ -112,7 +107,7 @@ fn write_message(items: &mut Items, message: &Message, dialect: &Dialect) -> Res
     Ok(())
 }
 
-fn write_text_message(items: &mut Items, role: &str, text: &str) {
+fn write_text_message(items: &mut Items<'_>, role: &str, text: &str) {
     let json = items.next();
     json.extend_from_slice(br#"{"type":"message","role":"#);
     write_string(json, role);
@@ -123,7 +118,7 @@ fn write_text_message(items: &mut Items, role: &str, text: &str) {
 
 /// Writes a message of another provider's model, or one that was changed. An empty message has no items. A refusal is
 /// written as text, because only items with an id can have a refusal.
-fn write_assistant(items: &mut Items, message: &AssistantMessage) {
+fn write_assistant(items: &mut Items<'_>, message: &AssistantMessage) {
     let texts = [Some(&*message.text), message.refusal.as_deref()];
     for text in texts.into_iter().flatten().filter(|text| !text.is_empty()) {
         write_text_message(items, "assistant", text);
@@ -156,7 +151,7 @@ fn write_part(json: &mut Vec<u8>, part: WirePart<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::{Value, json};
     use tool_core::content::{Content, Image, JsonText, Part};
     use tool_core::{ToolCall, ToolOutput};
@@ -165,24 +160,18 @@ mod tests {
     use crate::body::BodyWriter;
     use crate::responses::tests::{dialect, stored};
 
-    impl Items {
-        pub(in crate::responses) fn new() -> Self {
-            Self { json: Vec::new(), is_start: true, calls_without_namespace: BTreeSet::new() }
-        }
-
-        pub(in crate::responses) fn parse(mut self) -> Value {
-            if self.json.is_empty() {
-                return json!([]);
-            }
-            self.json.push(b']');
-            serde_json::from_slice(&self.json).unwrap()
-        }
+    /// Returns the items that `write` writes.
+    pub(in crate::responses) fn items(write: impl FnOnce(&mut Items<'_>)) -> Value {
+        let mut json = Vec::new();
+        write(&mut Items { json: &mut json, is_first: true, calls_without_namespace: BTreeSet::new() });
+        json.extend_from_slice(if json.is_empty() { b"[]" } else { b"]" });
+        serde_json::from_slice(&json).unwrap()
     }
 
     fn written(messages: &[Message]) -> Value {
-        let mut items = Items::new();
-        messages.iter().for_each(|message| write_message(&mut items, message, &dialect()).unwrap());
-        items.parse()
+        items(|items| {
+            messages.iter().for_each(|message| write_message(items, message, &dialect()).unwrap());
+        })
     }
 
     fn image(name: &str) -> Image {

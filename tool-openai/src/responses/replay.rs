@@ -97,6 +97,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::responses::input::tests::items;
     use crate::responses::tests::{PROVIDER, dialect, stored};
 
     fn reasoning() -> Value {
@@ -121,9 +122,9 @@ mod tests {
     }
 
     fn sent(message: &AssistantMessage, dialect: &Dialect) -> Option<Value> {
-        let mut items = Items::new();
-        let is_written = write(&mut items, message, dialect);
-        is_written.then(|| items.parse())
+        let mut is_written = false;
+        let items = items(|items| is_written = write(items, message, dialect));
+        is_written.then_some(items)
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub struct IdempotencyKey(Arc<str>);
 
 impl IdempotencyKey {
     pub(crate) fn new(run: &str, call_id: &str) -> Self {
-        Self(format!("{run}/{call_id}").into())
+        Self([run, "/", call_id].concat().into())
     }
 
     /// Returns the key as text. It consists of letters, digits, `_`, `/`, and the characters of the provider's call ids.
