@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 pub(crate) use self::fields::{FieldWriter, reject_reserved};
+use crate::Error;
 
 /// Shorter chunks are copied, because sending them separately costs more.
 const MIN_CHUNK_BYTES: usize = 16 << 10;
@@ -25,7 +26,10 @@ pub(crate) struct AppendBuffer {
 
 impl AppendBuffer {
     /// Appends what `write` writes, or nothing if it fails. It must not change what is there.
-    pub(crate) fn append<T, E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>) -> Result<T, E> {
+    pub(crate) fn append<T>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let length = self.end.len();
         let written = write(&mut self.end).inspect_err(|_| self.end.truncate(length))?;
         if self.end.len() >= MIN_CHUNK_BYTES {
@@ -129,8 +133,11 @@ mod tests {
     fn appended(lengths: &[usize]) -> AppendBuffer {
         let mut buffer = AppendBuffer::default();
         for length in lengths {
-            let written: Result<(), ()> = buffer.append(|json| Ok(json.resize(json.len() + length, b'm')));
-            written.unwrap();
+            let write = |json: &mut Vec<u8>| {
+                json.resize(json.len() + length, b'm');
+                Ok(())
+            };
+            buffer.append(write).unwrap();
         }
         buffer
     }
@@ -166,8 +173,9 @@ mod tests {
         let mut buffer = appended(&[3]);
         let failed = buffer.append(|json| {
             json.extend_from_slice(b"half");
-            Err::<(), _>("broken")
+            Err::<(), _>(Error::request("broken"))
         });
-        assert_eq!((failed, &*buffer.end), (Err("broken"), &b"mmm"[..]));
+        assert_eq!(failed.unwrap_err().to_string(), "broken");
+        assert_eq!(buffer.end, b"mmm");
     }
 }

@@ -49,7 +49,7 @@ impl MessageCache {
                     write_result_images(json, &messages[..=index]);
                 }
             }
-            Ok::<_, Error>(())
+            Ok(())
         })?;
         self.count = messages.len();
         Ok(&self.json)
