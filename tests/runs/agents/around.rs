@@ -1,0 +1,170 @@
+//! Tools that ask agents themselves, and limits of tools around agents.
+
+use super::*;
+
+/// A tool that takes effect, asks agents one after the other, and may never return.
+struct Around {
+    agents: Vec<AgentTool>,
+    definition: tool_core::model::ToolDefinition,
+    effects: Effects,
+    hangs: bool,
+}
+
+impl Around {
+    fn new(agents: impl IntoIterator<Item = AgentTool>) -> Self {
+        let agents = Vec::from_iter(agents);
+        Self { definition: agents[0].definition().clone(), agents, effects: Effects::default(), hangs: false }
+    }
+}
+
+impl Tool for Around {
+    fn definition(&self) -> &tool_core::model::ToolDefinition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
+        ToolFuture::boxed(async move {
+            self.effects.take_effect("around", context.idempotency_key().unwrap());
+            let mut answers = Vec::new();
+            for agent in &self.agents {
+                answers.push(agent.call(arguments, context).await?.to_string());
+            }
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(answers.join(", ").into())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_asks_agents_itself_runs_them_to_their_ends() {
+    let inner = || billing(ScriptedModel::new().says("one").says("two")).build().unwrap();
+    let around = || {
+        let agent = inner().as_tool("billing", "Answers");
+        Around::new([agent.clone(), agent])
+    };
+    let answer = alike(|| Agent::builder(asks()).tool(around())).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "one, two");
+    assert!(answer.inner_runs().is_empty());
+    // One that has to wait fails: another agent that the tool asks must not continue its run.
+    let waiting = || {
+        Around::new([
+            billing(refunds()).build().unwrap().as_tool("billing", "Answers"),
+            inner().as_tool("other", "Answers"),
+        ])
+    };
+    let answer = alike(|| Agent::builder(asks()).tool(waiting())).await.unwrap();
+    let expected = "the agent gave no answer: one of its calls needs the approval of a person";
+    assert_eq!(answer.messages()[2].text(), expected);
+}
+
+#[tokio::test]
+async fn a_run_that_a_tool_asks_itself_is_undone_if_it_has_to_wait() {
+    let effects = Effects::default();
+    let inner = Agent::builder(Replies(&[&[("book_room", ROME)], &[("sign", "{}")]], "Booked."))
+        .tools(tools![book_room, sign])
+        .undo_tools(tools![cancel_room])
+        .context(effects.clone());
+    let around = Around::new([inner.build().unwrap().as_tool("hotels", "Books")]);
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around).build().unwrap();
+    let answer = agent.ask("Go").await.unwrap();
+    let expected = "the agent gave no answer: one of its calls needs the approval of a person";
+    assert_eq!(answer.messages()[2].text(), expected);
+    assert_eq!(effects.take(), ["book Rome call_0_0", "cancel Rome undo_call_0_0"]);
+}
+
+#[tokio::test]
+async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
+    /// Takes longer than the run may.
+    struct Slow;
+    impl RunStore for Slow {
+        fn replace_run<'a>(
+            &'a self,
+            _id: &'a str,
+            _expected: Option<&'a RunRevision>,
+            run: &'a Run,
+        ) -> StoreFuture<'a, SaveOutcome> {
+            if run.inner_runs().next().is_some_and(|inner| !inner.run().is_done()) {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+            Box::pin(async { Ok(SaveOutcome::Saved) })
+        }
+
+        fn load_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Run>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn remove_run<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+    }
+    let inner = Agent::builder(Replies(&[&[("close", "{}")]], "Booked.")).tools(tools![close]);
+    let inner = inner.build().unwrap().as_tool("hotels", "Books").own_limits(RunLimits::new());
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(inner).run_store(Slow);
+    let limits = RunLimits::new().max_time(Duration::from_millis(100));
+    let error = agent.build().unwrap().ask("Go").limits(limits).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");
+}
+
+#[tokio::test]
+async fn another_tool_does_not_continue_the_run_of_an_agent() {
+    let outer = || Agent::builder(Replies(&[&[("billing", QUESTION)]], "Done."));
+    let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded."));
+    let agent = outer().tool(inner.build().unwrap().as_tool("billing", "Answers")).build().unwrap();
+    let mut run = restored(agent.ask("Go").await.unwrap_err().into_run());
+    run.resolve_all_approvals(&Approval::Approve);
+    let effects = Effects::default();
+    let other = Agent::builder(Replies(&[], "Other.")).build().unwrap();
+    let mut around = Around::new([other.as_tool("billing", "Answers")]);
+    around.effects = effects.clone();
+    let answer = outer().tool(around).build().unwrap().resume(run).await.unwrap();
+    let error = answer.tool_executions()[0].outcome().unwrap_err();
+    assert_eq!(error.to_string(), ToolError::interrupted().to_string());
+    assert_eq!(effects.take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_tool_around_an_agent_that_runs_at_most_once_does() {
+    let mut policy = tool_core::model::ToolPolicy::default();
+    policy.at_most_once = true;
+    let (effects, states) = (Effects::default(), EveryState::default());
+    let build = || {
+        let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
+        let mut around = Around::new([inner.as_tool("hotels", "Books").with_policy(policy)]);
+        around.effects = effects.clone();
+        Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around)
+    };
+    build().run_store(states.clone()).build().unwrap().ask("Go").await.unwrap();
+    assert_eq!(effects.take(), ["around call_0_0"]);
+    let states = states.take();
+    let mut interrupted = 0;
+    for state in states.iter().filter(|state| state.contains(r#""running""#)) {
+        interrupted += 1;
+        let answer = build().build().unwrap().resume(serde_json::from_str(state).unwrap()).await.unwrap();
+        assert_eq!(effects.take(), [""; 0]);
+        let error = answer.tool_executions()[0].outcome().unwrap_err();
+        assert_eq!(error.to_string(), ToolError::outcome_unknown().to_string());
+    }
+    assert!(interrupted > 0);
+}
+
+#[tokio::test]
+async fn the_time_limit_of_calls_holds_for_a_tool_around_an_agent() {
+    let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
+    let mut around = Around::new([inner.as_tool("hotels", "Books")]);
+    around.hangs = true;
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
+        .tool(around)
+        .call_timeout(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(60), async { agent.ask("Go").await }).await;
+    let answer = answer.expect("the call has a time limit").unwrap();
+    let error = answer.tool_executions()[0].outcome().unwrap_err();
+    assert_eq!(error.kind(), tool_core::tool::ToolErrorKind::TimedOut);
+}
