@@ -421,3 +421,25 @@ async fn reuses_the_output_of_a_pure_tool_for_an_equal_call() {
     assert_eq!(answer.tool_executions()[2].output().unwrap().to_string(), "X");
     assert_eq!(LOOKED.load(Ordering::SeqCst), 2 * 3);
 }
+
+#[tokio::test]
+async fn whitespace_makes_no_other_arguments() {
+    let script = || {
+        ScriptedModel::new()
+            .replies(reply(&[("call_9xT2", "sum", r#"{"a": 1, "b": 1}"#)]))
+            .replies(reply(&[("call_9xT2", "sum", r#"{"a":1,"b":1}"#)]))
+            .calls("sum", "{\"a\": 1,\n\"b\": 1}")
+            .calls("sum", r#"{ "a": 1, "b": 1 }"#)
+            .says("Done.")
+    };
+    let answer = alike(|| agent(script())).await.unwrap();
+    let executions = answer.tool_executions().iter();
+    let actual: Vec<_> = executions.map(|one| (one.origin(), one.outcome().is_ok())).collect();
+    let expected = [
+        (Origin::Executed, true),
+        (Origin::Recorded, true),
+        (Origin::Executed, true),
+        (Origin::NotExecuted, false),
+    ];
+    assert_eq!(actual, expected);
+}

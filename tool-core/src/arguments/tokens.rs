@@ -7,11 +7,36 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use serde::de::IgnoredAny;
+
 use super::budget::MAX_DEPTH;
 use crate::arguments::MAX_REPORT_BYTES;
 
 /// The number of names that are compared one by one.
 const MAX_FEW: usize = 12;
+
+/// Returns a text of arguments without the whitespace between its tokens, so that texts of the same arguments are equal. A blank
+/// text is an empty object. What is not JSON is unchanged, because its whitespace can have a meaning.
+pub(crate) fn compact(text: &str) -> Cow<'_, str> {
+    if text.trim().is_empty() {
+        return Cow::Borrowed("{}");
+    }
+    let has_spaces = text.bytes().any(|byte| byte.is_ascii_whitespace());
+    if !has_spaces || serde_json::from_str::<IgnoredAny>(text).is_err() {
+        return Cow::Borrowed(text);
+    }
+    let (mut is_in_string, mut is_escaped) = (false, false);
+    let is_kept = |character: &char| {
+        match character {
+            '"' if !is_escaped => is_in_string = !is_in_string,
+            character if !is_in_string => return !character.is_ascii_whitespace(),
+            _ => {}
+        }
+        is_escaped = *character == '\\' && !is_escaped;
+        true
+    };
+    Cow::Owned(text.chars().filter(is_kept).collect())
+}
 
 /// A token of a JSON text. Whitespace, commas and colons are skipped.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -341,6 +366,22 @@ mod tests {
                 let _ = value_at(text, offset);
             }
             let _ = (duplicate_members(text), is_deeper_than(1, text));
+        }
+    }
+
+    #[test]
+    fn compacts_json_alone() {
+        let table = [
+            ("", "{}"),
+            (" \n", "{}"),
+            ("{ }", "{}"),
+            ("{\"a\" : [1, 2.50 ] ,\n\"b\": \"c d\"}", "{\"a\":[1,2.50],\"b\":\"c d\"}"),
+            (r#"{"a": "\" x\\", "b": " y"}"#, r#"{"a":"\" x\\","b":" y"}"#),
+            ("{\"a\": 1 2}", "{\"a\": 1 2}"),
+            ("{'a': 'b  c'}", "{'a': 'b  c'}"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(compact(text), expected, "{text}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::arguments::repair_text;
 use crate::model::ToolCall;
 
 /// A tool that some models assume to exist: its arguments are several calls.
@@ -20,8 +21,8 @@ struct Parallel<'a> {
 #[derive(Deserialize)]
 struct ToolUse<'a> {
     recipient_name: String,
-    #[serde(borrow)]
-    parameters: &'a RawValue,
+    #[serde(borrow, default)]
+    parameters: Option<&'a RawValue>,
 }
 
 /// Splits calls that contain several calls, and removes from names what cannot be part of one.
@@ -36,11 +37,19 @@ fn split_parallel(call: &ToolCall) -> Option<Vec<ToolCall>> {
     if call.name != PARALLEL {
         return None;
     }
-    let Parallel { tool_uses } = serde_json::from_str(&call.arguments).ok()?;
+    let repaired;
+    let Parallel { tool_uses } = match serde_json::from_str(&call.arguments) {
+        Ok(parallel) => parallel,
+        Err(_) => {
+            repaired = repair_text(&call.arguments)?;
+            serde_json::from_str(&repaired).ok()?
+        }
+    };
     let calls = tool_uses.into_iter().enumerate().map(|(position, tool_use)| {
         let name = tool_use.recipient_name;
         let name = name.strip_prefix(NAMESPACE).unwrap_or(&name);
-        let mut one = ToolCall::new(format!("{}_{position}", call.id), name, tool_use.parameters.get());
+        let arguments = tool_use.parameters.map_or("{}", RawValue::get);
+        let mut one = ToolCall::new(format!("{}_{position}", call.id), name, arguments);
         one.provider_data = call.provider_data.clone().filter(|_| position == 0);
         with_clean_name(one)
     });
@@ -94,6 +103,20 @@ mod tests {
         for wrong in ["{}", "", r#"{"tool_uses": []}"#, r#"{"tool_uses": [1]}"#] {
             let calls = normalize_calls(vec![ToolCall::new("x", PARALLEL, wrong)]);
             assert_eq!((calls.len(), &*calls[0].name), (1, PARALLEL));
+        }
+    }
+
+    #[test]
+    fn splits_several_calls_in_a_repaired_text() {
+        for arguments in [
+            r#"{"tool_uses": [{"recipient_name": "functions.now"}]}"#,
+            r#"{"tool_uses": [{"recipient_name": "now", "parameters": {}},]}"#,
+            r#""{\"tool_uses\": [{\"recipient_name\": \"now\", \"parameters\": {}}]}""#,
+            "```json\n{\"tool_uses\": [{\"recipient_name\": \"now\", \"parameters\": {}}]}\n```",
+        ] {
+            let calls = normalize_calls(vec![ToolCall::new("x", PARALLEL, arguments)]);
+            let found: Vec<_> = calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+            assert_eq!(found, [("x_0", "now", "{}")], "{arguments}");
         }
     }
 }
