@@ -55,20 +55,6 @@ pub(crate) fn write_array<T>(
     json.push(b']');
 }
 
-/// Removes the whitespace between the tokens of a JSON text.
-pub(crate) fn compact(json: &str) -> String {
-    let (mut is_in_string, mut is_escaped) = (false, false);
-    let is_significant = |character: &char| {
-        let is_significant = is_in_string || !character.is_ascii_whitespace();
-        if *character == '"' && !is_escaped {
-            is_in_string = !is_in_string;
-        }
-        is_escaped = is_in_string && *character == '\\' && !is_escaped;
-        is_significant
-    };
-    json.chars().filter(is_significant).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,11 +92,5 @@ mod tests {
             write_array(&mut json, elements, |json, text| write_string(json, text));
             assert_eq!(json, expected);
         }
-    }
-
-    #[test]
-    fn compact_preserves_strings_and_digits() {
-        let json = "{ \"a\\\" b\" : [ 1, 12345678901234567890123 ],\n \"c\": \" \\\\\" }";
-        assert_eq!(compact(json), "{\"a\\\" b\":[1,12345678901234567890123],\"c\":\" \\\\\"}");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;
 pub(crate) use self::repair::{without_omitted_arguments, write_object};
 pub(crate) use self::report::{ArgumentErrors, MAX_REPORT_BYTES, Report};
-pub(crate) use self::tokens::{compact, duplicate_members};
+pub(crate) use self::tokens::{duplicate_members, without_whitespace};
 #[cfg(feature = "prompted")]
 pub(crate) use self::{explain::duplicate_member, lenient::to_json};
 

@@ -11,31 +11,21 @@ use serde::de::IgnoredAny;
 
 use super::budget::MAX_DEPTH;
 use crate::arguments::MAX_REPORT_BYTES;
+use crate::content::compact_json;
 
 /// The number of names that are compared one by one.
 const MAX_FEW: usize = 12;
 
-/// Returns a text of arguments without the whitespace between its tokens, so that texts of the same arguments are equal. A blank
-/// text is an empty object. What is not JSON is unchanged, because its whitespace can have a meaning.
-pub(crate) fn compact(text: &str) -> Cow<'_, str> {
-    if text.trim().is_empty() {
-        return Cow::Borrowed("{}");
-    }
-    let has_spaces = text.bytes().any(|byte| byte.is_ascii_whitespace());
-    if !has_spaces || serde_json::from_str::<IgnoredAny>(text).is_err() {
-        return Cow::Borrowed(text);
-    }
-    let (mut is_in_string, mut is_escaped) = (false, false);
-    let is_kept = |character: &char| {
-        match character {
-            '"' if !is_escaped => is_in_string = !is_in_string,
-            character if !is_in_string => return !character.is_ascii_whitespace(),
-            _ => {}
+/// Returns a text of arguments in a form that is equal for the same arguments, whatever the whitespace between the tokens. What is
+/// not JSON is unchanged, because its whitespace can have a meaning.
+pub(crate) fn without_whitespace(text: &str) -> Cow<'_, str> {
+    match text.trim() {
+        "" => Cow::Borrowed("{}"),
+        text if text.contains(char::is_whitespace) && serde_json::from_str::<IgnoredAny>(text).is_ok() => {
+            compact_json(text)
         }
-        is_escaped = *character == '\\' && !is_escaped;
-        true
-    };
-    Cow::Owned(text.chars().filter(is_kept).collect())
+        text => Cow::Borrowed(text),
+    }
 }
 
 /// A token of a JSON text. Whitespace, commas and colons are skipped.
@@ -370,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn compacts_json_alone() {
+    fn removes_the_whitespace_of_json_alone() {
         let table = [
             ("", "{}"),
             (" \n", "{}"),
@@ -381,7 +371,7 @@ mod tests {
             ("{'a': 'b  c'}", "{'a': 'b  c'}"),
         ];
         for (text, expected) in table {
-            assert_eq!(compact(text), expected, "{text}");
+            assert_eq!(without_whitespace(text), expected, "{text}");
         }
     }
 }

@@ -3,8 +3,10 @@
 #[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
 mod content;
 mod image;
+mod json;
 mod part;
 
 pub use self::content::Content;
 pub use self::image::Image;
-pub use self::part::{JsonText, Part};
+pub use self::json::{JsonText, compact_json};
+pub use self::part::Part;

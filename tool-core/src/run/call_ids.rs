@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::handover::executions_of_agent;
 use super::state::{Stage, last_calls};
-use crate::arguments::compact;
+use crate::arguments::without_whitespace;
 use crate::model::{AssistantMessage, Message};
 use crate::run::{Run, StopReason};
 use crate::tool::{ToolError, ToolExecution};
@@ -56,7 +56,8 @@ impl CallIndex {
 
     /// Counts a call. Returns the number of those before with the same name and arguments.
     fn count_request(&mut self, name: &str, arguments: &str) -> usize {
-        let count = self.requests.entry(self.hasher.hash_one((name, compact(arguments)))).or_default();
+        let count =
+            self.requests.entry(self.hasher.hash_one((name, without_whitespace(arguments)))).or_default();
         *count += 1;
         *count - 1
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::arguments::{Repair, compact};
+use crate::arguments::{Repair, without_whitespace};
 use crate::model::ToolCall;
 use crate::tool::timing::{micros, micros_since_epoch};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput, write_outcome};
@@ -172,14 +172,15 @@ impl ToolExecution {
 
     /// Returns `true` if the model requested the same tool with the same arguments.
     pub(crate) fn was_requested_as(&self, call: &ToolCall) -> bool {
-        self.call.name == call.name && compact(self.original_arguments()) == compact(&call.arguments)
+        self.call.name == call.name
+            && without_whitespace(self.original_arguments()) == without_whitespace(&call.arguments)
     }
 
     /// Returns `true` if the run executed the same tool with the same arguments, whatever the model had requested.
     pub(crate) fn was_executed_as(&self, call: &ToolCall) -> bool {
         self.was_executed()
             && self.call.name == call.name
-            && compact(&self.call.arguments) == compact(&call.arguments)
+            && without_whitespace(&self.call.arguments) == without_whitespace(&call.arguments)
     }
 
     /// Creates the record of a call that has no outcome yet, because the agent that it asked waits.

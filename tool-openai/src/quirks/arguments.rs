@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
-
-use crate::json::compact;
+use tool_core::content::compact_json;
 
 /// Deserializes the arguments of a call as text. OpenAI sends a string; llama.cpp and others send the object itself, which
 /// is then written without whitespace.
@@ -18,7 +17,7 @@ pub(crate) fn deserialize_arguments<'de, D: Deserializer<'de>>(
         return Ok(None);
     };
     let Some(text) = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')) else {
-        return Ok(Some(Cow::Owned(compact(json))));
+        return Ok(Some(compact_json(json)));
     };
     if memchr::memchr(b'\\', text.as_bytes()).is_none() {
         return Ok(Some(Cow::Borrowed(text)));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
+use tool_core::content::compact_json;
 
 use super::output_item::{ItemKind, OutputItem, Part, PartKind};
-use crate::json::compact;
 
 /// New data of an item.
 pub(super) enum ItemDelta {
@@ -94,7 +94,7 @@ impl PartialItem {
             self.parts.retain(|key, _| final_parts.contains(key));
         }
         self.update(item, emit);
-        self.complete_json = Some(compact(json.get()));
+        self.complete_json = Some(compact_json(json.get()).into_owned());
     }
 
     /// Updates the item with its current state.
