@@ -46,22 +46,24 @@ fn split_parallel(call: &ToolCall) -> Option<Vec<ToolCall>> {
         }
     };
     let calls = tool_uses.into_iter().enumerate().map(|(position, tool_use)| {
-        let name = tool_use.recipient_name;
-        let name = name.strip_prefix(NAMESPACE).unwrap_or(&name);
         let arguments = tool_use.parameters.map_or("{}", RawValue::get);
-        let mut one = ToolCall::new(format!("{}_{position}", call.id), name, arguments);
+        let id = format!("{}_{position}", call.id);
+        let mut one = ToolCall::new(id, tool_use.recipient_name, arguments);
         one.provider_data = call.provider_data.clone().filter(|_| position == 0);
         with_clean_name(one)
     });
     Some(calls.collect()).filter(|calls: &Vec<_>| !calls.is_empty())
 }
 
-/// Turns `fetch_report" />` into `fetch_report`: no name contains quotes, brackets or spaces.
+/// Turns `fetch_report" />` and `functions.fetch_report` into `fetch_report`: no name contains quotes, brackets, spaces or dots.
 fn with_clean_name(mut call: ToolCall) -> ToolCall {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
     let end = call.name.find(|c| !is_part(c)).unwrap_or(call.name.len());
     if end > 0 {
         call.name.truncate(end);
+    }
+    if let Some(name) = call.name.strip_prefix(NAMESPACE).filter(|name| !name.is_empty()) {
+        call.name = name.to_owned();
     }
     call
 }
@@ -71,13 +73,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removes_trailing_garbage_from_names() {
+    fn removes_from_names_what_cannot_be_part_of_one() {
         let table = [
             ("fetch_report\" />", "fetch_report"),
             ("sum(", "sum"),
             ("sum ", "sum"),
             ("get-weather", "get-weather"),
-            ("functions.sum", "functions.sum"),
+            ("functions.sum", "sum"),
+            ("functions.sum(", "sum"),
+            ("functions.", "functions."),
+            ("math.sum", "math.sum"),
             ("\"sum\"", "\"sum\""),
             ("", ""),
         ];
