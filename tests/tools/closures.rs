@@ -346,7 +346,7 @@ async fn reads_arguments_like_tool_functions() {
                  did you mean `city`?; `city` is missing, expected a string (where to); \
                  `nights`: expected an integer from 0 to 255, got 300; \
                  `stops[0].name` is missing, expected a string; \
-                 `stops[0]`: there is no argument `nam`, the arguments are `name`, `by`, did you mean `name`?; \
+                 `stops[0]` has no member `nam`, its members are `name`, `by`, did you mean `name`?; \
                  `rooms`: expected an integer from -2147483648 to 2147483647, got 2147483648",
             ),
         ),

@@ -223,7 +223,7 @@ async fn reads_one_argument_of_each_kind() {
         (
             "by",
             r#"{"kind": "train", "seat": 1, "sea": 2}"#,
-            Wrong("`by`: there is no argument `sea`, the arguments are `kind`, `seat`, did you mean `seat`?"),
+            Wrong("`by` has no member `sea`, its members are `kind`, `seat`, did you mean `seat`?"),
         ),
         ("by", "[1]", Wrong("`by`: expected an object or a string, got a list")),
         ("by", r#"{"kind": "boat"}"#, Wrong("`by.kind`: expected one of \"train\", \"car\", got \"boat\"")),

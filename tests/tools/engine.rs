@@ -409,7 +409,7 @@ readings! {
     unknown_members_that_a_type_refuses_itself: std::time::Duration {
         r#"{"secs":"1","nanos":0}"# => Ok("1s"),
         // In any mode, even if unknown members are otherwise ignored.
-        r#"{"secs":1,"nanos":0,"x":1}"# => Err("`it`: there is no argument `x`, the arguments are `secs`, `nanos`"),
+        r#"{"secs":1,"nanos":0,"x":1}"# => Err("`it` has no member `x`, its members are `secs`, `nanos`"),
     }
 }
 
@@ -547,7 +547,7 @@ enum Tagged {
     User(User),
 }
 
-const NO_DRY_RUN: &str = "there is no argument `dry_run`, the arguments are `name`, `nick`, `friends`";
+const NO_DRY_RUN: &str = "has no member `dry_run`, its members are `name`, `nick`, `friends`";
 
 /// `arguments_as` ignores them, at the top level too.
 fn assert_refused<T>(declared: &ToolSet, it: &str, expected: &str)
@@ -570,14 +570,14 @@ fn unknown_members_are_refused() {
     }
     let declared = tools![declared];
     for (it, expected) in [
-        (r#"{"name": "Ada", "dry_run": true}"#, "`it`: …"),
+        (r#"{"name": "Ada", "dry_run": true}"#, "`it` …"),
         (
             r#"{"friends": [{"name": "Bea"}, {"dry_run": 1, "nick": "Cy"}], "dry_run": 1, "name": ""}"#,
-            "`it.friends[1]`: …; `it`: …",
+            "`it.friends[1]` …; `it` …",
         ),
         (
             r#"{"name": "Ada", "frends": []}"#,
-            "`it`: there is no argument `frends`, the arguments are `name`, `nick`, `friends`, did you mean `friends`?",
+            "`it` has no member `frends`, its members are `name`, `nick`, `friends`, did you mean `friends`?",
         ),
     ] {
         assert_refused::<User>(&declared, it, expected);
@@ -585,8 +585,8 @@ fn unknown_members_are_refused() {
     // With other mistakes, behind and before it, the names are those of the schema.
     let of_schema = NO_DRY_RUN.replace(", `nick`", "");
     for (it, expected) in [
-        (r#"{"name": {}, "dry_run": true}"#, "`it.name`: expected a string, got an object; `it`: …"),
-        (r#"{"dry_run": true, "name": {}}"#, "`it`: …; `it.name`: expected a string, got an object"),
+        (r#"{"name": {}, "dry_run": true}"#, "`it.name`: expected a string, got an object; `it` …"),
+        (r#"{"dry_run": true, "name": {}}"#, "`it` …; `it.name`: expected a string, got an object"),
     ] {
         assert_refused::<User>(&declared, it, &expected.replace('…', &of_schema));
     }
@@ -605,10 +605,10 @@ fn unknown_members_are_refused_in_every_container() {
     for (it, expected) in [
         (
             r#"{"Mail": {"address": "a", "at": 1}}"#,
-            "`it[1].x.Mail`: there is no argument `at`, the arguments are `address`",
+            "`it[1].x.Mail` has no member `at`, its members are `address`",
         ),
-        (r#"{"Other": {"name": "Ada", "dry_run": true}}"#, "`it[1].x.Other`: …"),
-        (r#"{"Other": ["Ada", [{"name": "Bea", "dry_run": true}]]}"#, "`it[1].x.Other[1][0]`: …"),
+        (r#"{"Other": {"name": "Ada", "dry_run": true}}"#, "`it[1].x.Other` …"),
+        (r#"{"Other": ["Ada", [{"name": "Bea", "dry_run": true}]]}"#, "`it[1].x.Other[1][0]` …"),
     ] {
         assert_refused::<Contacts>(&tools![declared], &format!(r#"[1, {{"x": {it}}}]"#), expected);
     }

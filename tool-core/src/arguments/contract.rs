@@ -32,9 +32,9 @@ impl Contract {
 
     /// Creates the contract of arguments that one type describes.
     pub(crate) fn of_type(schema: Value) -> Self {
-        let (has_limits, accepts_duplicates) = (has_limits(&schema), accepts_duplicates(&schema));
+        let has_limits = has_limits(&schema);
         let create = Box::new(move || Shape::parse(&schema, SchemaOf::Type));
-        Self { create, shape: OnceLock::new(), has_limits, accepts_duplicates }
+        Self { create, shape: OnceLock::new(), has_limits, accepts_duplicates: true }
     }
 
     /// Creates the contract of arguments that a judge decides about.
@@ -53,8 +53,9 @@ impl Contract {
         self.shape.get_or_init(&self.create)
     }
 
-    /// Returns `true` if a text can be read that may contain a member twice. Then its members must be compared first.
-    pub(crate) fn has_duplicates(&self, text: &str) -> bool {
+    /// Returns `true` if an object in the arguments has a member twice that its type does not refuse. For arguments that are read in
+    /// order, where only nested objects can have one.
+    pub(crate) fn has_nested_duplicates(&self, text: &str) -> bool {
         // Of a single object, the members are those of the arguments, which are in order only if each is given once.
         self.accepts_duplicates && text.matches('{').nth(1).is_some() && !duplicate_members(text).is_empty()
     }

@@ -14,7 +14,7 @@ use super::explain::{self, Judge, explain, explain_limits, is_within_limits};
 use super::repair::{Repair, repair, repair_parts, without_omitted, write_object};
 use super::report::{ArgumentErrors, Report};
 use super::watched::{Ignored, Scope, Watched};
-use super::{Members, duplicate_members, lenient, tokens};
+use super::{Members, lenient, report_duplicates, tokens};
 use crate::schema::{NodeId, Shape};
 
 /// The way in which arguments are read.
@@ -168,7 +168,7 @@ pub(crate) fn decode_value(
         let repaired = repair(shape, node, &text).or_else(|| repair_parts(shape, node, &text));
         if let Some(repaired) = repaired {
             text = Cow::Owned(repaired);
-            // A string that turned out to be an object can contain them.
+            // A string that was decoded to an object can contain duplicate members.
             if report_duplicates(name, &text, report) {
                 return false;
             }
@@ -184,6 +184,9 @@ pub(crate) fn decode_value(
 }
 
 /// Decodes an object of all arguments. Returns the repairs.
+///
+/// # Errors
+///
 /// Returns all mistakes.
 pub(crate) fn decode_object(
     target: &mut dyn Target,
@@ -249,7 +252,7 @@ fn decode_members(
     let present = without_omitted(shape, root, &text);
     let text = present.as_deref().unwrap_or(&text);
     let (fitting, more) = repair_members(shape, text, mode, repair);
-    // A string that turned out to be an object can contain them.
+    // A string that was decoded to an object can contain duplicate members.
     if report.is_empty() && !report_duplicates("", &fitting, &mut report) {
         let refused = read_all(target, &fitting).err();
         if is_within_limits(&fitting)
@@ -324,7 +327,7 @@ fn report_refused(
         Some(Refused::Type(error)) => explain(shape, node, path, text, target, Some(error)),
         Some(Refused::Judge) => explain(shape, node, path, text, target, None),
     };
-    // A type can refuse them too. Then nothing else explains its error.
+    // A type can also refuse unknown members by itself. Then nothing else explains its error.
     let is_type = matches!(refused, Some(Refused::Type(_)));
     if mode.ignores_unknown && !(is_type && mistakes.iter().all(|mistake| mistake.is_unknown)) {
         mistakes.retain(|mistake| !mistake.is_unknown);
@@ -366,14 +369,4 @@ fn accepts(
         }
     }
     is_valid
-}
-
-/// Reports the members that an object in the text contains twice. Returns `true` if there are any.
-pub(crate) fn report_duplicates(path: &str, text: &str, report: &mut Report) -> bool {
-    let duplicates = duplicate_members(text);
-    for duplicate in &duplicates {
-        let path = explain::join(path, duplicate);
-        report.add(&path, &explain::duplicate_member(&path));
-    }
-    !duplicates.is_empty()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::matching::is_infinite;
+use super::matching::{has_type, is_infinite};
 use crate::schema::{Bound, Kind, Length, Limits, Node, NodeId, Shape, integer};
 
 /// The maximum length of a description, in characters.
@@ -20,9 +20,9 @@ pub(crate) fn describe(shape: &Shape, node: NodeId) -> String {
 }
 
 /// Describes what a schema expects in place of a value, with all constraints if the value has the right type.
-pub(crate) fn describe_instead_of(shape: &Shape, node: NodeId, found: &str, has_type: bool) -> String {
+pub(crate) fn describe_instead_of(shape: &Shape, node: NodeId, found: &str) -> String {
     let mut text = describe_value(shape, node, found);
-    if !has_type {
+    if !has_type(shape.node(node), found) {
         return cut(text);
     }
     let Node { types, choices, others, .. } = shape.node(node);
@@ -227,6 +227,6 @@ mod tests {
         }
         let shape = Shape::parse(&json!({ "type": "integer", "format": "int64" }), SchemaOf::Type);
         let range = "an integer from -9223372036854775808 to 9223372036854775807";
-        assert_eq!(describe_instead_of(&shape, shape.root(), "1e30", true), range);
+        assert_eq!(describe_instead_of(&shape, shape.root(), "1e30"), range);
     }
 }

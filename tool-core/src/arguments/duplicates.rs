@@ -1,6 +1,19 @@
-//! Types that accept duplicate members.
+//! Duplicate members, and the types that accept them. `tokens` finds the members.
 
 use serde_json::{Map, Value};
+
+use super::explain;
+use crate::arguments::{Report, duplicate_members};
+
+/// Reports the members that an object in the text contains twice. Returns `true` if there are any.
+pub(crate) fn report_duplicates(path: &str, text: &str, report: &mut Report) -> bool {
+    let duplicates = duplicate_members(text);
+    for duplicate in &duplicates {
+        let path = explain::join(path, duplicate);
+        report.add(&path, &explain::duplicate_member(&path));
+    }
+    !duplicates.is_empty()
+}
 
 /// Returns `true` if a value that a schema describes can contain an object whose duplicate members its type does not refuse by
 /// itself. These are objects with members of any name, such as maps and structs that ignore unknown members, and alternatives of

@@ -24,6 +24,9 @@ fn without_fence(text: &str) -> &str {
 }
 
 /// Converts the text of one value to JSON. Preserves every digit of numbers, and the whitespace between values.
+///
+/// # Errors
+///
 /// Returns a description of what is expected at which position. It contains nothing of the text.
 pub(crate) fn to_json(text: &str) -> Result<String, String> {
     let mut converter = Converter { text, position: 0, json: String::with_capacity(text.len()) };

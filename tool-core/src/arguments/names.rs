@@ -4,17 +4,16 @@
 pub(crate) const MAX_NAME_CHARS: usize = 100;
 
 /// The maximum number of names in a list.
-const MAX_LISTED: usize = 64;
+pub(crate) const MAX_LISTED: usize = 64;
 
 /// Lists names in backticks, separated by commas; of very many, the first ones and the number of the others. Returns `None` if
 /// there are no names.
-pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
-    let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    let listed = names[..names.len().min(MAX_LISTED)].join(", ");
-    match names.len() {
-        0 => None,
-        1..=MAX_LISTED => Some(listed),
-        all => Some(format!("{listed} and {} more", all - MAX_LISTED)),
+pub(crate) fn list<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let listed: Vec<_> = names.by_ref().take(MAX_LISTED).map(|name| format!("`{name}`")).collect();
+    let listed = Some(listed.join(", ")).filter(|listed| !listed.is_empty())?;
+    match names.count() {
+        0 => Some(listed),
+        others => Some(format!("{listed} and {others} more")),
     }
 }
 

@@ -176,7 +176,8 @@ impl<'s> Repairer<'s> {
         }
         // An alternative must fit as a whole.
         let is_partial = self.is_partial.replace(false);
-        let mut best = None;
+        let has_kind = |repaired: &str| Kind::of(repaired) == Kind::of(text);
+        let mut best: Option<Cow<'a, str>> = None;
         for choice in &node.choices {
             match self.repair(*choice, text, depth + 1) {
                 Some(Cow::Borrowed(text)) => {
@@ -184,8 +185,8 @@ impl<'s> Repairer<'s> {
                     break;
                 }
                 // A number remains a number, although it could also be written as a string.
-                Some(repaired) if best.is_none() || Kind::of(&repaired) == Kind::of(text) => {
-                    best = best.filter(|best| Kind::of(best) == Kind::of(text)).or(Some(repaired));
+                Some(repaired) if best.as_ref().is_none_or(|best| !has_kind(best) && has_kind(&repaired)) => {
+                    best = Some(repaired);
                 }
                 _ => {}
             }
@@ -212,7 +213,7 @@ impl<'s> Repairer<'s> {
             // Of numbers, only those with any fraction count.
             kind if node.allows_type(kind.name()) => Some(Cow::Borrowed(text)),
             Kind::Number if node.allows_type("integer") => {
-                integer(text).filter(|integer| self.may_become(text, integer))
+                integer(text).filter(|integer| !self.only_nulls || *integer == text)
             }
             _ if self.only_nulls => None,
             Kind::String => match decoded(node, text) {
@@ -225,11 +226,6 @@ impl<'s> Repairer<'s> {
             Kind::Null | Kind::Array => None,
             Kind::Number | Kind::Boolean | Kind::Object => self.repair_single(node, text, depth),
         }
-    }
-
-    /// Returns `true` if a text may be replaced.
-    fn may_become(&self, text: &str, repaired: &str) -> bool {
-        !self.only_nulls || text == repaired
     }
 
     /// Puts a single value into the list that is required.

@@ -225,8 +225,8 @@ impl CallRecord {
         execution
     }
 
-    /// Returns the record of the call at the end of the run or the turn, or `None` if the call was never started; and the run
-    /// of the agent that it asked.
+    /// Returns the execution of the call at the end of the run or the turn, if the call was started, and the run of the agent that
+    /// it asked.
     pub(super) fn into_execution(
         mut self,
         call: &ToolCall,
@@ -281,11 +281,13 @@ impl CallRecord {
         if policy.needs_approval && self.can_require_approval() {
             self.state = CallState::AwaitingApproval(ApprovedFor::default());
         }
-        let error = self.forbidden_retry().or_else(|| self.bind_approval(definition, stored));
+        if let Some(error) = self.forbidden_retry().or_else(|| self.bind_approval(definition, stored)) {
+            return Some(ToolExecution::new(call.clone(), Err(error)));
+        }
         if (policy.external || self.is_left_to_caller) && self.is_ready() && !self.has_begun() {
             self.state = CallState::AwaitingResult;
         }
-        error.map(|error| ToolExecution::new(call.clone(), Err(error)))
+        None
     }
 
     /// Binds an approval to the present definition. If it was given for another one, the call awaits approval again; if it was

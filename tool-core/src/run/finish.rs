@@ -1,41 +1,10 @@
 //! The end of a run: with an answer, at a limit, or cancelled.
 
-use std::time::Duration;
-
 use super::state::Stage;
 use crate::model::{FinishReason, Message};
 use crate::run::{Answer, Run, RunError, RunErrorKind, StepError, StopReason};
-use crate::tool::ToolExecution;
 
 impl Run {
-    /// Returns the reason to stop if the calls returned more text than allowed.
-    pub(super) fn check_output_limit(&self) -> Option<StopReason> {
-        let limit = self.settings.limits.max_output_chars?;
-        let length = |one: &ToolExecution| match one.outcome() {
-            Ok(output) => output.content().text().chars().count(),
-            Err(error) => error.text().chars().count(),
-        };
-        let total: usize = self.tool_executions.iter().map(length).sum();
-        (total > limit).then_some(StopReason::MaxOutputChars(limit))
-    }
-
-    /// Adds to the time that the run has taken. A run has no clock, so its driver reports the time.
-    pub fn add_elapsed(&mut self, time: Duration) {
-        self.elapsed = self.elapsed.saturating_add(time);
-        if let Some(limit) = self.settings.limits.max_time.filter(|limit| self.elapsed >= *limit)
-            && self.is_in_turn()
-        {
-            self.stop(StopReason::MaxTime(limit));
-        }
-    }
-
-    /// Returns the time that the run has left, if it is limited. Undoing calls is not limited.
-    #[must_use]
-    pub fn time_left(&self) -> Option<Duration> {
-        let limit = self.settings.limits.max_time.filter(|_| self.is_in_turn())?;
-        Some(limit.saturating_sub(self.elapsed))
-    }
-
     /// Cancels the run: open calls are not executed any more, and finished calls are undone if their tools support it.
     /// A run that has an answer or has stopped already stays as it is.
     pub fn cancel(&mut self) {

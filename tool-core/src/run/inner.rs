@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::call::{CallRecord, CallState};
 use super::state::Stage;
 use crate::model::{ToolCall, Usage};
-use crate::run::{Approval, Run, StepError, StopReason};
+use crate::run::{Approval, Run, StepError};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
@@ -140,6 +140,9 @@ impl Run {
 
     /// Records the present state of the run of an agent that an open call asked. The outer run stops if its limits are
     /// exceeded.
+    ///
+    /// # Errors
+    ///
     /// Fails if no such call is open.
     pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
         if let Some(position) = self.undone_inner_run(&inner.call_id) {
@@ -167,16 +170,6 @@ impl Run {
         }
     }
 
-    /// Returns the reason to stop if the model of the run, or those of the agents that it asked, went beyond its limits.
-    pub(super) fn exceeded_limit(&self) -> Option<StopReason> {
-        let limits = &self.settings.limits;
-        if let Some(limit) = limits.max_calls.filter(|limit| self.counted_calls() > u64::from(*limit)) {
-            return Some(StopReason::MaxCalls(limit));
-        }
-        let limit = limits.max_total_tokens.filter(|limit| self.counted_usage().total_tokens > *limit);
-        limit.map(StopReason::MaxTotalTokens)
-    }
-
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
     pub(crate) fn waits_only_for_own_limits(&self) -> bool {
         let is_running =
@@ -188,19 +181,8 @@ impl Run {
     }
 
     /// Returns the runs that count for the limits of this one.
-    fn counted_inner_runs(&self) -> impl Iterator<Item = &Run> {
+    pub(super) fn counted_inner_runs(&self) -> impl Iterator<Item = &Run> {
         self.inner_runs().filter(|inner| !inner.has_own_limits).map(|inner| &inner.run)
-    }
-
-    fn counted_calls(&self) -> u64 {
-        let own = (self.tool_executions.len() + self.calls().len()) as u64;
-        self.counted_inner_runs().map(Run::counted_calls).fold(own, u64::saturating_add)
-    }
-
-    fn counted_usage(&self) -> Usage {
-        let mut usage = self.usage;
-        self.counted_inner_runs().for_each(|inner| usage += inner.counted_usage());
-        usage
     }
 
     /// Returns the inner run of an open call with this path, and the rest of the path.

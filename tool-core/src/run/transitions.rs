@@ -80,7 +80,7 @@ impl Run {
                         calls.push(call.clone());
                     }
                 }
-                // Exclusive calls run one by one after all others have finished.
+                // An exclusive call runs alone, once no other call is ready or in flight.
                 if runs_exclusive {
                     calls.clear();
                 } else if calls.is_empty() && !is_running {
@@ -178,16 +178,6 @@ impl Run {
         if let Stage::Calling(turn) = &mut self.stage {
             turn.calls.iter_mut().for_each(|record| record.is_left_to_caller = true);
         }
-    }
-
-    /// Returns `true` if no further request to the model is allowed. The calls of the last turn are executed only if
-    /// their output can be the answer.
-    pub(super) fn is_last_turn(&self) -> bool {
-        self.turns >= self.settings.limits.max_turns.max(1)
-    }
-
-    fn max_turns_reached(&self) -> StopReason {
-        StopReason::MaxTurns(self.settings.limits.max_turns.max(1))
     }
 
     /// Records the start of a call, before it is executed: if the process then ends, the restored run knows that the call
@@ -291,7 +281,7 @@ impl Run {
         }
         let max_turns = self.is_last_turn().then(|| self.max_turns_reached());
         if let Some(reason) = max_turns.or_else(|| self.check_output_limit()) {
-            self.stage = self.stage_after_stop(reason);
+            self.stop(reason);
             return;
         }
         if let Some(agent) = handover {

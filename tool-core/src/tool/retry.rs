@@ -49,7 +49,7 @@ impl Attempt {
     #[must_use]
     pub fn delay(&self) -> Duration {
         let Some(doublings) = self.number.checked_sub(2) else { return Duration::ZERO };
-        FIRST_DELAY.saturating_mul(1 << doublings.min(16)).min(MAX_DELAY)
+        FIRST_DELAY.saturating_mul(2_u32.saturating_pow(doublings)).min(MAX_DELAY)
     }
 }
 

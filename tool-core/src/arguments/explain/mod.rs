@@ -92,10 +92,10 @@ pub(crate) fn explain(
         let at_error = start..start + value.len();
         let is_uncertain = mistakes.iter().any(|mistake| mistake.is_uncertain && mistake.span == at_error);
         // The type has read and accepted everything in front of the error.
+        let accepted_until = if is_uncertain { at_error.end } else { start };
         mistakes.retain(|mistake| {
-            let is_accepted = mistake.span.end <= if is_uncertain { at_error.end } else { start };
-            let is_accepted = is_accepted && !mistake.is_flattened;
-            mistake.is_limit || mistake.is_unknown || !mistake.is_uncertain && !is_accepted
+            let is_accepted = mistake.span.end <= accepted_until && !mistake.is_flattened;
+            mistake.is_limit || mistake.is_unknown || !(mistake.is_uncertain || is_accepted)
         });
         is_explained =
             mistakes.iter().any(|mistake| mistake.span.start < at_error.end && start < mistake.span.end);
@@ -112,7 +112,7 @@ pub(crate) fn explain(
         let span = start..start + value.len();
         mistakes.push(Mistake::new(path, text, span));
     }
-    // Those of members that are missing are in front of those in the members.
+    // In the order of the text. A missing member counts as standing where its object begins.
     mistakes.sort_by_key(|mistake| mistake.span.start);
     mistakes
 }
@@ -239,7 +239,7 @@ mod tests {
                 r#"{"nme": "Rome", "stops": 3}"#,
                 &[
                     "`it.name` is missing, expected a string",
-                    "`it`: there is no argument `nme`, the arguments are `name`, `stops`, `prices`, did you mean `name`?",
+                    "`it` has no member `nme`, its members are `name`, `stops`, `prices`, did you mean `name`?",
                     "`it.stops`: expected a list, got 3",
                 ],
             ),
@@ -284,7 +284,7 @@ mod tests {
                 &[
                     "`it.name` is missing, expected a string",
                     "`it.age` is missing, expected an integer from 0 to 255",
-                    "`it`: there is no argument `nik`, the arguments are `name`, `id`, `age`, `friends`",
+                    "`it` has no member `nik`, its members are `name`, `id`, `age`, `friends`",
                 ],
             ),
             (

@@ -117,11 +117,12 @@ impl<'w> Walk<'w> {
 
     /// Reports that a value is not what its schema describes.
     fn report_value(&mut self, node: NodeId, value: &str) -> Option<&mut Mistake> {
-        let expected = match self.is_too_large(self.shape.node(node), value) {
-            true => format!("an integer from {} to {}", i64::MIN, u64::MAX),
-            false => describe_instead_of(self.shape, node, value, has_type(self.shape.node(node), value)),
-        };
         let described = self.shape.node(node);
+        let expected = if self.is_too_large(described, value) {
+            format!("an integer from {} to {}", i64::MIN, u64::MAX)
+        } else {
+            describe_instead_of(self.shape, node, value)
+        };
         let has_limit = described.limits.items != Length::default() || !described.others.is_empty();
         let found = match serde_json::from_str::<Vec<&RawValue>>(value) {
             Ok(items) if has_limit => format!("a list of {}", items.len()),
@@ -276,11 +277,8 @@ impl<'w> Walk<'w> {
         }
         let mut trials = Vec::new();
         for choice in choices {
-            let (before, was_incomplete) = (std::mem::take(&mut self.mistakes), self.is_incomplete);
-            let was_mismatched = std::mem::take(&mut self.is_mismatched);
-            self.value(choice, text, depth + 1);
-            let found = std::mem::replace(&mut self.mistakes, before);
-            let is_mismatched = std::mem::replace(&mut self.is_mismatched, was_mismatched);
+            let was_incomplete = self.is_incomplete;
+            let (found, is_mismatched) = self.attempt(|walk| walk.value(choice, text, depth + 1));
             if found.is_empty() && !is_mismatched {
                 return;
             }
@@ -296,6 +294,15 @@ impl<'w> Walk<'w> {
             }
             _ => self.add_or_report(trials.swap_remove(0).1, id, text),
         }
+    }
+
+    /// Walks without keeping what is found. Returns the mistakes, and whether the value is of another type.
+    fn attempt(&mut self, walk: impl FnOnce(&mut Self)) -> (Vec<Mistake>, bool) {
+        let before = std::mem::take(&mut self.mistakes);
+        let was_mismatched = std::mem::take(&mut self.is_mismatched);
+        walk(self);
+        let found = std::mem::replace(&mut self.mistakes, before);
+        (found, std::mem::replace(&mut self.is_mismatched, was_mismatched))
     }
 
     /// Adds the mistakes in an alternative, or reports the value if all of them are uncertain.
@@ -402,13 +409,11 @@ impl<'w> Walk<'w> {
             }
             let mut exceeded = Vec::new();
             for property in &absent {
-                let before = std::mem::take(&mut self.mistakes);
-                let was_mismatched = std::mem::take(&mut self.is_mismatched);
-                self.step(Step::Member(name.to_string()), |walk| {
-                    walk.value(property.node, value.get(), depth + 1);
+                let (found, is_mismatched) = self.attempt(|walk| {
+                    walk.step(Step::Member(name.to_string()), |walk| {
+                        walk.value(property.node, value.get(), depth + 1);
+                    });
                 });
-                let found = std::mem::replace(&mut self.mistakes, before);
-                let is_mismatched = std::mem::replace(&mut self.is_mismatched, was_mismatched);
                 if found.is_empty() && !is_mismatched {
                     exceeded.clear();
                     break;

@@ -1,13 +1,10 @@
 //! The sentences about mistakes that do not depend on a schema.
 
-use crate::arguments::{MAX_NAME_CHARS, list, nearest};
+use crate::arguments::{MAX_LISTED, MAX_NAME_CHARS, list, nearest};
 use crate::schema::Kind;
 
 /// The maximum number of characters of an invalid value in a message.
 const MAX_QUOTE_CHARS: usize = 60;
-
-/// The maximum number of known names in a message about an unknown one.
-const MAX_NAMES: usize = 100;
 
 /// Explains that a required value is missing.
 pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str>) -> String {
@@ -18,28 +15,37 @@ pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str
     mistake
 }
 
-/// Explains that an object contains a member twice. The path is that of [`duplicate_members`](tokens::duplicate_members).
+/// Explains that an object contains a member twice. The path is that of [`duplicate_members`](crate::arguments::duplicate_members).
 pub(crate) fn duplicate_member(path: &str) -> String {
-    let path = path.strip_prefix('.').unwrap_or(path);
-    let end = path.char_indices().nth(MAX_NAME_CHARS).map_or(path.len(), |(end, _)| end);
-    format!("`{}` is given twice", &path[..end])
+    format!("`{}` is given twice", shortened(path.strip_prefix('.').unwrap_or(path)))
 }
 
-/// Explains that an object does not have a member. Of very many names, some are listed, among them the most similar.
+/// Explains that a tool does not have an argument.
 pub(crate) fn unknown_name<N: AsRef<str>>(name: &str, known: &[N]) -> String {
-    let end = name.char_indices().nth(MAX_NAME_CHARS).map_or(name.len(), |(end, _)| end);
-    let name = &name[..end];
+    let mistake = format!("there is no argument `{}`", shortened(name));
+    with_known(mistake, name, known, ["the arguments are", "the tool takes no arguments"])
+}
+
+/// Explains that a nested object does not have a member.
+pub(crate) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N]) -> String {
+    let mistake = format!("`{path}` has no member `{}`", shortened(name));
+    with_known(mistake, name, known, ["its members are", "it takes none"])
+}
+
+/// Appends the known names and the nearest of them, which is the first of very many. The introductions are for some and for no names.
+fn with_known<N: AsRef<str>>(
+    mut mistake: String,
+    name: &str,
+    known: &[N],
+    [introduction, none]: [&str; 2],
+) -> String {
     let known = known.iter().map(AsRef::as_ref);
-    let nearest = nearest(name, known.clone());
-    let others = known.clone().filter(|other| Some(*other) != nearest);
-    let listed: Vec<_> = match known.clone().nth(MAX_NAMES) {
-        Some(_) => nearest.into_iter().chain(others).take(MAX_NAMES).collect(),
-        None => known.collect(),
-    };
-    let mut mistake = format!("there is no argument `{name}`");
-    match list(listed.into_iter()) {
-        Some(known) => mistake.extend([", the arguments are ", &known]),
-        None => mistake.push_str(", the tool takes no arguments"),
+    let nearest = nearest(shortened(name), known.clone());
+    let first = nearest.filter(|_| known.len() > MAX_LISTED);
+    let others = known.filter(|other| Some(*other) != first);
+    match list(first.into_iter().chain(others)) {
+        Some(known) => mistake.extend([", ", introduction, " ", &known]),
+        None => mistake.extend([", ", none]),
     }
     if let Some(nearest) = nearest {
         mistake.extend([", did you mean `", nearest, "`?"]);
@@ -47,9 +53,9 @@ pub(crate) fn unknown_name<N: AsRef<str>>(name: &str, known: &[N]) -> String {
     mistake
 }
 
-/// Explains that a nested object does not have a member.
-pub(crate) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N]) -> String {
-    format!("`{path}`: {}", unknown_name(name, known))
+fn shortened(name: &str) -> &str {
+    let end = name.char_indices().nth(MAX_NAME_CHARS).map_or(name.len(), |(end, _)| end);
+    &name[..end]
 }
 
 /// Explains that the text is not a JSON object.
@@ -69,5 +75,22 @@ pub(super) fn quote(value: &str) -> String {
         Some(Kind::Array) => "a list".into(),
         _ if value.chars().count() <= MAX_QUOTE_CHARS => value.into(),
         _ => value.chars().take(MAX_QUOTE_CHARS).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_explained_with_the_known_ones() {
+        let none: [&str; 0] = [];
+        assert_eq!(unknown_name("x", &none), "there is no argument `x`, the tool takes no arguments");
+        assert_eq!(unknown_member("it", "x", &none), "`it` has no member `x`, it takes none");
+        let many: Vec<_> = (0..1000).map(|number| format!("name_{number}")).collect();
+        let mistake = unknown_member("it", "name_999x", &many);
+        let start = "`it` has no member `name_999x`, its members are `name_999`, `name_0`, `name_1`, ";
+        assert!(mistake.starts_with(start), "{mistake}");
+        assert!(mistake.ends_with("`name_62` and 936 more, did you mean `name_999`?"), "{mistake}");
     }
 }

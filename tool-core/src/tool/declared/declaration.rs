@@ -103,7 +103,7 @@ impl Declaration {
         call: Call<'_, 'f>,
     ) -> ToolFuture<'f> {
         let contract = &defined.contract;
-        if !contract.has_duplicates(text)
+        if !contract.has_nested_duplicates(text)
             && let Some(pending) = call(&mut Arguments::in_order(self, contract, text))
         {
             return self.future(pending);
