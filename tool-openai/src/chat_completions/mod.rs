@@ -6,7 +6,7 @@ mod messages;
 mod reasoning_details;
 mod request;
 mod response;
-mod tool_calls;
+mod tool_call_assembler;
 
 use std::fmt;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::wording::{missing_value, quote, unknown_member};
+use super::wording::{missing_value, quote, unexpected_value, unknown_member};
 use super::{Judge, Mistake, Verdict, offset_in};
 use crate::arguments::budget::Budget;
 use crate::arguments::describe::{describe, describe_instead_of};
@@ -128,11 +128,8 @@ impl<'w> Walk<'w> {
             Ok(items) if has_limit => format!("a list of {}", items.len()),
             _ => quote(value),
         };
-        let text = match &*self.path {
-            "" => format!("expected {expected}"),
-            path => format!("`{path}`: expected {expected}, got {found}"),
-        };
-        self.report(text, value)
+        let mistake = unexpected_value(&self.path, &expected, &found);
+        self.report(mistake, value)
     }
 
     /// Reports that the limits of a value are not enforced in all of its parts.
@@ -338,7 +335,7 @@ impl<'w> Walk<'w> {
         let expected = format!("one of {}", names.collect::<Vec<_>>().join(", "));
         self.step(Step::Member(name.clone()), |walk| {
             let mistake = match given {
-                Some(value) => format!("`{}`: expected {expected}, got {}", walk.path, quote(value)),
+                Some(value) => unexpected_value(&walk.path, &expected, &quote(value)),
                 None => missing_value(&walk.path, &expected, None),
             };
             walk.report(mistake, given.unwrap_or(text));
@@ -505,9 +502,8 @@ impl<'w> Walk<'w> {
                     self.value(of_values, value, depth + 1);
                 }
                 if self.mistakes.len() == found_before {
-                    let path = &self.path;
                     let expected = "what `patternProperties` of the schema allows";
-                    self.report(format!("`{path}`: expected {expected}, got {}", quote(value)), value);
+                    self.report(unexpected_value(&self.path, expected, &quote(value)), value);
                 }
             }
             return;

@@ -1,10 +1,18 @@
-//! The sentences about mistakes that do not depend on a schema.
+//! The sentences about mistakes. `describe` words what a schema expects.
 
 use crate::arguments::{MAX_LISTED, MAX_NAME_CHARS, list, nearest};
 use crate::schema::Kind;
 
 /// The maximum number of characters of an invalid value in a message.
 const MAX_QUOTE_CHARS: usize = 60;
+
+/// Explains that a value is not what is expected. The arguments as a whole have no path.
+pub(super) fn unexpected_value(path: &str, expected: &str, found: &str) -> String {
+    match path {
+        "" => format!("expected {expected}"),
+        path => format!("`{path}`: expected {expected}, got {found}"),
+    }
+}
 
 /// Explains that a required value is missing.
 pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str>) -> String {
