@@ -203,6 +203,8 @@ async fn parameter_names_do_not_clash_with_generated_code() {
 }
 
 mod returns {
+    use std::sync::Arc;
+
     use super::*;
 
     type Aliased<T> = std::result::Result<T, String>;
@@ -224,6 +226,10 @@ mod returns {
     #[tool]
     pub(crate) fn cow() -> Cow<'static, str> {
         "cow".into()
+    }
+    #[tool]
+    pub(crate) fn shared() -> Arc<str> {
+        "shared".into()
     }
     #[tool]
     pub(crate) fn none() -> Option<u8> {
@@ -282,6 +288,7 @@ async fn accepts_return_values_of_all_kinds() {
         text,
         static_text,
         cow,
+        shared,
         none,
         list,
         map,
@@ -298,6 +305,7 @@ async fn accepts_return_values_of_all_kinds() {
         ("text", Ok(" ")),
         ("static_text", Ok("")),
         ("cow", Ok("cow")),
+        ("shared", Ok("shared")),
         ("none", Ok("null")),
         ("not_a_number", Ok("NaN")),
         ("infinite", Ok("-inf")),

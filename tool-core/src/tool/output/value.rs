@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -55,6 +56,7 @@ fn is_verbatim<T: 'static>() -> bool {
         TypeId::of::<&'static str>(),
         TypeId::of::<Cow<'static, str>>(),
         TypeId::of::<Box<str>>(),
+        TypeId::of::<Arc<str>>(),
         TypeId::of::<f64>(),
         TypeId::of::<f32>(),
         TypeId::of::<()>(),
@@ -80,6 +82,9 @@ fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
     }
     if let Some(text) = value.downcast_mut::<Option<Box<str>>>() {
         return text.take().map(ToolOutput::text);
+    }
+    if let Some(text) = value.downcast_ref::<Option<Arc<str>>>() {
+        return text.as_deref().map(ToolOutput::text);
     }
     if let Some(number) = float(value).filter(|number| !number.is_finite()) {
         // JSON cannot express it, and serde_json would write `null`.
