@@ -324,3 +324,17 @@ async fn a_repeated_id_refers_to_no_call_of_the_agent_before_a_handover() {
         answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
     assert_eq!(outputs, ["desk", "handed over", "billing", "billing"]);
 }
+
+#[tokio::test]
+async fn repetitions_are_counted_across_handovers() {
+    let build = || {
+        let model = || ScriptedModel::new().calls("sum", "{}").calls("sum", "{}");
+        let billing =
+            Agent::builder(model().says("Done.")).tool(FunctionTool::new("sum", || 3)).build().unwrap();
+        let desk = Agent::builder(model().calls("billing", "{}")).tool(FunctionTool::new("sum", || 3));
+        desk.hand_over_to("billing", "Takes over", &billing)
+    };
+    let answer = alike(build).await.unwrap();
+    let outcomes: Vec<_> = answer.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
+    assert_eq!(outcomes, [true, true, true, true, false]);
+}
