@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tool_core::model::ToolDefinition;
-use tool_core::tool::ToolExecution;
+use tool_core::tool::{ToolErrorKind, ToolExecution};
 use tool_core::{ToolCall, ToolContext, ToolSet, tool, tools};
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]

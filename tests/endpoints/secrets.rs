@@ -1,4 +1,4 @@
-//! Secrets in forms other than the one in which they were set.
+//! Errors with texts of an endpoint: secrets in other forms, and characters that control a terminal.
 
 use tests::support::RawServer;
 use tool_core::model::ChatRequest;
@@ -27,6 +27,12 @@ async fn redacts_secrets_in_other_forms() {
         let shown = error_with(message, |builder| builder.api_key("tk+1234/567890==")).await;
         assert!(!shown.contains("567890"), "{shown}");
     }
+}
+
+#[tokio::test]
+async fn errors_control_no_terminal() {
+    let shown = error_with("a\u{1b}[2J\u{202e}b\u{9b}c", |builder| builder).await;
+    assert!(shown.contains(": a [2J b c"), "{shown:?}");
 }
 
 /// No limit is a limit like any other.

@@ -11,6 +11,7 @@ mod engine;
 mod every_option;
 mod extra_parameters;
 mod further_turns;
+mod fuzzing;
 mod hostile;
 mod injecting;
 mod integers;

@@ -92,3 +92,18 @@ async fn a_name_is_bounded_and_printable_in_every_error() {
         assert!(error.contains("`a bbb") && error.len() < 400 && !error.contains('\n'), "{error}");
     }
 }
+
+#[tokio::test]
+async fn problems_control_no_terminal() {
+    let (server, _) = scripted_server(|_, method, _| match method {
+        "tools/list" => {
+            let mut tool = tool("a");
+            tool["inputSchema"]["type"] = "\u{9b}2J\u{202e}".into();
+            Reply::Result(json!({ "tools": [tool] }))
+        }
+        _ => Reply::Default,
+    });
+    let problems = server.connect().await.unwrap().problems().await.unwrap();
+    let expected = "the tool `a` is skipped: its schema is not a valid JSON Schema: `type` is \" 2J \"";
+    assert_eq!(problems[0].to_string(), expected);
+}

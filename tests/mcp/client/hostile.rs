@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use futures_util::{StreamExt, poll, stream};
-use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::unbounded_channel;
 use tool_core::agent::{Approver, ApproverFuture};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Approval, ToolCall};
 use tool_mcp::{McpError, McpErrorKind, McpServer};
 
-use super::support::{Reply, ServerConnection, call, scripted_server, tool, untrusted_server, wait_until};
+use super::support::{
+    Reply, ServerConnection, call, initialize_result, scripted_server, tool, untrusted_server, wait_until,
+};
 use super::transports::{Requests, default_response, http_server, response};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -103,6 +106,41 @@ async fn redacts_secrets_in_other_forms() {
 async fn errors_control_no_terminal() {
     let shown = error_with(McpServer::http, "a\u{1b}[2J\u{202e}b\nc").await;
     assert!(shown.contains("a [2J b\nc"), "{shown:?}");
+}
+
+/// Writes requests and reads no response. Returns the number of requests that the client accepted.
+async fn flood(stream: DuplexStream) -> usize {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let initialize = BufReader::new(reader).lines().next_line().await.unwrap().unwrap();
+    let initialize: Value = serde_json::from_str(&initialize).unwrap();
+    let mut result = initialize_result();
+    // No tools are listed.
+    result["capabilities"] = json!({});
+    let response = json!({ "jsonrpc": "2.0", "id": initialize["id"], "result": result });
+    writer.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+    for id in 0..MANY_REQUESTS {
+        let ping = format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "method": "ping" }));
+        if tokio::time::timeout(Duration::from_secs(1), writer.write_all(ping.as_bytes())).await.is_err() {
+            return id;
+        }
+    }
+    MANY_REQUESTS
+}
+
+const MANY_REQUESTS: usize = 20_000;
+
+#[tokio::test]
+async fn a_server_that_reads_no_responses_cannot_send_many_requests() {
+    let (sender, mut accepted) = unbounded_channel();
+    let server = McpServer::connector("raw", move || {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let sender = sender.clone();
+        tokio::spawn(async move { sender.send(flood(far).await) });
+        ready(Ok(tokio::io::split(near)))
+    });
+    let _tools = server.connect().await.unwrap();
+    let accepted = tokio::time::timeout(SOON, accepted.recv()).await.unwrap().unwrap();
+    assert!(accepted < MANY_REQUESTS, "{accepted}");
 }
 
 /// A server that accepts connections and never answers.

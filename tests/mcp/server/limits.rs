@@ -131,6 +131,18 @@ async fn limits_the_total_size_of_requests_in_flight() {
     until_accepted(|| padded(sum(), 1000)).await;
 }
 
+/// The first message of a session is stored as long as the session.
+#[tokio::test]
+async fn limits_the_size_of_the_first_message() {
+    let server = Server::new(tools![sum]).spawn("127.0.0.1:0").await.unwrap();
+    let statuses = [32 << 10, (32 << 10) + 1].map(async |length| {
+        let request = initialize(&server.url()).build().unwrap();
+        let body = std::str::from_utf8(request.body().unwrap().as_bytes().unwrap()).unwrap();
+        send(post(&server.url(), format!("{body:length$}"))).await.status().as_u16()
+    });
+    assert_eq!(futures_util::future::join_all(statuses).await, [200, 413]);
+}
+
 #[tokio::test]
 async fn connections_beyond_the_limit_wait() {
     let server = Server::new(tools![sum]).max_connections(1).spawn("127.0.0.1:0").await.unwrap();

@@ -24,7 +24,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Adds a key. Requests must then have one of the added keys as bearer token.
+    /// Adds a key. Requests must then have one of the added keys as bearer token. An empty key admits no request.
     pub fn add_key(&mut self, key: SecretString) {
         self.keys.push(key);
     }
@@ -103,7 +103,7 @@ impl Access {
             .keys
             .iter()
             .fold(Choice::from(0), |is_known, known| is_known | known.expose_secret().as_bytes().ct_eq(key));
-        if scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(is_known) {
+        if scheme.eq_ignore_ascii_case(b"Bearer ") && !key.is_empty() && bool::from(is_known) {
             Ok(Caller::with_key(key))
         } else {
             Err(Rejection::Key { has_credentials: sent.is_some() })
@@ -283,6 +283,8 @@ mod tests {
         let mut access = Access::default();
         access.add_key("sk-1".into());
         access.add_key("sk-22".into());
+        // From a variable without a value.
+        access.add_key("".into());
         let table = [
             (Some("Bearer sk-1"), Some("sk-1")),
             (Some("Bearer sk-22"), Some("sk-22")),

@@ -10,9 +10,9 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpError};
 use serde_json::Value;
-use tool_http::client::{Redactor, redact_urls};
+use tool_http::client::{Redactor, printable, redact_urls};
 
-use super::text::{printable, truncate, truncate_name};
+use super::text::{truncate, truncate_name};
 use super::tool_name::sanitize_tool_name;
 use super::{Change, Difference};
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rmcp::model::{CustomResult, ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
 use serde_json::Value;
+use tool_http::client::printable;
 
 use super::config::ServerConfig;
 use super::connection::Connection;
@@ -44,11 +45,11 @@ pub struct McpProblem {
 }
 
 impl McpProblem {
-    pub(super) fn skipped(tool: &str, message: impl Into<String>) -> Self {
-        Self { tool: truncate_name(tool), message: message.into(), is_skipped: true }
+    pub(super) fn skipped(tool: &str, message: impl AsRef<str>) -> Self {
+        Self { tool: truncate_name(tool), message: printable(message.as_ref()), is_skipped: true }
     }
 
-    pub(super) fn offered(tool: &str, message: impl Into<String>) -> Self {
+    pub(super) fn offered(tool: &str, message: impl AsRef<str>) -> Self {
         Self { is_skipped: false, ..Self::skipped(tool, message) }
     }
 

@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rmcp::model::{GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, ServerNotification};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::dispatcher::{self, Dispatch};
 
 use super::McpLog;
 use super::progress::CallProgress;
+
+/// The number of responses that may wait until the server reads them.
+const MAX_UNREAD_RESPONSES: usize = 64;
 
 /// Receives the log messages of a server.
 pub(super) type LogHook = Arc<dyn Fn(&McpLog) + Send + Sync>;
@@ -150,11 +153,13 @@ impl Monitor {
 pub(super) struct MonitoredTransport<T> {
     transport: T,
     monitor: Arc<Monitor>,
+    /// One permit for each response that may be sent at the same time.
+    responses: Arc<Semaphore>,
 }
 
 impl<T> MonitoredTransport<T> {
     pub(super) fn new(transport: T, monitor: Arc<Monitor>) -> Self {
-        Self { transport, monitor }
+        Self { transport, monitor, responses: Arc::new(Semaphore::new(MAX_UNREAD_RESPONSES)) }
     }
 }
 
@@ -166,10 +171,18 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.monitor.before_send(&message);
-        self.transport.send(message)
+        let is_response = matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
+        let permit = is_response.then(|| Arc::clone(&self.responses).try_acquire_owned());
+        let sending = self.transport.send(message);
+        async move {
+            let _permit = permit;
+            sending.await
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        // The SDK stores any number of responses, so no request is read from a server that reads none of them.
+        drop(self.responses.acquire().await);
         let message = self.transport.receive().await;
         match &message {
             Some(message) => self.monitor.after_receive(message),

@@ -26,6 +26,9 @@ use super::session_manager::{BoundedSessionManager, with_caller};
 
 const SESSION_HEADER: &str = "mcp-session-id";
 
+/// The largest message that begins a session. The SDK stores it until the session ends.
+const MAX_INITIALIZE_BYTES: usize = 32 << 10;
+
 struct Guard {
     access: Access,
     limiter: Limiter,
@@ -101,6 +104,9 @@ impl Guard {
         let (mut head, body) = request.into_parts();
         let LimitedBody { bytes, permit } = self.limiter.read_body(body).await?;
         let message: Message<'_> = serde_json::from_slice(&bytes).unwrap_or_default();
+        if message.method.as_deref() == Some("initialize") && bytes.len() > MAX_INITIALIZE_BYTES {
+            return Err(Rejection::BodyTooLarge(MAX_INITIALIZE_BYTES));
+        }
         // A notification, such as one that cancels a call, is always accepted.
         let request_permit = if message.is_notification() { None } else { self.limiter.begin_request()? };
         let permits = Arc::new((permit, request_permit));

@@ -316,8 +316,9 @@ impl Server {
         self
     }
 
-    /// Limits the number of sessions over HTTP; 1000 by default. Further sessions are refused with status 503. Clients of the
-    /// newest protocol have no sessions.
+    /// Limits the number of sessions over HTTP; 1000 by default. Further sessions are refused with status 503. The message that
+    /// begins a session has at most 32 KiB, because it is stored as long as the session. Clients of the newest protocol have no
+    /// sessions.
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.config.http.max_sessions = sessions;
         self

@@ -10,7 +10,7 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::redact_url;
+use tool_http::client::{printable, redact_url};
 
 pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
 pub use self::kind::ErrorKind;
@@ -195,7 +195,8 @@ impl Error {
             excerpt => format!("it starts with `{excerpt}`"),
         };
         Self::invalid_response(format!(
-            "the response does not follow the API ({content_type}: {reason}); check the base URL; {body}"
+            "the response does not follow the API ({content_type}: {}); check the base URL; {body}",
+            excerpt(&reason.to_string(), MAX_MESSAGE_CHARS)
         ))
     }
 
@@ -435,9 +436,9 @@ fn is_html(content_type: Option<&str>, body: &str) -> bool {
         || starts_with("<html")
 }
 
-/// Returns the start of a text, on one line.
+/// Returns the start of a text, printable and on one line.
 fn excerpt(text: &str, max_chars: usize) -> String {
-    let mut words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut words = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = words.char_indices().nth(max_chars) {
         words.truncate(end);
         words.push('…');

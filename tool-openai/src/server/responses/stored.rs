@@ -10,6 +10,9 @@ use tool_http::server::Caller;
 use crate::server::state::ServerState;
 use crate::server::store::{MAX_BYTES, Weight};
 
+/// The approximate size of a message in memory without its texts. A caller can send many short messages.
+const MESSAGE_BYTES: usize = size_of::<Message>() + 100;
+
 /// The conversation up to a response, without instructions. Its earlier sections are shared with earlier responses.
 #[derive(Clone, Default)]
 pub(super) struct Conversation(Vec<Arc<Section>>);
@@ -71,7 +74,8 @@ impl ResponseRecorder {
         let texts = [Some(&message.text), message.reasoning.as_ref(), message.refusal.as_ref()];
         let texts = texts.into_iter().flatten().map(String::len);
         let calls = message.tool_calls.iter().map(|call| call.arguments.len() + 100);
-        let bytes = self.request_bytes + texts.chain(calls).sum::<usize>() + 1000;
+        let input = self.conversation.0.last().map_or(0, |section| section.messages.len() * MESSAGE_BYTES);
+        let bytes = self.request_bytes + input + texts.chain(calls).sum::<usize>() + 1000;
         let store = &self.state.responses;
         let weight = Some(store.add_weight(bytes));
         let reply = Section { messages: vec![Message::Assistant(message)], weight };
@@ -94,6 +98,17 @@ mod tests {
 
     use super::*;
     use crate::server::state::Config;
+
+    /// Most of a short message is not its text.
+    #[test]
+    fn counts_the_messages_of_a_conversation() {
+        let state = Arc::new(ServerState::new(Config::default(), BTreeMap::new()));
+        let with_input = Conversation::default().with_input(vec![Message::user(""); 1000]);
+        let recorder = ResponseRecorder::new(&state, Caller::ANYONE, with_input, 0);
+        recorder.store(AssistantMessage::text("Hi."), &json!({ "id": "resp_1" }));
+        let stored = state.responses.get("resp_1", Caller::ANYONE).unwrap();
+        assert!(stored.conversation.bytes() >= 1000 * size_of::<Message>());
+    }
 
     /// A long chain of responses keeps all of its messages alive, however few responses are stored.
     #[test]
