@@ -170,6 +170,20 @@ async fn does_not_retry_a_refusal() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_no_answer_of_any_type() {
+    let refusal =
+        || tool_core::model::ChatResponse::new(tool_core::model::AssistantMessage::refusal("I will not."));
+    let agent = || Agent::builder(ScriptedModel::new().replies(refusal())).build().unwrap();
+    let errors = [
+        agent().ask("Which?").answer_as::<Option<u32>>().await.unwrap_err(),
+        agent().ask("Which?").answer_as::<City>().await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Refused(_))), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn wraps_answers_that_are_not_objects() {
     let model = ScriptedModel::new().says(r#"{"answer": ["a", "b"]}"#);
     let agent = Agent::builder(WithFormats { model, with_tools: true }).build().unwrap();

@@ -71,6 +71,14 @@ async fn an_agent_answers_as_a_tool() {
     assert_eq!(inner.run().tool_executions()[0].call().name, "find_invoice");
 }
 
+#[tokio::test]
+async fn a_refusal_of_the_agent_is_no_output() {
+    let refusal = || ChatResponse::new(AssistantMessage::refusal("I will not."));
+    let answer = alike(|| desk(asks(), billing(ScriptedModel::new().replies(refusal())))).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it refused to answer");
+    assert!(answer.tool_executions()[0].outcome().is_err());
+}
+
 /// A model whose reply depends on the request alone, so that a restored run continues as the first one would have.
 #[derive(Clone)]
 struct Replies(&'static [&'static [(&'static str, &'static str)]], &'static str);

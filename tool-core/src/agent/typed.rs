@@ -116,7 +116,9 @@ impl RunDriver {
         loop {
             self.drive_to_end().await?;
             let Some(text) = self.run.answer_text() else { return Ok(None) };
-            match read(&text) {
+            // A refusal is no answer of any type, although its text, which is empty, could be read as one.
+            let answer = if self.run.refusal().is_some() { Err(String::new()) } else { read(&text) };
+            match answer {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(why) => {
                     self.has_unsaved_changes = true;

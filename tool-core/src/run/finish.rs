@@ -47,10 +47,8 @@ impl Run {
             return Err(StepError("the run has no answer to reject"));
         }
         let limits = &self.settings.limits;
-        let refusal =
-            self.messages.last().and_then(Message::as_assistant).and_then(|last| last.refusal.clone());
-        if let Some(refusal) = refusal {
-            self.stop(StopReason::Refused(refusal));
+        if let Some(refusal) = self.refusal() {
+            self.stop(StopReason::Refused(refusal.to_owned()));
         } else if self.settings.wrong_answers >= limits.max_wrong_answers || self.is_last_turn() {
             self.stop(StopReason::WrongAnswer(why.to_owned()));
         } else {
@@ -59,6 +57,11 @@ impl Run {
             self.stage = Stage::Asking;
         }
         Ok(())
+    }
+
+    /// Returns the refusal, if the last message is one.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.messages.last().and_then(Message::as_assistant)?.refusal.as_deref()
     }
 
     /// Returns the text of the answer, if there is one.

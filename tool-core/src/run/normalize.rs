@@ -27,10 +27,8 @@ struct ToolUse<'a> {
 
 /// Splits calls that contain several calls, and removes from names what cannot be part of one.
 pub(super) fn normalize_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
-    calls
-        .into_iter()
-        .flat_map(|call| split_parallel(&call).unwrap_or_else(|| vec![with_clean_name(call)]))
-        .collect()
+    let calls = calls.into_iter().map(with_clean_name);
+    calls.flat_map(|call| split_parallel(&call).unwrap_or_else(|| vec![call])).collect()
 }
 
 fn split_parallel(call: &ToolCall) -> Option<Vec<ToolCall>> {
@@ -59,13 +57,20 @@ fn split_parallel(call: &ToolCall) -> Option<Vec<ToolCall>> {
 fn with_clean_name(mut call: ToolCall) -> ToolCall {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
     let end = call.name.find(|c| !is_part(c)).unwrap_or(call.name.len());
-    if end > 0 {
+    if end > 0 && is_garbage(&call.name[end..]) {
         call.name.truncate(end);
     }
     if let Some(name) = call.name.strip_prefix(NAMESPACE).filter(|name| !name.is_empty()) {
         call.name = name.to_owned();
     }
     call
+}
+
+/// Returns `true` if the text after a name is only punctuation or a token of a chat template, such as `<|channel|>commentary`.
+/// Any other text can contain arguments, as in `delete(dry_run=true)`, and executing the call without them would be a guess.
+fn is_garbage(rest: &str) -> bool {
+    let is_token = rest.starts_with('<') && !rest.contains('=');
+    is_token || !rest.contains(char::is_alphanumeric)
 }
 
 #[cfg(test)]
@@ -84,6 +89,15 @@ mod tests {
             ("functions.", "functions."),
             ("math.sum", "math.sum"),
             ("\"sum\"", "\"sum\""),
+            ("sum<|channel|>commentary", "sum"),
+            ("sum</tool_name>", "sum"),
+            ("sum()", "sum"),
+            ("sum(a=1)", "sum(a=1)"),
+            ("sum(1, 2)", "sum(1, 2)"),
+            ("sum{\"a\": 1}", "sum{\"a\": 1}"),
+            ("sum\" a=\"1\" />", "sum\" a=\"1\" />"),
+            ("sum<parameter=a>1", "sum<parameter=a>1"),
+            ("sum multiply", "sum multiply"),
             ("", ""),
         ];
         for (name, expected) in table {
@@ -98,13 +112,20 @@ mod tests {
             {"recipient_name": "functions.sum", "parameters": {"a": 9007199254740993, "b": 2}},
             {"recipient_name": "now", "parameters": {}}
         ]}"#;
-        let calls = vec![ToolCall::new("x", PARALLEL, arguments), ToolCall::new("y", "sum", "{}")];
-        let calls = normalize_calls(calls);
-        let found: Vec<_> = calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
-        assert_eq!(
-            found,
-            [("x_0", "sum", r#"{"a": 9007199254740993, "b": 2}"#), ("x_1", "now", "{}"), ("y", "sum", "{}")]
-        );
+        for name in [PARALLEL, "functions.multi_tool_use.parallel", "multi_tool_use.parallel\" />"] {
+            let calls = vec![ToolCall::new("x", name, arguments), ToolCall::new("y", "sum", "{}")];
+            let calls = normalize_calls(calls);
+            let found: Vec<_> = calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+            assert_eq!(
+                found,
+                [
+                    ("x_0", "sum", r#"{"a": 9007199254740993, "b": 2}"#),
+                    ("x_1", "now", "{}"),
+                    ("y", "sum", "{}")
+                ],
+                "{name}"
+            );
+        }
         for wrong in ["{}", "", r#"{"tool_uses": []}"#, r#"{"tool_uses": [1]}"#] {
             let calls = normalize_calls(vec![ToolCall::new("x", PARALLEL, wrong)]);
             assert_eq!((calls.len(), &*calls[0].name), (1, PARALLEL));

@@ -116,7 +116,7 @@ fn write_call(json: &mut Vec<u8>, call: &ToolCall, dialect: &Dialect) {
     json.extend_from_slice(br#"{"id":"#);
     write_string(json, &call_id(&call.id, dialect));
     json.extend_from_slice(br#","type":"function","function":{"name":"#);
-    write_string(json, &call.name);
+    write_string(json, &quirks::normalize_tool_name(&call.name));
     json.extend_from_slice(br#","arguments":"#);
     write_string(json, &quirks::normalize_arguments(&call.arguments));
     json.push(b'}');
@@ -342,6 +342,15 @@ mod tests {
             assert_eq!(written[1].get("reasoning_details"), None);
             assert_eq!(written[1]["tool_calls"][0].get("extra_content"), None);
         }
+    }
+
+    #[test]
+    fn calls_of_unknown_tools_have_names_that_are_accepted() {
+        let calls = ["now", "clock.now", ""].map(|name| ToolCall::new(name, name, "{}"));
+        let message = Message::Assistant(AssistantMessage::default().with_tool_calls(calls));
+        let written = written(&[message]);
+        let names = [0, 1, 2].map(|index| written[0]["tool_calls"][index]["function"]["name"].clone());
+        assert_eq!(names, ["now", "clock_now", "_"]);
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn write_assistant(items: &mut Items<'_>, message: &AssistantMessage) {
         json.extend_from_slice(br#"{"type":"function_call","call_id":"#);
         write_string(json, &call.id);
         json.extend_from_slice(br#","name":"#);
-        write_string(json, &call.name);
+        write_string(json, &quirks::normalize_tool_name(&call.name));
         json.extend_from_slice(br#","arguments":"#);
         write_string(json, &quirks::normalize_arguments(&call.arguments));
         json.push(b'}');
@@ -222,19 +222,20 @@ pub(super) mod tests {
 
     #[test]
     fn writes_calls_and_results() {
-        let calls = [ToolCall::new("1", "now", r#"{"zone": "UTC"}"#), ToolCall::new("2", "now", "{broken")];
+        let calls =
+            [ToolCall::new("1", "now", r#"{"zone": "UTC"}"#), ToolCall::new("2", "clock.now", "{broken")];
         let outputs = [ToolOutput::text("noon"), ToolOutput::text("see:").with_part(image("a"))];
         let results: Vec<_> =
             calls.iter().zip(outputs).map(|(call, output)| Message::tool(call, &Ok(output))).collect();
         let reply = AssistantMessage::text("Let me see.").with_tool_calls(calls);
         let messages: Vec<_> =
             [Message::user("When?"), Message::Assistant(reply)].into_iter().chain(results).collect();
-        let call = |id: &str, arguments: &str| json!({ "type": "function_call", "call_id": id, "name": "now", "arguments": arguments });
+        let call = |id: &str, name: &str, arguments: &str| json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments });
         let result = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
         let expected = [
             json!({ "type": "message", "role": "assistant", "content": "Let me see." }),
-            call("1", r#"{"zone": "UTC"}"#),
-            call("2", r#"{"INVALID_JSON":"{broken"}"#),
+            call("1", "now", r#"{"zone": "UTC"}"#),
+            call("2", "clock_now", r#"{"INVALID_JSON":"{broken"}"#),
             result("1", json!("noon")),
             result("2", json!([wire_text("see:"), wire_image("a")])),
         ];

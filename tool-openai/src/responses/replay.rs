@@ -75,7 +75,8 @@ fn matches_message(items: &[(&RawValue, OutputItem)], message: &AssistantMessage
 /// call has it, and the arguments change if a person edits them.
 fn updated_call(json: &RawValue, call: &ToolCall) -> Option<String> {
     let arguments = quirks::normalize_arguments(&call.arguments);
-    let values = [("call_id", &*call.id), ("name", &*call.name), ("arguments", &*arguments)];
+    let name = quirks::normalize_tool_name(&call.name);
+    let values = [("call_id", &*call.id), ("name", &*name), ("arguments", &*arguments)];
     let Ok(Value::Object(mut fields)) = serde_json::from_str(json.get()) else { return None };
     // Arguments that arrived as an object are sent as text, too.
     if values.iter().all(|(name, text)| fields.get(*name).and_then(Value::as_str) == Some(text)) {
@@ -134,6 +135,11 @@ mod tests {
         let unknown = json!(["no", "item"]);
         let all = [reasoning(), search, text_item("Let me see."), call("1", "{}"), unknown];
         let two = [call("1", "{}"), call("1", "{}")];
+        let named = |name: &str| {
+            let mut item = call("1", "{}");
+            item["name"] = name.into();
+            item
+        };
         let table = [
             (message("Let me see.", &[now("1", "{}")], &all), Some(json!(all))),
             // Changes take precedence.
@@ -146,6 +152,10 @@ mod tests {
                 Some(json!([call("1", "{}"), call("1_2", "{}")])),
             ),
             (message("", &[now("1", "")], &[call("1", "")]), Some(json!([call("1", "{}")]))),
+            (
+                message("", &[ToolCall::new("1", "now.", "{}")], &[named("now.")]),
+                Some(json!([named("now_")])),
+            ),
             // Items that no longer match.
             (message("Let me see!", &[], &[reasoning(), text_item("Let me see.")]), None),
             (message("", &[], &[reasoning(), call("1", "{}")]), None),

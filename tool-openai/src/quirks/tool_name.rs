@@ -1,0 +1,40 @@
+//! Names of tools in calls.
+
+use std::borrow::Cow;
+
+/// The greatest length of a name that OpenAI accepts.
+const MAX_LENGTH: usize = 64;
+
+/// Returns the name of an earlier call in the form to send. Models also call tools that do not exist, by names that no tool
+/// can have, and OpenAI and others reject the whole request if the history contains one. Names of tools stay as they are.
+pub(crate) fn normalize_tool_name(name: &str) -> Cow<'_, str> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() {
+        Cow::Borrowed("_")
+    } else if name.len() <= MAX_LENGTH && name.chars().all(is_allowed) {
+        Cow::Borrowed(name)
+    } else {
+        name.chars().take(MAX_LENGTH).map(|c| if is_allowed(c) { c } else { '_' }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normalized_names_have_only_letters_digits_and_dashes() {
+        let long = "a".repeat(65);
+        let table = [
+            ("get-weather_2", "get-weather_2"),
+            ("browser.tabs.open", "browser_tabs_open"),
+            ("sum(a=1)", "sum_a_1_"),
+            ("größe", "gr__e"),
+            ("", "_"),
+            (&long, &long[..64]),
+        ];
+        for (name, expected) in table {
+            assert_eq!(normalize_tool_name(name), expected, "{name}");
+        }
+    }
+}
