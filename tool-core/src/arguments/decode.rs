@@ -9,10 +9,12 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::budget::Budget;
 use super::contract::Contract;
 use super::explain::{self, Judge, explain, explain_limits, is_within_limits};
 use super::repair::{Repair, repair, repair_parts, without_omitted, write_object};
 use super::report::{ArgumentErrors, Report};
+use super::restore::restore_accepted_parts;
 use super::watched::{Ignored, Scope, Watched};
 use super::{Members, lenient, report_duplicates, tokens};
 use crate::schema::{NodeId, Shape};
@@ -147,6 +149,19 @@ fn read_all(target: &mut dyn Target, text: &str) -> Result<(), Refused> {
     serde_json::Deserializer::from_str(rest).end().map_err(Refused::Type)
 }
 
+/// Reads a repaired text. Returns it without the repairs of what the type accepts in the original.
+fn read_repaired(target: &mut dyn Target, original: &str, repaired: String) -> (String, Option<Refused>) {
+    let refused = read_all(target, &repaired).err();
+    if target.judge().is_some() || refused.as_ref().is_some_and(Refused::is_mismatch) {
+        return (repaired, refused);
+    }
+    let budget = Budget::for_text(&repaired);
+    let mut accepts = |text: &str| !read_all(target, text).is_err_and(|refused| refused.is_mismatch());
+    let restored = restore_accepted_parts(original, &repaired, &budget, &mut accepts);
+    let refused = read_all(target, &restored).err();
+    (restored, refused)
+}
+
 /// Decodes one value that was `refused` when it was first read, or that exceeds limits, and reports its mistakes or its repair.
 /// Returns `true` if the target has the value.
 #[cold]
@@ -167,12 +182,12 @@ pub(crate) fn decode_value(
         // Of a value that cannot be repaired, only mistakes are reported that cannot be repaired.
         let repaired = repair(shape, node, &text).or_else(|| repair_parts(shape, node, &text));
         if let Some(repaired) = repaired {
-            text = Cow::Owned(repaired);
             // A string that was decoded to an object can contain duplicate members.
-            if report_duplicates(name, &text, report) {
+            if report_duplicates(name, &repaired, report) {
                 return false;
             }
-            refused = read_all(target, &text).err();
+            let read = read_repaired(target, &text, repaired);
+            (text, refused) = (Cow::Owned(read.0), read.1);
         }
     }
     let is_valid =
@@ -237,7 +252,7 @@ fn decode_members(
         }
     }
     if !unknown.is_empty() {
-        let known: Vec<_> = known.iter().map(|(name, value)| (&**name, value.get().into())).collect();
+        let known: Vec<_> = known.iter().map(|(name, value)| (name, value.get())).collect();
         text = write_object(&known).into();
     }
     let is_within_limits = |text: &str| !contract.has_limits || is_within_limits(shape, root, text);
@@ -249,26 +264,25 @@ fn decode_members(
             return Ok(repairs);
         }
     }
-    let present = without_omitted(shape, root, &text);
-    let text = present.as_deref().unwrap_or(&text);
-    let (fitting, more) = repair_members(shape, text, mode, repair);
+    let original = without_omitted(shape, root, &text).map_or(text, Cow::Owned);
+    let repaired = repair_members(shape, &original, mode, repair);
     // A string that was decoded to an object can contain duplicate members.
-    if report.is_empty() && !report_duplicates("", &fitting, &mut report) {
-        let refused = read_all(target, &fitting).err();
-        if is_within_limits(&fitting)
-            && accepts(refused.as_ref(), ("", &fitting), mode, (&mut report, &mut repairs))
+    if report.is_empty() && !report_duplicates("", &repaired, &mut report) {
+        let (text, refused) = read_repaired(target, &original, repaired.clone());
+        if is_within_limits(&text)
+            && accepts(refused.as_ref(), ("", &text), mode, (&mut report, &mut repairs))
         {
-            repairs.extend(more);
+            repairs.extend(repaired_members(&original, &text));
             return Ok(repairs);
         }
     }
     // Only mistakes that cannot be repaired are reported.
-    let (text, parts) = repair_members(shape, &fitting, mode, repair_parts);
-    let refused = read_all(target, &text).err();
+    let repaired = repair_members(shape, &repaired, mode, repair_parts);
+    let (text, refused) = read_repaired(target, &original, repaired);
     let to = (&mut report, &mut repairs);
     let is_valid = report_refused(target, (shape, root), ("", &text), refused.as_ref(), mode, to);
     if is_valid && report.is_empty() {
-        repairs.extend(more.into_iter().chain(parts));
+        repairs.extend(repaired_members(&original, &text));
         return Ok(repairs);
     }
     if report.is_empty() {
@@ -287,30 +301,34 @@ fn is_unknown(target: &dyn Target, shape: &Shape, name: &str, value: &str) -> bo
     !target.has_member(&format!("{{{quoted}:{value}}}"), 1..quoted.len() + 1)
 }
 
-/// Returns the object with each member repaired, and the repairs.
+/// Returns the object with each member repaired.
 fn repair_members(
     shape: &Shape,
     text: &str,
     mode: Mode,
     repair: fn(&Shape, NodeId, &str) -> Option<String>,
-) -> (String, Vec<Repair>) {
-    let (mut repairs, mut written) = (Vec::new(), Vec::new());
+) -> String {
     let members = match serde_json::from_str(text) {
         Ok(Members(members)) if !mode.is_strict => members,
-        _ => return (text.to_owned(), repairs),
+        _ => return text.to_owned(),
     };
-    for (name, value) in &members {
+    let repaired = members.iter().map(|(name, value)| {
         let node = shape.node(shape.root()).member(name);
         let repaired = node.and_then(|node| repair(shape, node, value.get()));
-        if let Some(repaired) = &repaired {
-            repairs.push(Repair::for_argument(name, value.get(), repaired));
-        }
-        written.push((&**name, repaired.map_or(Cow::Borrowed(value.get()), Cow::Owned)));
-    }
-    match repairs.is_empty() {
-        true => (text.to_owned(), repairs),
-        false => (write_object(&written), repairs),
-    }
+        (name, repaired.map_or(value.get().into(), Cow::Owned))
+    });
+    write_object(&repaired.collect::<Vec<_>>())
+}
+
+/// Returns the repairs of the members that differ.
+fn repaired_members(original: &str, repaired: &str) -> Vec<Repair> {
+    let (Ok(Members(original)), Ok(Members(repaired))) =
+        (serde_json::from_str(original), serde_json::from_str(repaired))
+    else {
+        return Vec::new();
+    };
+    let pairs = original.iter().zip(&repaired).filter(|((_, from), (_, to))| from.get() != to.get());
+    pairs.map(|((name, from), (_, to))| Repair::for_argument(name, from.get(), to.get())).collect()
 }
 
 /// Reports why a value was refused, or that it exceeds limits or has unknown members. Returns `true` if it is valid.

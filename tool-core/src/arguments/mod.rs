@@ -20,6 +20,7 @@ mod parameter;
 mod parameter_limits;
 mod repair;
 mod report;
+mod restore;
 pub(crate) mod schemas;
 mod tokens;
 mod watched;

@@ -316,13 +316,14 @@ fn decoded(node: &Node, text: &str) -> Option<String> {
 }
 
 /// Writes an object of names and the texts of values.
-pub(crate) fn write_object(members: &[(&str, Cow<'_, str>)]) -> String {
+pub(crate) fn write_object(members: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
     let mut object = String::from("{");
     for (name, value) in members {
+        let (name, value) = (name.as_ref(), value.as_ref());
         if object.len() > 1 {
             object.push(',');
         }
-        object.push_str(&Value::from(*name).to_string());
+        object.push_str(&Value::from(name).to_string());
         object.push(':');
         object.push_str(value);
     }
