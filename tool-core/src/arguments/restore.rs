@@ -6,29 +6,43 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 
 use super::budget::Budget;
+use super::target::{Refused, Target, read_all};
 use super::{Members, write_object};
 use crate::schema::Kind;
 
 /// The work of one trial per byte, because a type that reads a text also allocates.
 const WORK_PER_BYTE: usize = 16;
 
-/// Returns the repaired value with each part of the original that is accepted in its place. Of many parts, only the first are
-/// tried.
-pub(super) fn restore_accepted_parts(
+/// Reads a repaired text. Returns the text that was read, where the parts that the type accepts are those of the original.
+pub(super) fn read_repaired(
+    target: &mut dyn Target,
+    original: &str,
+    repaired: String,
+) -> (String, Option<Refused>) {
+    let refused = read_all(target, &repaired).err();
+    if target.validator().is_some() || refused.as_ref().is_some_and(Refused::is_mismatch) {
+        return (repaired, refused);
+    }
+    let mut budget = Budget::for_text(&repaired);
+    let restored = restore_accepted_parts(original, &repaired, &mut |text| {
+        budget.spend(text.len().saturating_mul(WORK_PER_BYTE), 0)?;
+        Some(!read_all(target, text).is_err_and(|refused| refused.is_mismatch()))
+    });
+    let refused = read_all(target, &restored).err();
+    (restored, refused)
+}
+
+/// Returns the repaired value with each part of the original that is accepted in its place, until `accepts` returns `None`.
+fn restore_accepted_parts(
     original: &str,
     repaired: &str,
-    budget: &Budget,
-    accepts: &mut dyn FnMut(&str) -> bool,
+    accepts: &mut dyn FnMut(&str) -> Option<bool>,
 ) -> String {
     let write = match (Kind::of(original), Kind::of(repaired)) {
         (Some(Kind::Object), Some(Kind::Object)) => write_object,
         (Some(Kind::Array), Some(Kind::Array)) => write_list,
         _ => return repaired.to_owned(),
     };
-    let can_try = || budget.spend(repaired.len().saturating_mul(WORK_PER_BYTE), 0).is_some();
-    if !can_try() {
-        return repaired.to_owned();
-    }
     let originals: HashMap<_, _> = parts(original).into_iter().collect();
     let mut restored = parts(repaired);
     for index in 0..restored.len() {
@@ -36,13 +50,17 @@ pub(super) fn restore_accepted_parts(
         let Some(original) = originals.get(&name).filter(|original| **original != part) else { continue };
         let mut accepts_part = |part: &str| {
             restored[index].1 = Cow::Owned(part.to_owned());
-            can_try() && accepts(&write(&restored))
+            accepts(&write(&restored))
         };
-        restored[index].1 = if accepts_part(original) {
-            original.clone()
-        } else {
-            restore_accepted_parts(original, &part, budget, &mut accepts_part).into()
+        let accepted = accepts_part(original);
+        restored[index].1 = match accepted {
+            Some(true) => original.clone(),
+            Some(false) => restore_accepted_parts(original, &part, &mut accepts_part).into(),
+            None => part,
         };
+        if accepted.is_none() {
+            break;
+        }
     }
     write(&restored)
 }

@@ -379,7 +379,7 @@ impl<'s> Parser<'s> {
             self.origin == SchemaOf::Document && (depends || keyword == "pattern" || !is_represented)
         };
         let mut limits = Limits::from_json(schema);
-        // In other documents, the name of a format promises nothing, and a judge matches patterns.
+        // In other documents, the name of a format promises nothing, and a validator matches patterns.
         let format = get("format").and_then(Value::as_str).filter(|_| is_type);
         limits.is_f32 &= is_type;
         limits.pattern = limits.pattern.filter(|_| is_type);

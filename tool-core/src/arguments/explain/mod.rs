@@ -16,16 +16,16 @@ use crate::arguments::{Members, Target, duplicate_members, tokens};
 use crate::schema::{NodeId, Shape};
 
 /// A validator of values against single schemas, where the schema decides and not a type.
-pub(crate) trait Judge {
+pub(crate) trait SchemaValidator {
     /// Returns a function that validates JSON texts against a part of the schema, or `None` if that is not possible.
-    fn verdict(&self, part: Map<String, Value>) -> Option<Verdict>;
+    fn validator_of_part(&self, part: Map<String, Value>) -> Option<IsValid>;
 
     /// Returns a function that validates one of the arguments as a whole.
-    fn verdict_about_argument(&self, name: &str) -> Option<Verdict>;
+    fn validator_of_argument(&self, name: &str) -> Option<IsValid>;
 }
 
 /// A function that returns `true` if a JSON text is valid.
-pub(crate) type Verdict = Box<dyn Fn(&str) -> bool>;
+pub(crate) type IsValid = Box<dyn Fn(&str) -> bool>;
 
 /// A mistake in a value.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ pub(crate) fn explain(
     let mut mistakes = walk.mistakes;
     let mut is_explained = !mistakes.is_empty();
     let position = error.map(|error| refused_value(text, target, error));
-    if let (Some((_, value)), None) = (&position, target.judge()) {
+    if let (Some((_, value)), None) = (&position, target.validator()) {
         let start = offset_in(text, value);
         let at_error = start..start + value.len();
         let is_uncertain = mistakes.iter().any(|mistake| mistake.is_uncertain && mistake.span == at_error);

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::wording::{missing_value, quote, unexpected_value, unknown_member};
-use super::{Judge, Mistake, Verdict, offset_in};
+use super::{IsValid, Mistake, SchemaValidator, offset_in};
 use crate::arguments::budget::Budget;
 use crate::arguments::describe::{describe, describe_instead_of};
 use crate::arguments::matching::{
@@ -20,8 +20,8 @@ use crate::arguments::matching::{
 use crate::arguments::{MAX_REPORT_BYTES, Members, Target};
 use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
 
-/// The maximum number of schemas, and of arguments, that the judge decides about. Each of their schemas must be compiled.
-const MAX_VERDICTS: usize = 64;
+/// The maximum number of schemas, and of arguments, that the validator decides about. Each of their schemas must be compiled.
+const MAX_VALIDATORS: usize = 64;
 
 /// The maximum number of members of an alternative that can be its tag.
 const MAX_TAGS: usize = 4;
@@ -55,10 +55,10 @@ pub(super) struct Walk<'w> {
     /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
     is_mismatched: bool,
     budget: Budget,
-    /// The verdicts of the judge about the members by pattern, or else about the other keywords, of a schema.
-    verdicts: HashMap<(NodeId, bool), Option<Verdict>>,
-    /// The number of verdicts about whole arguments.
-    argument_verdicts: usize,
+    /// The validators of the validator about the members by pattern, or else about the other keywords, of a schema.
+    validators: HashMap<(NodeId, bool), Option<IsValid>>,
+    /// The number of validators about whole arguments.
+    argument_validations: usize,
 }
 
 /// A step into a value.
@@ -84,8 +84,8 @@ impl<'w> Walk<'w> {
             is_flattened: false,
             is_mismatched: false,
             budget: Budget::for_text(text),
-            verdicts: HashMap::new(),
-            argument_verdicts: 0,
+            validators: HashMap::new(),
+            argument_validations: 0,
         }
     }
 
@@ -93,9 +93,9 @@ impl<'w> Walk<'w> {
         matches!(self.rules, Rules::All(_))
     }
 
-    fn judge(&self) -> Option<&'w dyn Judge> {
+    fn validator(&self) -> Option<&'w dyn SchemaValidator> {
         match self.rules {
-            Rules::All(target) => target.judge(),
+            Rules::All(target) => target.validator(),
             Rules::Limits => None,
         }
     }
@@ -214,7 +214,7 @@ impl<'w> Walk<'w> {
             Some(Kind::Array) => self.items(id, text, depth),
             _ => {}
         }
-        if self.mistakes.len() == found_before && !self.judge_accepts((id, false), &node.others, text) {
+        if self.mistakes.len() == found_before && !self.schema_accepts((id, false), &node.others, text) {
             self.report_value(id, text);
         }
     }
@@ -227,13 +227,13 @@ impl<'w> Walk<'w> {
         self.is_flattened = was_flattened;
     }
 
-    /// Returns `true` if the judge cannot read an integer, because it has more than 64 bits. Without a type, or as a `number`, it
+    /// Returns `true` if the validator cannot read an integer, because it has more than 64 bits. Without a type, or as a `number`, it
     /// can be any number.
     fn is_too_large(&self, node: &Node, text: &str) -> bool {
         let is_integer =
             Kind::of(text) == Some(Kind::Number) && node.types.is_some() && !node.names_type("number");
         let too_large = |integer: &str| integer.parse::<i64>().is_err() && integer.parse::<u64>().is_err();
-        self.judge().is_some() && is_integer && integer(text).is_some_and(|integer| too_large(&integer))
+        self.validator().is_some() && is_integer && integer(text).is_some_and(|integer| too_large(&integer))
     }
 
     /// Walks through the alternatives that can describe the value, of which one must hold.
@@ -378,9 +378,9 @@ impl<'w> Walk<'w> {
             self.step(Step::Member(name.to_string()), |walk| {
                 walk.member(id, name, value.get(), (depth, enclosing));
             });
-            // An argument that the judge accepts has no mistakes.
+            // An argument that the validator accepts has no mistakes.
             let is_argument = self.path.is_empty() && self.mistakes.len() > found_before;
-            if is_argument && self.argument_verdict(name, value.get()) == Some(true) {
+            if is_argument && self.is_valid_argument(name, value.get()) == Some(true) {
                 self.mistakes.truncate(found_before);
             }
         }
@@ -421,13 +421,13 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Reports the arguments that the judge refuses, without their parts: they are too deep or too large for the walk.
+    /// Reports the arguments that the validator refuses, without their parts: they are too deep or too large for the walk.
     pub(super) fn whole_arguments(&mut self, id: NodeId, text: &str) {
         let Ok(Members(members)) = serde_json::from_str(text) else { return };
         let node = self.shape.node(id);
         for (name, value) in &members {
             let Some(property) = node.properties.get(&**name) else { continue };
-            if self.argument_verdict(name, value.get()) == Some(false) {
+            if self.is_valid_argument(name, value.get()) == Some(false) {
                 self.step(Step::Member(name.to_string()), |walk| {
                     walk.report_value(property.node, value.get());
                 });
@@ -435,11 +435,11 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Returns the verdict of the judge about an argument, if there is one.
-    fn argument_verdict(&mut self, name: &str, value: &str) -> Option<bool> {
-        let judge = self.judge().filter(|_| self.argument_verdicts < MAX_VERDICTS)?;
-        self.argument_verdicts += 1;
-        let accepts = judge.verdict_about_argument(name)?;
+    /// Returns the validator of the validator about an argument, if there is one.
+    fn is_valid_argument(&mut self, name: &str, value: &str) -> Option<bool> {
+        let validator = self.validator().filter(|_| self.argument_validations < MAX_VALIDATORS)?;
+        self.argument_validations += 1;
+        let accepts = validator.validator_of_argument(name)?;
         Some(accepts(value))
     }
 
@@ -496,7 +496,7 @@ impl<'w> Walk<'w> {
         }
         if let Some(by_pattern) = &node.by_pattern {
             let member = format!("{{{}:{value}}}", Value::from(name));
-            if !self.judge_accepts((id, true), by_pattern, &member) {
+            if !self.schema_accepts((id, true), by_pattern, &member) {
                 let found_before = self.mistakes.len();
                 if let Some(of_values) = node.additional {
                     self.value(of_values, value, depth + 1);
@@ -519,7 +519,7 @@ impl<'w> Walk<'w> {
         }
         let is_unknown = node.additional.is_none();
         let steps = self.steps.split_last().map_or(&[][..], |(_, steps)| steps);
-        let may_be_known = || node.properties.is_empty() || self.judge().is_some();
+        let may_be_known = || node.properties.is_empty() || self.validator().is_some();
         if is_unknown && (may_be_known() || self.has_member(steps, name, value)) {
             return;
         }
@@ -539,13 +539,14 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Returns the verdict of the judge about a part of a schema, or `true` if there is none.
-    fn judge_accepts(&mut self, id: (NodeId, bool), part: &Map<String, Value>, text: &str) -> bool {
-        let Some(judge) = self.judge().filter(|_| !part.is_empty()) else { return true };
-        if self.verdicts.len() == MAX_VERDICTS && !self.verdicts.contains_key(&id) {
+    /// Returns the validator of the validator about a part of a schema, or `true` if there is none.
+    fn schema_accepts(&mut self, id: (NodeId, bool), part: &Map<String, Value>, text: &str) -> bool {
+        let Some(validator) = self.validator().filter(|_| !part.is_empty()) else { return true };
+        if self.validators.len() == MAX_VALIDATORS && !self.validators.contains_key(&id) {
             return true;
         }
-        let verdict = self.verdicts.entry(id).or_insert_with(|| judge.verdict(part.clone()));
-        verdict.as_ref().is_none_or(|is_valid| is_valid(text))
+        let validator =
+            self.validators.entry(id).or_insert_with(|| validator.validator_of_part(part.clone()));
+        validator.as_ref().is_none_or(|is_valid| is_valid(text))
     }
 }

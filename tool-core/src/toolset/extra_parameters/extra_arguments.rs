@@ -67,7 +67,7 @@ impl ExtraArguments {
     ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
         let mode = context.read_mode();
         let repaired = match parse(arguments) {
-            Err(_) if !mode.is_strict => repair_text(arguments),
+            Err(_) if !mode.forbids_repair => repair_text(arguments),
             _ => None,
         };
         let Members(members) = parse(repaired.as_deref().unwrap_or(arguments)).map_err(|error| {
