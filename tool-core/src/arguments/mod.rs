@@ -37,7 +37,7 @@ pub(crate) use self::explain::{is_within_limits, missing_value, not_an_object, u
 pub(crate) use self::lenient::repair_text;
 pub(crate) use self::member_cursor::MemberCursor;
 pub(crate) use self::members::Members;
-pub(crate) use self::names::{MAX_LISTED, MAX_NAME_CHARS, list, nearest};
+pub(crate) use self::names::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;

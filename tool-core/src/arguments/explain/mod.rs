@@ -1,12 +1,15 @@
 //! Explanations of invalid values: all mistakes, each with its path, what is expected there, and what was found.
 
+mod choices;
+mod validators;
 mod walk;
 mod wording;
 
 use std::ops::Range;
 
-use serde_json::{Map, Value};
-
+#[cfg(feature = "dynamic")]
+pub(crate) use self::validators::IsValid;
+pub(crate) use self::validators::SchemaValidator;
 use self::walk::{Rules, Walk};
 pub(crate) use self::wording::{
     duplicate_member, missing_value, not_an_object, unknown_member, unknown_name,
@@ -14,18 +17,6 @@ pub(crate) use self::wording::{
 use super::budget::MAX_DEPTH;
 use crate::arguments::{Members, Target, duplicate_members, tokens};
 use crate::schema::{NodeId, Shape};
-
-/// A validator of values against single schemas, where the schema decides and not a type.
-pub(crate) trait SchemaValidator {
-    /// Returns a function that validates JSON texts against a part of the schema, or `None` if that is not possible.
-    fn validator_of_part(&self, part: Map<String, Value>) -> Option<IsValid>;
-
-    /// Returns a function that validates one of the arguments as a whole.
-    fn validator_of_argument(&self, name: &str) -> Option<IsValid>;
-}
-
-/// A function that returns `true` if a JSON text is valid.
-pub(crate) type IsValid = Box<dyn Fn(&str) -> bool>;
 
 /// A mistake in a value.
 #[derive(Debug, Default)]
@@ -184,6 +175,7 @@ mod tests {
 
     use schemars::JsonSchema;
     use serde::Deserialize;
+    use serde_json::Value;
 
     use super::*;
     use crate::arguments::{ToolParameter, Typed};
