@@ -139,7 +139,7 @@ impl Run {
     }
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
-    pub(super) fn settle_undo_call(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
+    pub(super) fn apply_undo_policy(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
         while let Stage::Undoing(undoing) = &mut self.stage {
             if let Some(policy) = policy(&undoing.call.name) {
                 undoing.record.restrict(policy);
