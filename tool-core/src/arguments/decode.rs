@@ -56,9 +56,10 @@ pub(crate) fn decode_object(
     let (report_to, repairs_to) = (&mut report, &mut repairs);
     let mut decoder =
         Decoder { shape, node: shape.root(), path: "", mode, report: report_to, repairs: repairs_to };
-    match decoder.decode_members(target, contract.has_limits, text, members) {
-        true => Ok(repairs),
-        false => Err(report.into_error()),
+    if decoder.decode_members(target, contract.has_limits, text, members) {
+        Ok(repairs)
+    } else {
+        Err(report.into_error())
     }
 }
 
@@ -239,7 +240,7 @@ impl Decoder<'_> {
             Some(Refused::ByType(_) | Refused::BySchema) => return false,
         };
         let mut is_valid = true;
-        for IgnoredMember { value, known } in &**ignored {
+        for IgnoredMember { value, known } in ignored {
             let (part, value) = tokens::value_at(text, value.end);
             let path = explain::join(self.path, &part);
             let Some((enclosing, name)) = path.rsplit_once('.') else { continue };

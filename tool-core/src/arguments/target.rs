@@ -45,8 +45,7 @@ pub(crate) enum Refused {
     #[cfg_attr(not(feature = "dynamic"), expect(dead_code, reason = "only dynamic tools have a validator"))]
     BySchema,
     /// The type read it, but ignored members of structs. They may be ignored in some modes.
-    // Boxed because a `Refused` is returned for each argument.
-    IgnoresMembers(Box<Vec<IgnoredMember>>),
+    IgnoresMembers(Vec<IgnoredMember>),
 }
 
 impl Refused {
@@ -68,7 +67,7 @@ impl<T: DeserializeOwned> Target for Typed<T> {
         self.0 = Some(value.map_err(Refused::ByType)?);
         match ignored.into_inner() {
             ignored if ignored.is_empty() => Ok(deserializer.into_iter::<IgnoredAny>().byte_offset()),
-            ignored => Err(Refused::IgnoresMembers(Box::new(positions(text, ignored)))),
+            ignored => Err(Refused::IgnoresMembers(positions(text, ignored))),
         }
     }
 

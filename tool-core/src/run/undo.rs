@@ -79,9 +79,10 @@ impl Run {
         let mut id = self.undo_prefix();
         id.push_str(&execution.call.id);
         // An agent undoes the calls of its run itself.
-        let undo = match is_undoable_by_tool(execution) {
-            true => execution.metadata.undo.clone().unwrap_or_default(),
-            false => execution.call.name.clone(),
+        let undo = if is_undoable_by_tool(execution) {
+            execution.metadata.undo.clone().unwrap_or_default()
+        } else {
+            execution.call.name.clone()
         };
         let call = ToolCall::new(id, undo, &*execution.call.arguments);
         Stage::Undoing(Box::new(Undoing { reason, record, call, position }))

@@ -269,9 +269,10 @@ impl Shape {
             if !seen.insert(id) {
                 continue;
             }
-            match self.node(id).only_has_choices() {
-                true => waiting.extend(self.node(id).choices.iter().rev()),
-                false => found.push(id),
+            if self.node(id).only_has_choices() {
+                waiting.extend(self.node(id).choices.iter().rev());
+            } else {
+                found.push(id);
             }
         }
         Some(found)

@@ -275,12 +275,11 @@ impl Tool for DynamicTool {
             Err(errors) => return ToolFuture::ready(Err(errors.into())),
         };
         let arguments = target.arguments.unwrap_or_default();
-        let call = match self.settings.is_blocking {
-            true => {
-                let (executor, context) = (Arc::clone(&self.executor), context.clone());
-                blocking_call(move || executor(arguments, &context))
-            }
-            false => (self.executor)(arguments, context),
+        let call = if self.settings.is_blocking {
+            let (executor, context) = (Arc::clone(&self.executor), context.clone());
+            blocking_call(move || executor(arguments, &context))
+        } else {
+            (self.executor)(arguments, context)
         };
         self.settings.apply(call).with_repairs(repairs)
     }

@@ -45,11 +45,12 @@ impl ExtraArguments {
         let parameters = self.extra.merge_into(definition.parameters())?;
         let extended = definition.clone().with_parameters(parameters);
         // A strict definition stays strict.
-        let definition = match definition.is_strict() {
-            true => extended
+        let definition = if definition.is_strict() {
+            extended
                 .into_strict()
-                .map_err(|error| format!("has no strict form with them, at {}", error.path()))?,
-            false => extended,
+                .map_err(|error| format!("has no strict form with them, at {}", error.path()))?
+        } else {
+            extended
         };
         let injections = tool.get().injections();
         let injections =
