@@ -39,16 +39,16 @@ fn calls_in_flight_are_not_lost_and_not_returned_again() {
     assert_eq!(ready(&run.next(&tools)), ["a"]);
     run.begin_call("a").unwrap();
     // The exclusive call waits for the one in flight, and the run for both.
-    assert_eq!(ready(&run.next_beside(&tools, |id| id == "a")), [""; 0]);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, |id| id == "a")), [""; 0]);
     run.resolve_approval("b", Approval::Approve).unwrap();
-    assert_eq!(ready(&run.next_beside(&tools, |id| id == "a")), ["b"]);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, |id| id == "a")), ["b"]);
     for id in ["a", "b"] {
         let call = ToolCall::new(id, if id == "a" { "once" } else { "pay" }, "{}");
         run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("done")))).unwrap();
     }
-    assert_eq!(ready(&run.next_beside(&tools, |_| false)), ["c"]);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, |_| false)), ["c"]);
     run.begin_call("c").unwrap();
-    assert_eq!(ready(&run.next_beside(&tools, |id| id == "c")), [""; 0]);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, |id| id == "c")), [""; 0]);
     // Without the predicate, a call that was begun counts as interrupted.
     let mut lost = run_with_calls(&[("a", "once")]);
     assert_eq!(ready(&lost.next(&tools)), ["a"]);

@@ -206,6 +206,24 @@ struct AliasedWithFlattened {
     kind: Kind,
 }
 
+/// The schema of `id` does not say that it can also be a number.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+struct Numbered {
+    #[serde(deserialize_with = "text_or_number")]
+    id: String,
+    age: u8,
+    #[serde(default)]
+    children: Vec<Numbered>,
+}
+
+fn text_or_number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(format!("number {number}")),
+        _ => Err(serde::de::Error::custom("neither a text nor a number")),
+    }
+}
+
 fn seven() -> u8 {
     7
 }
@@ -216,6 +234,13 @@ fn chain(length: usize, last: u32, note: &str) -> String {
 }
 
 readings! {
+    accepted_parts_are_not_repaired: Numbered {
+        r#"{"id":7,"age":"3"}"# => Ok(r#"Numbered { id: "number 7", age: 3, children: [] }"#),
+        r#"{"id":true,"age":3,"children":[{"id":7,"age":"3"}]}"# => Err("`it.id`: expected a string, got true"),
+        r#"{"id":7,"age":3,"children":[{"id":8,"age":"3"}]}"# => Ok(
+            r#"Numbered { id: "number 7", age: 3, children: [Numbered { id: "number 8", age: 3, children: [] }] }"#
+        ),
+    }
     a_string_of_one_character: Coded {
         r#"{"code":"a"}"# => Ok(r#"Coded { code: "a" }"#),
         r#"{"code":"ab"}"# => Err("`it.code`: expected a character, got \"ab\""),
@@ -646,6 +671,18 @@ fn unknown_members_are_ignored_if_the_set_says_so() {
             set.call(&wrong, &ToolContext::new()).now_or_never().unwrap().map_err(mistakes).unwrap_err();
         assert_eq!(error, "`it.name`: expected a string, got an object");
     }
+}
+
+#[test]
+fn accepted_arguments_are_not_repaired() {
+    let closure = FunctionTool::new("closure", |person: Numbered| format!("{person:?}"));
+    let set = ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap();
+    let call = ToolCall::new("1", "closure", r#"{"id":7,"age":"3"}"#);
+    assert_eq!(call.arguments_as::<Numbered>().unwrap().id, "number 7");
+    let execution = set.execute(call, &ToolContext::new()).now_or_never().unwrap();
+    assert!(execution.output().unwrap().to_string().contains("number 7"), "{execution:?}");
+    let repaired: Vec<_> = execution.repairs().iter().map(|repair| (repair.from(), repair.to())).collect();
+    assert_eq!(repaired, [("\"3\"", "3")]);
 }
 
 #[test]

@@ -25,9 +25,10 @@ pub(crate) fn parts(content: &Content) -> Result<Vec<WirePart<'_>>, Error> {
 
 /// Returns the text of a system message.
 pub(crate) fn system_text(content: &Content) -> Result<Cow<'_, str>, Error> {
-    match has_images(content) {
-        true => Err(Error::request("a system message cannot contain an image; put it into a user message")),
-        false => Ok(content.text()),
+    if has_images(content) {
+        Err(Error::request("a system message cannot contain an image; put it into a user message"))
+    } else {
+        Ok(content.text())
     }
 }
 

@@ -20,9 +20,10 @@ impl<'a> JsonSchema<'a> {
     pub(crate) fn new(format: Option<&'a ResponseFormat>, endpoint: &Endpoint) -> Option<Self> {
         let format = format.filter(|_| endpoint.supports_json_schema)?;
         // The strict form is less specific, and an endpoint without `strict` may well enforce the whole schema.
-        let (schema, strict) = match endpoint.supports_strict {
-            true => (format.schema(), Some(format.is_strict())),
-            false => (format.original_schema(), None),
+        let (schema, strict) = if endpoint.supports_strict {
+            (format.schema(), Some(format.is_strict()))
+        } else {
+            (format.original_schema(), None)
         };
         Some(Self { name: format.name(), schema, strict })
     }

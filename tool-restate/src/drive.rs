@@ -278,7 +278,7 @@ impl<'c> Drive<'c> {
         loop {
             self.abandon(&mut open);
             let running: HashSet<_> = open.in_flight.values().map(|one| one.call.id.clone()).collect();
-            let ready = match self.run.next_beside(&self.definitions, |id| running.contains(id)) {
+            let ready = match self.run.next_with_in_flight(&self.definitions, |id| running.contains(id)) {
                 Step::CallTools(calls) => calls,
                 Step::NeedsApproval(_) => Vec::new(),
                 _ => {

@@ -48,9 +48,10 @@ impl<T: Serialize + ?Sized> TemplateValue for T {
 }
 
 fn push_json(text: &mut String, json: &str) -> serde_json::Result<()> {
-    match json.starts_with('"') {
-        true => text.push_str(&serde_json::from_str::<String>(json)?),
-        false => text.push_str(json),
+    if json.starts_with('"') {
+        text.push_str(&serde_json::from_str::<String>(json)?);
+    } else {
+        text.push_str(json);
     }
     Ok(())
 }

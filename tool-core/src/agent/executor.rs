@@ -117,9 +117,10 @@ impl CallExecutor {
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
         }
-        match delegation.is_some_and(|delegation| lock(&delegation.suspended).is_some()) {
-            true => span.suspend(),
-            false => span.finish(&execution),
+        if delegation.is_some_and(|delegation| lock(&delegation.suspended).is_some()) {
+            span.suspend();
+        } else {
+            span.finish(&execution);
         }
         execution
     }

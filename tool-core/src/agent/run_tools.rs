@@ -148,9 +148,10 @@ impl RunTools {
         let Some((search, last)) = &agent.0.tool_search else { return Ok(None) };
         search.check_names(tools).map_err(invalid_tools)?;
         // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
-        let sources: Vec<_> = match self.are_unchanged(tools) {
-            true => self.own.iter().chain(&self.fixed).chain(&self.dynamic).cloned().collect(),
-            false => vec![tools.clone()],
+        let sources: Vec<_> = if self.are_unchanged(tools) {
+            self.own.iter().chain(&self.fixed).chain(&self.dynamic).cloned().collect()
+        } else {
+            vec![tools.clone()]
         };
         // Runs with the same tools share what is prepared for them; others keep it for themselves.
         let last = if sources.len() == 1 { last } else { &self.divided };
@@ -231,14 +232,12 @@ impl RunTools {
         let question = self.question.offered.clone()?.union(&self.question.answer_tool)?;
         let agents = self.agent.0.tools.clone();
         // The settings of the agent's set remain.
-        let (agents, source) = match self.question.replaces {
-            true => (agents.filter(|_| false), Source::Agent),
-            false => (agents, Source::Question),
+        let (agents, source) = if self.question.replaces {
+            (agents.filter(|_| false), Source::Agent)
+        } else {
+            (agents, Source::Question)
         };
-        match question.is_empty() {
-            true => Ok(agents),
-            false => self.join(agents, source, &question),
-        }
+        if question.is_empty() { Ok(agents) } else { self.join(agents, source, &question) }
     }
 
     /// Adds the tools of a source.

@@ -172,16 +172,17 @@ fn wrap_bare_value(text: &str) -> Option<String> {
 
 impl<T: AnswerType> AnswerParser<T> {
     pub(super) fn new() -> Self {
-        match schemars::schema_for!(T).get("type").is_some_and(|kind| kind == "object") {
-            true => Self::of::<T>(|text, contract| Ok(decode_arguments(text, contract, Mode::default())?.0)),
-            false => Self::of::<Wrapped<T>>(|text, contract| {
+        if schemars::schema_for!(T).get("type").is_some_and(|kind| kind == "object") {
+            Self::of::<T>(|text, contract| Ok(decode_arguments(text, contract, Mode::default())?.0))
+        } else {
+            Self::of::<Wrapped<T>>(|text, contract| {
                 let decode = |text: &str| {
                     let (wrapped, _) = decode_arguments::<Wrapped<T>>(text, contract, Mode::default())?;
                     Ok(wrapped.answer)
                 };
                 decode(text)
                     .or_else(|error| wrap_bare_value(text).map_or(Err(error), |wrapped| decode(&wrapped)))
-            }),
+            })
         }
     }
 
@@ -199,9 +200,10 @@ impl<T> AnswerParser<T> {
     /// or it cannot be constrained otherwise.
     pub(super) fn constrain(&self, mut ask: Ask, requires_tool: bool) -> (Ask, bool) {
         let model = ask.agent.model();
-        let is_constrained = match ask.may_have_tools() {
-            true => model.supports_response_format_with_tools(),
-            false => model.supports_response_format(),
+        let is_constrained = if ask.may_have_tools() {
+            model.supports_response_format_with_tools()
+        } else {
+            model.supports_response_format()
         };
         let by_tool = requires_tool || !is_constrained;
         if by_tool {

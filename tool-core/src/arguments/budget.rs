@@ -1,7 +1,5 @@
 //! The bounds of all work on a value and its schema, both of which can come from untrusted parties.
 
-use std::cell::Cell;
-
 /// The maximum depth of a value, which is the recursion limit of serde_json, and of the schemas that describe it.
 pub(crate) const MAX_DEPTH: usize = 128;
 
@@ -14,21 +12,21 @@ const MIN_WORK: usize = 1 << 16;
 /// The work that may still be done on a value. Nested alternatives multiply, so not all of them can be tried.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    remaining: Cell<usize>,
+    remaining: usize,
 }
 
 impl Budget {
     pub(crate) fn for_text(text: &str) -> Self {
         let remaining = text.len().saturating_mul(READS_PER_BYTE).saturating_add(MIN_WORK);
-        Self { remaining: Cell::new(remaining) }
+        Self { remaining }
     }
 
     /// Spends the work of reading so many bytes. Returns `None` if too little remains, or if the value is too deep.
-    pub(crate) fn spend(&self, bytes: usize, depth: usize) -> Option<()> {
+    pub(crate) fn spend(&mut self, bytes: usize, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
         }
-        self.remaining.set(self.remaining.get().checked_sub(bytes.max(1))?);
+        self.remaining = self.remaining.checked_sub(bytes.max(1))?;
         Some(())
     }
 }

@@ -37,9 +37,9 @@ impl Contract {
         Self { create, shape: OnceLock::new(), has_limits, accepts_duplicates: true }
     }
 
-    /// Creates the contract of arguments that a judge decides about.
+    /// Creates the contract of arguments that a validator decides about.
     #[cfg(feature = "dynamic")]
-    pub(crate) fn judged(create: impl Fn() -> Shape + Send + Sync + 'static) -> Self {
+    pub(crate) fn validated(create: impl Fn() -> Shape + Send + Sync + 'static) -> Self {
         Self { create: Box::new(create), shape: OnceLock::new(), has_limits: false, accepts_duplicates: true }
     }
 

@@ -1,8 +1,9 @@
 //! The arguments of a call, from the model's text to typed values: reading, repair, limits and explanations of mistakes.
 //!
-//! `decode` reads values with their types and decides what is accepted; `matching` compares values with schemas. After a failure, `lenient`
-//! corrects the text as a whole, `repair` single values, and `explain` reports all mistakes: `describe` words what a schema
-//! expects, and `explain::wording` all other sentences. `tokens` finds duplicate members, and `watched` those that a type ignores.
+//! `decode` reads values with their types, which are a `target` and decide what is accepted; `matching` compares values with schemas.
+//! After a failure, `lenient` corrects the text as a whole, `repair` single values, `restore` takes back the repairs of what the type
+//! accepts, and `explain` reports all mistakes: `describe` words what a schema expects, and `explain::wording` all other sentences.
+//! `tokens` finds duplicate members, and `watched` those that a type ignores.
 
 mod budget;
 mod contract;
@@ -20,26 +21,29 @@ mod parameter;
 mod parameter_limits;
 mod repair;
 mod report;
+mod restore;
 pub(crate) mod schemas;
+mod target;
 mod tokens;
 mod watched;
 
 pub(crate) use self::contract::Contract;
-pub(crate) use self::decode::{Mode, Refused, Target, Typed, decode_object, decode_value};
+pub(crate) use self::decode::{Decoder, Mode, decode_object};
 pub(crate) use self::describe::describe;
 pub(crate) use self::duplicates::{accepts_duplicates, report_duplicates};
 #[cfg(feature = "dynamic")]
-pub(crate) use self::explain::{Judge, Verdict};
+pub(crate) use self::explain::{IsValid, SchemaValidator};
 pub(crate) use self::explain::{is_within_limits, missing_value, not_an_object, unknown_name};
 pub(crate) use self::lenient::repair_text;
 pub(crate) use self::member_cursor::MemberCursor;
 pub(crate) use self::members::Members;
-pub(crate) use self::names::{MAX_LISTED, MAX_NAME_CHARS, list, nearest};
+pub(crate) use self::names::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;
 pub(crate) use self::repair::{without_omitted_arguments, write_object};
 pub(crate) use self::report::{ArgumentErrors, MAX_REPORT_BYTES, Report};
+pub(crate) use self::target::{Refused, Target, Typed};
 pub(crate) use self::tokens::{duplicate_members, without_whitespace};
 #[cfg(feature = "prompted")]
 pub(crate) use self::{explain::duplicate_member, lenient::to_json};

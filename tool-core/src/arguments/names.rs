@@ -8,7 +8,7 @@ pub(crate) const MAX_LISTED: usize = 64;
 
 /// Lists names in backticks, separated by commas; of very many, the first ones and the number of the others. Returns `None` if
 /// there are no names.
-pub(crate) fn list<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn list_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<String> {
     let listed: Vec<_> = names.by_ref().take(MAX_LISTED).map(|name| format!("`{name}`")).collect();
     let listed = Some(listed.join(", ")).filter(|listed| !listed.is_empty())?;
     match names.count() {
@@ -18,7 +18,7 @@ pub(crate) fn list<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<Strin
 }
 
 /// Returns the known name that was probably meant, if one is similar enough or differs by a single typing error.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let folded = fold(name);
     let similarity = |other: &str| {
         let other = fold(other);
@@ -58,7 +58,7 @@ mod tests {
             ("add", None),
         ];
         for (name, expected) in table {
-            assert_eq!(nearest(name, known.into_iter()), expected, "{name}");
+            assert_eq!(nearest_name(name, known.into_iter()), expected, "{name}");
         }
     }
 }

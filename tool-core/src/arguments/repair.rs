@@ -5,7 +5,6 @@
 //! number. Values are rewritten as text, so numbers of any length keep all their digits.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -90,8 +89,7 @@ pub(crate) fn repair(shape: &Shape, node: NodeId, text: &str) -> Option<String> 
 /// Repairs the parts of a value that can be repaired, although the value as a whole cannot. Returns `None` if there are none.
 /// The remaining mistakes in the result are certain.
 pub(crate) fn repair_parts(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
-    let repairer = Repairer { is_partial: Cell::new(true), ..Repairer::new(shape, text) };
-    repairer.run(node, text)
+    Repairer { is_partial: true, ..Repairer::new(shape, text) }.run(node, text)
 }
 
 /// Removes each `null` of a member that is optional and not nullable: it means that the member is omitted. In strict mode, a
@@ -100,8 +98,7 @@ pub(crate) fn without_omitted(shape: &Shape, node: NodeId, text: &str) -> Option
     if !text.contains("null") {
         return None;
     }
-    let repairer = Repairer { is_partial: Cell::new(true), only_nulls: true, ..Repairer::new(shape, text) };
-    repairer.run(node, text)
+    Repairer { is_partial: true, only_nulls: true, ..Repairer::new(shape, text) }.run(node, text)
 }
 
 /// Does the same for the arguments of a tool whose own parameters are these. Their shape is parsed once it is needed.
@@ -123,20 +120,19 @@ struct Repairer<'s> {
     /// Only the `null`s of omitted members are removed.
     only_nulls: bool,
     /// Parts that cannot be repaired are left unchanged.
-    is_partial: Cell<bool>,
+    is_partial: bool,
     budget: Budget,
     /// The number of lists that were added around the current value. For a type that is a list of itself, it would grow
     /// without end.
-    lists: Cell<u8>,
+    lists: u8,
 }
 
 impl<'s> Repairer<'s> {
     fn new(shape: &'s Shape, text: &str) -> Self {
-        let (is_partial, lists) = (Cell::new(false), Cell::new(0));
-        Self { shape, only_nulls: false, is_partial, budget: Budget::for_text(text), lists }
+        Self { shape, only_nulls: false, is_partial: false, budget: Budget::for_text(text), lists: 0 }
     }
 
-    fn run(&self, node: NodeId, text: &str) -> Option<String> {
+    fn run(mut self, node: NodeId, text: &str) -> Option<String> {
         match self.repair(node, text.trim_ascii(), 0)? {
             Cow::Owned(repaired) => Some(repaired),
             Cow::Borrowed(_) => None,
@@ -144,15 +140,15 @@ impl<'s> Repairer<'s> {
     }
 
     /// Repairs a part of a value, or leaves it unchanged if that is allowed.
-    fn repair_part<'a>(&self, node: Option<NodeId>, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_part<'a>(&mut self, node: Option<NodeId>, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let Some(node) = node else { return Some(Cow::Borrowed(text)) };
         let repaired = self.repair(node, text, depth + 1);
-        repaired.or_else(|| self.is_partial.get().then_some(Cow::Borrowed(text)))
+        repaired.or_else(|| self.is_partial.then_some(Cow::Borrowed(text)))
     }
 
     /// Returns the value in the form that the schema requires: borrowed if it has that form already, `None` if it cannot be
     /// repaired.
-    fn repair<'a>(&self, id: NodeId, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair<'a>(&mut self, id: NodeId, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         self.budget.spend(text.len(), depth)?;
         let node = self.shape.node(id);
         if node.is_never {
@@ -170,12 +166,12 @@ impl<'s> Repairer<'s> {
         Some(repaired)
     }
 
-    fn repair_by_choices<'a>(&self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_by_choices<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         if node.choices.is_empty() {
             return Some(Cow::Borrowed(text));
         }
         // An alternative must fit as a whole.
-        let is_partial = self.is_partial.replace(false);
+        let is_partial = std::mem::take(&mut self.is_partial);
         let has_kind = |repaired: &str| Kind::of(repaired) == Kind::of(text);
         let mut best: Option<Cow<'a, str>> = None;
         for choice in &node.choices {
@@ -191,7 +187,7 @@ impl<'s> Repairer<'s> {
                 _ => {}
             }
         }
-        self.is_partial.set(is_partial);
+        self.is_partial = is_partial;
         if best.is_some() || !is_partial {
             return best;
         }
@@ -202,7 +198,7 @@ impl<'s> Repairer<'s> {
     }
 
     /// Repairs a value by the keywords of a schema itself.
-    fn repair_by_itself<'a>(&self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_by_itself<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         if let Some(constants) = &node.constants {
             self.budget.spend(constants.len().saturating_mul(CASE_INSENSITIVE_COMPARISON), depth)?;
             return self.repair_constant(constants, text);
@@ -229,21 +225,20 @@ impl<'s> Repairer<'s> {
     }
 
     /// Puts a single value into the list that is required.
-    fn repair_single<'a>(&self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
-        let lists = self.lists.get();
-        if !node.names_type("array") || !node.limits.items.allows(1) || lists == MAX_ADDED_LISTS {
+    fn repair_single<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+        if !node.names_type("array") || !node.limits.items.allows(1) || self.lists == MAX_ADDED_LISTS {
             return None;
         }
-        self.lists.set(lists + 1);
+        self.lists += 1;
         let item = match node.items {
             Some(items) => self.repair(items, text, depth + 1),
             None => Some(Cow::Borrowed(text)),
         };
-        self.lists.set(lists);
+        self.lists -= 1;
         Some(Cow::Owned(format!("[{}]", item?)))
     }
 
-    fn repair_list<'a>(&self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_list<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let values: Vec<&'a RawValue> = serde_json::from_str(text).ok()?;
         let values = values.into_iter().enumerate();
         let values = values.map(|(index, value)| self.repair_part(node.item(index), value.get(), depth));
@@ -252,11 +247,11 @@ impl<'s> Repairer<'s> {
         Some(if is_unchanged { Cow::Borrowed(text) } else { Cow::Owned(format!("[{}]", values.join(","))) })
     }
 
-    fn repair_object<'a>(&self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
+    fn repair_object<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
         let Members(members) = serde_json::from_str(text).ok()?;
         self.budget.spend(node.required.len().saturating_mul(members.len()) / COMPARISONS_PER_BYTE, depth)?;
         let has_member = |name: &String| members.iter().any(|(other, _)| other == name);
-        if !self.is_partial.get() && !node.required.iter().all(has_member) {
+        if !self.is_partial && !node.required.iter().all(has_member) {
             return None;
         }
         let (mut written, mut is_unchanged) = (Vec::with_capacity(members.len()), true);
@@ -316,13 +311,14 @@ fn decoded(node: &Node, text: &str) -> Option<String> {
 }
 
 /// Writes an object of names and the texts of values.
-pub(crate) fn write_object(members: &[(&str, Cow<'_, str>)]) -> String {
+pub(crate) fn write_object(members: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
     let mut object = String::from("{");
     for (name, value) in members {
+        let (name, value) = (name.as_ref(), value.as_ref());
         if object.len() > 1 {
             object.push(',');
         }
-        object.push_str(&Value::from(*name).to_string());
+        object.push_str(&Value::from(name).to_string());
         object.push(':');
         object.push_str(value);
     }

@@ -178,9 +178,10 @@ impl<'a> Containers<'a> {
     fn path(&self) -> String {
         let mut path = String::new();
         for one in &self.stack {
-            match one.is_object {
-                true => path.extend([".", &decode(one.name)]),
-                false => path.push_str(&format!("[{}]", one.values)),
+            if one.is_object {
+                path.extend([".", &decode(one.name)]);
+            } else {
+                path.push_str(&format!("[{}]", one.values));
             }
         }
         path

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{ApprovedFor, CallRecord, CallState};
+use super::call::CallRecord;
 use super::inner::SEVERAL_CALLS;
 use super::state::{Stage, last_calls};
 use crate::content::Content;
@@ -56,8 +56,7 @@ impl Run {
     pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
         self.calls_with_records().flat_map(|(call, record)| {
             let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_approval);
-            let is_awaiting = matches!(record.state, CallState::AwaitingApproval(_));
-            is_awaiting.then_some(call).into_iter().chain(inner)
+            record.awaits_approval().then_some(call).into_iter().chain(inner)
         })
     }
 
@@ -67,8 +66,7 @@ impl Run {
     pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
         self.calls_with_records().flat_map(|(call, record)| {
             let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_results);
-            let is_awaiting = matches!(record.state, CallState::AwaitingResult);
-            is_awaiting.then_some(call).into_iter().chain(inner)
+            record.awaits_result().then_some(call).into_iter().chain(inner)
         })
     }
 
@@ -100,9 +98,7 @@ impl Run {
         if record.has_begun() {
             return Err(StepError("the call has already been started"));
         }
-        if record.can_require_approval() {
-            record.state = CallState::AwaitingApproval(ApprovedFor::default());
-        }
+        record.require_approval();
         Ok(())
     }
 
@@ -111,16 +107,11 @@ impl Run {
     pub(crate) fn require_approval_if(&mut self, needs_approval: impl Fn(&ToolCall) -> bool) {
         let Stage::Calling(turn) = &mut self.stage else { return };
         let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
-        let asked = calls.filter(|(_, record)| record.can_require_approval());
-        let asked: Vec<_> = asked
-            .map(|(call, record)| {
-                record.state = CallState::AwaitingApproval(ApprovedFor::default());
-                (call, record)
-            })
-            .collect();
+        let mut asked: Vec<_> = calls.filter(|(_, record)| record.can_require_approval()).collect();
+        asked.iter_mut().for_each(|(_, record)| record.require_approval());
         for (call, record) in asked {
             if !needs_approval(call) {
-                record.state = CallState::default();
+                record.waive_approval();
             }
         }
     }
@@ -183,11 +174,11 @@ impl Run {
         if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {
             return Err(StepError("the new arguments are not a JSON object"));
         }
-        let CallState::AwaitingApproval(asked) = &mut record.state else {
+        if !record.awaits_approval() {
             return Err(StepError("the call does not await approval"));
-        };
+        }
         if matches!(approval, Approval::Approve | Approval::ApproveWith(_)) {
-            record.state = CallState::Ready { attempts: 0, approved: Some(std::mem::take(asked)) };
+            record.approve();
         }
         let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
         let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {

@@ -56,17 +56,17 @@ pub(super) enum CallState {
     Ready {
         attempts: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        approved: Option<ApprovedFor>,
+        approved: Option<ApprovalScope>,
     },
     /// A person has to approve it. It was never started.
-    AwaitingApproval(ApprovedFor),
+    AwaitingApproval(ApprovalScope),
     /// The caller executes it and records the result.
     AwaitingResult,
     /// The attempt was started and has no outcome yet.
     Running {
         attempt: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        approved: Option<ApprovedFor>,
+        approved: Option<ApprovalScope>,
     },
     /// It has an outcome.
     Finished(Box<ToolExecution>),
@@ -75,7 +75,7 @@ pub(super) enum CallState {
 /// The definition for which approval was asked. With another definition, it is asked again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ApprovedFor {
+pub(super) enum ApprovalScope {
     /// No step has seen the definition since approval was required. Applies to any definition with the policy of the call, as
     /// approvals of earlier versions do.
     #[default]
@@ -123,7 +123,7 @@ impl CallRecord {
     /// Returns the hash of the definition that a person approved, if the call is in flight.
     pub(super) fn approved_definition(&self) -> Option<&str> {
         match &self.state {
-            CallState::Running { approved: Some(ApprovedFor::Definition(hash)), .. } => Some(hash),
+            CallState::Running { approved: Some(ApprovalScope::Definition(hash)), .. } => Some(hash),
             _ => None,
         }
     }
@@ -143,12 +143,45 @@ impl CallRecord {
 
     /// Returns `true` if the call is open and was started at least once, so that it may have had its effect.
     pub(super) fn has_begun(&self) -> bool {
-        matches!(self.state, CallState::Running { .. }) || self.attempts() > 0
+        self.is_running() || self.attempts() > 0
     }
 
     /// Returns `true` if approval can still be required of the call.
     pub(super) fn can_require_approval(&self) -> bool {
         matches!(self.state, CallState::Ready { attempts: 0, approved: None })
+    }
+
+    pub(super) fn awaits_approval(&self) -> bool {
+        matches!(self.state, CallState::AwaitingApproval(_))
+    }
+
+    pub(super) fn awaits_result(&self) -> bool {
+        matches!(self.state, CallState::AwaitingResult)
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, CallState::Running { .. })
+    }
+
+    /// Makes the call await approval, unless it was started, was approved or awaits something already.
+    pub(super) fn require_approval(&mut self) {
+        if self.can_require_approval() {
+            self.state = CallState::AwaitingApproval(ApprovalScope::default());
+        }
+    }
+
+    /// Approves a call that awaits approval.
+    pub(super) fn approve(&mut self) {
+        if let CallState::AwaitingApproval(scope) = &mut self.state {
+            self.state = CallState::Ready { attempts: 0, approved: Some(std::mem::take(scope)) };
+        }
+    }
+
+    /// Makes a call that awaits approval ready without it.
+    pub(super) fn waive_approval(&mut self) {
+        if self.awaits_approval() {
+            self.state = CallState::default();
+        }
     }
 
     pub(super) fn return_direct(&self) -> ReturnDirect {
@@ -158,7 +191,7 @@ impl CallRecord {
     pub(super) fn begin(&mut self) -> Result<u32, StepError> {
         let is_at_most_once = self.policy.is_some_and(|policy| policy.at_most_once);
         let (earlier, approved) = match &mut self.state {
-            // The run of the agent knows which of its calls were interrupted.
+            // The attempt continues: the run of the agent knows itself which of its calls were interrupted.
             CallState::Running { attempt, .. } if self.inner.is_some() => return Ok(*attempt),
             CallState::Ready { attempts, approved } => (*attempts, approved.take()),
             CallState::Running { .. } if is_at_most_once => {
@@ -192,7 +225,7 @@ impl CallRecord {
         }
     }
 
-    /// Ends the running attempt. The call is then ready again, or awaits nothing but its outcome.
+    /// Ends the running attempt: the call is ready again, until it is [finished](Self::finish). A result of the caller gets its origin.
     pub(super) fn end_attempt(&mut self, execution: &mut ToolExecution) -> Result<(), StepError> {
         match &mut self.state {
             CallState::AwaitingApproval(_) => {
@@ -261,7 +294,7 @@ impl CallRecord {
     }
 
     /// Applies the policy of the tool to an open call. Returns the outcome if the call needs no execution.
-    pub(super) fn settle(
+    pub(super) fn apply_policy(
         &mut self,
         call: &ToolCall,
         tools: &ToolDefinitions,
@@ -278,8 +311,8 @@ impl CallRecord {
         if let Some(output) = same.find_map(ToolExecution::output) {
             return Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         }
-        if policy.needs_approval && self.can_require_approval() {
-            self.state = CallState::AwaitingApproval(ApprovedFor::default());
+        if policy.needs_approval {
+            self.require_approval();
         }
         if let Some(error) = self.forbidden_retry().or_else(|| self.bind_approval(definition, stored)) {
             return Some(ToolExecution::new(call.clone(), Err(error)));
@@ -290,7 +323,7 @@ impl CallRecord {
         None
     }
 
-    /// Binds an approval to the present definition. If it was given for another one, the call awaits approval again; if it was
+    /// Binds an approval to the current definition. If it was given for another one, the call awaits approval again; if it was
     /// started already, it counts as interrupted, and the error is returned.
     fn bind_approval(
         &mut self,
@@ -299,24 +332,24 @@ impl CallRecord {
     ) -> Option<ToolError> {
         let has_begun = self.has_begun();
         let (approved, is_granted) = match &mut self.state {
-            CallState::AwaitingApproval(asked) => (asked, false),
+            CallState::AwaitingApproval(scope) => (scope, false),
             CallState::Ready { approved: Some(approved), .. }
             | CallState::Running { approved: Some(approved), .. } => (approved, true),
             _ => return None,
         };
         let Some(definition) = definition else {
             // An approval that was asked for without a definition applies to none that appears later.
-            if *approved == ApprovedFor::Unbound {
-                *approved = ApprovedFor::NoTool;
+            if *approved == ApprovalScope::Unbound {
+                *approved = ApprovalScope::NoTool;
             }
             return None;
         };
-        let present = ApprovedFor::Definition(definition.hash());
+        let current = ApprovalScope::Definition(definition.hash());
         let applies = match &*approved {
-            ApprovedFor::Unbound => stored.is_none_or(|stored| stored == definition.policy()),
-            asked => *asked == present,
+            ApprovalScope::Unbound => stored.is_none_or(|stored| stored == definition.policy()),
+            scope => *scope == current,
         };
-        *approved = present;
+        *approved = current;
         if applies || !is_granted {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Unique ids for calls, and calls that the model repeats.
+//! Unique ids for calls.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -6,10 +6,9 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use super::handover::executions_of_agent;
-use super::state::{Stage, last_calls};
 use crate::arguments::without_whitespace;
 use crate::model::{AssistantMessage, Message};
-use crate::run::{Run, StopReason};
+use crate::run::Run;
 use crate::tool::{ToolError, ToolExecution};
 
 /// An index of the calls of a run, so that a turn costs no more in a longer conversation. It follows from the rest of the run
@@ -55,7 +54,7 @@ impl CallIndex {
     }
 
     /// Counts a call. Returns the number of those before with the same name and arguments.
-    fn count_request(&mut self, name: &str, arguments: &str) -> usize {
+    pub(super) fn count_request(&mut self, name: &str, arguments: &str) -> usize {
         let count =
             self.requests.entry(self.hasher.hash_one((name, without_whitespace(arguments)))).or_default();
         *count += 1;
@@ -122,34 +121,6 @@ impl Run {
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
         let calls = self.messages.iter().filter_map(Message::as_assistant).flat_map(|one| &one.tool_calls);
         calls.map(|call| &*call.id)
-    }
-
-    /// Refuses calls that were repeated too often, with a result that says so; stops the run if the model keeps repeating
-    /// them. In the last turn, calls are only counted.
-    pub(super) fn refuse_repeated_calls(&mut self) {
-        let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
-        let is_last_turn = self.is_last_turn();
-        let (Some(index), Stage::Calling(turn)) = (&mut self.call_index, &mut self.stage) else { return };
-        let mut stop_reason = None;
-        for (call, record) in last_calls(&self.messages).iter().zip(&mut turn.calls) {
-            let before = index.count_request(&call.name, &call.arguments);
-            if before < limit || is_last_turn {
-                continue;
-            }
-            if before >= limit.saturating_mul(2) {
-                stop_reason = Some(StopReason::RepeatedCall(call.name.clone()));
-            }
-            if record.is_open() {
-                let why = format!(
-                    "it was requested {before} times with these arguments already; \
-                     continue with its earlier result, or use other arguments"
-                );
-                record.finish(ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why))));
-            }
-        }
-        if let Some(reason) = stop_reason {
-            self.stop(reason);
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{CallRecord, CallState};
+use super::call::CallRecord;
 use super::state::Stage;
 use crate::model::{ToolCall, Usage};
 use crate::run::{Approval, Run, StepError};
@@ -172,8 +172,7 @@ impl Run {
 
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
     pub(crate) fn waits_only_for_own_limits(&self) -> bool {
-        let is_running =
-            |record: &&CallRecord| matches!(record.state, CallState::Running { .. }) && record.is_ready();
+        let is_running = |record: &&CallRecord| record.is_running() && record.is_ready();
         let mut running = self.stage.records().iter().filter(is_running);
         let has_own_limits =
             |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);

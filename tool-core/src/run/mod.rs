@@ -1,9 +1,9 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
 //! `state` has the data of a [`Run`], `turn` the calls of one reply, and `call` the state of one call. `transitions` decides the next
-//! step and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids and repetitions. `approval`, `limits`,
-//! `handover`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `saved` and `saved_stage` are
-//! the stored form.
+//! step and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids. `repeated_calls`, `approval`,
+//! `limits`, `handover`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `saved` and
+//! `saved_stage` are the stored form.
 
 mod answer;
 mod approval;
@@ -18,6 +18,7 @@ mod id;
 mod inner;
 mod limits;
 mod normalize;
+mod repeated_calls;
 mod revision;
 mod saved;
 mod saved_stage;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::call::{ApprovedFor, CallRecord, CallState};
+use super::call::{ApprovalScope, CallRecord, CallState};
 use super::state::Stage;
 use super::turn::Turn;
 use crate::content::Content;
@@ -86,9 +86,9 @@ impl SavedRecord {
     fn format_2_state(&self) -> Result<CallState, &'static str> {
         let attempts = self.attempts;
         let asked = match self.definition.as_deref() {
-            None => ApprovedFor::Unbound,
-            Some("") => ApprovedFor::NoTool,
-            Some(hash) => ApprovedFor::Definition(hash.to_owned()),
+            None => ApprovalScope::Unbound,
+            Some("") => ApprovalScope::NoTool,
+            Some(hash) => ApprovalScope::Definition(hash.to_owned()),
         };
         let approved = (self.approval == Format2Approval::Given).then(|| asked.clone());
         match self.approval {

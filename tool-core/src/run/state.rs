@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{CallRecord, CallState};
+use super::call::CallRecord;
 use super::call_ids::CallIndex;
 use super::revision::StoredState;
 use super::turn::Turn;
@@ -375,7 +375,7 @@ impl Run {
     /// Returns `true` if the call is open and was started, and `false` if it is open and was not.
     /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
     pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
-        let is_started = matches!(self.open_record(&call.id)?.state, CallState::Running { .. });
+        let is_started = self.open_record(&call.id)?.is_running();
         match self.requested_call(&call.id) {
             Some(one) if (&one.name, &one.arguments) == (&call.name, &call.arguments) => Ok(is_started),
             _ => Err(StepError("the run has this call with another name or other arguments")),

@@ -4,7 +4,9 @@ use super::call::CallRecord;
 use super::handover::executions_of_agent;
 use super::state::{Stage, last_calls};
 use super::turn::Turn;
-use crate::model::{ChatRequest, ChatResponse, Message, ToolDefinition, ToolDefinitions, ToolPolicy};
+use crate::model::{
+    ChatRequest, ChatResponse, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy,
+};
 use crate::run::{Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallRequest, IdempotencyKey, ToolError, ToolExecution};
 
@@ -14,7 +16,7 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.next_beside(tools, |_| false)
+        self.next_with_in_flight(tools, |_| false)
     }
 
     /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
@@ -31,13 +33,13 @@ impl Run {
     /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
     /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
     /// run.begin_call("a")?;
-    /// let Step::CallTools(calls) = run.next_beside(&tools, |id| id == "a") else { panic!() };
+    /// let Step::CallTools(calls) = run.next_with_in_flight(&tools, |id| id == "a") else { panic!() };
     /// assert_eq!(calls.len(), 1);
     /// assert_eq!(calls[0].id, "b");
     /// # Ok::<_, tool_core::run::StepError>(())
     /// ```
     #[must_use]
-    pub fn next_beside<'a>(
+    pub fn next_with_in_flight<'a>(
         &'a mut self,
         tools: &ToolDefinitions,
         in_flight: impl Fn(&str) -> bool,
@@ -53,7 +55,7 @@ impl Run {
         undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
         in_flight: impl Fn(&str) -> bool,
     ) -> Step<'a> {
-        self.settle(tools, undo_policy, &in_flight);
+        self.apply_tool_policies(tools, undo_policy, &in_flight);
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
@@ -65,28 +67,7 @@ impl Run {
                     .with_response_format(self.settings.response_format.clone()),
             ),
             Stage::Calling(_) => {
-                let mut is_running = false;
-                let mut runs_exclusive = false;
-                let mut exclusive = None;
-                let mut calls = Vec::new();
-                for (call, record) in self.calls_with_records().filter(|(_, record)| record.is_ready()) {
-                    let is_exclusive = record.policy.is_some_and(|policy| policy.exclusive);
-                    if in_flight(&call.id) {
-                        is_running = true;
-                        runs_exclusive |= is_exclusive;
-                    } else if is_exclusive {
-                        exclusive = exclusive.or(Some(call));
-                    } else {
-                        calls.push(call.clone());
-                    }
-                }
-                // An exclusive call runs alone, once no other call is ready or in flight.
-                if runs_exclusive {
-                    calls.clear();
-                } else if calls.is_empty() && !is_running {
-                    calls.extend(exclusive.cloned());
-                }
-                if !calls.is_empty() || is_running {
+                if let Some(calls) = self.ready_calls(in_flight) {
                     return Step::CallTools(calls);
                 }
                 let unapproved: Vec<_> = self.awaiting_approval().cloned().collect();
@@ -102,8 +83,28 @@ impl Run {
         }
     }
 
+    /// Returns the calls that can be started now, which are none while others must finish first. Returns `None` if all open calls
+    /// await approval or a result of the caller.
+    fn ready_calls(&self, in_flight: impl Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
+        let is_exclusive =
+            |(_, record): &(&ToolCall, &CallRecord)| record.policy.is_some_and(|policy| policy.exclusive);
+        let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
+        let (running, startable): (Vec<_>, Vec<_>) = ready.partition(|(call, _)| in_flight(&call.id));
+        let (exclusive, others): (Vec<_>, Vec<_>) = startable.into_iter().partition(is_exclusive);
+        // An exclusive call runs alone, once no other call is ready or in flight.
+        let calls = if running.iter().any(is_exclusive) {
+            &[]
+        } else if running.is_empty() && others.is_empty() {
+            &exclusive[..exclusive.len().min(1)]
+        } else {
+            &*others
+        };
+        let calls: Vec<_> = calls.iter().map(|(call, _)| (*call).clone()).collect();
+        (!calls.is_empty() || !running.is_empty()).then_some(calls)
+    }
+
     /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
-    pub(crate) fn settle(
+    pub(crate) fn apply_tool_policies(
         &mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
@@ -114,7 +115,7 @@ impl Run {
             let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
             for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
-                if let Some(settled) = record.settle(call, tools, of_agent) {
+                if let Some(settled) = record.apply_policy(call, tools, of_agent) {
                     let (settled, reason) = self.settings.error_policies.apply(settled);
                     record.finish(settled);
                     stop_reason = stop_reason.or(reason);
@@ -128,7 +129,7 @@ impl Run {
             }
         }
         if self.next_undo_call().is_none_or(|call| !in_flight(&call.id)) {
-            self.settle_undo_call(undo_policy);
+            self.apply_undo_policy(undo_policy);
         }
     }
 
@@ -149,7 +150,7 @@ impl Run {
             handover.usage += usage;
         }
         message.tool_calls = super::normalize::normalize_calls(std::mem::take(&mut message.tool_calls));
-        let known = self.assign_call_ids(&mut message);
+        let outcomes = self.assign_call_ids(&mut message);
         let calls = message.tool_calls.len();
         self.messages.push(Message::Assistant(message));
         if calls == 0 {
@@ -157,13 +158,14 @@ impl Run {
             return Ok(());
         }
         let mut turn = Turn { calls: vec![CallRecord::default(); calls], user_messages: Vec::new() };
-        for (position, outcome) in known {
+        for (position, outcome) in outcomes {
             turn.calls[position].finish(outcome);
         }
         self.stage = Stage::Calling(turn);
-        let reason = match finish_reason.is_truncated() {
-            true => Some(StopReason::Truncated(finish_reason)),
-            false => self.exceeded_limit(),
+        let reason = if finish_reason.is_truncated() {
+            Some(StopReason::Truncated(finish_reason))
+        } else {
+            self.exceeded_limit()
         };
         match reason {
             Some(reason) => self.stop(reason),

@@ -79,9 +79,10 @@ impl Run {
         let mut id = self.undo_prefix();
         id.push_str(&execution.call.id);
         // An agent undoes the calls of its run itself.
-        let undo = match is_undoable_by_tool(execution) {
-            true => execution.metadata.undo.clone().unwrap_or_default(),
-            false => execution.call.name.clone(),
+        let undo = if is_undoable_by_tool(execution) {
+            execution.metadata.undo.clone().unwrap_or_default()
+        } else {
+            execution.call.name.clone()
         };
         let call = ToolCall::new(id, undo, &*execution.call.arguments);
         Stage::Undoing(Box::new(Undoing { reason, record, call, position }))
@@ -139,7 +140,7 @@ impl Run {
     }
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
-    pub(super) fn settle_undo_call(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
+    pub(super) fn apply_undo_policy(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
         while let Stage::Undoing(undoing) = &mut self.stage {
             if let Some(policy) = policy(&undoing.call.name) {
                 undoing.record.restrict(policy);

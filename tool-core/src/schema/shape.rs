@@ -269,9 +269,10 @@ impl Shape {
             if !seen.insert(id) {
                 continue;
             }
-            match self.node(id).only_has_choices() {
-                true => waiting.extend(self.node(id).choices.iter().rev()),
-                false => found.push(id),
+            if self.node(id).only_has_choices() {
+                waiting.extend(self.node(id).choices.iter().rev());
+            } else {
+                found.push(id);
             }
         }
         Some(found)
@@ -379,7 +380,7 @@ impl<'s> Parser<'s> {
             self.origin == SchemaOf::Document && (depends || keyword == "pattern" || !is_represented)
         };
         let mut limits = Limits::from_json(schema);
-        // In other documents, the name of a format promises nothing, and a judge matches patterns.
+        // In other documents, the name of a format promises nothing, and a validator matches patterns.
         let format = get("format").and_then(Value::as_str).filter(|_| is_type);
         limits.is_f32 &= is_type;
         limits.pattern = limits.pattern.filter(|_| is_type);

@@ -29,7 +29,7 @@ impl ToolCall {
     ///
     /// Returns the error that the model would read if the arguments do not match the type.
     pub fn arguments_as<T: ToolArguments>(&self) -> Result<T, ToolError> {
-        let mode = Mode { is_strict: false, ignores_unknown: true };
+        let mode = Mode { forbids_repair: false, ignores_unknown: true };
         let (arguments, _) = decode_arguments(&self.arguments, &arguments_contract::<T>(), mode)?;
         Ok(arguments)
     }

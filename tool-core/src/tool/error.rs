@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::output::truncate_text;
-use crate::arguments::{ArgumentErrors, MAX_NAME_CHARS, list, nearest};
+use crate::arguments::{ArgumentErrors, MAX_NAME_CHARS, list_names, nearest_name};
 
 /// The error of a call that produced no output. By default it is reported to the model, and the run continues.
 ///
@@ -133,11 +133,11 @@ impl ToolError {
         let name: String = name.chars().take(MAX_NAME_CHARS).collect();
         let name = &*name;
         let mut message = format!("there is no tool `{name}`");
-        match list(known.clone()) {
+        match list_names(known.clone()) {
             Some(known) => message.extend(["; the tools are ", &known]),
             None => message.push_str("; there are no tools"),
         }
-        if let Some(nearest) = nearest(name, known) {
+        if let Some(nearest) = nearest_name(name, known) {
             message.extend(["; did you mean `", nearest, "`?"]);
         }
         Self::new(ToolErrorKind::UnknownTool, message)

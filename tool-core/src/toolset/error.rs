@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::arguments::nearest;
+use crate::arguments::nearest_name;
 use crate::tool::Tool;
 
 /// The maximum length of a name that providers accept, in bytes.
@@ -85,7 +85,7 @@ impl ToolSetError {
     #[cold]
     pub(super) fn unknown_tool<'a>(name: &str, among: &str, known: impl Iterator<Item = &'a str>) -> Self {
         let mut message = format!("there is no tool `{}` {among}", truncate(name));
-        if let Some(nearest) = nearest(name, known) {
+        if let Some(nearest) = nearest_name(name, known) {
             message.extend(["; did you mean `", nearest, "`?"]);
         }
         Self { message, kind: ToolSetErrorKind::UnknownTool }

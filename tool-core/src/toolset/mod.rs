@@ -226,8 +226,8 @@ impl ToolSet {
             let tools = self.0.tools.iter().chain(&other.0.tools).cloned().collect();
             (Self::from_refs(tools)?, left.reading.ignores_unknown && right.reading.ignores_unknown)
         };
-        let is_strict = left.reading.is_strict || right.reading.is_strict;
-        let reading = Mode { is_strict, ignores_unknown };
+        let forbids_repair = left.reading.forbids_repair || right.reading.forbids_repair;
+        let reading = Mode { forbids_repair, ignores_unknown };
         let output_limit = OutputLimit::smallest(left.output_limit, right.output_limit);
         Ok(union.with_settings(Settings { reading, output_limit }))
     }
@@ -292,7 +292,7 @@ impl ToolSet {
     /// Disables the repair of arguments: arguments that do not have the form that the schema requires are an error.
     #[must_use]
     pub fn strict_arguments(self) -> Self {
-        let reading = Mode { is_strict: true, ..self.0.settings.reading };
+        let reading = Mode { forbids_repair: true, ..self.0.settings.reading };
         self.with_reading(reading)
     }
 
@@ -448,8 +448,8 @@ mod tests {
             assert_eq!(ignores(set), *expected, "{position}");
         }
         let both = union(plain().strict_arguments(), ignoring(other()));
-        assert_eq!(both.0.settings.reading, Mode { is_strict: true, ignores_unknown: false });
-        assert!(union(none().strict_arguments(), other()).0.settings.reading.is_strict);
-        assert!(union(other(), none().strict_arguments()).0.settings.reading.is_strict);
+        assert_eq!(both.0.settings.reading, Mode { forbids_repair: true, ignores_unknown: false });
+        assert!(union(none().strict_arguments(), other()).0.settings.reading.forbids_repair);
+        assert!(union(other(), none().strict_arguments()).0.settings.reading.forbids_repair);
     }
 }

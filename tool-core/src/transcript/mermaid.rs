@@ -45,9 +45,10 @@ impl<'a> Participants<'a> {
                 if !self.ids.contains_key(call.name) {
                     self.names.push(call.name);
                     let number = self.names.len();
-                    let id = match is_valid_id(call.name) {
-                        true => call.name.to_owned(),
-                        false => format!("{NUMBERED_PREFIX}{number}"),
+                    let id = if is_valid_id(call.name) {
+                        call.name.to_owned()
+                    } else {
+                        format!("{NUMBERED_PREFIX}{number}")
                     };
                     self.ids.insert(call.name, id);
                 }

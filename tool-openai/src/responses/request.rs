@@ -44,9 +44,10 @@ pub(super) fn encode(
     let is_searched = tools::is_searched(request, ToolFormat::Flat, endpoint)?;
     request.cached(|cache: &mut InputCache| {
         let cache = cache.append_new(request.messages(), dialect)?;
-        let offered = match is_searched {
-            true => tools::without_deferral(offered, &cache.calls_without_namespace),
-            false => offered,
+        let offered = if is_searched {
+            tools::without_deferral(offered, &cache.calls_without_namespace)
+        } else {
+            offered
         };
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
         let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), &cache.json, &options.extra);

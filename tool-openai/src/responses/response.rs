@@ -49,9 +49,10 @@ impl<'a> WireResponse<'a> {
             return Ok(response);
         }
         let is_error = response.error.is_some_and(|error| is_error_value(error.get()));
-        Err(match is_error || is_error_body(json) {
-            true => EventError::Api(json.to_owned()),
-            false => EventError::Malformed("it has no output".into()),
+        Err(if is_error || is_error_body(json) {
+            EventError::Api(json.to_owned())
+        } else {
+            EventError::Malformed("it has no output".into())
         })
     }
 }
@@ -127,9 +128,12 @@ pub(super) struct WireEvent<'a> {
 impl<'a> WireEvent<'a> {
     /// Parses an event, which can be any object.
     pub(super) fn parse(json: &'a str) -> Result<Self, EventError> {
-        parse_object(json)?.ok_or_else(|| match is_error_body(json) {
-            true => EventError::Api(json.to_owned()),
-            false => EventError::Malformed("expected an object".into()),
+        parse_object(json)?.ok_or_else(|| {
+            if is_error_body(json) {
+                EventError::Api(json.to_owned())
+            } else {
+                EventError::Malformed("expected an object".into())
+            }
         })
     }
 

@@ -101,7 +101,7 @@ impl RunDriver {
             if self.run.is_asking() {
                 break;
             }
-            self.settle();
+            self.apply_tool_policies();
             if self.run.is_asking() {
                 continue;
             }
@@ -277,7 +277,7 @@ impl RunDriver {
         self.add_called_tools();
         if self.offer.is_resolved {
             // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
-            self.settle();
+            self.apply_tool_policies();
         }
         self.require_approvals();
         self.update_elapsed();
@@ -290,9 +290,13 @@ impl RunDriver {
         Ok(events)
     }
 
-    fn settle(&mut self) {
+    fn apply_tool_policies(&mut self) {
         let (tools, earlier) = (&self.tools, &self.earlier_tools);
-        self.run.settle(self.offer.tools.definitions(), |name| undo_policy(tools, earlier, name), |_| false);
+        self.run.apply_tool_policies(
+            self.offer.tools.definitions(),
+            |name| undo_policy(tools, earlier, name),
+            |_| false,
+        );
     }
 
     /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
@@ -300,7 +304,7 @@ impl RunDriver {
         if let Some(needs_approval) = &self.tools.agent.0.needs_approval {
             self.run.require_approval_if(needs_approval);
             if self.offer.is_resolved {
-                self.settle();
+                self.apply_tool_policies();
             }
         }
     }

@@ -70,9 +70,12 @@ impl RunDriver {
             (None, Some(store)) => {
                 let id = self.run.id().clone();
                 let saved = store.save_run(id.as_str(), &mut self.run).await;
-                saved.map_err(|error| match error.is::<RunConflict>() {
-                    true => RunErrorKind::Conflict,
-                    false => RunErrorKind::Store(error),
+                saved.map_err(|error| {
+                    if error.is::<RunConflict>() {
+                        RunErrorKind::Conflict
+                    } else {
+                        RunErrorKind::Store(error)
+                    }
                 })?;
             }
             _ => {}

@@ -72,9 +72,10 @@ pub(super) fn call_tool() -> FunctionTool {
 /// Contains nothing that changes during a run, because the description precedes the messages.
 fn describe(all: &ToolSet, calls_through: bool) -> String {
     let mut description = String::from("Searches further tools, which are not listed here. ");
-    description.push_str(match calls_through {
-        false => "The tools that it finds can be called from the next turn on.",
-        true => "Returns their definitions; call them with `call_tool`.",
+    description.push_str(if calls_through {
+        "Returns their definitions; call them with `call_tool`."
+    } else {
+        "The tools that it finds can be called from the next turn on."
     });
     description.push_str(" Search before you state that something cannot be done.");
     let mut sources: Vec<_> = all.iter().filter_map(|tool| tool.origin()).collect();

@@ -1,12 +1,15 @@
 //! Explanations of invalid values: all mistakes, each with its path, what is expected there, and what was found.
 
+mod choices;
+mod validators;
 mod walk;
 mod wording;
 
 use std::ops::Range;
 
-use serde_json::{Map, Value};
-
+#[cfg(feature = "dynamic")]
+pub(crate) use self::validators::IsValid;
+pub(crate) use self::validators::SchemaValidator;
 use self::walk::{Rules, Walk};
 pub(crate) use self::wording::{
     duplicate_member, missing_value, not_an_object, unknown_member, unknown_name,
@@ -14,18 +17,6 @@ pub(crate) use self::wording::{
 use super::budget::MAX_DEPTH;
 use crate::arguments::{Members, Target, duplicate_members, tokens};
 use crate::schema::{NodeId, Shape};
-
-/// A validator of values against single schemas, where the schema decides and not a type.
-pub(crate) trait Judge {
-    /// Returns a function that validates JSON texts against a part of the schema, or `None` if that is not possible.
-    fn verdict(&self, part: Map<String, Value>) -> Option<Verdict>;
-
-    /// Returns a function that validates one of the arguments as a whole.
-    fn verdict_about_argument(&self, name: &str) -> Option<Verdict>;
-}
-
-/// A function that returns `true` if a JSON text is valid.
-pub(crate) type Verdict = Box<dyn Fn(&str) -> bool>;
 
 /// A mistake in a value.
 #[derive(Debug, Default)]
@@ -87,7 +78,7 @@ pub(crate) fn explain(
     let mut mistakes = walk.mistakes;
     let mut is_explained = !mistakes.is_empty();
     let position = error.map(|error| refused_value(text, target, error));
-    if let (Some((_, value)), None) = (&position, target.judge()) {
+    if let (Some((_, value)), None) = (&position, target.validator()) {
         let start = offset_in(text, value);
         let at_error = start..start + value.len();
         let is_uncertain = mistakes.iter().any(|mistake| mistake.is_uncertain && mistake.span == at_error);
@@ -184,6 +175,7 @@ mod tests {
 
     use schemars::JsonSchema;
     use serde::Deserialize;
+    use serde_json::Value;
 
     use super::*;
     use crate::arguments::{ToolParameter, Typed};

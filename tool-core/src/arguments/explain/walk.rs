@@ -1,48 +1,39 @@
-//! The walk through a value and its schema.
+//! The walk through a value and its schema, which finds the mistakes.
 //!
-//! A [`Walk`] reads the text of a value and its [`Shape`] side by side. With [`Rules::Limits`], it looks only for the limits that a
-//! type does not enforce itself; this is the check of values that the type accepted. With [`Rules::All`], it looks for
-//! everything that the schema refuses, because something did.
+//! A value that its type accepted must be within the limits of its schema: [`Rules::Limits`]. Of a value that was refused, everything
+//! is reported that its schema refuses: [`Rules::All`].
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::validators::{Part, Validators};
 use super::wording::{missing_value, quote, unexpected_value, unknown_member};
-use super::{Judge, Mistake, Verdict, offset_in};
+use super::{Mistake, offset_in};
 use crate::arguments::budget::Budget;
 use crate::arguments::describe::{describe, describe_instead_of};
-use crate::arguments::matching::{
-    has_type, is_in_range, is_infinite, is_one_of, is_tag, narrowed, probable_choices,
-};
+use crate::arguments::matching::{has_type, is_in_range, is_infinite, is_one_of, is_tag};
 use crate::arguments::{MAX_REPORT_BYTES, Members, Target};
 use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
-
-/// The maximum number of schemas, and of arguments, that the judge decides about. Each of their schemas must be compiled.
-const MAX_VERDICTS: usize = 64;
-
-/// The maximum number of members of an alternative that can be its tag.
-const MAX_TAGS: usize = 4;
-
-/// The maximum number of alternatives that a mistake lists.
-const MAX_CHOICES: usize = 100;
 
 /// The mistakes that a [`Walk`] looks for.
 #[derive(Clone, Copy)]
 pub(super) enum Rules<'d> {
+    /// Limits that are exceeded, which types do not enforce by themselves.
     Limits,
+    /// All mistakes in a value that the target refused.
     All(&'d dyn Target),
 }
 
 /// A walk through a value and the schemas that describe it.
 pub(super) struct Walk<'w> {
-    shape: &'w Shape,
+    pub(super) shape: &'w Shape,
     rules: Rules<'w>,
     /// The text of the whole value.
     text: &'w str,
-    path: String,
+    pub(super) path: String,
     /// The steps from the whole value to the current one.
     steps: Vec<Step>,
     pub(super) mistakes: Vec<Mistake>,
@@ -53,16 +44,14 @@ pub(super) struct Walk<'w> {
     /// The current value is in a part of a struct that its type has flattened, so it is read after the other members.
     is_flattened: bool,
     /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
-    is_mismatched: bool,
+    pub(super) is_mismatched: bool,
     budget: Budget,
-    /// The verdicts of the judge about the members by pattern, or else about the other keywords, of a schema.
-    verdicts: HashMap<(NodeId, bool), Option<Verdict>>,
-    /// The number of verdicts about whole arguments.
-    argument_verdicts: usize,
+    /// Those of the schema, if it decides and not a type.
+    validators: Option<Validators<'w>>,
 }
 
 /// A step into a value.
-enum Step {
+pub(super) enum Step {
     Member(String),
     /// An item of a list whose items have the same type.
     Item(usize),
@@ -72,6 +61,10 @@ enum Step {
 
 impl<'w> Walk<'w> {
     pub(super) fn new(shape: &'w Shape, rules: Rules<'w>, path: &str, text: &'w str) -> Self {
+        let validators = match rules {
+            Rules::All(target) => target.validator().map(Validators::new),
+            Rules::Limits => None,
+        };
         Self {
             shape,
             rules,
@@ -84,20 +77,23 @@ impl<'w> Walk<'w> {
             is_flattened: false,
             is_mismatched: false,
             budget: Budget::for_text(text),
-            verdicts: HashMap::new(),
-            argument_verdicts: 0,
+            validators,
         }
     }
 
-    fn finds_all(&self) -> bool {
+    pub(super) fn finds_all(&self) -> bool {
         matches!(self.rules, Rules::All(_))
     }
 
-    fn judge(&self) -> Option<&'w dyn Judge> {
-        match self.rules {
-            Rules::All(target) => target.judge(),
-            Rules::Limits => None,
-        }
+    /// Returns `true` if the validator accepts a part of a schema, or if there is none.
+    fn schema_accepts(&mut self, id: NodeId, part: Part, schema: &Map<String, Value>, text: &str) -> bool {
+        let validators = self.validators.as_mut().filter(|_| !schema.is_empty());
+        validators.is_none_or(|validators| validators.accepts(id, part, schema, text))
+    }
+
+    /// Returns whether the validator accepts an argument as a whole, if that is known.
+    fn is_valid_argument(&mut self, name: &str, value: &str) -> Option<bool> {
+        self.validators.as_mut()?.accepts_argument(name, value)
     }
 
     fn is_full(&self) -> bool {
@@ -105,7 +101,7 @@ impl<'w> Walk<'w> {
     }
 
     /// Reports a mistake at the current path and returns it, unless there is one already.
-    fn report(&mut self, text: String, value: &str) -> Option<&mut Mistake> {
+    pub(super) fn report(&mut self, text: String, value: &str) -> Option<&mut Mistake> {
         if self.mistakes.iter().any(|mistake| mistake.path == self.path) {
             return None;
         }
@@ -116,7 +112,7 @@ impl<'w> Walk<'w> {
     }
 
     /// Reports that a value is not what its schema describes.
-    fn report_value(&mut self, node: NodeId, value: &str) -> Option<&mut Mistake> {
+    pub(super) fn report_value(&mut self, node: NodeId, value: &str) -> Option<&mut Mistake> {
         let described = self.shape.node(node);
         let expected = if self.is_too_large(described, value) {
             format!("an integer from {} to {}", i64::MIN, u64::MAX)
@@ -132,7 +128,7 @@ impl<'w> Walk<'w> {
         self.report(mistake, value)
     }
 
-    /// Reports that the limits of a value are not enforced in all of its parts.
+    /// Reports a value that cannot be accepted, because the limits of some of its parts were not checked.
     pub(super) fn report_undecided(&mut self, value: &str) {
         let text = match &*self.path {
             "" => "they are nested too deeply to check their limits".into(),
@@ -142,7 +138,7 @@ impl<'w> Walk<'w> {
     }
 
     /// Takes a step to a part of the value.
-    fn step(&mut self, step: Step, walk: impl FnOnce(&mut Self)) {
+    pub(super) fn step(&mut self, step: Step, walk: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         match &step {
             Step::Member(name) if length == 0 => self.path.push_str(name),
@@ -188,9 +184,10 @@ impl<'w> Walk<'w> {
             if self.finds_all() {
                 self.report_value(id, text);
             }
-            match self.is_positional(node, text) {
-                true => self.fields(node, text, depth),
-                false => self.is_mismatched = true,
+            if self.is_positional(node, text) {
+                self.fields(node, text, depth);
+            } else {
+                self.is_mismatched = true;
             }
             return;
         }
@@ -198,6 +195,22 @@ impl<'w> Walk<'w> {
         if self.mistakes.len() > found_before && node.properties.is_empty() {
             return;
         }
+        self.value_without_parts(id, text);
+        match Kind::of(text) {
+            Some(Kind::Object) => self.members(id, text, depth),
+            Some(Kind::Array) => self.items(id, text, depth),
+            _ => {}
+        }
+        if self.mistakes.len() == found_before
+            && !self.schema_accepts(id, Part::OtherKeywords, &node.others, text)
+        {
+            self.report_value(id, text);
+        }
+    }
+
+    /// Reports a value that is not one of the `enum`, out of range, or exceeds a limit.
+    fn value_without_parts(&mut self, id: NodeId, text: &str) {
+        let node = self.shape.node(id);
         let is_known = is_one_of(node, text);
         self.is_mismatched |= !is_known;
         let is_readable = !self.is_too_large(node, text) && !is_infinite(text);
@@ -209,14 +222,6 @@ impl<'w> Walk<'w> {
         {
             mistake.is_limit = true;
         }
-        match Kind::of(text) {
-            Some(Kind::Object) => self.members(id, text, depth),
-            Some(Kind::Array) => self.items(id, text, depth),
-            _ => {}
-        }
-        if self.mistakes.len() == found_before && !self.judge_accepts((id, false), &node.others, text) {
-            self.report_value(id, text);
-        }
     }
 
     /// Walks through what a struct has flattened, which its schema describes beside its properties.
@@ -227,74 +232,18 @@ impl<'w> Walk<'w> {
         self.is_flattened = was_flattened;
     }
 
-    /// Returns `true` if the judge cannot read an integer, because it has more than 64 bits. Without a type, or as a `number`, it
-    /// can be any number.
+    /// Returns `true` if an integer has more than 64 bits, which validators cannot read. Without a type, or as a `number`, it can be
+    /// any number.
     fn is_too_large(&self, node: &Node, text: &str) -> bool {
         let is_integer =
             Kind::of(text) == Some(Kind::Number) && node.types.is_some() && !node.names_type("number");
         let too_large = |integer: &str| integer.parse::<i64>().is_err() && integer.parse::<u64>().is_err();
-        self.judge().is_some() && is_integer && integer(text).is_some_and(|integer| too_large(&integer))
+        self.validators.is_some() && is_integer && integer(text).is_some_and(|integer| too_large(&integer))
     }
 
-    /// Walks through the alternatives that can describe the value, of which one must hold.
-    fn choices(&mut self, id: NodeId, text: &str, depth: usize) {
-        let node = self.shape.node(id);
-        if node.choices.is_empty() {
-            return;
-        }
-        let may_hold = |choice: &Node| has_type(choice, text) || self.is_positional(choice, text);
-        let choices = probable_choices(self.shape, node, text, may_hold);
-        if self.finds_all() && self.report_tag(node, text) {
-            return;
-        }
-        // Of several objects, the one that has all of the names was probably meant.
-        let choices = match serde_json::from_str(text) {
-            Ok(Members(members)) if self.finds_all() => narrowed(self.shape, choices, |choice| {
-                members.iter().all(|(name, _)| choice.properties.contains_key(&**name))
-            }),
-            _ => choices,
-        };
-        // The value is a name that none of the alternatives has.
-        if self.finds_all() && choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
-            self.report_value(id, text);
-            return;
-        }
-        match *choices {
-            [] => {
-                self.is_mismatched = true;
-                return;
-            }
-            [choice] => {
-                let found_before = self.mistakes.len();
-                self.value(choice, text, depth + 1);
-                let found = self.mistakes.split_off(found_before);
-                return self.add_or_report(found, choice, text);
-            }
-            _ => {}
-        }
-        let mut trials = Vec::new();
-        for choice in choices {
-            let was_incomplete = self.is_incomplete;
-            let (found, is_mismatched) = self.attempt(|walk| walk.value(choice, text, depth + 1));
-            if found.is_empty() && !is_mismatched {
-                return;
-            }
-            // It does not hold in any case.
-            self.is_incomplete = was_incomplete;
-            trials.push((is_mismatched && !self.finds_all(), found));
-        }
-        // The alternative with the fewest mistakes was probably meant.
-        trials.sort_by_key(|(is_mismatched, found)| (*is_mismatched, found.len()));
-        match &*trials {
-            [(_, first), (_, second), ..] if first.len() == second.len() && self.finds_all() => {
-                self.report_value(id, text);
-            }
-            _ => self.add_or_report(trials.swap_remove(0).1, id, text),
-        }
-    }
-
-    /// Walks without keeping what is found. Returns the mistakes, and whether the value is of another type.
-    fn attempt(&mut self, walk: impl FnOnce(&mut Self)) -> (Vec<Mistake>, bool) {
+    /// Walks through a value by a schema that it need not have. Returns the mistakes instead of adding them, and whether the value
+    /// is of another type.
+    pub(super) fn walk_tentatively(&mut self, walk: impl FnOnce(&mut Self)) -> (Vec<Mistake>, bool) {
         let before = std::mem::take(&mut self.mistakes);
         let was_mismatched = std::mem::take(&mut self.is_mismatched);
         walk(self);
@@ -302,49 +251,8 @@ impl<'w> Walk<'w> {
         (found, std::mem::replace(&mut self.is_mismatched, was_mismatched))
     }
 
-    /// Adds the mistakes in an alternative, or reports the value if all of them are uncertain.
-    fn add_or_report(&mut self, found: Vec<Mistake>, id: NodeId, text: &str) {
-        if !found.is_empty() && found.iter().all(|mistake| mistake.is_uncertain) {
-            self.report_value(id, text);
-        } else {
-            self.mistakes.extend(found);
-        }
-    }
-
-    /// Reports that an object lacks the tag which all alternatives require, or has a value there that none of them has.
-    fn report_tag(&mut self, node: &Node, text: &str) -> bool {
-        let Ok(Members(members)) = serde_json::from_str(text) else { return false };
-        let choices = node.choices.iter().map(|choice| self.shape.node(*choice));
-        let choices: Vec<_> = choices.filter(|choice| !choice.is_never && has_type(choice, text)).collect();
-        let [first, _, ..] = &*choices else { return false };
-        let tag_of = |choice: &Node, name: &String| {
-            let tag = choice.properties.get(name).map(|property| self.shape.node(property.node))?;
-            (is_tag(tag) && choice.is_required(name)).then(|| tag.constants.clone()).flatten()
-        };
-        let names = first.names.iter().filter(|name| tag_of(first, name).is_some()).take(MAX_TAGS);
-        let mut tags = names.filter_map(|name| {
-            let constants: Option<Vec<_>> = choices.iter().map(|choice| tag_of(choice, name)).collect();
-            Some((name, Node { constants: Some(constants?.concat()), ..Node::default() }))
-        });
-        let Some((name, tag)) = tags.next() else { return false };
-        let given = members.iter().find(|(other, _)| other == name).map(|(_, value)| value.get());
-        if given.is_some_and(|value| is_one_of(&tag, value)) {
-            return false;
-        }
-        let names = tag.constants.iter().flatten().take(MAX_CHOICES).map(Value::to_string);
-        let expected = format!("one of {}", names.collect::<Vec<_>>().join(", "));
-        self.step(Step::Member(name.clone()), |walk| {
-            let mistake = match given {
-                Some(value) => unexpected_value(&walk.path, &expected, &quote(value)),
-                None => missing_value(&walk.path, &expected, None),
-            };
-            walk.report(mistake, given.unwrap_or(text));
-        });
-        true
-    }
-
     /// Returns `true` if the value can be a struct whose fields are in a list, which its type accepted.
-    fn is_positional(&self, node: &Node, text: &str) -> bool {
+    pub(super) fn is_positional(&self, node: &Node, text: &str) -> bool {
         !self.finds_all() && node.names_type("object") && Kind::of(text) == Some(Kind::Array)
     }
 
@@ -370,17 +278,18 @@ impl<'w> Walk<'w> {
         if self.finds_all() {
             self.missing_members(node, &members, text);
         }
+        let path = self.path.clone();
         for (name, value) in &members {
             if self.is_full() {
                 return;
             }
-            let (found_before, enclosing) = (self.mistakes.len(), self.path.len());
+            let found_before = self.mistakes.len();
             self.step(Step::Member(name.to_string()), |walk| {
-                walk.member(id, name, value.get(), (depth, enclosing));
+                walk.member(id, name, value.get(), depth, &path);
             });
-            // An argument that the judge accepts has no mistakes.
+            // Where the walk and the validator differ, the validator decides.
             let is_argument = self.path.is_empty() && self.mistakes.len() > found_before;
-            if is_argument && self.argument_verdict(name, value.get()) == Some(true) {
+            if is_argument && self.is_valid_argument(name, value.get()) == Some(true) {
                 self.mistakes.truncate(found_before);
             }
         }
@@ -406,7 +315,7 @@ impl<'w> Walk<'w> {
             }
             let mut exceeded = Vec::new();
             for property in &absent {
-                let (found, is_mismatched) = self.attempt(|walk| {
+                let (found, is_mismatched) = self.walk_tentatively(|walk| {
                     walk.step(Step::Member(name.to_string()), |walk| {
                         walk.value(property.node, value.get(), depth + 1);
                     });
@@ -421,26 +330,19 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Reports the arguments that the judge refuses, without their parts: they are too deep or too large for the walk.
+    /// Reports which arguments the validator refuses. For a walk that found no mistake, because the arguments are too deep or too large
+    /// to reach it.
     pub(super) fn whole_arguments(&mut self, id: NodeId, text: &str) {
         let Ok(Members(members)) = serde_json::from_str(text) else { return };
         let node = self.shape.node(id);
         for (name, value) in &members {
             let Some(property) = node.properties.get(&**name) else { continue };
-            if self.argument_verdict(name, value.get()) == Some(false) {
+            if self.is_valid_argument(name, value.get()) == Some(false) {
                 self.step(Step::Member(name.to_string()), |walk| {
                     walk.report_value(property.node, value.get());
                 });
             }
         }
-    }
-
-    /// Returns the verdict of the judge about an argument, if there is one.
-    fn argument_verdict(&mut self, name: &str, value: &str) -> Option<bool> {
-        let judge = self.judge().filter(|_| self.argument_verdicts < MAX_VERDICTS)?;
-        self.argument_verdicts += 1;
-        let accepts = judge.verdict_about_argument(name)?;
-        Some(accepts(value))
     }
 
     fn missing_members(&mut self, node: &Node, members: &[(Cow<'_, str>, &RawValue)], text: &str) {
@@ -488,15 +390,15 @@ impl<'w> Walk<'w> {
         target.has_member(&format!("{start}{quoted}:{value}}}{end}"), name)
     }
 
-    /// Walks through a member. The first `enclosing` bytes of its path are those of its object.
-    fn member(&mut self, id: NodeId, name: &str, value: &str, (depth, enclosing): (usize, usize)) {
+    /// Walks through a member of the object at the `enclosing` path.
+    fn member(&mut self, id: NodeId, name: &str, value: &str, depth: usize, enclosing: &str) {
         let node = self.shape.node(id);
         if let Some(property) = node.properties.get(name) {
             return self.value(property.node, value, depth + 1);
         }
         if let Some(by_pattern) = &node.by_pattern {
             let member = format!("{{{}:{value}}}", Value::from(name));
-            if !self.judge_accepts((id, true), by_pattern, &member) {
+            if !self.schema_accepts(id, Part::MembersByPattern, by_pattern, &member) {
                 let found_before = self.mistakes.len();
                 if let Some(of_values) = node.additional {
                     self.value(of_values, value, depth + 1);
@@ -512,14 +414,13 @@ impl<'w> Walk<'w> {
         if let Some(additional) = additional {
             return self.beside_properties(node, |walk| walk.value(additional, value, depth + 1));
         }
-        let enclosing = self.path.get(..enclosing).unwrap_or_default();
         // Unknown arguments of the tool are reported by the caller.
         if !self.finds_all() || enclosing.is_empty() {
             return;
         }
         let is_unknown = node.additional.is_none();
         let steps = self.steps.split_last().map_or(&[][..], |(_, steps)| steps);
-        let may_be_known = || node.properties.is_empty() || self.judge().is_some();
+        let may_be_known = || node.properties.is_empty() || self.validators.is_some();
         if is_unknown && (may_be_known() || self.has_member(steps, name, value)) {
             return;
         }
@@ -537,15 +438,5 @@ impl<'w> Walk<'w> {
             let step = if node.prefix.is_empty() { Step::Item(index) } else { Step::Field(index) };
             self.step(step, |walk| walk.value(item, value.get(), depth + 1));
         }
-    }
-
-    /// Returns the verdict of the judge about a part of a schema, or `true` if there is none.
-    fn judge_accepts(&mut self, id: (NodeId, bool), part: &Map<String, Value>, text: &str) -> bool {
-        let Some(judge) = self.judge().filter(|_| !part.is_empty()) else { return true };
-        if self.verdicts.len() == MAX_VERDICTS && !self.verdicts.contains_key(&id) {
-            return true;
-        }
-        let verdict = self.verdicts.entry(id).or_insert_with(|| judge.verdict(part.clone()));
-        verdict.as_ref().is_none_or(|is_valid| is_valid(text))
     }
 }

@@ -1,6 +1,6 @@
 //! The sentences about mistakes. `describe` words what a schema expects.
 
-use crate::arguments::{MAX_LISTED, MAX_NAME_CHARS, list, nearest};
+use crate::arguments::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
 use crate::schema::Kind;
 
 /// The maximum number of characters of an invalid value in a message.
@@ -48,10 +48,10 @@ fn with_known<N: AsRef<str>>(
     [introduction, none]: [&str; 2],
 ) -> String {
     let known = known.iter().map(AsRef::as_ref);
-    let nearest = nearest(shortened(name), known.clone());
+    let nearest = nearest_name(shortened(name), known.clone());
     let first = nearest.filter(|_| known.len() > MAX_LISTED);
     let others = known.filter(|other| Some(*other) != first);
-    match list(first.into_iter().chain(others)) {
+    match list_names(first.into_iter().chain(others)) {
         Some(known) => mistake.extend([", ", introduction, " ", &known]),
         None => mistake.extend([", ", none]),
     }

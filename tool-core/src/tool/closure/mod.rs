@@ -147,13 +147,12 @@ impl Tool for FunctionTool {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let arguments = self.settings.own_arguments(arguments);
-        self.settings.apply(match self.settings.is_blocking {
-            true => {
-                let (code, arguments, context) =
-                    (Arc::clone(&self.code), arguments.into_owned(), context.clone());
-                blocking_call(move || code(&arguments, &context))
-            }
-            false => (self.code)(&arguments, context),
+        self.settings.apply(if self.settings.is_blocking {
+            let (code, arguments, context) =
+                (Arc::clone(&self.code), arguments.into_owned(), context.clone());
+            blocking_call(move || code(&arguments, &context))
+        } else {
+            (self.code)(&arguments, context)
         })
     }
 

@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::declaration::Declaration;
 use crate::arguments::{
-    Contract, MemberCursor, Mode, Parameter, Refused, Repair, Report, Target, ToolParameter, Typed,
-    decode_value, describe, is_within_limits, missing_value, not_an_object, report_duplicates, unknown_name,
+    Contract, Decoder, MemberCursor, Mode, Parameter, Refused, Repair, Report, Target, ToolParameter, Typed,
+    describe, is_within_limits, missing_value, not_an_object, report_duplicates, unknown_name,
 };
 use crate::tool::context::Injectable;
 use crate::tool::{ToolContext, ToolError, ToolFuture};
@@ -202,7 +202,7 @@ impl<'a, 's> Arguments<'a, 's> {
                 false
             }
             (Source::Slots(_), Some(end)) if end == text.len() => true,
-            (Source::Slots(_), _) => self.decode(parameter, contract, target, (text, refused)),
+            (Source::Slots(_), _) => self.decode(parameter, contract, target, text, refused),
         }
     }
 
@@ -213,12 +213,19 @@ impl<'a, 's> Arguments<'a, 's> {
         parameter: &Parameter,
         contract: &Contract,
         target: &mut dyn Target,
-        refused: (&str, Option<Refused>),
+        text: &str,
+        refused: Option<Refused>,
     ) -> bool {
         let shape = contract.shape();
-        let at = (shape, shape.property(parameter.name));
-        let to = (&mut self.report, &mut self.repairs);
-        let is_valid = decode_value(target, at, parameter.name, refused, self.mode, to);
+        let decoder = Decoder {
+            shape,
+            node: shape.property(parameter.name),
+            path: parameter.name,
+            mode: self.mode,
+            report: &mut self.report,
+            repairs: &mut self.repairs,
+        };
+        let is_valid = decoder.decode_argument(target, text, refused);
         self.are_valid &= is_valid;
         is_valid
     }
@@ -357,7 +364,7 @@ mod tests {
     fn read(text: &str) -> Result<Booking, String> {
         let mut slots = [None; 4];
         let defined = BOOK.define(&|_| {});
-        let mode = Mode { is_strict: true, ignores_unknown: false };
+        let mode = Mode { forbids_repair: true, ignores_unknown: false };
         let mut arguments = Arguments::read(&BOOK, &defined.contract, text, &mut slots, mode);
         match (arguments.take(0), arguments.take(1), arguments.take(2), arguments.take(3)) {
             (Some(nights), Some(city), Some(price), Some(breakfast)) if arguments.are_valid() => {

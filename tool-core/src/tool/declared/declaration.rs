@@ -110,7 +110,7 @@ impl Declaration {
         }
         let refusal = match self.call_unordered(text, context, contract, call) {
             Ok(future) => return future,
-            Err(refusal) if context.read_mode().is_strict => return refusal,
+            Err(refusal) if context.read_mode().forbids_repair => return refusal,
             Err(refusal) => refusal,
         };
         let Some(repaired) = repair_text(text) else { return refusal };

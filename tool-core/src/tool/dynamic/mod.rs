@@ -18,7 +18,7 @@ pub use self::error::{DynamicToolError, DynamicToolErrorKind};
 use self::error::{Flaw, cut};
 use super::future::blocking_call;
 use super::settings::{Settings, impl_options};
-use crate::arguments::{Contract, Judge, Refused, Target, Verdict, decode_object};
+use crate::arguments::{Contract, IsValid, Refused, SchemaValidator, Target, decode_object};
 use crate::model::ToolDefinition;
 use crate::schema::{SchemaOf, Shape};
 use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler};
@@ -177,7 +177,7 @@ impl DynamicTool {
             Ok((draft, validator)) => {
                 let described = definition.clone();
                 let contract =
-                    Contract::judged(move || Shape::parse(described.parameters(), SchemaOf::Document));
+                    Contract::validated(move || Shape::parse(described.parameters(), SchemaOf::Document));
                 Ok(Self {
                     settings: Settings::new(definition),
                     declared_at,
@@ -268,19 +268,18 @@ impl Tool for DynamicTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let mut target = Judged { tool: self, arguments: None, is_first: true };
+        let mut target = ValidatedArguments { tool: self, arguments: None, is_first: true };
         let arguments = self.settings.own_arguments(arguments);
         let repairs = match decode_object(&mut target, &self.contract, &arguments, context.read_mode()) {
             Ok(repairs) => repairs,
             Err(errors) => return ToolFuture::ready(Err(errors.into())),
         };
         let arguments = target.arguments.unwrap_or_default();
-        let call = match self.settings.is_blocking {
-            true => {
-                let (executor, context) = (Arc::clone(&self.executor), context.clone());
-                blocking_call(move || executor(arguments, &context))
-            }
-            false => (self.executor)(arguments, context),
+        let call = if self.settings.is_blocking {
+            let (executor, context) = (Arc::clone(&self.executor), context.clone());
+            blocking_call(move || executor(arguments, &context))
+        } else {
+            (self.executor)(arguments, context)
         };
         self.settings.apply(call).with_repairs(repairs)
     }
@@ -298,20 +297,20 @@ impl fmt::Debug for DynamicTool {
 }
 
 /// Arguments that the validator of the schema accepts.
-struct Judged<'t> {
+struct ValidatedArguments<'t> {
     tool: &'t DynamicTool,
     arguments: Option<Value>,
     is_first: bool,
 }
 
-impl Target for Judged<'_> {
+impl Target for ValidatedArguments<'_> {
     fn read(&mut self, text: &str) -> Result<usize, Refused> {
-        let mut arguments: Value = serde_json::from_str(text).map_err(Refused::Type)?;
+        let mut arguments: Value = serde_json::from_str(text).map_err(Refused::ByType)?;
         numbers::replace_negative_zeros(&mut arguments);
         // The schema accepts `2.0` as an integer, but `Value::as_i64` does not, so it is repaired first.
         let needs_repair = std::mem::take(&mut self.is_first) && numbers::has_whole_float(&arguments);
         if needs_repair || !self.tool.validator.is_valid(&arguments) {
-            return Err(Refused::Judge);
+            return Err(Refused::BySchema);
         }
         self.arguments = Some(arguments);
         Ok(text.len())
@@ -321,19 +320,19 @@ impl Target for Judged<'_> {
         false
     }
 
-    fn judge(&self) -> Option<&dyn Judge> {
+    fn validator(&self) -> Option<&dyn SchemaValidator> {
         Some(self.tool)
     }
 }
 
-impl Judge for DynamicTool {
-    fn verdict_about_argument(&self, name: &str) -> Option<Verdict> {
+impl SchemaValidator for DynamicTool {
+    fn validator_of_argument(&self, name: &str) -> Option<IsValid> {
         let properties = self.settings.parameters().get("properties")?;
-        self.verdict(properties.get(name)?.as_object()?.clone())
+        self.validator_of_part(properties.get(name)?.as_object()?.clone())
     }
 
     // Any part of the tool's schema is as safe to compile as the whole.
-    fn verdict(&self, mut part: Map<String, Value>) -> Option<Verdict> {
+    fn validator_of_part(&self, mut part: Map<String, Value>) -> Option<IsValid> {
         if part.contains_key("$ref") || part.values().any(contains_ref) {
             for keyword in ["$defs", "definitions"] {
                 let definitions = self.settings.parameters().get(keyword);

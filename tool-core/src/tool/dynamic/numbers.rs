@@ -22,9 +22,10 @@ pub(super) fn type_keyword<'a>(
 
 impl<'i> Keyword<'i> for Type {
     fn validate(&self, instance: &'i Value) -> Result<(), ValidationError<'i>> {
-        match self.is_valid(instance) {
-            true => Ok(()),
-            false => Err(ValidationError::custom(format!("is not of type {}", self.0.join(" or ")))),
+        if self.is_valid(instance) {
+            Ok(())
+        } else {
+            Err(ValidationError::custom(format!("is not of type {}", self.0.join(" or "))))
         }
     }
 

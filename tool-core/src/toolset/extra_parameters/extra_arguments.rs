@@ -45,11 +45,12 @@ impl ExtraArguments {
         let parameters = self.extra.merge_into(definition.parameters())?;
         let extended = definition.clone().with_parameters(parameters);
         // A strict definition stays strict.
-        let definition = match definition.is_strict() {
-            true => extended
+        let definition = if definition.is_strict() {
+            extended
                 .into_strict()
-                .map_err(|error| format!("has no strict form with them, at {}", error.path()))?,
-            false => extended,
+                .map_err(|error| format!("has no strict form with them, at {}", error.path()))?
+        } else {
+            extended
         };
         let injections = tool.get().injections();
         let injections =
@@ -67,7 +68,7 @@ impl ExtraArguments {
     ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
         let mode = context.read_mode();
         let repaired = match parse(arguments) {
-            Err(_) if !mode.is_strict => repair_text(arguments),
+            Err(_) if !mode.forbids_repair => repair_text(arguments),
             _ => None,
         };
         let Members(members) = parse(repaired.as_deref().unwrap_or(arguments)).map_err(|error| {

@@ -1,0 +1,116 @@
+//! The alternatives of a schema (`anyOf` and `oneOf`), of which one was probably meant.
+
+use serde_json::Value;
+
+use super::Mistake;
+use super::walk::{Step, Walk};
+use super::wording::{missing_value, quote, unexpected_value};
+use crate::arguments::Members;
+use crate::arguments::matching::{has_type, is_one_of, is_tag, narrowed, probable_choices};
+use crate::schema::{Node, NodeId};
+
+/// The maximum number of members of an alternative that can be its tag.
+const MAX_TAGS: usize = 4;
+
+/// The maximum number of alternatives that a mistake lists.
+const MAX_CHOICES: usize = 100;
+
+impl Walk<'_> {
+    /// Walks through the alternatives that can describe the value, of which one must hold.
+    pub(super) fn choices(&mut self, id: NodeId, text: &str, depth: usize) {
+        let node = self.shape.node(id);
+        if node.choices.is_empty() {
+            return;
+        }
+        let may_hold = |choice: &Node| has_type(choice, text) || self.is_positional(choice, text);
+        let choices = probable_choices(self.shape, node, text, may_hold);
+        if self.finds_all() && self.report_tag(node, text) {
+            return;
+        }
+        // Of several objects, the one that has all of the names was probably meant.
+        let choices = match serde_json::from_str(text) {
+            Ok(Members(members)) if self.finds_all() => narrowed(self.shape, choices, |choice| {
+                members.iter().all(|(name, _)| choice.properties.contains_key(&**name))
+            }),
+            _ => choices,
+        };
+        // The value is a name that none of the alternatives has.
+        if self.finds_all() && choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
+            self.report_value(id, text);
+            return;
+        }
+        match *choices {
+            [] => {
+                self.is_mismatched = true;
+                return;
+            }
+            [choice] => {
+                let found_before = self.mistakes.len();
+                self.value(choice, text, depth + 1);
+                let found = self.mistakes.split_off(found_before);
+                return self.add_or_report(found, choice, text);
+            }
+            _ => {}
+        }
+        let mut trials = Vec::new();
+        for choice in choices {
+            let was_incomplete = self.is_incomplete;
+            let (found, is_mismatched) = self.walk_tentatively(|walk| walk.value(choice, text, depth + 1));
+            if found.is_empty() && !is_mismatched {
+                return;
+            }
+            // The alternative is refused, so what is unknown about it does not matter.
+            self.is_incomplete = was_incomplete;
+            trials.push((is_mismatched && !self.finds_all(), found));
+        }
+        // The alternative with the fewest mistakes was probably meant.
+        trials.sort_by_key(|(is_mismatched, found)| (*is_mismatched, found.len()));
+        match &*trials {
+            [(_, first), (_, second), ..] if first.len() == second.len() && self.finds_all() => {
+                self.report_value(id, text);
+            }
+            _ => self.add_or_report(trials.swap_remove(0).1, id, text),
+        }
+    }
+
+    /// Adds the mistakes in an alternative, or reports the value if all of them are uncertain.
+    fn add_or_report(&mut self, found: Vec<Mistake>, id: NodeId, text: &str) {
+        if !found.is_empty() && found.iter().all(|mistake| mistake.is_uncertain) {
+            self.report_value(id, text);
+        } else {
+            self.mistakes.extend(found);
+        }
+    }
+
+    /// Reports that an object lacks the tag which all alternatives require, or has a value there that none of them has.
+    fn report_tag(&mut self, node: &Node, text: &str) -> bool {
+        let Ok(Members(members)) = serde_json::from_str(text) else { return false };
+        let choices = node.choices.iter().map(|choice| self.shape.node(*choice));
+        let choices: Vec<_> = choices.filter(|choice| !choice.is_never && has_type(choice, text)).collect();
+        let [first, _, ..] = &*choices else { return false };
+        let tag_of = |choice: &Node, name: &String| {
+            let tag = choice.properties.get(name).map(|property| self.shape.node(property.node))?;
+            (is_tag(tag) && choice.is_required(name)).then(|| tag.constants.clone()).flatten()
+        };
+        let names = first.names.iter().filter(|name| tag_of(first, name).is_some()).take(MAX_TAGS);
+        let mut tags = names.filter_map(|name| {
+            let constants: Option<Vec<_>> = choices.iter().map(|choice| tag_of(choice, name)).collect();
+            Some((name, Node { constants: Some(constants?.concat()), ..Node::default() }))
+        });
+        let Some((name, tag)) = tags.next() else { return false };
+        let given = members.iter().find(|(other, _)| other == name).map(|(_, value)| value.get());
+        if given.is_some_and(|value| is_one_of(&tag, value)) {
+            return false;
+        }
+        let names = tag.constants.iter().flatten().take(MAX_CHOICES).map(Value::to_string);
+        let expected = format!("one of {}", names.collect::<Vec<_>>().join(", "));
+        self.step(Step::Member(name.clone()), |walk| {
+            let mistake = match given {
+                Some(value) => unexpected_value(&walk.path, &expected, &quote(value)),
+                None => missing_value(&walk.path, &expected, None),
+            };
+            walk.report(mistake, given.unwrap_or(text));
+        });
+        true
+    }
+}

@@ -1,0 +1,35 @@
+//! Calls that the model repeats too often.
+
+use super::state::{Stage, last_calls};
+use crate::run::{Run, StopReason};
+use crate::tool::{ToolError, ToolExecution};
+
+impl Run {
+    /// Refuses calls that were repeated too often, with a result that says so; stops the run if the model keeps repeating
+    /// them. In the last turn, calls are only counted.
+    pub(super) fn refuse_repeated_calls(&mut self) {
+        let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
+        let is_last_turn = self.is_last_turn();
+        let (Some(index), Stage::Calling(turn)) = (&mut self.call_index, &mut self.stage) else { return };
+        let mut stop_reason = None;
+        for (call, record) in last_calls(&self.messages).iter().zip(&mut turn.calls) {
+            let before = index.count_request(&call.name, &call.arguments);
+            if before < limit || is_last_turn {
+                continue;
+            }
+            if before >= limit.saturating_mul(2) {
+                stop_reason = Some(StopReason::RepeatedCall(call.name.clone()));
+            }
+            if record.is_open() {
+                let why = format!(
+                    "it was requested {before} times with these arguments already; \
+                     continue with its earlier result, or use other arguments"
+                );
+                record.finish(ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why))));
+            }
+        }
+        if let Some(reason) = stop_reason {
+            self.stop(reason);
+        }
+    }
+}
