@@ -24,7 +24,6 @@ pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
 pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
-use self::output_limit::OutputLimit;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub(crate) use self::redefined::redefined;
 pub use self::registry::{Registration, registered};
@@ -77,7 +76,7 @@ struct Shared {
 #[derive(Clone, Copy, Default)]
 struct Settings {
     reading: Mode,
-    output_limit: Option<OutputLimit>,
+    output_limit: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -228,7 +227,7 @@ impl ToolSet {
         };
         let is_strict = left.reading.is_strict || right.reading.is_strict;
         let reading = Mode { is_strict, ignores_unknown };
-        let output_limit = OutputLimit::smallest(left.output_limit, right.output_limit);
+        let output_limit = left.output_limit.into_iter().chain(right.output_limit).min();
         Ok(union.with_settings(Settings { reading, output_limit }))
     }
 

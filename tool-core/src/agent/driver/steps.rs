@@ -254,8 +254,7 @@ impl RunDriver {
         if let Some(attempt) = self.started_calls.remove(&call.id).filter(|_| is_started) {
             return Ok(attempt);
         }
-        self.has_unsaved_changes = true;
-        self.run.begin_call(&call.id).map_err(RunErrorKind::Step)
+        self.change_run().begin_call(&call.id).map_err(RunErrorKind::Step)
     }
 
     /// Records the response of the model and returns the events to emit.
@@ -269,8 +268,7 @@ impl RunDriver {
         let of_agent = self.tools.agent.0.execute_calls_if.as_ref();
         let execute = self.question.execute_calls_if.as_ref().or(of_agent);
         let executes = execute.is_none_or(|execute| execute(&response, options));
-        self.has_unsaved_changes = true;
-        self.run.record_response(response).map_err(RunErrorKind::Step)?;
+        self.change_run().record_response(response).map_err(RunErrorKind::Step)?;
         if !executes {
             self.run.leave_calls_to_caller();
         }
@@ -426,8 +424,7 @@ impl RunDriver {
     /// Makes the state of an inner run part of this one. Returns `None` if that ended this run.
     fn record_inner_state(&mut self, state: InnerState) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
         let was_undoing = self.run.is_undoing();
-        self.has_unsaved_changes = true;
-        self.run.record_inner_run(state.run).map_err(RunErrorKind::Step)?;
+        self.change_run().record_inner_run(state.run).map_err(RunErrorKind::Step)?;
         self.update_elapsed();
         let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
         Ok((!has_ended).then_some(state.stored))
