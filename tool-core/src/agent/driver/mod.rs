@@ -1,5 +1,6 @@
 //! Drives a run with its agent's model, tools, memory and hooks.
 
+mod calls;
 mod interruption;
 mod steps;
 mod storage;
