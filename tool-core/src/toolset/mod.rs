@@ -291,8 +291,9 @@ impl ToolSet {
     /// Disables the repair of arguments: arguments that do not have the form that the schema requires are an error.
     #[must_use]
     pub fn strict_arguments(self) -> Self {
-        let reading = Mode { is_strict: true, ..self.0.settings.reading };
-        self.with_reading(reading)
+        let mut settings = self.0.settings;
+        settings.reading.is_strict = true;
+        self.with_settings(settings)
     }
 
     /// Ignores arguments that a tool does not have and executes the call without them. They are recorded on the
@@ -305,12 +306,8 @@ impl ToolSet {
     /// [`Tool`] receives the arguments unchanged.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
-        let reading = Mode { ignores_unknown: true, ..self.0.settings.reading };
-        self.with_reading(reading)
-    }
-
-    fn with_reading(self, reading: Mode) -> Self {
-        let settings = Settings { reading, ..self.0.settings };
+        let mut settings = self.0.settings;
+        settings.reading.ignores_unknown = true;
         self.with_settings(settings)
     }
 
