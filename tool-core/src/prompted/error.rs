@@ -32,13 +32,16 @@ pub enum PromptedToolsErrorKind {
 }
 
 /// A problem with a reply.
-#[derive(thiserror::Error, Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
     /// A call cannot be parsed, for this reason.
     #[error("the model wrote a call that cannot be parsed: {0}")]
     Malformed(String),
     /// A required call is missing, of this tool or of any.
-    #[error("the model wrote no call{}, although one is required", .0.as_ref().map_or(String::new(), |name| format!(" to `{name}`")))]
+    #[error(
+        "the model wrote no call{}, although one is required",
+        .0.as_ref().map_or(String::new(), |name| format!(" to `{name}`"))
+    )]
     Missing(Option<String>),
 }
 

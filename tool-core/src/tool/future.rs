@@ -171,9 +171,9 @@ pub(super) fn with_timeout<'a>(pending: Pending<'a>, duration: Duration) -> Pend
     match pending {
         Pending::Ready(_) => pending,
         Pending::Boxed(future) => {
-            let timed = async move { tokio::time::timeout(duration, future).await };
             let timed_out = move |_| (Err(ToolError::timed_out(duration)), Vec::new());
-            Pending::Boxed(timed.map(move |finished| finished.unwrap_or_else(timed_out)).boxed())
+            let timed = async move { tokio::time::timeout(duration, future).await.unwrap_or_else(timed_out) };
+            Pending::Boxed(timed.boxed())
         }
     }
 }

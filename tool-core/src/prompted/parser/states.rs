@@ -75,10 +75,8 @@ impl ReplyParser<'_> {
         let mut next = State::Code { is_first_line: is_first_line && character != '\n', backticks: 0 };
         match character {
             '<' => {
-                self.hold(
-                    character,
-                    State::Tag(Box::new(State::Code { is_first_line: false, backticks: 0 })),
-                );
+                let code = State::Code { is_first_line: false, backticks: 0 };
+                self.hold(character, State::Tag(Box::new(code)));
                 return;
             }
             // A backtick in the opening line of a fence means that it was inline code.
