@@ -11,7 +11,7 @@ use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
     ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions, Usage,
 };
-use tool_core::prompted::PromptedToolsError;
+use tool_core::prompted::{PromptedToolsError, PromptedToolsErrorKind};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
     Agent, Answer, ChatModel, Message, ModelOptions, PromptedTools, RunError, ToolCall, ToolOutput, tool,
@@ -273,8 +273,11 @@ async fn fails_when_corrections_do_not_help() {
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
             let error = error.downcast::<PromptedToolsError>().unwrap();
             assert_eq!(error.reply(), reply);
-            assert_eq!(error.is_missing_call(), choice != ToolChoice::Auto);
-            assert_eq!(error.is_malformed_call(), choice == ToolChoice::Auto);
+            let kind = match choice {
+                ToolChoice::Auto => PromptedToolsErrorKind::MalformedCall,
+                _ => PromptedToolsErrorKind::MissingCall,
+            };
+            assert_eq!(error.kind(), kind);
             assert_eq!((script.remaining(), script.requests().len()), (0, times));
         }
     }

@@ -121,8 +121,7 @@ impl RunDriver {
             match answer {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(why) => {
-                    self.has_unsaved_changes = true;
-                    self.run.reject_answer_with_hint(&why, hint).map_err(RunErrorKind::Step)?;
+                    self.change_run().reject_answer_with_hint(&why, hint).map_err(RunErrorKind::Step)?;
                 }
             }
         }

@@ -10,3 +10,9 @@ pub use self::content::Content;
 pub use self::image::Image;
 pub use self::json::{JsonText, compact_json};
 pub use self::part::Part;
+
+/// Returns the beginning of a text with at most `max_chars` characters.
+pub(crate) fn first_chars(text: &str, max_chars: usize) -> &str {
+    let end = text.char_indices().nth(max_chars).map_or(text.len(), |(end, _)| end);
+    &text[..end]
+}

@@ -65,16 +65,24 @@ pub enum MemoryErrorKind {
 }
 
 /// The failed operation and its subject.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Operation {
+    #[error("load the conversation `{}`", .0.as_str().escape_debug())]
     Load(ConversationId),
+    #[error("add messages to the conversation `{}`", .0.as_str().escape_debug())]
     Commit(ConversationId),
+    #[error("replace the messages of the conversation `{}`", .0.as_str().escape_debug())]
     Replace(ConversationId),
+    #[error("clear the conversation `{}`", .0.as_str().escape_debug())]
     Clear(ConversationId),
+    #[error("list the conversations")]
     List,
+    #[error("list the stored runs")]
     StoredRuns,
+    #[error("load the run `{}`", .0.escape_debug())]
     LoadRun(String),
     #[cfg(feature = "sqlite")]
+    #[error("open the store `{}`", .0.display())]
     Open(std::path::PathBuf),
 }
 
@@ -129,22 +137,7 @@ impl MemoryError {
 
 impl fmt::Display for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (action, id) = match &self.operation {
-            Operation::Load(id) => ("load", id),
-            Operation::Commit(id) => ("add messages to", id),
-            Operation::Replace(id) => ("replace the messages of", id),
-            Operation::Clear(id) => ("clear", id),
-            Operation::List => return write!(f, "could not list the conversations: {}", self.error),
-            Operation::StoredRuns => return write!(f, "could not list the stored runs: {}", self.error),
-            Operation::LoadRun(id) => {
-                return write!(f, "could not load the run `{}`: {}", id.escape_debug(), self.error);
-            }
-            #[cfg(feature = "sqlite")]
-            Operation::Open(path) => {
-                return write!(f, "could not open the store `{}`: {}", path.display(), self.error);
-            }
-        };
-        write!(f, "could not {action} the conversation `{}`: {}", id.as_str().escape_debug(), self.error)
+        write!(f, "could not {}: {}", self.operation, self.error)
     }
 }
 

@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::model::{Message, ToolCall, ToolMessage};
-
-/// The result of a call that has none.
-const INTERRUPTED: &str = "the call was interrupted before a result was produced";
+use crate::tool::ToolError;
 
 /// Repairs a history so that providers accept it: every call has exactly one result, directly after the message with the
 /// call.
@@ -139,7 +137,7 @@ fn follow_directly(position: usize, calls: &[CallResult<'_>]) -> bool {
 }
 
 fn interrupted_result(call: &ToolCall) -> ToolMessage {
-    let mut result = ToolMessage::new(&*call.id, &*call.name, INTERRUPTED);
+    let mut result = ToolMessage::new(&*call.id, &*call.name, ToolError::interrupted().to_string());
     result.is_error = true;
     result
 }
@@ -185,7 +183,10 @@ mod tests {
                 format!("a:{}", ids.join(","))
             }
             Message::Tool(result) if result.is_error => {
-                assert_eq!((&*result.content.text(), &*result.name), (INTERRUPTED, "sum"));
+                assert_eq!(
+                    (&*result.content.text(), &*result.name),
+                    (&*ToolError::interrupted().to_string(), "sum")
+                );
                 format!("{}!", result.call_id)
             }
             Message::Tool(result) => format!("{}={}", result.call_id, result.content),

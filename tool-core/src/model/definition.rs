@@ -350,6 +350,16 @@ impl ToolDefinition {
         &self.parameters
     }
 
+    /// Returns the part of the definition that models read, as a JSON object.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut json = json!({ "name": self.name });
+        if let Some(description) = &self.description {
+            json["description"] = Value::from(&**description);
+        }
+        json["parameters"] = self.parameters.clone();
+        json
+    }
+
     #[cfg(feature = "dynamic")]
     pub(crate) fn into_parameters(self) -> Value {
         self.parameters

@@ -12,6 +12,8 @@ use std::fmt;
 /// assert_eq!(error.to_string(), "connection reset");
 /// assert!(error.downcast_ref::<std::io::Error>().is_some());
 /// ```
+#[derive(thiserror::Error)]
+#[error(transparent)]
 pub struct ModelError(Box<dyn Error + Send + Sync>);
 
 impl ModelError {
@@ -40,21 +42,8 @@ impl ModelError {
     }
 }
 
-impl fmt::Display for ModelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
 impl fmt::Debug for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-/// Returns the source of the wrapped error, because `Display` already shows that error itself.
-impl Error for ModelError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
     }
 }

@@ -1,8 +1,11 @@
 //! The messages of a conversation.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::content::Content;
 use crate::model::ProviderData;
@@ -76,7 +79,7 @@ impl Message {
 
     /// Returns the text of the message, which is empty if there is none.
     #[must_use]
-    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+    pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::System(content) | Self::User(content) => content.text(),
             Self::Assistant(message) => (&*message.text).into(),
@@ -194,6 +197,15 @@ impl ToolCall {
     #[must_use]
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self { id: id.into(), name: name.into(), arguments: arguments.into(), provider_data: None }
+    }
+
+    /// Returns the arguments as valid JSON: a text that is none becomes a string, and one without content an empty object.
+    pub(crate) fn arguments_as_json(&self) -> Cow<'_, str> {
+        match serde_json::from_str::<&RawValue>(&self.arguments) {
+            Ok(json) => json.get().into(),
+            Err(_) if self.arguments.trim().is_empty() => "{}".into(),
+            Err(_) => Value::from(&*self.arguments).to_string().into(),
+        }
     }
 }
 

@@ -1,10 +1,8 @@
 //! Converts calls and results to texts, for models that do not know tools.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::prompt::escape_closing_tags;
 use crate::content::{Content, Part};
@@ -128,7 +126,7 @@ fn calls_to_text(message: &Message) -> Message {
             text.push('\n');
         }
         let name = Value::from(&*call.name);
-        let arguments = arguments_as_json(&call.arguments);
+        let arguments = call.arguments_as_json();
         text.push_str("<tool_call>\n");
         text.push_str(&escape_closing_tags(&format!(r#"{{"name": {name}, "arguments": {arguments}}}"#)));
         text.push_str("\n</tool_call>");
@@ -136,15 +134,6 @@ fn calls_to_text(message: &Message) -> Message {
     let mut reply = AssistantMessage { tool_calls: Vec::new(), ..reply.clone() };
     reply.text = text;
     Message::Assistant(reply)
-}
-
-/// Returns the arguments unchanged if they are JSON, and as a JSON string otherwise.
-fn arguments_as_json(arguments: &str) -> Cow<'_, str> {
-    match serde_json::from_str::<&RawValue>(arguments) {
-        Ok(json) => Cow::Borrowed(json.get()),
-        Err(_) if arguments.trim().is_empty() => Cow::Borrowed("{}"),
-        Err(_) => Cow::Owned(Value::from(arguments).to_string()),
-    }
 }
 
 /// Appends the result of a call: first its text, then its images.

@@ -32,10 +32,16 @@ pub enum PromptedToolsErrorKind {
 }
 
 /// A problem with a reply.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
     /// A call cannot be parsed, for this reason.
+    #[error("the model wrote a call that cannot be parsed: {0}")]
     Malformed(String),
     /// A required call is missing, of this tool or of any.
+    #[error(
+        "the model wrote no call{}, although one is required",
+        .0.as_ref().map_or(String::new(), |name| format!(" to `{name}`"))
+    )]
     Missing(Option<String>),
 }
 
@@ -54,18 +60,6 @@ impl PromptedToolsError {
         }
     }
 
-    /// Returns `true` if the model wrote a call that cannot be parsed.
-    #[must_use]
-    pub fn is_malformed_call(&self) -> bool {
-        self.kind() == PromptedToolsErrorKind::MalformedCall
-    }
-
-    /// Returns `true` if the model wrote no call, although the [`ToolChoice`](crate::model::ToolChoice) requires one.
-    #[must_use]
-    pub fn is_missing_call(&self) -> bool {
-        self.kind() == PromptedToolsErrorKind::MissingCall
-    }
-
     /// Returns the model's last reply, unchanged.
     #[must_use]
     pub fn reply(&self) -> &str {
@@ -75,15 +69,7 @@ impl PromptedToolsError {
 
 impl fmt::Display for PromptedToolsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.problem {
-            Problem::Malformed(reason) => {
-                write!(f, "the model wrote a call that cannot be parsed: {reason}")?;
-            }
-            Problem::Missing(None) => f.write_str("the model wrote no call, although one is required")?,
-            Problem::Missing(Some(name)) => {
-                write!(f, "the model wrote no call to `{name}`, although one is required")?;
-            }
-        }
+        write!(f, "{}", self.problem)?;
         match self.requests {
             0 | 1 => f.write_str("; allow corrections with `max_corrections`"),
             requests => {

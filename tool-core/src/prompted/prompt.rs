@@ -36,11 +36,7 @@ impl ToolPrompt {
     pub(super) fn new(tools: &[ToolDefinition]) -> Self {
         let mut text = INTRODUCTION.to_owned();
         for tool in tools {
-            let mut function = serde_json::Map::new();
-            function.insert("name".into(), tool.name().into());
-            function.extend(tool.description().map(|text| ("description".to_owned(), text.into())));
-            function.insert("parameters".into(), tool.parameters().clone());
-            let line = json!({ "type": "function", "function": function }).to_string();
+            let line = json!({ "type": "function", "function": tool.to_json() }).to_string();
             text.push_str(&escape_closing_tags(&line));
             text.push('\n');
         }

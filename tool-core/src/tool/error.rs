@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::output::truncate_text;
 use crate::arguments::{ArgumentErrors, MAX_NAME_CHARS, list_names, nearest_name};
+use crate::content::first_chars;
 
 /// The error of a call that produced no output. By default it is reported to the model, and the run continues.
 ///
@@ -130,8 +131,7 @@ impl ToolError {
     /// Creates the error of a call of a tool that was not offered. The message lists the known tools.
     #[must_use]
     pub fn unknown_tool<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Self {
-        let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-        let name = &*name;
+        let name = first_chars(name, MAX_NAME_CHARS);
         let mut message = format!("there is no tool `{name}`");
         match list_names(known.clone()) {
             Some(known) => message.extend(["; the tools are ", &known]),
@@ -146,13 +146,7 @@ impl ToolError {
     /// Creates the error of a tool that panicked. The model reads only the reference; the application can read the
     /// text of the panic.
     pub(crate) fn panicked(reference: &str, panic: &str) -> Self {
-        let message = format!("the tool failed (reference {reference})");
-        Self(Box::new(Inner {
-            kind: ToolErrorKind::Panicked,
-            message,
-            is_fatal: false,
-            failure: Some(Box::<dyn Error + Send + Sync>::from(panic).into()),
-        }))
+        Self::new(ToolErrorKind::Panicked, panic.to_owned()).hidden(reference)
     }
 
     pub(crate) fn timed_out(after: Duration) -> Self {

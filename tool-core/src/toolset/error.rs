@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::arguments::nearest_name;
+use crate::content::first_chars;
 use crate::tool::Tool;
 
 /// The maximum length of a name that providers accept, in bytes.
@@ -84,7 +85,7 @@ impl ToolSetError {
     /// `among` describes where the tool was searched, such as `in the set`.
     #[cold]
     pub(super) fn unknown_tool<'a>(name: &str, among: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        let mut message = format!("there is no tool `{}` {among}", truncate(name));
+        let mut message = format!("there is no tool `{}` {among}", first_chars(name, MAX_QUOTE_CHARS));
         if let Some(nearest) = nearest_name(name, known) {
             message.extend(["; did you mean `", nearest, "`?"]);
         }
@@ -99,7 +100,7 @@ impl ToolSetError {
             "a tool {} is named {:?}{length}; a name is 1 to {MAX_NAME_LENGTH} letters from a to z or A to Z, \
              digits, `_` and `-`",
             describe_source(tool),
-            truncate(name),
+            first_chars(name, MAX_QUOTE_CHARS),
         );
         Self { message, kind: ToolSetErrorKind::InvalidName }
     }
@@ -114,12 +115,6 @@ impl fmt::Debug for ToolSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-/// Returns the beginning of a name, which may be untrusted.
-fn truncate(name: &str) -> &str {
-    let end = name.char_indices().nth(MAX_QUOTE_CHARS).map_or(name.len(), |(end, _)| end);
-    &name[..end]
 }
 
 fn describe_source(tool: &dyn Tool) -> String {

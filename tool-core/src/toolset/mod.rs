@@ -24,7 +24,6 @@ pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
 pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
-use self::output_limit::OutputLimit;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub(crate) use self::redefined::redefined;
 pub use self::registry::{Registration, registered};
@@ -77,7 +76,7 @@ struct Shared {
 #[derive(Clone, Copy, Default)]
 struct Settings {
     reading: Mode,
-    output_limit: Option<OutputLimit>,
+    output_limit: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -228,7 +227,7 @@ impl ToolSet {
         };
         let forbids_repair = left.reading.forbids_repair || right.reading.forbids_repair;
         let reading = Mode { forbids_repair, ignores_unknown };
-        let output_limit = OutputLimit::smallest(left.output_limit, right.output_limit);
+        let output_limit = left.output_limit.into_iter().chain(right.output_limit).min();
         Ok(union.with_settings(Settings { reading, output_limit }))
     }
 
@@ -292,8 +291,9 @@ impl ToolSet {
     /// Disables the repair of arguments: arguments that do not have the form that the schema requires are an error.
     #[must_use]
     pub fn strict_arguments(self) -> Self {
-        let reading = Mode { forbids_repair: true, ..self.0.settings.reading };
-        self.with_reading(reading)
+        let mut settings = self.0.settings;
+        settings.reading.forbids_repair = true;
+        self.with_settings(settings)
     }
 
     /// Ignores arguments that a tool does not have and executes the call without them. They are recorded on the
@@ -306,12 +306,8 @@ impl ToolSet {
     /// [`Tool`] receives the arguments unchanged.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
-        let reading = Mode { ignores_unknown: true, ..self.0.settings.reading };
-        self.with_reading(reading)
-    }
-
-    fn with_reading(self, reading: Mode) -> Self {
-        let settings = Settings { reading, ..self.0.settings };
+        let mut settings = self.0.settings;
+        settings.reading.ignores_unknown = true;
         self.with_settings(settings)
     }
 

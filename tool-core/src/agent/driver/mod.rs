@@ -1,5 +1,6 @@
 //! Drives a run with its agent's model, tools, memory and hooks.
 
+mod calls;
 mod interruption;
 mod steps;
 mod storage;
@@ -306,14 +307,12 @@ impl RunDriver {
         call: impl Into<CallPath<'a>>,
         approval: Approval,
     ) -> Result<(), StepError> {
-        self.has_unsaved_changes = true;
-        self.run.resolve_approval(call, approval)
+        self.change_run().resolve_approval(call, approval)
     }
 
     /// Records the same decision about all calls that await approval.
     pub fn resolve_all_approvals(&mut self, approval: &Approval) {
-        self.has_unsaved_changes = true;
-        self.run.resolve_all_approvals(approval);
+        self.change_run().resolve_all_approvals(approval);
     }
 
     /// Adds a message of the user to a run that is not done, like [`Run::push_user_message`].
@@ -322,8 +321,7 @@ impl RunDriver {
     ///
     /// Fails if the run has ended.
     pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
-        self.has_unsaved_changes = true;
-        self.run.push_user_message(message)
+        self.change_run().push_user_message(message)
     }
 
     /// Rejects the answer: the model reads the reason and answers again, like [`Run::reject_answer`].
@@ -332,16 +330,14 @@ impl RunDriver {
     ///
     /// Fails if the run has no answer.
     pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
-        self.has_unsaved_changes = true;
-        self.run.reject_answer(why)
+        self.change_run().reject_answer(why)
     }
 
     /// Cancels the run: open calls are not executed any more, and the following steps undo finished calls if their tools
     /// support it.
     pub fn cancel(&mut self) {
         self.cancellation.cancel();
-        self.has_unsaved_changes = true;
-        self.run.cancel();
+        self.change_run().cancel();
     }
 
     /// Takes the next step with the agent's model and tools: calls the model, or executes all calls that are ready. Returns
@@ -420,6 +416,12 @@ impl RunDriver {
     }
 
     /// Returns the error of a step, with a copy of the run.
+    /// Returns the run to be changed; it is stored again.
+    pub(super) fn change_run(&mut self) -> &mut Run {
+        self.has_unsaved_changes = true;
+        &mut self.run
+    }
+
     fn error(&mut self, kind: RunErrorKind) -> RunError {
         let error = RunError::new(kind, self.run.clone());
         let error = error.with_approval_reasons(self.offer.tools.definitions());

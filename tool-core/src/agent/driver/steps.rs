@@ -1,30 +1,20 @@
 //! The steps of a run: preparing, taking and recording them.
 
-use std::collections::VecDeque;
-use std::future::ready;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use futures_channel::{mpsc, oneshot};
-use futures_util::future::{BoxFuture, Either, select};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::Offer;
-use super::interruption::{Interruption, run_until_interrupted};
-use crate::agent::delegation::{Delegation, InnerState, InnerStates};
+use super::interruption::run_until_interrupted;
 use crate::agent::emitter::EventEmitter;
-use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
 use crate::agent::tool_search::{Mode, SentMessages, unwrap_calls, wrap_calls};
 use crate::agent::turn::Changes;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
+    ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolChoice, ToolPolicy,
 };
-use crate::run::{Approval, MAX_DEPTH, Run, RunErrorKind, Step};
-use crate::tool::{Attempt, ToolError, ToolExecution};
+use crate::run::{Approval, Run, RunErrorKind, Step};
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
@@ -234,30 +224,6 @@ impl RunDriver {
         }
     }
 
-    /// Records the start of a call for a caller that drives step by step, and stores the run.
-    pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        let span = self.trace.enter_run(&self.tools.agent, &self.run);
-        span.instrument(async {
-            // Prepares the turn first: to prepare it later would treat the started call as interrupted.
-            if !self.offer.is_resolved {
-                self.prepare().await?;
-            }
-            let attempt = self.begin_attempt(call)?;
-            self.store_run().await?;
-            Ok(attempt)
-        })
-        .await
-    }
-
-    fn begin_attempt(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        let is_started = self.run.is_started(call).map_err(RunErrorKind::Step)?;
-        if let Some(attempt) = self.started_calls.remove(&call.id).filter(|_| is_started) {
-            return Ok(attempt);
-        }
-        self.has_unsaved_changes = true;
-        self.run.begin_call(&call.id).map_err(RunErrorKind::Step)
-    }
-
     /// Records the response of the model and returns the events to emit.
     pub(super) fn apply_response(&mut self, mut response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
         if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.mode == Mode::CallThrough) {
@@ -269,8 +235,7 @@ impl RunDriver {
         let of_agent = self.tools.agent.0.execute_calls_if.as_ref();
         let execute = self.question.execute_calls_if.as_ref().or(of_agent);
         let executes = execute.is_none_or(|execute| execute(&response, options));
-        self.has_unsaved_changes = true;
-        self.run.record_response(response).map_err(RunErrorKind::Step)?;
+        self.change_run().record_response(response).map_err(RunErrorKind::Step)?;
         if !executes {
             self.run.leave_calls_to_caller();
         }
@@ -309,238 +274,6 @@ impl RunDriver {
         }
     }
 
-    /// Executes the calls concurrently, up to the limit, and records each outcome as soon as the call has finished.
-    async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
-        let executor = self.executor();
-        let max_concurrent = self.tools.agent.0.max_concurrent_calls;
-        let (states, mut inner_states) = executor.channel(&calls).unzip();
-        let mut queue = VecDeque::from(calls);
-        let mut running = FuturesUnordered::new();
-        let mut stored = None;
-        // The first reason why a call has no outcome, other than that it waits.
-        let mut failure = None;
-        // Only for listeners.
-        let mut running_ids: Vec<String> = Vec::new();
-        let mut event = None;
-        loop {
-            while running.len() < max_concurrent
-                && let Some(call) = queue.pop_front()
-            {
-                let attempt = self.begin_attempt(&call)?;
-                running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
-                running.push(self.execute_call(&executor, call, attempt, states.as_ref()));
-            }
-            // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
-            self.store_run().await?;
-            stored.take().into_iter().for_each(confirm);
-            self.emit_all(event.take()).await;
-            let ending = match self.next_progress(&mut running, inner_states.as_mut()).await {
-                Ok(Progress::Ended(ending)) => ending,
-                Ok(Progress::InnerState(state)) => {
-                    stored = self.record_inner_state(state)?;
-                    if stored.is_some() {
-                        continue;
-                    }
-                    // The outer run has reached one of its limits.
-                    drop(running);
-                    self.store_run().await?;
-                    self.emit_interrupted(&running_ids).await;
-                    return Ok(());
-                }
-                Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
-                Err(interruption) => {
-                    self.interrupt(&interruption);
-                    drop(running);
-                    self.emit_interrupted(&running_ids).await;
-                    return Ok(());
-                }
-            };
-            running_ids.retain(|id| id != ending.call_id());
-            let execution = match ending {
-                Ending::Executed(execution) => execution,
-                Ending::Suspended { why, .. } => {
-                    if !matches!(why, RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) {
-                        failure.get_or_insert(why);
-                    }
-                    continue;
-                }
-            };
-            let was_undoing = self.run.is_undoing();
-            let retry;
-            (retry, event) = self.apply_result(execution)?;
-            queue.extend(retry);
-            // The call may have ended the run, which drops the calls that are still running.
-            if self.run.is_done() || self.run.is_undoing() != was_undoing {
-                drop(running);
-                self.store_run().await?;
-                self.emit_all(event).await;
-                self.emit_interrupted(&running_ids).await;
-                return Ok(());
-            }
-        }
-    }
-
-    /// Executes one call to its end. Returns `None` if the run ended meanwhile.
-    pub(super) async fn execute_one(
-        &mut self,
-        call: ToolCall,
-        attempt: Attempt,
-    ) -> Result<Option<Ending>, RunErrorKind> {
-        let executor = self.executor();
-        let (states, mut inner_states) = executor.channel(std::slice::from_ref(&call)).unzip();
-        let execution = self.execute_call(&executor, call, attempt, states.as_ref());
-        let mut running = FuturesUnordered::from_iter([execution]);
-        loop {
-            match self.next_progress(&mut running, inner_states.as_mut()).await {
-                Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
-                Ok(Progress::Done) => return Ok(None),
-                Ok(Progress::InnerState(state)) => {
-                    let Some(stored) = self.record_inner_state(state)? else { return Ok(None) };
-                    self.store_run().await?;
-                    confirm(stored);
-                }
-                Err(interruption) => {
-                    self.interrupt(&interruption);
-                    return Ok(None);
-                }
-            }
-        }
-    }
-
-    /// Waits for the calls of a turn. The time of agents with limits of their own does not count.
-    async fn next_progress(
-        &mut self,
-        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-        inner_states: Option<&mut InnerStates>,
-    ) -> Result<Progress, Interruption> {
-        if !self.run.waits_only_for_own_limits() {
-            return self.run_until_interrupted(next_progress(running, inner_states)).await;
-        }
-        let was_in_turn = self.run.is_in_turn();
-        self.update_elapsed();
-        if was_in_turn && !self.run.is_in_turn() {
-            return Err(Interruption::TimeLimit);
-        }
-        let cancellation = self.question.cancellation.as_ref().filter(|_| !self.run.is_undoing());
-        let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
-        self.clock = Some(Instant::now());
-        progress
-    }
-
-    /// Makes the state of an inner run part of this one. Returns `None` if that ended this run.
-    fn record_inner_state(&mut self, state: InnerState) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
-        let was_undoing = self.run.is_undoing();
-        self.has_unsaved_changes = true;
-        self.run.record_inner_run(state.run).map_err(RunErrorKind::Step)?;
-        self.update_elapsed();
-        let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
-        Ok((!has_ended).then_some(state.stored))
-    }
-
-    /// Executes a call; one that asks an agent is connected to this run.
-    fn execute_call<'a>(
-        &self,
-        executor: &'a CallExecutor,
-        call: ToolCall,
-        attempt: Attempt,
-        states: Option<&mpsc::Sender<InnerState>>,
-    ) -> BoxFuture<'a, Ending> {
-        let continued = self.run.open_inner_run(&call.id);
-        let states = states.filter(|_| executor.asks_agent(&call));
-        if states.is_none() && continued.is_some() && executor.tools.get(&call.name).is_some() {
-            // Another tool has the name now, and cannot continue the run.
-            let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
-            return ready(Ending::Executed(execution)).boxed();
-        }
-        let delegation = states.map(|states| {
-            let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
-            let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
-            Arc::new(Delegation {
-                call: call.clone(),
-                is_undo: self.run.is_undoing(),
-                levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
-                timeout: executor.timeout,
-                emitter: self.emitter.clone(),
-                states: states.clone(),
-                continued: Mutex::new(continued.cloned()),
-                suspended: Mutex::default(),
-            })
-        });
-        // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
-        executor.execute(call, attempt, delegation).boxed()
-    }
-
-    /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
-    pub(super) fn apply_result(
-        &mut self,
-        mut execution: ToolExecution,
-    ) -> Result<(Option<ToolCall>, Option<Event>), RunErrorKind> {
-        self.has_unsaved_changes = true;
-        let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
-        let agent = &self.earlier_undoing().unwrap_or(&self.tools).agent;
-        let handler = agent.0.on_tool_error.as_ref().filter(|_| retry.is_none());
-        if let (Some(handler), Err(error)) = (handler, execution.outcome())
-            && let Some(outcome) = handler(execution.call(), error)
-        {
-            execution = execution.with_outcome(outcome);
-        }
-        if let Some((divided, _)) = &self.offer.searched {
-            self.run.add_found_tools(divided.found_by(&execution));
-        }
-        let copy = self.emitter.has_listeners().then(|| execution.clone());
-        self.run.record_result(execution).map_err(RunErrorKind::Step)?;
-        self.update_elapsed();
-        let event = copy.map(if retry.is_some() { Event::CallRetried } else { Event::CallFinished });
-        Ok((retry, event))
-    }
-
-    /// Returns the tools of the agent before a handover that undoes the next call: the agent that executed a call undoes it.
-    fn earlier_undoing(&self) -> Option<&RunTools> {
-        self.earlier_tools.get(self.run.handovers_before_undone()?)
-    }
-
-    pub(super) fn executor(&mut self) -> CallExecutor {
-        if self.run.is_undoing() {
-            // Calls that undo others must not be cancelled together with them.
-            self.cancellation = CancellationToken::new();
-            self.cancel_on_drop = Some(self.cancellation.clone().drop_guard());
-        }
-        let tools_of_agent = self.earlier_undoing().unwrap_or(&self.tools);
-        let tools = match self.run.next_undo_call() {
-            Some(_) if self.run.is_undoing_inner_run() => match self.earlier_undoing() {
-                Some(earlier) => earlier.last_resolved(),
-                None => self.offer.tools.clone(),
-            },
-            // The arguments are those of the undone call; the tool that undoes it may take only some of them.
-            Some(undo) => tools_of_agent
-                .undo
-                .set_with(&undo.name)
-                .cloned()
-                .unwrap_or_default()
-                .ignore_unknown_arguments(),
-            None => self.offer.tools.clone(),
-        };
-        CallExecutor {
-            tools,
-            context: tools_of_agent.context.clone(),
-            emitter: self.emitter.clone(),
-            trace: self.trace.call_trace(),
-            cancellation: self.cancellation.clone(),
-            timeout: tools_of_agent.agent.0.call_timeout,
-            undone: self.run.next_undone(),
-        }
-    }
-
-    /// Emits the outcomes of the calls that were in flight when the run ended.
-    pub(super) async fn emit_interrupted(&mut self, running_ids: &[String]) {
-        if self.emitter.has_listeners() {
-            let executions = self.run.tool_executions().iter();
-            let interrupted = executions.filter(|one| running_ids.contains(&one.call().id));
-            let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
-            self.emit_all(events).await;
-        }
-    }
-
     pub(super) async fn emit_all(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.emitter.emit(|| event).await;
@@ -551,35 +284,6 @@ impl RunDriver {
 /// Returns the policy of the tool with this name that undoes calls of one of the agents.
 fn undo_policy(tools: &RunTools, earlier: &[RunTools], name: &str) -> Option<ToolPolicy> {
     earlier.iter().chain([tools]).find_map(|one| one.undo.policy(name))
-}
-
-/// Progress of the calls of a turn.
-#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
-enum Progress {
-    Ended(Ending),
-    InnerState(InnerState),
-    /// No call is running.
-    Done,
-}
-
-async fn next_progress(
-    running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-    inner_states: Option<&mut InnerStates>,
-) -> Progress {
-    let Some(inner_states) = inner_states else {
-        return running.next().await.map_or(Progress::Done, Progress::Ended);
-    };
-    match select(inner_states.next(), running.next()).await {
-        Either::Left((Some(state), _)) => Progress::InnerState(state),
-        Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
-        Either::Right((ending, _)) => ending.map_or(Progress::Done, Progress::Ended),
-    }
-}
-
-/// Lets an inner run continue whose state is stored.
-fn confirm(stored: oneshot::Sender<()>) {
-    // The call may have been dropped meanwhile.
-    let _ = stored.send(());
 }
 
 /// Returns the run's next step, with the changes of a hook to the turn.

@@ -22,9 +22,8 @@ impl RunDriver {
                 return Ok(());
             }
         };
-        self.run.insert_history(conversation.messages(), conversation.stored_len());
+        self.change_run().insert_history(conversation.messages(), conversation.stored_len());
         self.conversation = Some(conversation);
-        self.has_unsaved_changes = true;
         Ok(())
     }
 

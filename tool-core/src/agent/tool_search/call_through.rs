@@ -1,8 +1,7 @@
 //! Calls through `call_tool`: the run sees the calls of the tools themselves, and the model sees what it wrote.
 
-use std::borrow::Cow;
-
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{CALL_TOOL, SEARCH_TOOLS};
@@ -59,14 +58,7 @@ pub(in crate::agent) fn wrap_calls(message: &Message, offered: &ToolDefinitions)
 }
 
 fn wrap(call: &ToolCall) -> String {
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let arguments: Cow<'_, str> = match serde_json::from_str::<&RawValue>(&call.arguments) {
-        Ok(arguments) => arguments.get().into(),
-        Err(_) if call.arguments.trim().is_empty() => "{}".into(),
-        // The model made a mistake, and reads it again as a text.
-        Err(_) => quoted(&call.arguments).into(),
-    };
-    format!(r#"{{"name":{},"arguments":{arguments}}}"#, quoted(&call.name))
+    format!(r#"{{"name":{},"arguments":{}}}"#, Value::from(&*call.name), call.arguments_as_json())
 }
 
 /// The messages of a run as they are sent, of which every turn adds only the new ones.

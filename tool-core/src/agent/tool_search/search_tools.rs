@@ -96,7 +96,7 @@ fn list(found: &[&ToolDefinition], max_bytes: usize) -> ToolOutput {
     let mut left = max_bytes;
     for definition in found {
         let line = line(definition);
-        match left.checked_sub(serialized(definition).len()) {
+        match left.checked_sub(definition.to_json().to_string().len()) {
             Some(rest) => {
                 left = rest;
                 names.push(definition.name());
@@ -113,7 +113,7 @@ fn show(found: &[&ToolDefinition], max_bytes: usize) -> ToolOutput {
     let mut text = first_line(found, "Call them with `call_tool`:");
     let mut left = max_bytes.saturating_sub(text.len());
     for definition in found {
-        let mut line = serialized(definition);
+        let mut line = definition.to_json().to_string();
         if line.len() >= left {
             line = format!("{} (its parameters are too long to be shown)", self::line(definition));
         }
@@ -134,16 +134,6 @@ fn first_line(found: &[&ToolDefinition], how: &str) -> String {
 fn line(definition: &ToolDefinition) -> String {
     let description = one_line(definition.description().unwrap_or_default(), MAX_DESCRIPTION_CHARS);
     format!("{}: {description}", definition.name())
-}
-
-/// Writes a definition as the model reads it.
-fn serialized(definition: &ToolDefinition) -> String {
-    json!({
-        "name": definition.name(),
-        "description": definition.description().unwrap_or_default(),
-        "parameters": definition.parameters(),
-    })
-    .to_string()
 }
 
 /// Returns the beginning of a text, which can come from an untrusted server, without line breaks.

@@ -1,4 +1,4 @@
-//! The types of tracing without the feature; they do nothing.
+//! Tracing without the feature: one type, in place of all of them, that does nothing.
 
 use crate::agent::Agent;
 use crate::model::{ChatRequest, ChatResponse, ModelError, ToolCall};
@@ -7,24 +7,15 @@ use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
 
 #[derive(Clone, Copy, Default)]
-pub(in crate::agent) struct Settings {}
+pub(in crate::agent) struct Disabled;
 
-pub(in crate::agent) struct RunTrace;
-
-#[derive(Clone, Copy)]
-pub(in crate::agent) struct CallTrace;
-
-pub(in crate::agent) struct CallSpan;
-
-pub(in crate::agent) struct Scope;
-
-impl RunTrace {
-    pub(in crate::agent) fn new(_settings: Settings) -> Self {
+impl Disabled {
+    pub(in crate::agent) fn new(_settings: Self) -> Self {
         Self
     }
 
-    pub(in crate::agent) fn enter_run(&mut self, _agent: &Agent, _run: &Run) -> Scope {
-        Scope
+    pub(in crate::agent) fn enter_run(&mut self, _agent: &Agent, _run: &Run) -> Self {
+        Self
     }
 
     pub(in crate::agent) fn enter_turn(&mut self, _number: u32) {}
@@ -34,8 +25,8 @@ impl RunTrace {
         _agent: &Agent,
         _request: &ChatRequest<'_>,
         _is_streamed: bool,
-    ) -> Scope {
-        Scope
+    ) -> Self {
+        Self
     }
 
     pub(in crate::agent) fn record_response(&mut self, _response: &ChatResponse) {}
@@ -50,28 +41,22 @@ impl RunTrace {
 
     pub(in crate::agent) fn record_answer(&mut self, _answer: &Answer) {}
 
-    pub(in crate::agent) fn call_trace(&self) -> CallTrace {
-        CallTrace
+    pub(in crate::agent) fn call_trace(&self) -> Self {
+        Self
     }
-}
 
-impl CallTrace {
-    pub(in crate::agent) fn start_call(self, _call: &ToolCall, _tools: &ToolSet, _attempt: u32) -> CallSpan {
-        CallSpan
+    pub(in crate::agent) fn start_call(self, _call: &ToolCall, _tools: &ToolSet, _attempt: u32) -> Self {
+        Self
     }
-}
 
-impl CallSpan {
     pub(in crate::agent) fn suspend(self) {}
 
-    pub(in crate::agent) fn scope(&self) -> Scope {
-        Scope
+    pub(in crate::agent) fn scope(&self) -> Self {
+        Self
     }
 
     pub(in crate::agent) fn finish(self, _execution: &ToolExecution) {}
-}
 
-impl Scope {
     pub(in crate::agent) fn instrument<F: Future>(self, future: F) -> F {
         future
     }

@@ -11,6 +11,6 @@ mod names;
 mod spans;
 
 #[cfg(not(feature = "tracing"))]
-pub(super) use self::disabled::{CallTrace, RunTrace, Settings};
+pub(super) use self::disabled::{Disabled as CallTrace, Disabled as RunTrace, Disabled as Settings};
 #[cfg(feature = "tracing")]
 pub(super) use self::spans::{CallTrace, RunTrace, Settings};

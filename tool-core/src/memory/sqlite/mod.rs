@@ -97,9 +97,7 @@ impl SqliteStore {
         let worker = Worker::start(database::open_in_memory).await;
         worker.map(Self).map_err(|error| MemoryError::new(Operation::Open(":memory:".into()), error))
     }
-}
 
-impl SqliteStore {
     /// Adds messages to a conversation, in place of those that it has if it `replaces` them.
     fn write<'a>(
         &'a self,

@@ -12,12 +12,10 @@ impl ReplyParser<'_> {
         self.state = State::Text;
         match character {
             '<' => {
-                self.held.push(character);
-                self.state = State::Tag(Box::new(State::Text));
+                self.hold(character, State::Tag(Box::new(State::Text)));
             }
             '`' if self.is_line_start => {
-                self.held.push(character);
-                self.state = State::FenceLine;
+                self.hold(character, State::FenceLine);
             }
             '{' | '[' if self.is_line_start => self.on_object(CallDetector::default(), character),
             _ => self.emit_char(character),
@@ -48,8 +46,7 @@ impl ReplyParser<'_> {
             + character.to_ascii_lowercase().encode_utf8(&mut [0; 4]);
         match character {
             '`' if self.held.len() == backticks && allows_calls => {
-                self.held.push(character);
-                self.state = State::FenceLine;
+                self.hold(character, State::FenceLine);
             }
             _ if backticks < FENCE => self.release_and_consume(State::Text, character),
             '\n' if allows_calls => {
@@ -63,8 +60,7 @@ impl ReplyParser<'_> {
             _ if self.held.len() < MAX_FENCE_LINE_LEN
                 && FENCE_LANGUAGES.iter().any(|language| language.starts_with(extended.trim())) =>
             {
-                self.held.push(character);
-                self.state = State::FenceLine;
+                self.hold(character, State::FenceLine);
             }
             _ => self.release_and_consume(State::Code { is_first_line: true, backticks: 0 }, character),
         }
@@ -79,8 +75,8 @@ impl ReplyParser<'_> {
         let mut next = State::Code { is_first_line: is_first_line && character != '\n', backticks: 0 };
         match character {
             '<' => {
-                self.held.push(character);
-                self.state = State::Tag(Box::new(State::Code { is_first_line: false, backticks: 0 }));
+                let code = State::Code { is_first_line: false, backticks: 0 };
+                self.hold(character, State::Tag(Box::new(code)));
                 return;
             }
             // A backtick in the opening line of a fence means that it was inline code.
@@ -95,8 +91,7 @@ impl ReplyParser<'_> {
 
     pub(super) fn on_data(&mut self, mut nesting: Nesting, character: char) {
         if character == '<' && self.is_line_start {
-            self.held.push(character);
-            self.state = State::Tag(Box::new(State::Data(nesting)));
+            self.hold(character, State::Tag(Box::new(State::Data(nesting))));
             return;
         }
         let is_closed = nesting.push(character);
@@ -269,8 +264,7 @@ impl ReplyParser<'_> {
                 self.on_object(CallDetector::default(), character);
             }
             character if character.is_whitespace() || matches!(character, ',' | ';') => {
-                self.held.push(character);
-                self.state = State::Separator;
+                self.hold(character, State::Separator);
             }
             other => {
                 self.release();
@@ -338,6 +332,12 @@ impl ReplyParser<'_> {
             None => self.is_line_start && held.trim().is_empty(),
         };
         self.emit(&held);
+    }
+
+    /// Holds the character back until a later one decides what it is.
+    fn hold(&mut self, character: char, state: State) {
+        self.held.push(character);
+        self.state = state;
     }
 
     fn emit_char(&mut self, character: char) {

@@ -5,8 +5,6 @@ mod undescribed;
 
 use std::fmt;
 
-use serde_json::json;
-
 use crate::model::ToolDefinition;
 use crate::toolset::ToolSet;
 
@@ -142,11 +140,7 @@ pub struct ToolCost {
 
 impl ToolCost {
     fn new(definition: &ToolDefinition) -> Self {
-        let mut sent = json!({ "name": definition.name(), "parameters": definition.parameters() });
-        if let Some(description) = definition.description() {
-            sent["description"] = description.into();
-        }
-        Self { name: definition.name().to_owned(), bytes: sent.to_string().len() }
+        Self { name: definition.name().to_owned(), bytes: definition.to_json().to_string().len() }
     }
 
     /// Returns the name of the tool.

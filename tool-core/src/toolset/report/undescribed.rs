@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::content::first_chars;
 use crate::schema::target;
 
 /// The maximum depth of a schema that is searched.
@@ -55,8 +56,8 @@ impl<'s> Search<'s> {
                 if self.remaining == 0 {
                     break;
                 }
-                let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                let name = first_chars(name, MAX_NAME_CHARS);
+                let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
                 if !is_variant && !self.is_described(property, 0) {
                     self.found.push(path.clone());
                 }

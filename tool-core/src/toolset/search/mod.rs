@@ -13,6 +13,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::text::FIELDS;
+use crate::content::first_chars;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::toolset::ToolSet;
 
@@ -265,8 +266,7 @@ struct Query {
 
 impl Query {
     fn new(text: &str, statistics: &Statistics<'_>) -> Self {
-        let end = text.char_indices().nth(MAX_QUERY_CHARS).map_or(text.len(), |(end, _)| end);
-        let words: Vec<_> = words::terms(&text[..end]).take(MAX_QUERY_TERMS).collect();
+        let words: Vec<_> = words::terms(first_chars(text, MAX_QUERY_CHARS)).take(MAX_QUERY_TERMS).collect();
         let mut terms: BTreeMap<_, f64> = words.iter().map(|word| (word.clone(), 1.0)).collect();
         let mut add = |term: String, weight: f64| {
             let present = terms.entry(term).or_insert(0.0);
