@@ -42,8 +42,8 @@ pub(crate) fn decode_object(
     let (text, Members(members)) = match serde_json::from_str(text) {
         Ok(members) => (text, members),
         Err(error) => {
-            let repair = || lenient::repair_text(text).filter(|_| !mode.forbids_repair);
-            repaired = repair().unwrap_or_default();
+            let repair = (!mode.forbids_repair).then_some(lenient::repair_text);
+            repaired = repair.and_then(|repair| repair(text)).unwrap_or_default();
             let Ok(members) = serde_json::from_str(&repaired) else {
                 report.add("", &explain::not_an_object(text, &error));
                 return Err(report.into_error());
@@ -53,9 +53,8 @@ pub(crate) fn decode_object(
         }
     };
     let shape = contract.shape();
-    let (report_to, repairs_to) = (&mut report, &mut repairs);
     let mut decoder =
-        Decoder { shape, node: shape.root(), path: "", mode, report: report_to, repairs: repairs_to };
+        Decoder { shape, node: shape.root(), path: "", mode, report: &mut report, repairs: &mut repairs };
     if decoder.decode_members(target, contract.has_limits, text, members) {
         Ok(repairs)
     } else {

@@ -101,7 +101,7 @@ pub(crate) fn without_omitted(shape: &Shape, node: NodeId, text: &str) -> Option
     Repairer { is_partial: true, only_nulls: true, ..Repairer::new(shape, text) }.run(node, text)
 }
 
-/// Does the same for the arguments of a tool whose own parameters are these. Their shape is parsed once it is needed.
+/// Removes each such `null` from the arguments of a tool with these parameters. Their shape is parsed when it is first needed.
 pub(crate) fn without_omitted_arguments(
     shape: &OnceLock<Shape>,
     parameters: &Value,
@@ -170,7 +170,7 @@ impl<'s> Repairer<'s> {
         if node.choices.is_empty() {
             return Some(Cow::Borrowed(text));
         }
-        // An alternative must fit as a whole.
+        // An alternative must hold as a whole, or else any could be chosen.
         let is_partial = std::mem::take(&mut self.is_partial);
         let has_kind = |repaired: &str| Kind::of(repaired) == Kind::of(text);
         let mut best: Option<Cow<'a, str>> = None;
@@ -206,7 +206,7 @@ impl<'s> Repairer<'s> {
         match Kind::of(text)? {
             Kind::Array if node.allows_type("array") => self.repair_list(node, text, depth),
             Kind::Object if node.allows_type("object") => self.repair_object(node, text, depth),
-            // Of numbers, only those with any fraction count.
+            // A number where `number` is allowed. The name of its kind is never `integer`.
             kind if node.allows_type(kind.name()) => Some(Cow::Borrowed(text)),
             Kind::Number if node.allows_type("integer") => {
                 integer(text).filter(|integer| !self.only_nulls || *integer == text)

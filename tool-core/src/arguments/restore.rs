@@ -13,6 +13,9 @@ use crate::schema::Kind;
 /// The work of one trial per byte, because a type that reads a text also allocates.
 const WORK_PER_BYTE: usize = 16;
 
+/// The maximum length of a text whose parts are tried, because each part takes many times its memory.
+const MAX_BYTES: usize = 1 << 16;
+
 /// Reads a repaired text. Returns the text that was read, where the parts that the type accepts are those of the original.
 pub(super) fn read_repaired(
     target: &mut dyn Target,
@@ -20,7 +23,8 @@ pub(super) fn read_repaired(
     repaired: String,
 ) -> (String, Option<Refused>) {
     let refused = read_all(target, &repaired).err();
-    if target.validator().is_some() || refused.as_ref().is_some_and(Refused::is_mismatch) {
+    let is_readable = !refused.as_ref().is_some_and(Refused::is_mismatch);
+    if !is_readable || target.validator().is_some() || repaired.len() > MAX_BYTES {
         return (repaired, refused);
     }
     let mut budget = Budget::for_text(&repaired);
