@@ -169,6 +169,13 @@ async fn does_not_retry_a_refusal() {
     );
 }
 
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Drawing {
+    Circle { radius: u8 },
+    Line,
+}
+
 #[tokio::test]
 async fn a_refusal_is_no_answer_of_any_type() {
     let refusal =
@@ -206,6 +213,14 @@ async fn accepts_a_value_that_is_the_whole_text() {
     for text in ["large", "\"large\"", "LARGE", r#""{\"answer\": \"large\"}""#] {
         assert_eq!(asking(text).answer_as::<Size>().await.unwrap(), Size::Large, "{text}");
     }
+    // Also an object, if the type is no struct but a choice of them, whether the model says it or calls the tool.
+    let shape = r#"{"kind": "circle", "radius": 2}"#;
+    assert_eq!(asking(shape).answer_as::<Drawing>().await.unwrap(), Drawing::Circle { radius: 2 });
+    let agent = Agent::builder(ScriptedModel::new().calls("final_answer", shape)).build().unwrap();
+    let drawing = agent.ask("?").answer_as::<Drawing>().by_tool().await.unwrap();
+    assert_eq!(drawing, Drawing::Circle { radius: 2 });
+    let error = asking(r#"{"kind": "circle"}"#).answer_as::<Drawing>().await.unwrap_err().to_string();
+    assert!(error.ends_with("`answer.radius` is missing, expected an integer from 0 to 255"), "{error}");
     // More than a word is no value: it would become a list of one text.
     for (text, expected) in
         [("I do not know.", "not valid JSON"), ("", "`answer` is missing, expected a list")]

@@ -5,7 +5,7 @@ use tool_core::{RunError, assistant};
 #[assistant("You plan trips.")]
 trait Planner {
     #[ask]
-    async fn plan(&self, #[conversation] id: u64, city: &str) -> Result<String, RunError>;
+    async fn plan(&self, #[conversation] id: bool, city: &str) -> Result<String, RunError>;
 }
 
 fn main() {}

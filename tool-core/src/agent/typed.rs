@@ -1,5 +1,6 @@
 //! Answers as values of a type.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -156,11 +157,15 @@ struct Wrapped<T> {
     answer: T,
 }
 
-/// Wraps an answer that is the value alone, as models that are not constrained write it: JSON other than an object, or one word
-/// for a variant of an enum. More words could be anything.
+/// Wraps an answer that is the value alone, as models that are not constrained write it: JSON other than an object that has the
+/// answer already, or one word for a variant of an enum. More words could be anything.
 fn wrap_bare_value(text: &str) -> Option<String> {
     let text = text.trim();
-    let is_json = !text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok();
+    let is_json = match text.starts_with('{') {
+        true => serde_json::from_str::<HashMap<String, IgnoredAny>>(text)
+            .is_ok_and(|members| !members.contains_key("answer")),
+        false => serde_json::from_str::<IgnoredAny>(text).is_ok(),
+    };
     let is_word = || text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
     match text {
         "" => None,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// let id = ConversationId::new("user-7/support");
 /// assert_eq!(id.as_str(), "user-7/support");
+/// assert_eq!(ConversationId::from(7), ConversationId::new("7"));
 /// assert_ne!(ConversationId::unique(), ConversationId::unique());
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -95,3 +96,16 @@ impl From<&ConversationId> for ConversationId {
         id.clone()
     }
 }
+
+/// Implements the conversion of numbers, such as keys of a database, into ids.
+macro_rules! impl_from_number {
+    ($($number:ty)*) => {$(
+        impl From<$number> for ConversationId {
+            fn from(id: $number) -> Self {
+                Self::from(id.to_string())
+            }
+        }
+    )*};
+}
+
+impl_from_number! { i32 i64 u32 u64 }

@@ -23,6 +23,7 @@ use crate::tool::{ToolError, ToolErrorKind, ToolOutput, write_outcome};
 /// assert_eq!(execution.to_string(), r#"sum {"a":1,"b":2} returns: 3"#);
 /// let execution = ToolExecution::new(call, Err(ToolError::failed("no adder")));
 /// assert_eq!(execution.to_string(), r#"sum {"a":1,"b":2} fails: no adder"#);
+/// assert_eq!(execution.error().map(ToString::to_string).as_deref(), Some("no adder"));
 /// ```
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ToolExecution {
@@ -263,6 +264,12 @@ impl ToolExecution {
     #[must_use]
     pub fn output(&self) -> Option<&ToolOutput> {
         self.outcome.as_ref().ok()
+    }
+
+    /// Returns the error, or `None` if the call succeeded.
+    #[must_use]
+    pub fn error(&self) -> Option<&ToolError> {
+        self.outcome.as_ref().err()
     }
 
     /// Returns the time when the call started, if it was measured.

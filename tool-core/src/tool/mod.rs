@@ -87,7 +87,8 @@ pub(crate) mod private {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
     label = "does not implement `Tool`",
-    note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; a toolbox is passed as a value: `.tools(Calculator::new())`",
+    note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`, and where one tool is expected, as `sum {{}}`",
+    note = "a toolbox is passed to `tools` as a value: `.tools(Calculator::new())`",
     note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`",
     note = "a definition whose calls the caller executes becomes one with `ExternalTool::new(definition)`"
 )]
@@ -95,7 +96,8 @@ pub trait Tool: Send + Sync {
     /// Returns the definition that is sent to the model.
     fn definition(&self) -> &ToolDefinition;
 
-    /// Calls the tool with the JSON text that the model wrote.
+    /// Calls the tool with the JSON text that the model wrote. An asynchronous tool returns
+    /// `ToolFuture::boxed(async move { … })`.
     ///
     /// # Errors
     ///

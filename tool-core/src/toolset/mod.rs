@@ -56,6 +56,9 @@ use crate::tool::declared::DeclaredTool;
 /// let call = ToolCall::new("call_1", "sum", r#"{"a": 2, "b": 40}"#);
 /// let output = set.call(&call, &ToolContext::new()).await?;
 /// assert_eq!(output.to_string(), "42.0");
+/// for tool in &set {
+///     assert_eq!(tool.definition().name(), "sum");
+/// }
 /// # Ok::<_, tool_core::ToolError>(())
 /// # });
 /// # outcome.unwrap().unwrap();
@@ -372,6 +375,15 @@ fn sort_key(name: &str) -> (usize, &str) {
 fn is_valid_name(name: &str) -> bool {
     (1..=error::MAX_NAME_LENGTH).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+impl<'a> IntoIterator for &'a ToolSet {
+    type Item = &'a dyn Tool;
+    type IntoIter = Box<dyn Iterator<Item = &'a dyn Tool> + 'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Box::new(self.iter())
+    }
 }
 
 impl From<&ToolSet> for ToolDefinitions {

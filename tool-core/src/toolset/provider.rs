@@ -111,7 +111,8 @@ where
 /// tool, or a `Result` of either.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a set of tools",
-    label = "must be a `ToolSet`, an `Option` of one, or a `Result` of either"
+    label = "must be a `ToolSet`, an `Option` of one, or a `Result` of either",
+    note = "to await something before, implement `ToolProvider` for a type of your own, and pass it to `.tool_provider(…)`"
 )]
 pub trait ProvidedTools {
     /// Converts the value into the result of a provider.

@@ -7,9 +7,10 @@ use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
 
 /// A function or closure that can be a tool.
 ///
-/// It takes no parameters, the arguments, or the arguments and a [`ToolContext`], and it can be `async`. Its output
-/// implements [`IntoToolOutput`]. Calls can run concurrently and on any thread, so the function is `Fn + Send + Sync +
-/// 'static` and its future is `Send + 'static`: it owns its data or shares it through an `Arc`.
+/// It takes no parameters, the arguments, or the arguments and a [`ToolContext`], and it can be `async`. Its future must not
+/// borrow the context, so an `async` function takes it by value, and others also as `&ToolContext`. Its output implements
+/// [`IntoToolOutput`]. Calls can run concurrently and on any thread, so the function is `Fn + Send + Sync + 'static` and its
+/// future is `Send + 'static`: it owns its data or shares it through an `Arc`.
 ///
 /// A closure written `async |..|` qualifies only if it captures nothing, because its future borrows its captures. Write
 /// `move |args: Args| { let shared = Arc::clone(&shared); async move { … } }` instead.
@@ -35,6 +36,7 @@ use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
 /// let tools = [
 ///     FunctionTool::new("weather", weather).with_description("Returns the weather"),
 ///     FunctionTool::new("letters", |city: City| city.name.len()).with_description("Counts letters"),
+///     FunctionTool::new("is_home", |_: City, context: &ToolContext| context.get::<User>().is_some()),
 ///     FunctionTool::new("noon", || "12:00").with_description("Returns the time of noon"),
 /// ];
 /// # let _ = tools;
@@ -99,4 +101,5 @@ handlers! {
     [] () (): |(), _| ();
     [Arguments] (Arguments) Arguments: |arguments, _| (arguments);
     [Arguments] (Arguments, ToolContext) Arguments: |arguments, context| (arguments, context.clone());
+    [Arguments] (Arguments, &ToolContext) Arguments: |arguments, context| (arguments, context);
 }

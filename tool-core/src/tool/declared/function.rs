@@ -70,7 +70,7 @@ impl Tool for DeclaredTool {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
     label = "not the tool of a `#[tool]` function",
-    note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`; write `#[tool]` above the function, and import it from the module that declares it",
+    note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`, and the tool of one is `sum {{}}`; write `#[tool]` above the function, and import it from the module that declares it",
     note = "a toolbox is passed as a value, without `tools!`: `.tools(Calculator::new())`"
 )]
 pub trait StaticTool {

@@ -1,0 +1,13 @@
+#![allow(dead_code)]
+
+use tool_core::{Agent, ChatModel, ToolSet};
+
+async fn load() -> ToolSet {
+    ToolSet::default()
+}
+
+fn agent(model: impl ChatModel + 'static) {
+    let _ = Agent::builder(model).provide_tools(|_| load()).build();
+}
+
+fn main() {}
