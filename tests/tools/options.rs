@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::schemars::JsonSchema;
-use tool_core::tool::{ToolErrorKind, ToolExecution};
+use tool_core::tool::{DynamicTool, ToolErrorKind, ToolExecution};
 use tool_core::{ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools};
 
 async fn execute(set: &ToolSet, name: &str, arguments: &str) -> ToolExecution {
@@ -363,14 +363,21 @@ async fn lengthy_later() -> String {
 
 #[tokio::test]
 async fn truncates_a_long_output() {
-    let set = tools![lengthy, lengthy_later];
-    for (name, arguments) in
-        [("lengthy", r#"{"fails": false}"#), ("lengthy", r#"{"fails": true}"#), ("lengthy_later", "{}")]
-    {
+    let parameters = tools![lengthy].get("lengthy").unwrap().definition().parameters().clone();
+    let dynamic = DynamicTool::new("dynamic", parameters, |_: Value| "").unwrap().max_output_chars(60);
+    let set = tools![lengthy, lengthy_later].with(dynamic).unwrap();
+    for (name, arguments, start, end) in [
+        ("lengthy", r#"{"fails": false}"#, "0123", '9'),
+        ("lengthy", r#"{"fails": true}"#, "0123", '9'),
+        ("lengthy", r#"{"unknown": 1}"#, "invalid", 'e'),
+        ("lengthy", "{ invalid JSON", "invalid", '3'),
+        ("lengthy_later", "{}", "0123", '9'),
+        ("dynamic", r#"{"unknown": 1}"#, "invalid", 'e'),
+    ] {
         let actual = result_text(&set, name, arguments).await;
         let actual = actual.strip_prefix("error: ").unwrap_or(&actual);
         assert!(actual.chars().count() <= 60 && actual.contains("characters left out"), "{actual}");
-        assert!(actual.starts_with("0123") && actual.ends_with('9'), "{actual}");
+        assert!(actual.starts_with(start) && actual.ends_with(end), "{actual}");
     }
 }
 

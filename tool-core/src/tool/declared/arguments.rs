@@ -13,7 +13,8 @@ use crate::arguments::{
     describe, is_within_limits, missing_value, not_an_object, report_duplicates, unknown_name,
 };
 use crate::tool::context::Injectable;
-use crate::tool::{ToolContext, ToolError, ToolFuture};
+use crate::tool::future::Pending;
+use crate::tool::{ToolContext, ToolError};
 
 /// The text of one argument, if present.
 pub(super) type Slot<'a> = Option<&'a str>;
@@ -246,12 +247,12 @@ impl<'a, 's> Arguments<'a, 's> {
 
     /// Returns the outcome of a call with mistakes.
     #[cold]
-    pub(super) fn refuse<'f>(self) -> ToolFuture<'f> {
+    pub(super) fn refuse<'f>(self) -> Pending<'f> {
         let error = match self.missing_context {
             Some(type_name) if self.report.is_empty() => ToolError::missing_context(type_name),
             _ => ToolError::from(self.report.into_error()),
         };
-        ToolFuture::ready(Err(error))
+        Pending::ready(Err(error))
     }
 
     /// Returns a text that begins with the argument.

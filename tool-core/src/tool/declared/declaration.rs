@@ -136,12 +136,12 @@ impl Declaration {
         let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
         match pending {
             Some(pending) => Ok(self.future(pending).with_repairs(repairs)),
-            None if is_unreadable => Err(arguments.refuse()),
-            None => Ok(arguments.refuse()),
+            None if is_unreadable => Err(self.future(arguments.refuse())),
+            None => Ok(self.future(arguments.refuse())),
         }
     }
 
-    /// Applies the timeout and the output limit of the declaration to a call.
+    /// Applies the timeout and the output limit of the declaration to a call, or to its refusal.
     fn future<'f>(&self, pending: Pending<'f>) -> ToolFuture<'f> {
         ToolFuture::from(match self.details {
             Some(details) => details.limit(pending),

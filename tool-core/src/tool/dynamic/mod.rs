@@ -272,7 +272,7 @@ impl Tool for DynamicTool {
         let arguments = self.settings.own_arguments(arguments);
         let repairs = match decode_object(&mut target, &self.contract, &arguments, context.read_mode()) {
             Ok(repairs) => repairs,
-            Err(errors) => return ToolFuture::ready(Err(errors.into())),
+            Err(errors) => return self.settings.apply(ToolFuture::ready(Err(errors.into()))),
         };
         let arguments = target.arguments.unwrap_or_default();
         let call = if self.settings.is_blocking {
