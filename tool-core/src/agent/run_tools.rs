@@ -155,7 +155,7 @@ impl RunTools {
         };
         // Runs with the same tools share what is prepared for them; others keep it for themselves.
         let last = if sources.len() == 1 { last } else { &self.divided };
-        let answer_tool = self.question.answer_tool.definitions().iter().map(|tool| tool.name());
+        let answer_tool = self.question.answer_tool.definitions().names();
         let always: Vec<_> = required.into_iter().chain(answer_tool).collect();
         let divided = last.get_or_divide(search, agent.model(), tools, &sources, &always);
         divided.map_err(|error| RunErrorKind::tools("the tools cannot be offered".into(), error))

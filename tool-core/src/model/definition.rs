@@ -419,6 +419,11 @@ impl ToolDefinitions {
         // A poisoned lock only means that a thread panicked; the map is intact.
         self.0.encodings.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Returns the names of the tools, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.iter().map(ToolDefinition::name)
+    }
 }
 
 impl Deref for ToolDefinitions {
@@ -471,6 +476,6 @@ impl PartialEq for ToolDefinitions {
 
 impl fmt::Debug for ToolDefinitions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter().map(ToolDefinition::name)).finish()
+        f.debug_list().entries(self.names()).finish()
     }
 }

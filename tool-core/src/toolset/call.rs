@@ -74,8 +74,7 @@ impl ToolSet {
 
     #[cold]
     fn refuse_unknown_tool(&self, call: &ToolCall) -> Outcome {
-        let known = self.definitions().iter().map(|definition| definition.name());
-        Err(ToolError::unknown_tool(&call.name, known))
+        Err(ToolError::unknown_tool(&call.name, self.definitions().names()))
     }
 
     /// Executes one call and returns a record of it, for [`Run::record_result`](crate::run::Run::record_result).

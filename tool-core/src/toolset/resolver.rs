@@ -130,7 +130,7 @@ impl ToolSet {
         for name in names {
             let found = resolver.resolve(name).await?;
             if found.get(name).is_none() {
-                let known = found.definitions().iter().map(|definition| definition.name());
+                let known = found.definitions().names();
                 return Err(ToolSetError::unknown_tool(name, "that the resolver knows", known).into());
             }
             tools = tools.union(found.filter(|definition| definition.name() == name))?;

@@ -83,6 +83,6 @@ impl ToolSet {
     }
 
     pub(super) fn unknown_tool(&self, name: &str) -> ToolSetError {
-        ToolSetError::unknown_tool(name, "in the set", self.definitions().iter().map(ToolDefinition::name))
+        ToolSetError::unknown_tool(name, "in the set", self.definitions().names())
     }
 }

@@ -73,9 +73,9 @@ pub(in crate::agent) struct SentMessages {
 impl SentMessages {
     /// Adds the messages that were not sent yet. If other tools are offered than before, all are converted again.
     pub(in crate::agent) fn update(&mut self, messages: &[Message], offered: &ToolDefinitions) {
-        let is_same = self.offered.iter().eq(offered.iter().map(|tool| tool.name()));
+        let is_same = self.offered.iter().eq(offered.names());
         if !is_same || messages.len() < self.messages.len() {
-            let offered = offered.iter().map(|tool| tool.name().to_owned()).collect();
+            let offered = offered.names().map(str::to_owned).collect();
             *self = Self { offered, ..Self::default() };
         }
         let new = &messages[self.messages.len()..];

@@ -141,7 +141,7 @@ impl IntoToolNames for ToolSet {
 
 impl IntoToolNames for &ToolSet {
     fn into_tool_names(self) -> Vec<String> {
-        self.definitions().iter().map(|definition| definition.name().to_owned()).collect()
+        self.definitions().names().map(str::to_owned).collect()
     }
 }
 
