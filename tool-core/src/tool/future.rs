@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 
 use super::output::truncate_outcome;
 use crate::arguments::Repair;
@@ -25,8 +24,10 @@ pub struct ToolFuture<'a> {
 pub enum Pending<'a> {
     /// A call that has finished. `None` once the outcome was taken.
     Ready(Option<Outcome>),
-    /// A call that must be awaited. If it executes another one, that one's repairs are known when it finishes.
-    Boxed(BoxFuture<'a, (Outcome, Vec<Repair>)>),
+    /// A call that must be awaited.
+    Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
+    /// A call that executes another, whose repairs are known when it finishes.
+    Wrapping(Pin<Box<dyn Future<Output = (Outcome, Vec<Repair>)> + Send + 'a>>),
 }
 
 impl<'a> Pending<'a> {
@@ -39,7 +40,7 @@ impl<'a> Pending<'a> {
     /// Creates the future of a call that must be awaited.
     #[must_use]
     pub fn boxed(future: impl Future<Output = Outcome> + Send + 'a) -> Self {
-        Self::Boxed(future.map(|outcome| (outcome, Vec::new())).boxed())
+        Self::Boxed(Box::pin(future))
     }
 }
 
@@ -58,10 +59,11 @@ impl<'a> ToolFuture<'a> {
 
     /// Creates the future of a call that executes another and resolves to its outcome and repairs.
     pub(crate) fn wrapping(call: impl Future<Output = (Outcome, Vec<Repair>)> + Send + 'a) -> Self {
-        Self::from(Pending::Boxed(call.boxed()))
+        Self::from(Pending::Wrapping(Box::pin(call)))
     }
 
     /// Returns the outcome and the repairs if the call has finished, or else this future.
+    #[inline]
     pub(crate) fn into_outcome(self) -> Result<(Outcome, Vec<Repair>), Self> {
         match self {
             Self { pending: Pending::Ready(Some(outcome)), repairs } => Ok((outcome, repairs)),
@@ -115,7 +117,7 @@ where
     F: Future + Send + 'a,
     F::Output: 'a,
 {
-    Pending::Boxed(future.map(move |output| (convert(output), Vec::new())).boxed())
+    Pending::boxed(Later { future, convert })
 }
 
 /// Creates the call of a function that may block, which runs on tokio's pool of blocking threads.
@@ -167,18 +169,27 @@ async fn on_blocking_thread<T: Send + 'static>(
 }
 
 /// Limits the duration of a call.
+#[inline]
 pub(super) fn with_timeout<'a>(pending: Pending<'a>, duration: Duration) -> Pending<'a> {
     match pending {
         Pending::Ready(_) => pending,
-        Pending::Boxed(future) => {
-            let timed_out = move |_| (Err(ToolError::timed_out(duration)), Vec::new());
-            let timed = async move { tokio::time::timeout(duration, future).await.unwrap_or_else(timed_out) };
-            Pending::Boxed(timed.boxed())
-        }
+        Pending::Boxed(future) => Pending::boxed(async move {
+            match tokio::time::timeout(duration, future).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(ToolError::timed_out(duration)),
+            }
+        }),
+        Pending::Wrapping(future) => Pending::Wrapping(Box::pin(async move {
+            match tokio::time::timeout(duration, future).await {
+                Ok(outcome) => outcome,
+                Err(_) => (Err(ToolError::timed_out(duration)), Vec::new()),
+            }
+        })),
     }
 }
 
 /// Truncates the outcome of a call to `limit` characters.
+#[inline]
 pub(super) fn with_max_chars(pending: Pending<'_>, limit: usize) -> Pending<'_> {
     map_outcome(pending, move |outcome| truncate_outcome(outcome, limit))
 }
@@ -190,9 +201,28 @@ pub(super) fn map_outcome<'a>(
 ) -> Pending<'a> {
     match pending {
         Pending::Ready(outcome) => Pending::Ready(outcome.map(map)),
-        Pending::Boxed(future) => {
-            Pending::Boxed(future.map(|(outcome, repairs)| (map(outcome), repairs)).boxed())
+        Pending::Boxed(future) => Pending::boxed(future.map(map)),
+        Pending::Wrapping(future) => {
+            Pending::Wrapping(Box::pin(future.map(|(outcome, repairs)| (map(outcome), repairs))))
         }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// `FutureExt::map` with less code, of which each asynchronous tool has a copy.
+    struct Later<F: Future> {
+        #[pin]
+        future: F,
+        convert: fn(F::Output) -> Outcome,
+    }
+}
+
+impl<F: Future> Future for Later<F> {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let this = self.project();
+        this.future.poll(context).map(this.convert)
     }
 }
 
@@ -205,7 +235,8 @@ impl Future for ToolFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         match &mut self.pending {
             Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after completion")),
-            Pending::Boxed(future) => future.as_mut().poll(context).map(|(outcome, repairs)| {
+            Pending::Boxed(future) => future.as_mut().poll(context),
+            Pending::Wrapping(future) => future.as_mut().poll(context).map(|(outcome, repairs)| {
                 self.repairs.extend(repairs);
                 outcome
             }),
@@ -217,7 +248,7 @@ impl fmt::Debug for ToolFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.pending {
             Pending::Ready(_) => "ToolFuture(ready)",
-            Pending::Boxed(_) => "ToolFuture(boxed)",
+            Pending::Boxed(_) | Pending::Wrapping(_) => "ToolFuture(boxed)",
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::arguments::Repair;
 use crate::model::ToolCall;
 use crate::tool::{
     AttemptContext, CallRequest, Outcome, Progress, ToolContext, ToolError, ToolExecution, ToolFuture,
-    ToolOutput, truncate_outcome,
+    ToolOutput,
 };
 use crate::toolset::ToolSet;
 
@@ -66,8 +66,8 @@ impl ToolSet {
     }
 
     fn limit_output(&self, outcome: Outcome) -> Outcome {
-        match self.output_limit() {
-            Some(limit) => truncate_outcome(outcome, limit),
+        match self.0.settings.output_limit {
+            Some(limit) => limit.apply(outcome),
             None => outcome,
         }
     }

@@ -24,6 +24,7 @@ pub use self::error::{ToolSetError, ToolSetErrorKind};
 pub use self::extra_parameters::ExtraParameters;
 pub use self::into_tool_set::IntoToolSet;
 pub use self::missing_context::MissingContext;
+use self::output_limit::OutputLimit;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub(crate) use self::redefined::redefined;
 pub use self::registry::{Registration, registered};
@@ -79,7 +80,7 @@ struct Shared {
 #[derive(Clone, Copy, Default)]
 struct Settings {
     reading: Mode,
-    output_limit: Option<usize>,
+    output_limit: Option<OutputLimit>,
 }
 
 #[derive(Clone)]
@@ -230,7 +231,7 @@ impl ToolSet {
         };
         let forbids_repair = left.reading.forbids_repair || right.reading.forbids_repair;
         let reading = Mode { forbids_repair, ignores_unknown };
-        let output_limit = left.output_limit.into_iter().chain(right.output_limit).min();
+        let output_limit = OutputLimit::smallest(left.output_limit, right.output_limit);
         Ok(union.with_settings(Settings { reading, output_limit }))
     }
 

@@ -1,7 +1,26 @@
 //! The limit on the output of calls.
 
 use super::Settings;
+use crate::tool::{Outcome, truncate_outcome};
 use crate::toolset::ToolSet;
+
+/// A limit on the characters of one output.
+#[derive(Clone, Copy)]
+pub(super) struct OutputLimit {
+    chars: usize,
+    /// A function, so that programs without a limit do not contain its code and the tables of Unicode.
+    truncate: fn(Outcome, usize) -> Outcome,
+}
+
+impl OutputLimit {
+    pub(super) fn smallest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        one.into_iter().chain(other).min_by_key(|limit| limit.chars)
+    }
+
+    pub(super) fn apply(self, outcome: Outcome) -> Outcome {
+        (self.truncate)(outcome, self.chars)
+    }
+}
 
 impl ToolSet {
     /// Limits the number of characters that the model reads of the output or error of one call: see
@@ -26,13 +45,14 @@ impl ToolSet {
     /// ```
     #[must_use]
     pub fn max_output_chars(self, characters: usize) -> Self {
-        let limit = self.output_limit().map_or(characters, |limit| limit.min(characters));
-        let settings = Settings { output_limit: Some(limit), ..self.0.settings };
+        let limit = OutputLimit { chars: characters, truncate: truncate_outcome };
+        let output_limit = OutputLimit::smallest(self.0.settings.output_limit, Some(limit));
+        let settings = Settings { output_limit, ..self.0.settings };
         self.with_settings(settings)
     }
 
     /// Returns the limit on the characters of one output.
     pub(crate) fn output_limit(&self) -> Option<usize> {
-        self.0.settings.output_limit
+        self.0.settings.output_limit.map(|limit| limit.chars)
     }
 }
