@@ -15,12 +15,12 @@ pub(crate) fn report_duplicates(path: &str, text: &str, report: &mut Report) -> 
     !duplicates.is_empty()
 }
 
-/// Returns `true` if a value that a schema describes can contain an object whose duplicate members its type does not refuse by
-/// itself. These are objects with members of any name, such as maps and structs that ignore unknown members, and alternatives of
-/// several objects. All others are structs with `deny_unknown_fields`, which refuse a duplicate member.
-pub(crate) fn accepts_duplicates(schema: &Value) -> bool {
-    let definitions = schema.get("$defs").and_then(Value::as_object).into_iter().flatten();
-    value_accepts_duplicates(schema) || definitions.map(|(_, schema)| schema).any(value_accepts_duplicates)
+/// Returns `true` if one of the arguments that a schema describes can contain an object whose duplicate members its type does
+/// not refuse by itself. These are objects with members of any name, such as maps and structs that ignore unknown members, and
+/// alternatives of several objects. All others are structs with `deny_unknown_fields`, which refuse a duplicate member.
+pub(crate) fn accepts_duplicates(arguments: &Value) -> bool {
+    let parts = ["properties", "$defs"].into_iter().filter_map(|keyword| arguments.get(keyword)?.as_object());
+    parts.flatten().any(|(_, schema)| value_accepts_duplicates(schema))
 }
 
 fn value_accepts_duplicates(schema: &Value) -> bool {
@@ -65,11 +65,11 @@ mod tests {
     use schemars::JsonSchema;
 
     use super::*;
-    use crate::arguments::schemas::parameters_schema;
+    use crate::arguments::schemas::exact_parameters_schema;
     use crate::arguments::{Parameter, ToolParameter};
 
     fn accepts<T: ToolParameter>() -> bool {
-        accepts_duplicates(&parameters_schema(&[Parameter::new::<T>("it", None, true)]))
+        accepts_duplicates(&exact_parameters_schema(&[Parameter::new::<T>("it", None, true)]))
     }
 
     #[derive(serde::Deserialize, JsonSchema)]
