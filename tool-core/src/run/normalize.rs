@@ -69,7 +69,8 @@ fn with_clean_name(mut call: ToolCall) -> ToolCall {
 /// Returns `true` if the text after a name is only punctuation or a token of a chat template, such as `<|channel|>commentary`.
 /// Any other text can contain arguments, as in `delete(dry_run=true)`, and executing the call without them would be a guess.
 fn is_garbage(rest: &str) -> bool {
-    let is_token = rest.starts_with('<') && !rest.contains('=');
+    let is_token =
+        (rest.starts_with("<|") || rest.starts_with("</")) && !rest.contains(['=', '{', '[', '"', ':']);
     is_token || !rest.contains(char::is_alphanumeric)
 }
 
@@ -97,6 +98,8 @@ mod tests {
             ("sum{\"a\": 1}", "sum{\"a\": 1}"),
             ("sum\" a=\"1\" />", "sum\" a=\"1\" />"),
             ("sum<parameter=a>1", "sum<parameter=a>1"),
+            ("sum<arg_key>a</arg_key>", "sum<arg_key>a</arg_key>"),
+            ("sum<|message|>{\"a\": 1}", "sum<|message|>{\"a\": 1}"),
             ("sum multiply", "sum multiply"),
             ("", ""),
         ];

@@ -415,13 +415,13 @@ impl RunDriver {
         report(error, &mut self.trace, &self.emitter)
     }
 
-    /// Returns the error of a step, with a copy of the run.
     /// Returns the run to be changed; it is stored again.
     pub(super) fn change_run(&mut self) -> &mut Run {
         self.has_unsaved_changes = true;
         &mut self.run
     }
 
+    /// Returns the error of a step, with a copy of the run.
     fn error(&mut self, kind: RunErrorKind) -> RunError {
         let error = RunError::new(kind, self.run.clone());
         let error = error.with_approval_reasons(self.offer.tools.definitions());

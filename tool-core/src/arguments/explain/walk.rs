@@ -278,14 +278,14 @@ impl<'w> Walk<'w> {
         if self.finds_all() {
             self.missing_members(node, &members, text);
         }
-        let path = self.path.clone();
+        let enclosing = self.path.len();
         for (name, value) in &members {
             if self.is_full() {
                 return;
             }
             let found_before = self.mistakes.len();
             self.step(Step::Member(name.to_string()), |walk| {
-                walk.member(id, name, value.get(), depth, &path);
+                walk.member(id, name, value.get(), depth, enclosing);
             });
             // Where the walk and the validator differ, the validator decides.
             let is_argument = self.path.is_empty() && self.mistakes.len() > found_before;
@@ -390,8 +390,8 @@ impl<'w> Walk<'w> {
         target.has_member(&format!("{start}{quoted}:{value}}}{end}"), name)
     }
 
-    /// Walks through a member of the object at the `enclosing` path.
-    fn member(&mut self, id: NodeId, name: &str, value: &str, depth: usize, enclosing: &str) {
+    /// Walks through a member of the object whose path has the length `enclosing`.
+    fn member(&mut self, id: NodeId, name: &str, value: &str, depth: usize, enclosing: usize) {
         let node = self.shape.node(id);
         if let Some(property) = node.properties.get(name) {
             return self.value(property.node, value, depth + 1);
@@ -415,7 +415,7 @@ impl<'w> Walk<'w> {
             return self.beside_properties(node, |walk| walk.value(additional, value, depth + 1));
         }
         // Unknown arguments of the tool are reported by the caller.
-        if !self.finds_all() || enclosing.is_empty() {
+        if !self.finds_all() || enclosing == 0 {
             return;
         }
         let is_unknown = node.additional.is_none();
@@ -424,6 +424,7 @@ impl<'w> Walk<'w> {
         if is_unknown && (may_be_known() || self.has_member(steps, name, value)) {
             return;
         }
+        let enclosing = self.path.get(..enclosing).unwrap_or_default();
         let mistake = unknown_member(enclosing, name, &node.names);
         if let Some(mistake) = self.report(mistake, value) {
             mistake.is_unknown = is_unknown;
