@@ -221,11 +221,13 @@ async fn accepts_a_value_that_is_the_whole_text() {
     assert_eq!(drawing, Drawing::Circle { radius: 2 });
     let error = asking(r#"{"kind": "circle"}"#).answer_as::<Drawing>().await.unwrap_err().to_string();
     assert!(error.ends_with("`answer.radius` is missing, expected an integer from 0 to 255"), "{error}");
-    // More than a word is no value: it would become a list of one text.
-    for (text, expected) in
-        [("I do not know.", "not valid JSON"), ("", "`answer` is missing, expected a list")]
-    {
-        let error = asking(text).answer_as::<Vec<String>>().await.unwrap_err().to_string();
+    // More than a word is no value, and an object is no list: they would become a list of one item.
+    for (text, expected) in [
+        ("I do not know.", "not valid JSON"),
+        ("", "`answer` is missing, expected a list"),
+        (r#"{"values": [1, 2]}"#, "`answer` is missing, expected a list"),
+    ] {
+        let error = asking(text).answer_as::<Vec<serde_json::Value>>().await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
     let error = asking("7").answer_as::<bool>().await.unwrap_err().to_string();

@@ -600,8 +600,11 @@ fn refuses_hostile_arguments_with_bounded_work() {
             "it": { "$ref": "#/$defs/it" },
             "words": { "type": "array", "items": { "enum": many.keys().collect::<Vec<_>>() } },
             "many": { "type": "object", "properties": many, "required": many.keys().collect::<Vec<_>>() },
+            "open": { "type": "object", "additionalProperties": { "items": { "$ref": "#/$defs/at_most_5" } } },
         },
-        "$defs": { "it": { "anyOf": [choice, choice, choice, { "type": "integer" }] } },
+        "$defs": {
+            "at_most_5": { "type": "object", "properties": { "n": { "type": "integer", "maximum": 5 } } },
+             "it": { "anyOf": [choice, choice, choice, { "type": "integer" }] } },
     });
     let numbers = |text: &str| format!(r#"{{"numbers": [{}]}}"#, vec![text; size(3_000, 300_000)].join(","));
     let table = [
@@ -650,6 +653,15 @@ fn refuses_hostile_arguments_with_bounded_work() {
             ),
             "there is no argument `x0`",
         ),
+        (
+            "many objects in a member with a long name",
+            format!(
+                r#"{{"open": {{"{}": [{}{{"n":9}}]}}}}"#,
+                "a".repeat(size(100_000, 1_000_000)),
+                r#"{"n":1},"#.repeat(size(10_000, 100_000))
+            ),
+            "`open.",
+        ),
     ];
     let schema_length = schema.to_string().len();
     let set = set_of(echo(schema));
@@ -662,7 +674,7 @@ fn refuses_hostile_arguments_with_bounded_work() {
             "{name}, {} bytes: {actual:.500}",
             actual.len()
         );
-        // The judge is asked about a wrong argument as a whole, for which its schema is compiled.
+        // The validator is asked about a wrong argument as a whole, for which its schema is compiled.
         assert_bounded(name, schema_length + text.len(), work.bytes_total);
     }
 }

@@ -674,6 +674,17 @@ fn unknown_members_are_ignored_if_the_set_says_so() {
 }
 
 #[test]
+fn all_accepted_items_of_a_list_are_the_original_ones() {
+    let wrong = 29;
+    let child = |index| json!({ "id": index, "age": if index == wrong { json!("3") } else { json!(3) } });
+    let children: Vec<_> = (0..=wrong).map(child).collect();
+    let text = json!({ "id": 7, "age": "3", "children": children }).to_string();
+    let read = ToolCall::new("1", "answer", text).arguments_as::<Numbered>().unwrap();
+    assert!(read.children.iter().enumerate().all(|(index, child)| child.id == format!("number {index}")));
+    assert_eq!((&*read.id, read.children.len()), ("number 7", 30));
+}
+
+#[test]
 fn accepted_arguments_are_not_repaired() {
     let closure = FunctionTool::new("closure", |person: Numbered| format!("{person:?}"));
     let set = ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap();

@@ -46,8 +46,10 @@ pub struct TypedAsk<T> {
 impl Ask {
     /// Parses the answer as a `T`. The model is constrained to the JSON Schema of the type if it
     /// [supports that](crate::ChatModel::supports_response_format); otherwise it is offered a tool, `final_answer`, that takes
-    /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments, and a value that is not an object can be
-    /// the whole text, such as `true`. Any other wrong answer is sent back to the model with the mistakes found, at most [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
+    /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments. A value that is not a struct, which models
+    /// are asked to put into an object, can also be the whole text, such as `true`, or the object of one variant of an enum. Any
+    /// other wrong answer is sent back to the model with the mistakes found, at most
+    /// [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -158,13 +160,17 @@ struct Wrapped<T> {
 }
 
 /// Wraps an answer that is the value alone, as models that are not constrained write it: JSON other than an object that has the
-/// answer already, or one word for a variant of an enum. More words could be anything.
-fn wrap_bare_value(text: &str) -> Option<String> {
+/// answer already, or one word for a variant of an enum. More words could be anything, and so could an object where the type has
+/// none.
+fn wrap_bare_value(text: &str, contract: &Contract) -> Option<String> {
     let text = text.trim();
-    let is_json = match text.starts_with('{') {
-        true => serde_json::from_str::<HashMap<String, IgnoredAny>>(text)
-            .is_ok_and(|members| !members.contains_key("answer")),
-        false => serde_json::from_str::<IgnoredAny>(text).is_ok(),
+    let is_json = if text.starts_with('{') {
+        let shape = contract.shape();
+        shape.node(shape.property("answer")).allows_type("object")
+            && serde_json::from_str::<HashMap<String, IgnoredAny>>(text)
+                .is_ok_and(|members| !members.contains_key("answer"))
+    } else {
+        serde_json::from_str::<IgnoredAny>(text).is_ok()
     };
     let is_word = || text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
     match text {
@@ -184,8 +190,9 @@ impl<T: AnswerType> AnswerParser<T> {
                     let (wrapped, _) = decode_arguments::<Wrapped<T>>(text, contract, Mode::default())?;
                     Ok(wrapped.answer)
                 };
-                decode(text)
-                    .or_else(|error| wrap_bare_value(text).map_or(Err(error), |wrapped| decode(&wrapped)))
+                decode(text).or_else(|error| {
+                    wrap_bare_value(text, contract).map_or(Err(error), |wrapped| decode(&wrapped))
+                })
             })
         }
     }

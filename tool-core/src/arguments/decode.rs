@@ -62,7 +62,7 @@ pub(crate) fn decode_object(
     }
 }
 
-/// The decoding of a value.
+/// Decodes one value, and collects its mistakes and repairs.
 pub(crate) struct Decoder<'d> {
     pub(crate) shape: &'d Shape,
     /// The schema of the value.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::matching::{has_type, is_infinite};
+use crate::content::first_chars;
 use crate::schema::{Bound, Kind, Length, Limits, Node, NodeId, Shape, integer};
 
 /// The maximum length of a description, in characters.
@@ -49,9 +50,7 @@ pub(crate) fn describe_instead_of(shape: &Shape, node: NodeId, found: &str) -> S
 }
 
 fn cut(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MAX_CHARS) {
-        text.truncate(end);
-    }
+    text.truncate(first_chars(&text, MAX_CHARS).len());
     text
 }
 

@@ -1,6 +1,7 @@
 //! The report of all mistakes in the arguments of a call.
 
 use super::explain::Mistake;
+use crate::content::first_chars;
 
 /// The length in bytes from which on a report is truncated.
 pub(crate) const MAX_REPORT_BYTES: usize = 4096;
@@ -27,8 +28,7 @@ impl Report {
         if !self.text.is_empty() {
             self.text.push_str("; ");
         }
-        let end = mistake.char_indices().nth(MAX_MISTAKE_CHARS).map_or(mistake.len(), |(end, _)| end);
-        self.text.push_str(&mistake[..end]);
+        self.text.push_str(first_chars(mistake, MAX_MISTAKE_CHARS));
         if self.is_full() {
             self.text.push_str("; and more");
         }

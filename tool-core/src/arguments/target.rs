@@ -10,7 +10,7 @@ use super::watched::{Ignored, Scope, Watched};
 
 /// The destination of a value that is read. It hides the type, so that everything else exists once.
 pub(crate) trait Target {
-    /// Reads the value at the beginning of the text and keeps it. Returns the offset where it ends.
+    /// Reads the value at the beginning of the text and stores it. Returns the offset where it ends.
     fn read(&mut self, text: &str) -> Result<usize, Refused>;
 
     /// Returns `true` if the type has the member whose quoted name is at this position in the text.

@@ -46,7 +46,7 @@ pub(super) struct Walk<'w> {
     /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
     pub(super) is_mismatched: bool,
     budget: Budget,
-    /// Those of the schema, if it decides and not a type.
+    /// The validators of the schema. `None` if a type decides.
     validators: Option<Validators<'w>>,
 }
 
@@ -330,8 +330,8 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Reports which arguments the validator refuses. For a walk that found no mistake, because the arguments are too deep or too large
-    /// to reach it.
+    /// Reports which arguments the validator refuses, after a walk that did not reach the mistake because the arguments are too deep or
+    /// too large.
     pub(super) fn whole_arguments(&mut self, id: NodeId, text: &str) {
         let Ok(Members(members)) = serde_json::from_str(text) else { return };
         let node = self.shape.node(id);

@@ -1,6 +1,7 @@
 //! The sentences about mistakes. `describe` words what a schema expects.
 
 use crate::arguments::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
+use crate::content::first_chars;
 use crate::schema::Kind;
 
 /// The maximum number of characters of an invalid value in a message.
@@ -25,18 +26,18 @@ pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str
 
 /// Explains that an object contains a member twice. The path is that of [`duplicate_members`](crate::arguments::duplicate_members).
 pub(crate) fn duplicate_member(path: &str) -> String {
-    format!("`{}` is given twice", shortened(path.strip_prefix('.').unwrap_or(path)))
+    format!("`{}` is given twice", first_chars(path.strip_prefix('.').unwrap_or(path), MAX_NAME_CHARS))
 }
 
 /// Explains that a tool does not have an argument.
 pub(crate) fn unknown_name<N: AsRef<str>>(name: &str, known: &[N]) -> String {
-    let mistake = format!("there is no argument `{}`", shortened(name));
+    let mistake = format!("there is no argument `{}`", first_chars(name, MAX_NAME_CHARS));
     with_known(mistake, name, known, ["the arguments are", "the tool takes no arguments"])
 }
 
 /// Explains that a nested object does not have a member.
 pub(crate) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N]) -> String {
-    let mistake = format!("`{path}` has no member `{}`", shortened(name));
+    let mistake = format!("`{path}` has no member `{}`", first_chars(name, MAX_NAME_CHARS));
     with_known(mistake, name, known, ["its members are", "it takes none"])
 }
 
@@ -48,7 +49,7 @@ fn with_known<N: AsRef<str>>(
     [introduction, none]: [&str; 2],
 ) -> String {
     let known = known.iter().map(AsRef::as_ref);
-    let nearest = nearest_name(shortened(name), known.clone());
+    let nearest = nearest_name(first_chars(name, MAX_NAME_CHARS), known.clone());
     let first = nearest.filter(|_| known.len() > MAX_LISTED);
     let others = known.filter(|other| Some(*other) != first);
     match list_names(first.into_iter().chain(others)) {
@@ -59,11 +60,6 @@ fn with_known<N: AsRef<str>>(
         mistake.extend([", did you mean `", nearest, "`?"]);
     }
     mistake
-}
-
-fn shortened(name: &str) -> &str {
-    let end = name.char_indices().nth(MAX_NAME_CHARS).map_or(name.len(), |(end, _)| end);
-    &name[..end]
 }
 
 /// Explains that the text is not a JSON object.
