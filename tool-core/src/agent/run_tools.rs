@@ -104,10 +104,11 @@ impl RunTools {
         if let Some(resolved) = self.resolved.as_ref().filter(|_| is_current) {
             return Ok(resolved.clone());
         }
-        let tools = match self.question.replaces || self.agent.0.providers.is_empty() {
-            true => self.own_tools()?,
+        let tools = if self.question.replaces || self.agent.0.providers.is_empty() {
+            self.own_tools()?
+        } else {
             // Boxed, because most runs wait without it.
-            false => Box::pin(self.resolve_with_providers(run)).await?,
+            Box::pin(self.resolve_with_providers(run)).await?
         };
         if run.is_asking() {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;

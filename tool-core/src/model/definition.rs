@@ -140,9 +140,9 @@ impl ToolPolicy {
     /// ```
     /// use tool_core::model::ToolPolicy;
     ///
-    /// let (mut stored, mut present) = (ToolPolicy::default(), ToolPolicy::default());
-    /// (stored.attempts, present.attempts, present.needs_approval) = (2, 3, true);
-    /// let policy = stored.stricter(present);
+    /// let (mut stored, mut current) = (ToolPolicy::default(), ToolPolicy::default());
+    /// (stored.attempts, current.attempts, current.needs_approval) = (2, 3, true);
+    /// let policy = stored.stricter(current);
     /// assert_eq!((policy.attempts, policy.needs_approval), (2, true));
     /// ```
     #[must_use]

@@ -43,7 +43,7 @@ pub(super) struct CallRecord {
     /// The caller executes the call, whatever the policy of its tool is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_left_to_caller: bool,
-    /// The run of the agent that the present attempt asked. An attempt that is interrupted continues it.
+    /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
     #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
     pub(super) inner: Option<Box<InnerRun>>,
     pub(super) state: CallState,

@@ -111,7 +111,7 @@ impl Run {
         known
     }
 
-    /// Returns the calls that the run executed for its present agent.
+    /// Returns the calls that the run executed for its current agent.
     fn executions_by_id(&self) -> HashMap<&str, &ToolExecution> {
         let executions = executions_of_agent(&self.tool_executions, &self.handovers).iter();
         executions.filter(|one| one.was_executed()).map(|one| (&*one.call.id, one)).collect()

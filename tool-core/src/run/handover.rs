@@ -61,7 +61,7 @@ pub(crate) struct AgentSettings {
     pub(crate) options: ModelOptions,
 }
 
-/// Returns the executions of the present agent, which alone can stand for later calls: an agent that took over can have other tools
+/// Returns the executions of the current agent, which alone can stand for later calls: an agent that took over can have other tools
 /// of the same names.
 pub(super) fn executions_of_agent<'e>(
     executions: &'e [ToolExecution],

@@ -138,7 +138,7 @@ impl Run {
         Some(&self.record(call_id)?.inner.as_ref()?.run)
     }
 
-    /// Records the present state of the run of an agent that an open call asked. The outer run stops if its limits are
+    /// Records the current state of the run of an agent that an open call asked. The outer run stops if its limits are
     /// exceeded.
     ///
     /// # Errors
@@ -146,9 +146,9 @@ impl Run {
     /// Fails if no such call is open.
     pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
         if let Some(position) = self.undone_inner_run(&inner.call_id) {
-            let present = &mut self.inner_runs[position];
-            present.run = inner.run;
-            present.update_awaiting();
+            let current = &mut self.inner_runs[position];
+            current.run = inner.run;
+            current.update_awaiting();
             return Ok(());
         }
         let record = self.open_record(&inner.call_id)?;

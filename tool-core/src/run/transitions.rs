@@ -115,9 +115,9 @@ impl Run {
             let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
             for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
-                if let Some(settled) = record.apply_policy(call, tools, of_agent) {
-                    let (settled, reason) = self.settings.error_policies.apply(settled);
-                    record.finish(settled);
+                if let Some(execution) = record.apply_policy(call, tools, of_agent) {
+                    let (execution, reason) = self.settings.error_policies.apply(execution);
+                    record.finish(execution);
                     stop_reason = stop_reason.or(reason);
                 }
             }

@@ -99,7 +99,7 @@ macro_rules! impl_options {
 
             /// Returns this tool with a policy for its calls, which replaces all earlier options of that policy.
             pub fn with_policy(mut self, policy: $crate::model::ToolPolicy) -> Self {
-                self.settings.change_policy(|present| *present = policy);
+                self.settings.change_policy(|current| *current = policy);
                 self
             }
 

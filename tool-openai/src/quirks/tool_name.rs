@@ -6,7 +6,8 @@ use std::borrow::Cow;
 const MAX_LENGTH: usize = 64;
 
 /// Returns the name of an earlier call in the form to send. Models also call tools that do not exist, by names that no tool
-/// can have, and OpenAI and others reject the whole request if the history contains one. Names of tools stay as they are.
+/// can have, and OpenAI and others reject the whole request if the history contains one. Names that a `ToolSet` accepts are
+/// not changed.
 pub(crate) fn normalize_tool_name(name: &str) -> Cow<'_, str> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if name.is_empty() {

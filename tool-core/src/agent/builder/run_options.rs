@@ -234,7 +234,7 @@ impl AgentBuilder {
 
     /// Sets the approver, which decides about calls while the run is in progress. Without one, a run with nothing else left
     /// to do [returns](crate::RunErrorKind::ApprovalNeeded), and can be resumed once a person has decided. A closure states the
-    /// type of its parameter: `|call: &ToolCall| Approval::Approve`.
+    /// type of its parameter: `|_: &ToolCall| Approval::Approve`.
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.agent.approver = Some(Arc::new(approver));
         self

@@ -121,9 +121,9 @@ pub struct RunDriver {
 pub(super) struct QuestionRules {
     /// Cancels the run.
     pub(super) cancellation: Option<CancellationToken>,
-    /// Takes precedence over that of the present agent.
+    /// Takes precedence over that of the current agent.
     pub(super) approver: Option<Arc<dyn Approver>>,
-    /// Takes precedence over that of the present agent.
+    /// Takes precedence over that of the current agent.
     pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// The question could not be written, so the run ends at its first step.
     pub(super) error: Option<QuestionError>,

@@ -80,7 +80,7 @@ impl RunDriver {
             if self.run.is_asking() || !self.offer.is_resolved {
                 let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
-                    // The calls of a resumed run are subject to the agent's present rule.
+                    // The calls of a resumed run are subject to the agent's current rule.
                     Ok(resolved) => resolved.map(|()| self.require_approvals())?,
                     Err(interruption) => {
                         self.interrupt(&interruption);

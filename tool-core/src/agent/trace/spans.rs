@@ -119,7 +119,7 @@ impl RunTrace {
 
     /// Starts the span of this turn, unless the run is in it already.
     pub(in crate::agent) fn enter_turn(&mut self, number: u32) {
-        if self.turn.as_ref().is_some_and(|(present, _)| *present == number) {
+        if self.turn.as_ref().is_some_and(|(current, _)| *current == number) {
             return;
         }
         self.chat = None;

@@ -269,8 +269,8 @@ impl Query {
         let words: Vec<_> = words::terms(first_chars(text, MAX_QUERY_CHARS)).take(MAX_QUERY_TERMS).collect();
         let mut terms: BTreeMap<_, f64> = words.iter().map(|word| (word.clone(), 1.0)).collect();
         let mut add = |term: String, weight: f64| {
-            let present = terms.entry(term).or_insert(0.0);
-            *present = present.max(weight);
+            let highest = terms.entry(term).or_insert(0.0);
+            *highest = highest.max(weight);
         };
         let mut distinct = HashSet::new();
         let distinct: Vec<_> = words.iter().filter(|word| distinct.insert(*word)).collect();
