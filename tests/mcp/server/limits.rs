@@ -35,6 +35,10 @@ fn call(id: u32, tool: &str, arguments: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": tool, "arguments": arguments } })
 }
 
+fn cancel(id: u32) -> Value {
+    json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } })
+}
+
 /// Sends a call over a connection of its own, whose response is not read.
 async fn open_call(server: &RunningServer, session: &str, call: &Value) -> TcpStream {
     let body = call.to_string();
@@ -82,9 +86,7 @@ async fn limits_the_number_of_requests_in_flight() {
             let text = calling.await.unwrap().text().await.unwrap();
             assert!(text.contains("released"), "{text}");
         } else {
-            let params = json!({ "requestId": id });
-            let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
-            assert_eq!(send(message(&server, &session, &cancel)).await.status(), 202);
+            assert_eq!(send(message(&server, &session, &cancel(id))).await.status(), 202);
             tokio::time::timeout(SOON, witness.cancelled.notified()).await.unwrap();
             calling.abort();
         }
@@ -109,6 +111,45 @@ async fn a_call_whose_connection_ended_is_still_in_flight() {
     assert!(!witness.is_idle());
     witness.release.notify_one();
     until_accepted(|| message(&server, &session, &sum)).await;
+}
+
+/// The response to one of them would go to the connection of the other, which the SDK would store without end.
+#[tokio::test]
+async fn requests_in_flight_have_different_ids() {
+    let witness = Witness::default();
+    let server =
+        Server::new(tools![sum, wait]).context(witness.context()).spawn("127.0.0.1:0").await.unwrap();
+    let [session, other] = [begin_session(&server).await, begin_session(&server).await];
+    let stream = open_call(&server, &session, &call(3, "wait", json!({}))).await;
+    tokio::time::timeout(SOON, witness.started.notified()).await.unwrap();
+    // The call goes on without its connection.
+    drop(stream);
+    let with_id = |id: Value, session: &str| {
+        let mut sum = call(0, "sum", json!({ "a": 1, "b": 2 }));
+        sum["id"] = id;
+        message(&server, session, &sum)
+    };
+    let ping = json!({ "jsonrpc": "2.0", "id": 3, "method": "ping" });
+    for repeated in [with_id(json!(3), &session), message(&server, &session, &ping)] {
+        let response = send(repeated).await;
+        assert_eq!(response.status(), 400);
+        let expected = json!({ "jsonrpc": "2.0", "id": 3, "error": {
+            "code": -32600, "message": "the id is that of a request in flight; give each request another one",
+        } });
+        assert_eq!(response.json::<Value>().await.unwrap(), expected);
+    }
+    for accepted in [with_id(json!("3"), &session), with_id(json!(4), &session), with_id(json!(3), &other)] {
+        assert_eq!(send(accepted).await.status(), 200);
+    }
+    witness.release.notify_one();
+    let text = until_accepted(|| with_id(json!(3), &session)).await.text().await.unwrap();
+    assert!(text.contains("3.0"), "{text}");
+    // A cancelled request gets no response.
+    let _stream = open_call(&server, &session, &call(5, "wait", json!({}))).await;
+    tokio::time::timeout(SOON, witness.started.notified()).await.unwrap();
+    assert_eq!(send(with_id(json!(5), &session)).await.status(), 400);
+    assert_eq!(send(message(&server, &session, &cancel(5))).await.status(), 202);
+    until_accepted(|| with_id(json!(5), &session)).await;
 }
 
 #[tokio::test]

@@ -11,10 +11,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
 use futures_util::StreamExt;
+use rmcp::model::RequestId;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tool_http::server::{
     Access, Caller, LimitedBody, Limiter, Rejection, Shutdown, ShutdownPhase, hold_until_sent, is_json,
@@ -107,6 +108,10 @@ impl Guard {
         if message.method.as_deref() == Some("initialize") && bytes.len() > MAX_INITIALIZE_BYTES {
             return Err(Rejection::BodyTooLarge(MAX_INITIALIZE_BYTES));
         }
+        if let Some(id) = self.repeated_id(&head.headers, &message).await {
+            let text = "the id is that of a request in flight; give each request another one";
+            return Ok(json_rpc_error(&json!(id), -32600, text));
+        }
         // A notification, such as one that cancels a call, is always accepted.
         let request_permit = if message.is_notification() { None } else { self.limiter.begin_request()? };
         let permits = Arc::new((permit, request_permit));
@@ -127,6 +132,14 @@ impl Guard {
         Ok(hold_until_sent((in_flight, permits), response))
     }
 
+    /// Returns the id of the request if it is also that of another request of the session, which has no response yet.
+    async fn repeated_id(&self, headers: &HeaderMap, message: &Message<'_>) -> Option<RequestId> {
+        let session = headers.get(SESSION_HEADER)?.to_str().ok()?.into();
+        message.method.as_ref()?;
+        let id = RequestId::deserialize(message.id.as_ref()?).ok()?;
+        self.sessions.is_in_flight(&session, &id).await.then_some(id)
+    }
+
     /// Returns `true` if the request names no session, or one of this caller.
     async fn has_session(&self, headers: &HeaderMap, caller: Caller) -> bool {
         match headers.get(SESSION_HEADER).map(HeaderValue::to_str) {
@@ -141,7 +154,7 @@ impl Guard {
 #[derive(Default, Deserialize)]
 struct Message<'a> {
     #[serde(default)]
-    id: Option<IgnoredAny>,
+    id: Option<Value>,
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
 }
@@ -181,7 +194,11 @@ fn invalid_message(body: &[u8]) -> Response {
         }
         Ok(_) => (-32600, "the body is not a JSON-RPC message"),
     };
-    let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } });
+    json_rpc_error(&Value::Null, code, message)
+}
+
+fn json_rpc_error(id: &Value, code: i32, message: &str) -> Response {
+    let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
     let headers = [(header::CONTENT_TYPE, "application/json")];
     (StatusCode::BAD_REQUEST, headers, error.to_string()).into_response()
 }
