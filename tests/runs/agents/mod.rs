@@ -13,7 +13,9 @@ use tests::support::stores::EveryState;
 use tests::support::ways::{alike, await_it, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, AgentTool};
 use tool_core::memory::{InMemoryStore, RunStore, SaveOutcome, StoreFuture};
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, ModelOptions, Usage};
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelFuture, ModelOptions, Usage,
+};
 use tool_core::run::{Run, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
@@ -53,6 +55,21 @@ fn refunds() -> ScriptedModel {
         .calls("find_invoice", r#"{"number": 7}"#)
         .calls("refund", r#"{"number": 7}"#)
         .says("Refunded.")
+}
+
+#[tokio::test]
+async fn the_model_reads_that_an_answer_was_cut_off() {
+    for (text, finish_reason, expected) in [
+        ("It is", FinishReason::Length, "It is\n\n(the answer was cut off here)"),
+        ("It is", FinishReason::ContentFilter, "It is\n\n(the answer was cut off here)"),
+        ("", FinishReason::Length, "the agent gave no answer: it was cut off"),
+        ("It is paid.", FinishReason::Stop, "It is paid."),
+    ] {
+        let response = ChatResponse::new(AssistantMessage::text(text)).with_finish_reason(finish_reason);
+        let inner = ScriptedModel::new().replies(response);
+        let answer = desk(asks(), billing(inner)).build().unwrap().ask("?").await.unwrap();
+        assert_eq!(answer.messages()[2].text(), expected);
+    }
 }
 
 #[tokio::test]

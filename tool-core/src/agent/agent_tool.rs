@@ -290,8 +290,8 @@ impl AgentTool {
         }
         match driven {
             Ok(output) if !is_undo => {
-                driver.into_answer().map_err(|error| failure(&error))?;
-                Ok(output)
+                let answer = driver.into_answer().map_err(|error| failure(&error))?;
+                if answer.finish_reason().is_truncated() { self.form.truncated(&output) } else { Ok(output) }
             }
             Ok(_) => undone(&driver),
             Err(kind) => match delegation {
@@ -410,6 +410,9 @@ trait Form: Send + Sync {
 
     /// Converts the answer into the output, or returns what is wrong with it.
     fn output(&self, answer: &str) -> Result<ToolOutput, String>;
+
+    /// Returns the output of an answer that the provider truncated.
+    fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError>;
 }
 
 /// The arguments of an agent that takes any question.
@@ -435,6 +438,13 @@ impl Form for Plain {
     fn output(&self, answer: &str) -> Result<ToolOutput, String> {
         Ok(ToolOutput::text(answer))
     }
+
+    fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError> {
+        match output.to_string() {
+            text if text.is_empty() => Err(ToolError::failed("the agent gave no answer: it was cut off")),
+            text => Ok(ToolOutput::text(format!("{text}\n\n(the answer was cut off here)"))),
+        }
+    }
 }
 
 /// Takes arguments and gives an answer of these types.
@@ -457,5 +467,10 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
     fn output(&self, answer: &str) -> Result<ToolOutput, String> {
         let report = self.parser.parse(answer)?;
         serde_json::to_string(&report).map(ToolOutput::text).map_err(|error| error.to_string())
+    }
+
+    fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError> {
+        // It was parsed, so nothing is missing.
+        Ok(output.clone())
     }
 }

@@ -199,7 +199,8 @@ impl Run {
         }
     }
 
-    /// Records the same decision about all calls that await approval.
+    /// Records the same decision about all calls that await approval. New arguments that are not a JSON object decide nothing: the
+    /// calls still await approval.
     pub fn resolve_all_approvals(&mut self, approval: &Approval) {
         let pending: Vec<_> = self.awaiting_approval().map(|call| call.id.clone()).collect();
         for id in pending {

@@ -287,6 +287,9 @@ impl Server {
 
     /// Limits the total size of the bodies of all HTTP requests in flight; 128 MiB by default, and never less than
     /// [`max_body_bytes`](Self::max_body_bytes). Requests beyond the limit are refused with status 503.
+    ///
+    /// A request takes a few times its size in memory while it is in flight; a malicious one, made of the shortest JSON
+    /// values only, up to some 75 times. Where callers are untrusted, set both limits to what the memory allows.
     pub fn max_total_body_bytes(mut self, bytes: usize) -> Self {
         self.config.http.limits.max_total_body_bytes = bytes;
         self
