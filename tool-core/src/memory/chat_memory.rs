@@ -204,6 +204,12 @@ async fn append(store: &dyn ChatStore, id: &ConversationId, added: &[Message]) -
     store.append(id, added).await.map_err(|error| MemoryError::new(Operation::Commit(id.clone()), error))
 }
 
+impl<S: ChatStore + 'static> From<S> for ChatMemory {
+    fn from(store: S) -> Self {
+        Self::new(store)
+    }
+}
+
 impl fmt::Debug for ChatMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatMemory").field("window", &self.window).finish_non_exhaustive()

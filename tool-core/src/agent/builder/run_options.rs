@@ -309,11 +309,13 @@ impl AgentBuilder {
 
     /// Stores conversations: the earlier messages of a question's [conversation](crate::agent::Ask::conversation) are sent before
     /// it, and the messages of the run are stored atomically once it has an answer. Two questions in the same conversation
-    /// run one after the other.
+    /// run one after the other. Takes a [`ChatMemory`] or a [store](crate::memory::ChatStore); agents that share conversations
+    /// share a clone of one memory.
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, ChatMemory};
+    /// use tool_core::Agent;
+    /// use tool_core::memory::InMemoryStore;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -321,14 +323,14 @@ impl AgentBuilder {
     ///     .says("Nice to meet you, Ada.")
     ///     .expects(|request| request.messages().len() == 3)
     ///     .says("You are Ada.");
-    /// let agent = Agent::builder(model).memory(ChatMemory::in_memory()).build()?;
+    /// let agent = Agent::builder(model).memory(InMemoryStore::new()).build()?;
     /// agent.ask("I am Ada.").conversation("user-7").await?;
     /// agent.ask("Who am I?").conversation("user-7").await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn memory(mut self, memory: ChatMemory) -> Self {
-        self.agent.memory = Some(memory);
+    pub fn memory(mut self, memory: impl Into<ChatMemory>) -> Self {
+        self.agent.memory = Some(memory.into());
         self
     }
 
