@@ -51,14 +51,7 @@ pub const fn refuse_duplicate(list: &[Listed], index: usize) {
 /// Panics if the providers do not accept the name.
 #[must_use]
 pub const fn checked_name(name: &'static str) -> &'static str {
-    let bytes = name.as_bytes();
-    let mut is_valid = !bytes.is_empty() && bytes.len() <= 64;
-    let mut i = 0;
-    while i < bytes.len() {
-        is_valid &= bytes[i].is_ascii_alphanumeric() || bytes[i] == b'_' || bytes[i] == b'-';
-        i += 1;
-    }
-    if !is_valid {
+    if !crate::toolset::is_valid_name(name) {
         let mut text = Text::EMPTY;
         text.push("`");
         text.push(name);

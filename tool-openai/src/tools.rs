@@ -8,11 +8,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
+use crate::quirks::{MAX_NAME_CHARS, is_valid_tool_name};
 use crate::warning::WarningHook;
 use crate::{Endpoint, Error, Warning};
-
-/// The maximum length of a tool's name: <https://platform.openai.com/docs/api-reference/chat/create>.
-const MAX_NAME_CHARS: usize = 64;
 
 /// The keywords that [plain parameters](Endpoint::requires_plain_parameters) do not have at their top level.
 const TOP_LEVEL_KEYWORDS: [&str; 5] = ["anyOf", "oneOf", "allOf", "enum", "not"];
@@ -295,8 +293,7 @@ impl Rules {
     /// Returns why the endpoint would reject a tool and with it the whole request.
     fn find_violation(&self, definition: &ToolDefinition) -> Option<String> {
         let name = definition.name();
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-        if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.bytes().all(is_allowed) {
+        if !is_valid_tool_name(name) {
             let excerpt: String = name.chars().take(MAX_NAME_CHARS).collect();
             return Some(format!(
                 "invalid tool name `{excerpt}`; use 1 to {MAX_NAME_CHARS} letters, digits, `_` and `-`"

@@ -373,9 +373,15 @@ fn sort_key(name: &str) -> (usize, &str) {
 }
 
 /// Returns `true` if providers accept the name.
-fn is_valid_name(name: &str) -> bool {
-    (1..=error::MAX_NAME_LENGTH).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+pub(crate) const fn is_valid_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut is_valid = !bytes.is_empty() && bytes.len() <= error::MAX_NAME_LENGTH;
+    let mut i = 0;
+    while i < bytes.len() {
+        is_valid &= bytes[i].is_ascii_alphanumeric() || matches!(bytes[i], b'_' | b'-');
+        i += 1;
+    }
+    is_valid
 }
 
 impl<'a> IntoIterator for &'a ToolSet {
