@@ -10,7 +10,8 @@ use futures_util::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::delegation::{Delegation, lock};
+use super::delegation::Delegation;
+use super::lock::lock;
 use super::typed::AnswerParser;
 use crate::agent::driver::Inside;
 use crate::agent::{Agent, AnswerType, Ask, RunDriver};

@@ -3,7 +3,7 @@
 //! The call drives the inner run, and the outer driver owns the state of which it is a part. Before each step with effects, the
 //! inner driver sends its state, and continues once the outer state is stored.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
@@ -49,9 +49,4 @@ impl Delegation {
         self.states.clone().send(state).await.map_err(|_| RunErrorKind::Conflict)?;
         is_stored.await.map_err(|_| RunErrorKind::Conflict)
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock only means that a thread panicked; the values are intact.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

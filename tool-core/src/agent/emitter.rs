@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use futures_util::{FutureExt, SinkExt};
 
-use super::delegation::lock;
 use super::event::EventSender;
+use super::lock::lock;
 use crate::agent::Event;
 use crate::model::ToolCall;
 use crate::tool::{ProgressSink, ToolProgress};

@@ -8,8 +8,9 @@ use futures_channel::mpsc;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::delegation::{Delegation, InnerState, InnerStates, lock};
+use super::delegation::{Delegation, InnerState, InnerStates};
 use super::emitter::EventEmitter;
+use super::lock::lock;
 use super::trace::CallTrace;
 use crate::agent::Event;
 use crate::arguments::Repair;

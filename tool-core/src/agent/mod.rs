@@ -12,6 +12,7 @@ mod event;
 mod execute_request;
 mod executor;
 mod handover;
+mod lock;
 mod run_tools;
 mod tool_search;
 mod trace;

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::is_default;
 use super::turn::Turn;
 use crate::content::Content;
 use crate::model::{Message, ModelOptions, ToolChoice, Usage};
@@ -48,7 +47,7 @@ impl Handover {
 pub(crate) struct QuestionSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) instructions: Option<Content>,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub(crate) options: ModelOptions,
 }
 

@@ -46,3 +46,8 @@ pub use self::state::{Run, StepError};
 pub use self::step::Step;
 pub use self::stop_reason::StopReason;
 pub(crate) use self::undo::may_be_undo;
+
+/// Returns `true` if a field need not be stored.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -8,7 +8,6 @@ use super::call::CallRecord;
 use super::call_ids::CallIndex;
 use super::revision::StoredState;
 use super::turn::Turn;
-use super::undo::Undoing;
 use crate::model::{
     ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
     Usage,
@@ -55,13 +54,13 @@ pub struct Run {
 #[serde(default)]
 pub(super) struct Settings {
     pub(super) limits: RunLimits,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub(super) tool_choice: ToolChoice,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parallel_tool_calls: Option<bool>,
     #[serde(rename = "on_error", skip_serializing_if = "ErrorPolicies::is_empty")]
     pub(super) error_policies: ErrorPolicies,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub(super) options: ModelOptions,
     #[serde(rename = "answer_format", skip_serializing_if = "Option::is_none")]
     pub(super) response_format: Option<ResponseFormat>,
@@ -69,12 +68,8 @@ pub(super) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) question: Option<Box<QuestionSettings>>,
     /// The number of answers that were rejected so far.
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub(super) wrong_answers: u32,
-}
-
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// The state that decides the next step.
@@ -93,6 +88,22 @@ pub(super) enum Stage {
     Undoing(Box<Undoing>),
     /// The run stopped without an answer.
     Ended(StopReason),
+}
+
+/// The undo of a run that stopped: its calls are undone one by one, the last one first.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Undoing {
+    #[serde(rename = "ending")]
+    pub(super) reason: StopReason,
+    /// The state of the call that undoes another.
+    #[serde(rename = "standing")]
+    pub(super) record: CallRecord,
+    /// The call that undoes another. It follows from the rest of the run and is not stored.
+    #[serde(skip)]
+    pub(super) call: ToolCall,
+    /// The position of the call to undo among the executions of the run.
+    #[serde(skip)]
+    pub(super) position: usize,
 }
 
 impl Stage {

@@ -1,31 +1,13 @@
 //! Undoing the calls of a run that failed.
 
-use serde::Serialize;
-
 use super::call::CallRecord;
-use super::state::Stage;
+use super::state::{Stage, Undoing};
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::{ToolExecution, Undone};
 
 /// The beginning of the ids of undo calls.
 const UNDO_PREFIX: &str = "undo_";
-
-/// The undo of a run that stopped: its calls are undone one by one, the last one first.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Undoing {
-    #[serde(rename = "ending")]
-    pub(super) reason: StopReason,
-    /// The state of the call that undoes another.
-    #[serde(rename = "standing")]
-    pub(super) record: CallRecord,
-    /// The call that undoes another. It follows from the rest of the run and is not stored.
-    #[serde(skip)]
-    pub(super) call: ToolCall,
-    /// The position of the call to undo among the executions of the run.
-    #[serde(skip)]
-    pub(super) position: usize,
-}
 
 /// Returns `true` if a call with this id can be one that undoes another. A model can choose such an id, too.
 pub(crate) fn may_be_undo(call_id: &str) -> bool {

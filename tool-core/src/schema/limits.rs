@@ -7,8 +7,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::kind::Kind;
 use super::number::{Bound, integer, parse_number};
-use super::shape::Kind;
 
 /// The limits of one value. Each applies only to values of its kind.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,6 +1,7 @@
 //! JSON Schemas of Rust types, the form that providers accept, and the strict form.
 
 mod choices;
+mod kind;
 mod limits;
 mod number;
 mod shape;
@@ -12,10 +13,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::choices::Choices;
+pub(crate) use self::kind::Kind;
 pub(crate) use self::limits::{Length, Limits, Pattern, has_limits};
 pub use self::number::Bound;
 pub(crate) use self::number::integer;
-pub(crate) use self::shape::{Kind, Node, NodeId, SchemaOf, Shape};
+pub(crate) use self::shape::{Node, NodeId, SchemaOf, Shape};
 pub(crate) use self::strict::{Unsupported, strict_form};
 
 // Inlining would duplicate it in every program.

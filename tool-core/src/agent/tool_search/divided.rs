@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::search_tools::{call_tool, search_tools};
 use super::{SEARCH_TOOLS, ToolSearch};
-use crate::agent::delegation::lock;
+use crate::agent::lock::lock;
 use crate::model::{ChatModel, ToolDefinition, ToolDefinitions};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};

@@ -6,7 +6,7 @@ mod search_tools;
 
 pub(super) use self::call_through::{SentMessages, unwrap_calls, wrap_calls};
 pub(super) use self::divided::{Divided, LastDivided, Mode};
-use crate::agent::builder::{BuildError, BuildErrorKind};
+use crate::agent::{BuildError, BuildErrorKind};
 use crate::model::ChatModel;
 use crate::toolset::{ToolSet, ToolSetError};
 

@@ -1,8 +1,7 @@
 //! Descriptions for the model of constraints that strict mode does not support.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::kinds;
 use super::node::Node;
 
 /// The keywords that neither strict mode nor a description can express.
@@ -41,7 +40,7 @@ impl Description {
             text.add("Deprecated.");
         }
         if let Some(not) = node.get("not") {
-            text.add(&kinds::describe_not(not)?);
+            text.add(&describe_not(not)?);
         }
         let examples = node.get("examples").and_then(Value::as_array).map(Vec::as_slice);
         let examples = examples.or_else(|| node.get("example").map(std::slice::from_ref)).unwrap_or_default();
@@ -101,8 +100,19 @@ pub(super) fn describe_bounds(least: Option<u64>, most: Option<u64>, unit: &str)
     }
 }
 
+/// Describes a `not` that excludes single values.
+fn describe_not(not: &Value) -> Result<String, String> {
+    let is_alone = not.as_object().is_some_and(|schema| schema.len() == 1);
+    let values = match (not.get("const"), not.get("enum")) {
+        (Some(value), _) if is_alone => json!([value]),
+        (None, Some(values @ Value::Array(_))) if is_alone => values.clone(),
+        _ => return Err("strict mode does not support this `not`; specify the valid values instead".into()),
+    };
+    Ok(format!("Not {}.", list(values.as_array().map_or(&[][..], Vec::as_slice))))
+}
+
 /// Lists values: `1, 2, "three"`.
-pub(super) fn list(values: &[Value]) -> String {
+fn list(values: &[Value]) -> String {
     values.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")
 }
 

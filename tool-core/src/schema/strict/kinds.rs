@@ -1,6 +1,6 @@
 //! The types of values and the forms of scalar values.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Form;
 use super::description::{Description, describe_bounds};
@@ -188,15 +188,4 @@ fn string<'s>(node: &Node<'s>, keyword: &str) -> Result<Option<&'s str>, String>
 pub(super) fn length(node: &Node<'_>, keyword: &str) -> Result<Option<u64>, String> {
     let Some(value) = node.get(keyword) else { return Ok(None) };
     value.as_u64().map(Some).ok_or_else(|| format!("`{keyword}` must be a non-negative integer"))
-}
-
-/// Describes a `not` that excludes single values.
-pub(super) fn describe_not(not: &Value) -> Result<String, String> {
-    let is_alone = not.as_object().is_some_and(|schema| schema.len() == 1);
-    let values = match (not.get("const"), not.get("enum")) {
-        (Some(value), _) if is_alone => json!([value]),
-        (None, Some(values @ Value::Array(_))) if is_alone => values.clone(),
-        _ => return Err("strict mode does not support this `not`; specify the valid values instead".into()),
-    };
-    Ok(format!("Not {}.", super::description::list(values.as_array().map_or(&[][..], Vec::as_slice))))
 }
