@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 
-use super::details::expand_details;
+use super::details::{expand_details, static_ref};
 use super::expand_option;
 use crate::parameter::ModelParameter;
 use crate::tool_fn::{Name, ToolFn};
@@ -39,10 +39,4 @@ fn expand_parameter(parameter: &ModelParameter, private: &TokenStream) -> TokenS
         None => quote!(#private::OptionalProbe::<#ty>::__TOOL_CORE_IS_REQUIRED),
     };
     quote_spanned!(span=> #private::Parameter::new::<#ty>(#name, #description, #is_required))
-}
-
-/// Returns a `&'static` reference to a constant. The declaration of a function is in a `static`, which promotes it; that
-/// of a method is not, because its block may be generic.
-pub(super) fn static_ref(tool: &ToolFn, value: TokenStream) -> TokenStream {
-    if tool.is_method { quote!(const { &#value }) } else { quote!(&#value) }
 }

@@ -5,7 +5,6 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
-use super::declaration::static_ref;
 use super::expand_option;
 use crate::names::{ALWAYS, IF_LAST};
 use crate::parameter::{InjectedParameter, ModelParameter, ParameterType};
@@ -173,4 +172,10 @@ pub(super) fn expand_default(
             }
         }
     }
+}
+
+/// Returns a `&'static` reference to a constant. The declaration of a function is in a `static`, which promotes it; that
+/// of a method is not, because its block may be generic.
+pub(super) fn static_ref(tool: &ToolFn, value: TokenStream) -> TokenStream {
+    if tool.is_method { quote!(const { &#value }) } else { quote!(&#value) }
 }
