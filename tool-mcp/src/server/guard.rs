@@ -15,6 +15,7 @@ use rmcp::model::RequestId;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tool_http::server::{
@@ -91,7 +92,9 @@ async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: 
     }
     with_caller(caller, async {
         match *request.method() {
-            Method::POST => guard.handle_post(request, next).await.unwrap_or_else(|error| refuse(&error)),
+            Method::POST => {
+                guard.handle_post(request, caller, next).await.unwrap_or_else(|error| refuse(&error))
+            }
             Method::DELETE if !guard.has_session(request.headers(), caller).await => unknown_session(),
             _ => next.run(request).await,
         }
@@ -100,7 +103,7 @@ async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: 
 }
 
 impl Guard {
-    async fn handle_post(&self, request: Request, next: Next) -> Result<Response, Rejection> {
+    async fn handle_post(&self, request: Request, caller: Caller, next: Next) -> Result<Response, Rejection> {
         let in_flight = self.shutdown.track_request();
         let (mut head, body) = request.into_parts();
         let LimitedBody { bytes, permit } = self.limiter.read_body(body).await?;
@@ -108,7 +111,7 @@ impl Guard {
         if message.method.as_deref() == Some("initialize") && bytes.len() > MAX_INITIALIZE_BYTES {
             return Err(Rejection::BodyTooLarge(MAX_INITIALIZE_BYTES));
         }
-        if let Some(id) = self.repeated_id(&head.headers, &message).await {
+        if let Some(id) = self.repeated_id(&head.headers, caller, &message).await {
             let text = "the id is that of a request in flight; give each request another one";
             return Ok(json_rpc_error(&json!(id), -32600, text));
         }
@@ -119,12 +122,15 @@ impl Guard {
             // The context of the call contains the extensions, so a call without a connection is still in flight.
             head.extensions.insert(Arc::clone(&permits));
         }
-        let is_json = is_json(&head.headers);
+        let (is_json, has_session) = (is_json(&head.headers), head.headers.contains_key(SESSION_HEADER));
         let response = next.run(Request::from_parts(head, Body::from(bytes.clone()))).await;
         if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_json {
             return Ok(invalid_message(&bytes));
         }
-        if response.status() == StatusCode::INTERNAL_SERVER_ERROR && self.sessions.is_full().await {
+        if response.status() == StatusCode::INTERNAL_SERVER_ERROR
+            && !has_session
+            && self.sessions.is_full().await
+        {
             let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions; try again later");
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
             return Ok(response);
@@ -133,11 +139,21 @@ impl Guard {
     }
 
     /// Returns the id of the request if it is also that of another request of the session, which has no response yet.
-    async fn repeated_id(&self, headers: &HeaderMap, message: &Message<'_>) -> Option<RequestId> {
+    async fn repeated_id(
+        &self,
+        headers: &HeaderMap,
+        caller: Caller,
+        message: &Message<'_>,
+    ) -> Option<RequestId> {
         let session = headers.get(SESSION_HEADER)?.to_str().ok()?.into();
         message.method.as_ref()?;
-        let id = RequestId::deserialize(message.id.as_ref()?).ok()?;
-        self.sessions.is_in_flight(&session, &id).await.then_some(id)
+        let id = message.id?.get();
+        // No other value is an id, and a long one would take a multiple of its length.
+        let is_scalar = id.starts_with(|c: char| matches!(c, '"' | '-' | '0'..='9'));
+        let id = is_scalar.then(|| serde_json::from_str(id).ok())??;
+        let is_repeated = self.sessions.belongs_to(&session, caller).await
+            && self.sessions.is_in_flight(&session, &id).await;
+        is_repeated.then_some(id)
     }
 
     /// Returns `true` if the request names no session, or one of this caller.
@@ -153,8 +169,8 @@ impl Guard {
 /// The parts of a message that decide how it is limited.
 #[derive(Default, Deserialize)]
 struct Message<'a> {
-    #[serde(default)]
-    id: Option<Value>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
 }

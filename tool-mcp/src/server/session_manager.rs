@@ -1,10 +1,12 @@
 //! A bounded number of HTTP sessions, each of which belongs to one caller.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use rmcp::RoleServer;
 use rmcp::model::{ClientJsonRpcMessage, ClientNotification, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -40,24 +42,65 @@ pub(super) struct BoundedSessionManager {
 
 struct Session {
     owner: Caller,
-    in_flight: RequestIds,
+    in_flight: Arc<InFlight>,
 }
 
-/// The ids of the requests that have no response yet. Two with the same id are not accepted, because the SDK stores the connection
-/// of a request under its id until it sends the response.
-#[derive(Clone, Default)]
-struct RequestIds(Arc<std::sync::Mutex<HashSet<RequestId>>>);
+/// The requests of a session that have no response yet. Two with the same id are not accepted, because the SDK stores the
+/// connection of a request under its id until it sends the response.
+#[derive(Default)]
+struct InFlight {
+    /// The ids, each with the number of its request: an id can be used again once it has a response.
+    ids: std::sync::Mutex<HashMap<RequestId, u64>>,
+    last_number: AtomicU64,
+    /// Locked while a request or a cancellation is passed on, so that no cancellation overtakes its request.
+    order: Mutex<()>,
+}
 
-impl RequestIds {
-    fn with<T>(&self, f: impl FnOnce(&mut HashSet<RequestId>) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+impl InFlight {
+    fn with_ids<T>(&self, f: impl FnOnce(&mut HashMap<RequestId, u64>) -> T) -> T {
+        f(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the number of a new request, or `None` if another one with the id is in flight.
+    fn begin(&self, id: &RequestId) -> Option<u64> {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed);
+        self.with_ids(|ids| match ids.entry(id.clone()) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(entry) => Some(*entry.insert(number)),
+        })
+    }
+
+    fn end(&self, id: &RequestId, number: u64) {
+        self.with_ids(|ids| ids.get(id) == Some(&number) && ids.remove(id).is_some());
     }
 }
 
-/// The messages of a session, of which responses end requests.
+fn answered_id(message: &ServerJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        ServerJsonRpcMessage::Response(response) => Some(&response.id),
+        ServerJsonRpcMessage::Error(error) => error.id.as_ref(),
+        ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => None,
+    }
+}
+
+/// Ends a request that the SDK did not get, to which there is no response.
+struct EndOnDrop<'a> {
+    in_flight: &'a InFlight,
+    request: Option<(RequestId, u64)>,
+}
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some((id, number)) = &self.request {
+            self.in_flight.end(id, *number);
+        }
+    }
+}
+
+/// A transport that removes the id of a request once its response is sent.
 pub(super) struct SessionTransport<T> {
     inner: T,
-    in_flight: RequestIds,
+    in_flight: Arc<InFlight>,
 }
 
 impl<T: Transport<RoleServer>> Transport<RoleServer> for SessionTransport<T> {
@@ -67,15 +110,15 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for SessionTransport<T> {
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
-        let answered = match &message {
-            ServerJsonRpcMessage::Response(response) => Some(response.id.clone()),
-            ServerJsonRpcMessage::Error(error) => error.id.clone(),
-            ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => None,
-        };
-        let (sending, in_flight) = (self.inner.send(message), self.in_flight.clone());
+        let in_flight = Arc::clone(&self.in_flight);
+        let answered = answered_id(&message)
+            .and_then(|id| Some((id.clone(), in_flight.with_ids(|ids| ids.get(id).copied())?)));
+        let sending = self.inner.send(message);
         async move {
             let sent = sending.await;
-            answered.map(|id| in_flight.with(|ids| ids.remove(&id)));
+            if let Some((id, number)) = answered {
+                in_flight.end(&id, number);
+            }
             sent
         }
     }
@@ -110,15 +153,12 @@ impl BoundedSessionManager {
 
     /// Returns `true` if a request of the session with this id is in flight.
     pub(super) async fn is_in_flight(&self, id: &SessionId, request: &RequestId) -> bool {
-        let sessions = self.sessions.read().await;
-        sessions.get(id).is_some_and(|session| session.in_flight.with(|ids| ids.contains(request)))
+        let in_flight = self.in_flight(id).await;
+        in_flight.is_some_and(|in_flight| in_flight.with_ids(|ids| ids.contains_key(request)))
     }
 
-    async fn begin_request(&self, id: &SessionId, request: &RequestId) -> Result<(), io::Error> {
-        let sessions = self.sessions.read().await;
-        let session = sessions.get(id).ok_or_else(|| io::Error::other("unknown session"))?;
-        let is_new = session.in_flight.with(|ids| ids.insert(request.clone()));
-        if is_new { Ok(()) } else { Err(io::Error::other("the id is that of a request in flight")) }
+    async fn in_flight(&self, id: &SessionId) -> Option<Arc<InFlight>> {
+        self.sessions.read().await.get(id).map(|session| Arc::clone(&session.in_flight))
     }
 }
 
@@ -132,8 +172,8 @@ impl SessionManager for BoundedSessionManager {
             return Err(io::Error::other("too many sessions"));
         }
         let (id, inner) = self.local.create_session().await.map_err(io::Error::other)?;
-        let in_flight = RequestIds::default();
-        let session = Session { owner: current_caller(), in_flight: in_flight.clone() };
+        let in_flight = Arc::<InFlight>::default();
+        let session = Session { owner: current_caller(), in_flight: Arc::clone(&in_flight) };
         let mut sessions = self.sessions.write().await;
         let open = self.local.sessions.read().await;
         sessions.retain(|id, _| open.contains_key(id));
@@ -162,10 +202,28 @@ impl SessionManager for BoundedSessionManager {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, io::Error> {
-        if let ClientJsonRpcMessage::Request(request) = &message {
-            self.begin_request(id, &request.id).await?;
-        }
-        self.local.create_stream(id, message).await.map_err(io::Error::other)
+        let in_flight = self.in_flight(id).await.ok_or_else(|| io::Error::other("unknown session"))?;
+        let order = in_flight.order.lock().await;
+        let request = match &message {
+            ClientJsonRpcMessage::Request(request) => match in_flight.begin(&request.id) {
+                Some(number) => Some((request.id.clone(), number)),
+                None => return Err(io::Error::other("the id is that of a request in flight")),
+            },
+            _ => None,
+        };
+        let mut guard = EndOnDrop { in_flight: &in_flight, request };
+        let stream = self.local.create_stream(id, message).await.map_err(io::Error::other)?;
+        let request = guard.request.take();
+        drop(guard);
+        drop(order);
+        // A client can use the id again as soon as it has the response.
+        Ok(stream.inspect(move |event| {
+            if let (Some((id, number)), Some(message)) = (&request, &event.message)
+                && answered_id(message).is_some()
+            {
+                in_flight.end(id, *number);
+            }
+        }))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), io::Error> {
@@ -176,10 +234,16 @@ impl SessionManager for BoundedSessionManager {
             },
             _ => None,
         };
+        let in_flight = self.in_flight(id).await;
+        let order = match &in_flight {
+            Some(in_flight) => Some(in_flight.order.lock().await),
+            None => None,
+        };
         self.local.accept_message(id, message).await.map_err(io::Error::other)?;
-        // The SDK sends no response to it.
-        if let (Some(request), Some(session)) = (cancelled, self.sessions.read().await.get(id)) {
-            session.in_flight.with(|ids| ids.remove(&request));
+        drop(order);
+        // The SDK sends no response to it, unless the id is used again.
+        if let (Some(request), Some(in_flight)) = (cancelled, in_flight) {
+            in_flight.with_ids(|ids| ids.remove(&request));
         }
         Ok(())
     }
