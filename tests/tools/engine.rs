@@ -685,6 +685,45 @@ fn all_accepted_items_of_a_list_are_the_original_ones() {
 }
 
 #[test]
+fn alternatives_of_all_arguments_are_repaired() {
+    let of_kind = |kind: &str, name: &str| {
+        let properties = json!({ "kind": { "const": kind }, name: { "type": "integer" } });
+        json!({ "properties": properties, "required": ["kind", name] })
+    };
+    let schema = json!({ "type": "object", "oneOf": [of_kind("Round", "radius"), of_kind("Flat", "width")] });
+    let tools: [Arc<dyn Tool>; 2] = [
+        Arc::new(FunctionTool::new("closure", |it: Drawn| format!("{it:?}"))),
+        Arc::new(DynamicTool::new("dynamic", schema, |it: Value| it.to_string()).unwrap()),
+    ];
+    let set = ToolSet::new(tools).unwrap();
+    for (name, text, expected, expected_repairs) in [
+        (
+            "closure",
+            r#"{"id":"2","kind":"Round","radius":"1"}"#,
+            "Drawn { figure: Round { radius: 1 }, id: 2 }",
+            &["id", "radius"][..],
+        ),
+        ("dynamic", r#"{"kind":"Round","radius":"1"}"#, r#"{"kind":"Round","radius":1}"#, &["radius"]),
+        (
+            "dynamic",
+            r#"{"kind":"Flat","width":"x"}"#,
+            "invalid arguments: `width`: expected an integer, got \"x\"",
+            &[],
+        ),
+    ] {
+        let (call, context) = (ToolCall::new("1", name, text), ToolContext::new());
+        let execution = set.execute(call, &context).now_or_never().unwrap();
+        let outcome = match execution.outcome() {
+            Ok(output) => output.to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(outcome, expected);
+        let repaired: Vec<_> = execution.repairs().iter().map(|one| one.argument().unwrap()).collect();
+        assert_eq!(repaired, expected_repairs);
+    }
+}
+
+#[test]
 fn accepted_arguments_are_not_repaired() {
     let closure = FunctionTool::new("closure", |person: Numbered| format!("{person:?}"));
     let set = ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap();

@@ -70,6 +70,17 @@ async fn the_model_reads_that_an_answer_was_cut_off() {
         let answer = desk(asks(), billing(inner)).build().unwrap().ask("?").await.unwrap();
         assert_eq!(answer.messages()[2].text(), expected);
     }
+    #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+    struct Question {
+        question: String,
+    }
+    // It could be the beginning of a longer number.
+    let response = ChatResponse::new(AssistantMessage::text("12")).with_finish_reason(FinishReason::Length);
+    let inner = billing(ScriptedModel::new().replies(response)).build().unwrap();
+    let tool = inner.as_tool("billing", "Answers").typed::<Question, u32>();
+    let agent = Agent::builder(asks()).tool(tool).build().unwrap();
+    let answer = agent.ask("?").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "the answer of the agent was cut off");
 }
 
 #[tokio::test]

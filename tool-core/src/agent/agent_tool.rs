@@ -442,7 +442,9 @@ impl Form for Plain {
 
     fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError> {
         match output.to_string() {
-            text if text.is_empty() => Err(ToolError::failed("the agent gave no answer: it was cut off")),
+            text if text.trim().is_empty() => {
+                Err(ToolError::failed("the agent gave no answer: it was cut off"))
+            }
             text => Ok(ToolOutput::text(format!("{text}\n\n(the answer was cut off here)"))),
         }
     }
@@ -471,7 +473,11 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
     }
 
     fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError> {
-        // It was parsed, so nothing is missing.
-        Ok(output.clone())
+        // Of other values, the beginning can be a value, too.
+        if output.to_string().starts_with(['{', '[']) {
+            Ok(output.clone())
+        } else {
+            Err(ToolError::failed("the answer of the agent was cut off"))
+        }
     }
 }

@@ -46,9 +46,9 @@ pub struct TypedAsk<T> {
 impl Ask {
     /// Parses the answer as a `T`. The model is constrained to the JSON Schema of the type if it
     /// [supports that](crate::ChatModel::supports_response_format); otherwise it is offered a tool, `final_answer`, that takes
-    /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments. A value that is not a struct, which models
-    /// are asked to put into an object, can also be the whole text, such as `true`, or the object of one variant of an enum. Any
-    /// other wrong answer is sent back to the model with the mistakes found, at most
+    /// the answer. Mistakes of form whose meaning is clear are repaired, as in arguments. Models are
+    /// asked to put a value that is not a struct into an object, and can also give it alone: `true`, or the object of one variant
+    /// of an enum. Any other wrong answer is sent back to the model with the mistakes found, at most
     /// [`max_wrong_answers`](crate::run::RunLimits::max_wrong_answers) times.
     ///
     /// ```
@@ -160,8 +160,8 @@ struct Wrapped<T> {
 }
 
 /// Wraps an answer that is the value alone, as models that are not constrained write it: JSON other than an object that has the
-/// answer already, or one word for a variant of an enum. More words could be anything, and so could an object where the type has
-/// none.
+/// answer already, or one word for a variant of an enum. More words could be anything, and an object is wrapped only if the type
+/// accepts objects.
 fn wrap_bare_value(text: &str, contract: &Contract) -> Option<String> {
     let text = text.trim();
     let is_json = if text.starts_with('{') {

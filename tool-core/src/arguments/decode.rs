@@ -181,12 +181,16 @@ impl Decoder<'_> {
         !target.has_member(&format!("{{{quoted}:{value}}}"), 1..quoted.len() + 1)
     }
 
-    /// Returns the object with each member repaired.
+    /// Returns the object with each member repaired, so that one that cannot be repaired does not prevent the others. The members of
+    /// alternatives are repaired together, because only one alternative describes them.
     fn repair_members(&self, text: &str, repair: fn(&Shape, NodeId, &str) -> Option<String>) -> String {
         let members = match serde_json::from_str(text) {
             Ok(Members(members)) if !self.mode.forbids_repair => members,
             _ => return text.to_owned(),
         };
+        if !self.shape.node(self.node).choices.is_empty() {
+            return repair(self.shape, self.node, text).unwrap_or_else(|| text.to_owned());
+        }
         let repaired = members.iter().map(|(name, value)| {
             let node = self.shape.node(self.node).member(name);
             let repaired = node.and_then(|node| repair(self.shape, node, value.get()));

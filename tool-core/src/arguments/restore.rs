@@ -93,9 +93,9 @@ impl Restoration<'_> {
     /// Restores these parts if the type accepts all of them together, or else searches each half. Returns `None` if the budget is
     /// spent.
     fn restore(&mut self, parts: Range<usize>) -> Option<()> {
-        self.budget.spend(self.repaired.len().saturating_mul(WORK_PER_BYTE), 0)?;
         self.set_restored(parts.clone(), true);
         let text = self.text();
+        self.budget.spend(text.len().saturating_mul(WORK_PER_BYTE), 0)?;
         if !read_all(self.target, &text).is_err_and(|refused| refused.is_mismatch()) {
             return Some(());
         }
