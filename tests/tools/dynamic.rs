@@ -286,6 +286,30 @@ async fn reads_one_argument_of_each_kind() {
 }
 
 #[tokio::test]
+async fn reads_choices_of_types_in_any_spelling() {
+    let choices = || json!([{ "type": "integer" }, { "type": "string" }]);
+    let table = [
+        ("null", json!({})),
+        ("1.0", json!({ "it": 1 })),
+        ("1.5", json!({ "it": "1.5" })),
+        ("\"1\"", json!({ "it": "1" })),
+    ];
+    for it in [
+        json!({ "type": ["integer", "string"] }),
+        json!({ "anyOf": choices() }),
+        json!({ "oneOf": choices(), "default": 0 }),
+        json!({ "allOf": [{ "$ref": "#/$defs/it" }] }),
+    ] {
+        let defs = json!({ "it": { "anyOf": choices() } });
+        let set = set_of(echo(json!({ "type": "object", "properties": { "it": it }, "$defs": defs })));
+        for (value, expected) in &table {
+            let actual = outcome(&set, &format!("{{\"it\": {value}}}")).await;
+            assert_eq!(actual.as_ref(), Ok(expected), "{it}: {value}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn reads_the_text_of_all_arguments() {
     let set = set_of(echo(trip()));
     let missing = "`city` is missing, expected a string of 1 to 10 characters (where to); \
@@ -330,6 +354,8 @@ async fn enforces_rules_for_unlisted_names() {
     assert!(is_taken(json!({ "additionalProperties": true })).await);
     assert!(is_taken(json!({ "additionalProperties": { "type": "integer" } })).await);
     assert!(!is_taken(json!({ "additionalProperties": { "type": "array", "minItems": 2 } })).await);
+    assert!(is_taken(json!({ "required": ["x_b"] })).await);
+    assert!(!is_taken(json!({ "required": ["x_b"], "additionalProperties": false })).await);
     assert!(is_taken(json!({ "patternProperties": { "^x_": { "type": "integer" } } })).await);
     assert!(is_taken(json!({ "allOf": [{ "properties": { "x_b": { "type": "integer" } } }] })).await);
     assert!(is_taken(json!({ "$ref": "#/$defs/more", "$defs": { "more": { "required": ["x_b"] } } })).await);

@@ -174,7 +174,7 @@ impl Decoder<'_> {
 
     fn is_unknown(&self, target: &dyn Target, name: &str, value: &str) -> bool {
         let node = self.shape.node(self.node);
-        if !node.is_closed || node.properties.contains_key(name) {
+        if !node.is_closed || node.properties.contains_key(name) || node.is_required(name) {
             return false;
         }
         let quoted = Value::from(name).to_string();

@@ -208,7 +208,8 @@ impl<'s> Repairer<'s> {
             Kind::Object if node.allows_type("object") => self.repair_object(node, text, depth),
             // A number where `number` is allowed. The name of its kind is never `integer`.
             kind if node.allows_type(kind.name()) => Some(Cow::Borrowed(text)),
-            Kind::Number if node.allows_type("integer") => {
+            // Any other number can still be a string, if one is allowed.
+            Kind::Number if node.allows_type("integer") && integer(text).is_some() => {
                 integer(text).filter(|integer| !self.only_nulls || *integer == text)
             }
             _ if self.only_nulls => None,
@@ -259,7 +260,7 @@ impl<'s> Repairer<'s> {
             let is_optional = node.properties.contains_key(&**name) && !node.is_required(name);
             let repaired = match (node.member(name), value.get()) {
                 // `null` stands for an optional member that is omitted.
-                (Some(member), "null") if is_optional && self.repair(member, "null", depth + 1).is_none() => {
+                (Some(member), "null") if is_optional && !self.allows_null(member, depth) => {
                     is_unchanged = false;
                     continue;
                 }
@@ -269,6 +270,14 @@ impl<'s> Repairer<'s> {
             written.push((&**name, repaired));
         }
         Some(if is_unchanged { Cow::Borrowed(text) } else { Cow::Owned(write_object(&written)) })
+    }
+
+    /// Returns `true` if the schema of a member allows `null`, which is no value to repair in part.
+    fn allows_null(&mut self, member: NodeId, depth: usize) -> bool {
+        let is_partial = std::mem::take(&mut self.is_partial);
+        let allows = self.repair(member, "null", depth + 1).is_some();
+        self.is_partial = is_partial;
+        allows
     }
 
     /// Matches a value with those of an `enum`: exactly, or in another case if that is unambiguous.
