@@ -10,6 +10,7 @@ mod hostile;
 mod limits;
 mod listing;
 mod notifications;
+mod output_schemas;
 mod owners;
 mod replacing;
 mod stdio;

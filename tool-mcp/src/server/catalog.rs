@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rmcp::ErrorData;
 use rmcp::model::{ListToolsResult, Tool};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tool_core::ToolSet;
 use tool_core::model::ToolDefinition;
 
@@ -62,7 +62,8 @@ fn wire_tool(definition: &ToolDefinition, config: &Config) -> Tool {
     let description = definition.description().map(|text| Cow::Owned(text.to_owned()));
     let mut tool = Tool::new_with_raw(name, description, input_schema(definition.parameters()));
     tool.annotations = tool_annotations(definition);
-    tool.output_schema = config.output_schemas.get(definition.name()).map(|schema| Arc::clone(&schema.json));
+    let output_schema = config.output_schemas.get(definition.name());
+    tool.output_schema = output_schema.map(|schema| Arc::new(with_object_properties(schema.json.clone())));
     tool
 }
 
@@ -70,6 +71,19 @@ fn wire_tool(definition: &ToolDefinition, config: &Config) -> Tool {
 fn input_schema(parameters: &Value) -> Map<String, Value> {
     let mut schema = parameters.as_object().cloned().unwrap_or_default();
     schema.entry("type").or_insert_with(|| "object".into());
+    with_object_properties(schema)
+}
+
+/// Writes boolean schemas of properties as objects: the TypeScript SDK refuses the whole list of tools otherwise.
+fn with_object_properties(mut schema: Map<String, Value>) -> Map<String, Value> {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(Map::values_mut) {
+        match property {
+            Value::Bool(true) => *property = json!({}),
+            Value::Bool(false) => *property = json!({ "not": {} }),
+            _ => {}
+        }
+    }
     schema
 }
 
@@ -80,6 +94,17 @@ mod tests {
     fn catalog(generation: u64, number: usize) -> ToolCatalog {
         let tool = |index| Tool::new_with_raw(format!("tool_{index}"), None, Map::new());
         ToolCatalog { set: ToolSet::default(), generation, tools: (0..number).map(tool).collect() }
+    }
+
+    #[test]
+    fn schemas_have_the_form_that_hosts_require() {
+        let given = json!({ "properties": { "a": true, "b": false, "c": { "items": true } } });
+        let expected = json!({
+            "properties": { "a": {}, "b": { "not": {} }, "c": { "items": true } },
+            "type": "object",
+        });
+        assert_eq!(Value::Object(input_schema(&given)), expected);
+        assert_eq!(Value::Object(input_schema(&json!({}))), json!({ "type": "object" }));
     }
 
     #[test]

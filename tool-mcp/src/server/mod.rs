@@ -184,7 +184,9 @@ impl Server {
 
     /// Sets the type of a tool's output: hosts receive its schema, and the output as structured content.
     ///
-    /// A value that is not a JSON object, such as a number or a list, is wrapped in an object as its `result`.
+    /// The type is `T` for a function that returns `Result<T, E>`. A value that is not a JSON object, such as a number or a list, is
+    /// wrapped in an object as its `result`. A call whose output cannot be structured, for example because it was cut, fails, and
+    /// the model reads the output as text.
     ///
     /// ```
     /// use tool_core::{schemars, tool, tools};

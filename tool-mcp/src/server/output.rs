@@ -14,56 +14,78 @@ use tool_core::schemars::generate::SchemaSettings;
 /// The schema of a tool's output, derived from its type.
 #[derive(Clone)]
 pub(super) struct OutputSchema {
-    pub(super) json: Arc<Map<String, Value>>,
-    /// The value is not an object and is wrapped as the `result` of one.
-    wraps: bool,
-    /// The value is text, which a tool returns verbatim instead of as JSON.
-    is_text: bool,
+    pub(super) json: Map<String, Value>,
+    form: Form,
 }
 
-impl OutputSchema {
-    pub(super) fn for_type<T: JsonSchema + 'static>() -> Self {
+/// The form of a value in the output of a tool. Values that are not objects are wrapped as the `result` of one.
+#[derive(Clone, Copy)]
+enum Form {
+    Object,
+    Json,
+    /// Text is returned verbatim instead of as JSON.
+    Text,
+    /// `()` is returned as a text.
+    Unit,
+}
+
+impl Form {
+    fn of_type<T: 'static>(schema: &Map<String, Value>) -> Self {
         let texts = [
             TypeId::of::<String>(),
             TypeId::of::<&'static str>(),
             TypeId::of::<Cow<'static, str>>(),
             TypeId::of::<Box<str>>(),
+            TypeId::of::<Arc<str>>(),
         ];
-        let is_text = texts.contains(&TypeId::of::<T>());
-        let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
-            settings.inline_subschemas = true;
-            settings.meta_schema = None;
-        });
-        let mut schema: Value = settings.into_generator().into_root_schema_for::<T>().into();
-        if let Some(schema) = schema.as_object_mut() {
-            // schemars uses the name of the Rust type as the title.
-            schema.shift_remove("title");
+        match TypeId::of::<T>() {
+            id if texts.contains(&id) => Self::Text,
+            id if id == TypeId::of::<()>() => Self::Unit,
+            _ if schema.get("type") == Some(&json!("object")) => Self::Object,
+            _ => Self::Json,
         }
-        if let Some(schema) = schema.as_object().filter(|schema| schema.get("type") == Some(&json!("object")))
-        {
-            return Self { json: Arc::new(schema.clone()), wraps: false, is_text };
-        }
-        // References start at the root.
-        let definitions = schema.as_object_mut().and_then(|schema| schema.shift_remove("$defs"));
-        let mut outer = Map::new();
-        outer.insert("type".into(), "object".into());
-        outer.insert("properties".into(), json!({ "result": schema }));
-        outer.insert("required".into(), json!(["result"]));
-        if let Some(definitions) = definitions {
-            outer.insert("$defs".into(), definitions);
-        }
-        Self { json: Arc::new(outer), wraps: true, is_text }
     }
+}
+
+impl OutputSchema {
+    pub(super) fn for_type<T: JsonSchema + 'static>() -> Self {
+        let schema = root_schema::<T>();
+        let form = Form::of_type::<T>(&schema);
+        let schema = if matches!(form, Form::Object) { schema } else { root_schema::<Wrapped<T>>() };
+        Self { json: schema, form }
+    }
+}
+
+// The references of a recursive schema start at the root, so it is generated together with what wraps it. A doc comment would be
+// part of the schema.
+#[derive(JsonSchema)]
+#[schemars(crate = "tool_core::schemars")]
+struct Wrapped<T> {
+    #[expect(dead_code, reason = "only its schema is used")]
+    result: T,
+}
+
+fn root_schema<T: JsonSchema>() -> Map<String, Value> {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    // schemars uses the name of the Rust type as the title.
+    schema.remove("title");
+    schema.as_object().cloned().unwrap_or_default()
 }
 
 /// Returns the result of a successful call. Structured content is sent as text as well, for hosts that read only text.
 pub(super) fn success(output: &ToolOutput, schema: Option<&OutputSchema>) -> CallToolResult {
     let structured = structured_content(output, schema);
+    let content = output.content().parts().iter().map(content_block);
     if schema.is_some() && structured.is_none() {
-        // Hosts rely on the schema.
-        return failure("the tool returned output that does not match its output schema");
+        // Hosts rely on the schema. The model still needs to know what the tool has done.
+        let problem = "the tool was executed, but its output does not match its output schema:";
+        return CallToolResult::error([ContentBlock::text(problem)].into_iter().chain(content).collect());
     }
-    let mut result = CallToolResult::success(output.content().parts().iter().map(content_block).collect());
+    let mut result = CallToolResult::success(content.collect());
     result.structured_content = structured;
     result
 }
@@ -77,12 +99,11 @@ pub(super) fn failure(text: &str) -> CallToolResult {
 fn structured_content(output: &ToolOutput, schema: Option<&OutputSchema>) -> Option<Value> {
     let mut texts = output.content().parts().iter().filter_map(Part::as_text);
     let text = texts.next().filter(|_| texts.next().is_none())?;
-    match schema {
-        Some(OutputSchema { is_text: true, .. }) => Some(json!({ "result": text })),
-        Some(OutputSchema { wraps: true, .. }) => {
-            serde_json::from_str(text).ok().map(|value: Value| json!({ "result": value }))
-        }
-        _ if text.trim_start().starts_with('{') => serde_json::from_str(text).ok(),
+    match schema.map(|schema| schema.form) {
+        Some(Form::Text) => Some(json!({ "result": text })),
+        Some(Form::Unit) => Some(json!({ "result": null })),
+        Some(Form::Json) => serde_json::from_str(text).ok().map(|value: Value| json!({ "result": value })),
+        Some(Form::Object) | None if text.trim_start().starts_with('{') => serde_json::from_str(text).ok(),
         _ => None,
     }
 }
@@ -113,10 +134,6 @@ mod tests {
     struct Weather {
         celsius: f64,
     }
-
-    #[derive(serde::Serialize, JsonSchema)]
-    #[schemars(crate = "tool_core::schemars")]
-    struct Tree(Vec<Tree>);
 
     fn json(value: Value) -> ToolOutput {
         ToolOutput::from_iter([Part::from(JsonText::from(value))])
@@ -190,10 +207,7 @@ mod tests {
     #[test]
     fn wraps_schemas_of_values_that_are_not_objects() {
         assert_eq!(OutputSchema::for_type::<Weather>().json["properties"]["celsius"]["type"], "number");
-        let number = Value::Object((*OutputSchema::for_type::<u8>().json).clone());
+        let number = Value::Object(OutputSchema::for_type::<u8>().json);
         assert_eq!(number["properties"]["result"]["type"], "integer");
-        let tree = Value::Object((*OutputSchema::for_type::<Tree>().json).clone());
-        let reference = tree.pointer("/properties/result/items/$ref").and_then(Value::as_str).unwrap();
-        assert!(tree.pointer(reference.trim_start_matches('#')).is_some(), "{tree:#}");
     }
 }
