@@ -9,8 +9,7 @@ use syn::{
 };
 
 use crate::attributes::{AskAttribute, AssistantAttribute};
-use crate::check;
-use crate::diagnostics::{Diagnostics, nearest_name};
+use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
 use crate::fallback::is_ask;
 use crate::names::{ASSISTANT, CONVERSATION, INJECT};
 use crate::template::{self, Piece};
@@ -61,23 +60,19 @@ pub(crate) enum Role {
 }
 
 impl Assistant {
-    /// Parses and checks a trait.
+    /// Parses a trait.
     pub(crate) fn parse(attribute: TokenStream, mut item: ItemTrait, diagnostics: &mut Diagnostics) -> Self {
         let options = AssistantAttribute::parse(attribute, diagnostics);
         for second in item.attrs.extract_if(.., |attribute| attribute.path().is_ident(ASSISTANT)) {
             diagnostics.error(second, "duplicate `#[assistant]`; remove one of the two");
         }
-        check::assistant::check_trait(&item, diagnostics);
         let mut methods = Vec::new();
         for item in &mut item.items {
             let TraitItem::Fn(method) = item else { continue };
             let Some(position) = method.attrs.iter().position(is_ask) else { continue };
             let attribute = method.attrs.remove(position);
-            let method = Method::parse(&attribute, method, diagnostics);
-            check::assistant::check_method(&method, diagnostics);
-            methods.push(method);
+            methods.push(Method::parse(&attribute, method, diagnostics));
         }
-        check::assistant::check_is_complete(&item, &methods, diagnostics);
         Self { options, methods, item }
     }
 }
@@ -155,7 +150,7 @@ impl Question {
             }
             let names: Vec<String> = parameters.iter().filter_map(Parameter::text).collect();
             let nearest = nearest_name(name, &names.iter().map(String::as_str).collect::<Vec<_>>());
-            let message = check::assistant::unknown_placeholder(name, nearest, &names);
+            let message = unknown_placeholder(name, nearest, &names);
             diagnostics.error(literal, format!("{}{message}", place(*line)));
             match nearest {
                 // It is probably the one that is meant, so that it is not reported as unused.
@@ -165,6 +160,17 @@ impl Question {
         }
         if is_valid { Self::Template(pieces) } else { Self::Invalid }
     }
+}
+
+/// Returns the message for a placeholder without a parameter. `nearest` and `names` are those of the parameters.
+fn unknown_placeholder(name: &str, nearest: Option<&str>, names: &[String]) -> String {
+    let instead = match (nearest, names) {
+        (Some(nearest), _) => format!("did you mean `{{{nearest}}}`?"),
+        (None, []) => format!("add the parameter `{name}`, or write `{{{{{name}}}}}` for a text in braces"),
+        (None, [only]) => format!("the parameter is `{only}`"),
+        (None, names) => format!("the parameters are {}", join_quoted(names, "and")),
+    };
+    format!("unknown placeholder `{{{name}}}`; {instead}")
 }
 
 impl Parameter {

@@ -1,24 +1,10 @@
-//! The output for an item with mistakes: the item without our attributes, which rustc does not know.
+//! Removal of our attributes from items, because rustc does not know them, and of what rustc would report again.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
-use quote::quote;
-use syn::{Attribute, FnArg, Ident, ItemFn, Signature, Type, parse_quote};
+use syn::{Attribute, FnArg, Ident, Signature, Type, parse_quote};
 
 use crate::docs;
-use crate::expand;
-use crate::names::{ASK, ATTRIBUTES, INJECT, PARAM, PRIMITIVE_TYPES, TOOL};
-use crate::tool_fn::ToolFn;
-
-/// Returns the function, a stub for its tool and the errors, so that uses of either cause no further errors.
-pub(crate) fn with_errors(tool: &ToolFn, function: &ItemFn, errors: &TokenStream) -> TokenStream {
-    let mut function = function.clone();
-    clean_signature(&mut function.sig);
-    // An `impl` block cannot contain a type, and a stub must not shadow a primitive type.
-    let is_method = function.sig.receiver().is_some();
-    let is_primitive = PRIMITIVE_TYPES.iter().any(|name| function.sig.ident == name);
-    let stub = (!is_method && !is_primitive).then(|| expand::tool::expand_stub(tool, &function.vis));
-    quote!(#function #stub #errors)
-}
+use crate::names::{ASK, ATTRIBUTES, INJECT, PARAM, TOOL};
 
 /// Removes from a signature with mistakes what rustc would report again.
 pub(crate) fn clean_signature(signature: &mut Signature) {

@@ -44,7 +44,7 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     check::check(&tool, &mut diagnostics);
     let output = match diagnostics.into_compile_errors() {
         None => expand::tool::expand_tool(&tool, &function),
-        Some(errors) => fallback::with_errors(&tool, &function, &errors),
+        Some(errors) => expand::tool::expand_with_errors(&tool, &function, &errors),
     };
     reveal(output).into()
 }
@@ -95,6 +95,7 @@ pub fn assistant(attribute: TokenStream, item: TokenStream) -> TokenStream {
     };
     let mut diagnostics = Diagnostics::default();
     let mut assistant = Assistant::parse(attribute.into(), item, &mut diagnostics);
+    check::assistant::check(&assistant, &mut diagnostics);
     let output = match diagnostics.into_compile_errors() {
         None => expand::assistant::expand_assistant(&assistant),
         Some(errors) => {

@@ -7,7 +7,7 @@ use syn::{FnArg, GenericParam, Ident, ItemTrait, ReturnType, TraitItem, Type};
 
 use super::literal::{Literal, ValueKind};
 use super::signature::{check_injected as check_injected_type, check_qualifiers, find_borrow};
-use crate::assistant::{Method, Parameter, Question, Role};
+use crate::assistant::{Assistant, Method, Parameter, Question, Role};
 use crate::diagnostics::{Diagnostics, join_quoted};
 use crate::docs;
 use crate::fallback::find_keyword;
@@ -22,8 +22,18 @@ use crate::template::Piece;
 /// The subject of messages about a method.
 const NOUN: &str = "a method with `#[ask]`";
 
+/// Checks the trait and its methods.
+pub(crate) fn check(assistant: &Assistant, diagnostics: &mut Diagnostics) {
+    let Assistant { item, methods, .. } = assistant;
+    check_trait(item, diagnostics);
+    for method in methods {
+        check_method(method, diagnostics);
+    }
+    check_is_complete(item, methods, diagnostics);
+}
+
 /// Checks the trait itself.
-pub(crate) fn check_trait(item: &ItemTrait, diagnostics: &mut Diagnostics) {
+fn check_trait(item: &ItemTrait, diagnostics: &mut Diagnostics) {
     if let Some(unsafety) = &item.unsafety {
         diagnostics.error(unsafety, "an assistant cannot be an `unsafe` trait; remove `unsafe`");
     }
@@ -48,7 +58,7 @@ pub(crate) fn check_trait(item: &ItemTrait, diagnostics: &mut Diagnostics) {
 }
 
 /// Checks that every method is implemented, by the model or by its body.
-pub(crate) fn check_is_complete(item: &ItemTrait, methods: &[Method], diagnostics: &mut Diagnostics) {
+fn check_is_complete(item: &ItemTrait, methods: &[Method], diagnostics: &mut Diagnostics) {
     if methods.is_empty() && !item.items.iter().any(|item| matches!(item, TraitItem::Fn(_))) {
         let message = "an assistant needs at least one method with `#[ask(\"…\")]`";
         diagnostics.error(&item.ident, message);
@@ -73,7 +83,7 @@ pub(crate) fn check_is_complete(item: &ItemTrait, methods: &[Method], diagnostic
 }
 
 /// Checks a method with `#[ask]`.
-pub(crate) fn check_method(method: &Method, diagnostics: &mut Diagnostics) {
+fn check_method(method: &Method, diagnostics: &mut Diagnostics) {
     let signature = method.signature();
     check_qualifiers(signature, NOUN, diagnostics);
     if let Some(body) = &method.item.default {
@@ -308,17 +318,6 @@ fn check_options(method: &Method, diagnostics: &mut Diagnostics) {
         let message = "`response` applies to typed answers; write `async fn`, or return a `TypedAsk<T>` and call `by_tool` on it";
         diagnostics.error(name, message);
     }
-}
-
-/// Returns the message for a placeholder without a parameter. `nearest` and `names` are those of the parameters.
-pub(crate) fn unknown_placeholder(name: &str, nearest: Option<&str>, names: &[String]) -> String {
-    let instead = match (nearest, names) {
-        (Some(nearest), _) => format!("did you mean `{{{nearest}}}`?"),
-        (None, []) => format!("add the parameter `{name}`, or write `{{{{{name}}}}}` for a text in braces"),
-        (None, [only]) => format!("the parameter is `{only}`"),
-        (None, names) => format!("the parameters are {}", join_quoted(names, "and")),
-    };
-    format!("unknown placeholder `{{{name}}}`; {instead}")
 }
 
 impl Parameter {

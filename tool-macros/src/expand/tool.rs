@@ -7,6 +7,8 @@ use syn::{ItemFn, Visibility};
 use super::call::expand_call;
 use super::declaration::{expand_declaration, expand_name};
 use super::{is_cfg, is_copied, without_suggestions};
+use crate::fallback;
+use crate::names::PRIMITIVE_TYPES;
 use crate::tool_fn::ToolFn;
 
 /// Expands
@@ -86,8 +88,19 @@ pub(crate) fn expand_tool(tool: &ToolFn, function: &ItemFn) -> TokenStream {
     }
 }
 
+/// Returns the function, a stub for its tool and the errors, so that uses of either cause no further errors.
+pub(crate) fn expand_with_errors(tool: &ToolFn, function: &ItemFn, errors: &TokenStream) -> TokenStream {
+    let mut function = function.clone();
+    fallback::clean_signature(&mut function.sig);
+    // An `impl` block cannot contain a type, and a stub must not shadow a primitive type.
+    let is_method = function.sig.receiver().is_some();
+    let is_primitive = PRIMITIVE_TYPES.iter().any(|name| function.sig.ident == name);
+    let stub = (!is_method && !is_primitive).then(|| expand_stub(tool, &function.vis));
+    quote!(#function #stub #errors)
+}
+
 /// Returns a stub for a tool with mistakes, so that uses of the tool cause no further errors.
-pub(crate) fn expand_stub(tool: &ToolFn, visibility: &Visibility) -> TokenStream {
+fn expand_stub(tool: &ToolFn, visibility: &Visibility) -> TokenStream {
     let ident = &tool.signature.ident;
     let cfgs = tool.attributes.iter().filter(|attribute| is_cfg(attribute));
     let carrier = expand_carrier(tool, visibility);

@@ -9,6 +9,7 @@ use tool_http::Backoff;
 
 use super::config::ServerConfig;
 use super::connection::{Connection, VerifiedConnection, VerifiedListing};
+use super::fetch_listing::fetch_listing;
 use super::listing::Listing;
 use super::{Fingerprint, McpError};
 
@@ -147,7 +148,7 @@ impl ConnectionManager {
             return Ok(listing);
         }
         let tool_changes = connection.monitor.tool_changes();
-        let listing = Listing::fetch(connection, config).await?;
+        let listing = fetch_listing(connection, config).await?;
         let listing = match &*last_listing {
             Some(last) if **last == listing => Arc::clone(last),
             _ => Arc::new(listing),

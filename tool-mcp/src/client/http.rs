@@ -10,7 +10,7 @@ use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tool_http::client::{Redactor, new_client};
 
-use super::http_client::BoundedHttpClient;
+use super::http_client::{BoundedHttpClient, MAX_STREAM_RETRY_DELAY};
 use super::monitor::Monitor;
 
 const MAX_REDIRECTS: usize = 5;
@@ -18,9 +18,8 @@ const MAX_REDIRECTS: usize = 5;
 /// The longest time to establish a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The number of attempts to resume a broken event stream, and the longest delay between two of them.
+/// The number of attempts to resume a broken event stream.
 const MAX_STREAM_RETRIES: usize = 8;
-pub(super) const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The URL of a server, and the headers of every request.
 #[derive(Clone)]

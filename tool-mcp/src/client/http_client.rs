@@ -19,7 +19,6 @@ use sse_stream::Sse;
 use tool_http::client::sse::{Event, EventReader, ReadError};
 use tool_http::client::{Redactor, read_body};
 
-use super::http::MAX_STREAM_RETRY_DELAY;
 use super::json_scan::prune_deep_values;
 use super::line_transport::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::monitor::Monitor;
@@ -38,6 +37,9 @@ const MAX_ERROR_CHARS: usize = 200;
 
 type Error = StreamableHttpError<reqwest::Error>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
+
+/// The longest delay between two attempts to resume a broken event stream.
+pub(super) const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The bounds of the delay that a server requests before its stream is opened again: none at all would be an endless loop.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), MAX_STREAM_RETRY_DELAY);

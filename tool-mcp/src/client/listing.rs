@@ -2,24 +2,15 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
-use rmcp::model::{CustomResult, ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
-use serde_json::Value;
+use rmcp::model::Tool;
 use tool_http::client::printable;
 
 use super::config::ServerConfig;
-use super::connection::Connection;
 use super::text::truncate_name;
 use super::tool_name::sanitize_tool_name;
 use super::{McpError, McpTool};
-
-/// The maximum number of pages of a list.
-const MAX_PAGES: usize = 1000;
-
-/// The request in errors.
-const REQUEST_NAME: &str = "the request for its tools";
 
 /// The maximum number of recorded problems.
 const MAX_PROBLEMS: usize = 1000;
@@ -74,125 +65,25 @@ impl fmt::Display for McpProblem {
     }
 }
 
-impl Listing {
-    /// Requests all pages within the time and the size of one response.
-    pub(super) async fn fetch(connection: &Connection, config: &ServerConfig) -> Result<Self, McpError> {
-        match tokio::time::timeout(config.timeout, Self::fetch_pages(connection, config)).await {
-            Ok(result) => result,
-            Err(_) => Err(McpError::timeout(&config.name, REQUEST_NAME, config.timeout)),
-        }
-    }
-
-    async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<Self, McpError> {
-        let Some(info) = connection.info() else { return Ok(Self::default()) };
-        let listing = Self { instructions: info.instructions.clone(), ..Self::default() };
-        if info.capabilities.tools.is_none() {
-            return Ok(listing);
-        }
-        let server = config.name.as_str().into();
-        let mut builder = ListingBuilder { listing, names: HashSet::new(), server, config };
-        let mut budget = ByteBudget(config.max_message_bytes);
-        let mut cursor = None;
-        let mut cursors = HashSet::new();
-        for _ in 0..MAX_PAGES {
-            let page = fetch_page(connection, config, cursor, &mut budget).await?;
-            builder.add_page(page.tools)?;
-            match page.next {
-                // A repeated cursor would lead to an endless loop.
-                Some(next) if cursors.insert(next.clone()) => cursor = Some(next),
-                Some(_) => {
-                    let problem = "returned the same cursor for two pages of its tools";
-                    return Err(McpError::invalid_response(&config.name, problem));
-                }
-                None => return Ok(builder.listing),
-            }
-        }
-        let problem = format!("lists its tools on more than {MAX_PAGES} pages");
-        Err(McpError::too_many_tools(&config.name, problem))
-    }
-}
-
-/// The number of bytes that the rest of a listing may have, measured as JSON.
-struct ByteBudget(usize);
-
-/// Fails beyond the budget, which stops the serialization.
-impl io::Write for ByteBudget {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// One page of a list. An invalid tool does not affect the others.
-struct Page {
-    tools: Vec<Result<Tool, McpProblem>>,
-    next: Option<String>,
-}
-
-async fn fetch_page(
-    connection: &Connection,
-    config: &ServerConfig,
-    cursor: Option<String>,
-    budget: &mut ByteBudget,
-) -> Result<Page, McpError> {
-    let params = PaginatedRequestParams::default().with_cursor(cursor);
-    let response = tokio::select! {
-        biased;
-        response = connection.request_tools(params, config.timeout) => response,
-        () = connection.monitor.closed() => {
-            return Err(McpError::unreachable(&config.name, "disconnected before it listed its tools"));
-        }
-    };
-    let result = response
-        .map_err(|error| McpError::from_service_error(&config.name, REQUEST_NAME, error, &config.redactor))?;
-    if serde_json::to_writer(budget, &result).is_err() {
-        let limit = config.max_message_bytes;
-        let problem =
-            format!("lists its tools with more than {limit} bytes; raise the limit with `max_message_bytes`");
-        return Err(McpError::invalid_response(&config.name, problem));
-    }
-    match result {
-        ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, .. }) => {
-            Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })
-        }
-        // At least one tool is invalid, so each is parsed on its own.
-        ServerResult::CustomResult(CustomResult(mut page)) => {
-            let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
-            let Some(Value::Array(tools)) = page.get_mut("tools").map(Value::take) else {
-                return Err(McpError::unexpected_result(&config.name, REQUEST_NAME));
-            };
-            Ok(Page { tools: tools.into_iter().map(parse_tool).collect(), next })
-        }
-        ServerResult::EmptyResult(_) => Ok(Page { tools: Vec::new(), next: None }),
-        _ => Err(McpError::unexpected_result(&config.name, REQUEST_NAME)),
-    }
-}
-
-fn parse_tool(value: Value) -> Result<Tool, McpProblem> {
-    let name = value.get("name").and_then(Value::as_str).unwrap_or("(unnamed)").to_owned();
-    let has_object_schema = value.get("inputSchema").is_some_and(Value::is_object);
-    serde_json::from_value(value).map_err(|_| {
-        let reason = match has_object_schema {
-            true => "its definition does not follow the protocol",
-            false => "its `inputSchema` is not an object",
-        };
-        McpProblem::skipped(&name, reason)
-    })
-}
-
-struct ListingBuilder<'s> {
+/// Collects the pages of a list, within the configured number of tools.
+pub(super) struct ListingBuilder<'s> {
     listing: Listing,
     names: HashSet<String>,
     server: Arc<str>,
     config: &'s ServerConfig,
 }
 
-impl ListingBuilder<'_> {
-    fn add_page(&mut self, page: Vec<Result<Tool, McpProblem>>) -> Result<(), McpError> {
+impl<'s> ListingBuilder<'s> {
+    pub(super) fn new(listing: Listing, config: &'s ServerConfig) -> Self {
+        Self { listing, names: HashSet::new(), server: config.name.as_str().into(), config }
+    }
+
+    pub(super) fn finish(self) -> Listing {
+        self.listing
+    }
+
+    /// Adds a page. An invalid tool does not affect the others.
+    pub(super) fn add_page(&mut self, page: Vec<Result<Tool, McpProblem>>) -> Result<(), McpError> {
         let Listing { tools, problems, .. } = &self.listing;
         let max_tools = self.config.max_tools;
         if tools.len() + problems.len() + page.len() > max_tools.saturating_add(MAX_PROBLEMS)

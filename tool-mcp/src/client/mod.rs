@@ -5,6 +5,7 @@ mod config;
 mod connection;
 mod connection_manager;
 mod error;
+mod fetch_listing;
 mod fingerprint;
 mod http;
 mod http_client;

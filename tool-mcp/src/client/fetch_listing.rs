@@ -1,0 +1,128 @@
+//! The requests for the list of a server's tools.
+
+use std::collections::HashSet;
+use std::io;
+
+use rmcp::model::{CustomResult, ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
+use serde_json::Value;
+
+use super::McpError;
+use super::config::ServerConfig;
+use super::connection::Connection;
+use super::listing::{Listing, ListingBuilder, McpProblem};
+
+/// The maximum number of pages of a list.
+const MAX_PAGES: usize = 1000;
+
+/// The request in errors.
+const REQUEST_NAME: &str = "the request for its tools";
+
+/// Requests all pages within the time and the size of one response.
+pub(super) async fn fetch_listing(
+    connection: &Connection,
+    config: &ServerConfig,
+) -> Result<Listing, McpError> {
+    match tokio::time::timeout(config.timeout, fetch_pages(connection, config)).await {
+        Ok(result) => result,
+        Err(_) => Err(McpError::timeout(&config.name, REQUEST_NAME, config.timeout)),
+    }
+}
+
+async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<Listing, McpError> {
+    let Some(info) = connection.info() else { return Ok(Listing::default()) };
+    let listing = Listing { instructions: info.instructions.clone(), ..Listing::default() };
+    if info.capabilities.tools.is_none() {
+        return Ok(listing);
+    }
+    let mut builder = ListingBuilder::new(listing, config);
+    let mut budget = ByteBudget(config.max_message_bytes);
+    let mut cursor = None;
+    let mut cursors = HashSet::new();
+    for _ in 0..MAX_PAGES {
+        let page = fetch_page(connection, config, cursor, &mut budget).await?;
+        builder.add_page(page.tools)?;
+        match page.next {
+            // A repeated cursor would lead to an endless loop.
+            Some(next) if cursors.insert(next.clone()) => cursor = Some(next),
+            Some(_) => {
+                let problem = "returned the same cursor for two pages of its tools";
+                return Err(McpError::invalid_response(&config.name, problem));
+            }
+            None => return Ok(builder.finish()),
+        }
+    }
+    let problem = format!("lists its tools on more than {MAX_PAGES} pages");
+    Err(McpError::too_many_tools(&config.name, problem))
+}
+
+/// The number of bytes that the rest of a listing may have, measured as JSON.
+struct ByteBudget(usize);
+
+/// Fails beyond the budget, which stops the serialization.
+impl io::Write for ByteBudget {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One page of a list. An invalid tool does not affect the others.
+struct Page {
+    tools: Vec<Result<Tool, McpProblem>>,
+    next: Option<String>,
+}
+
+async fn fetch_page(
+    connection: &Connection,
+    config: &ServerConfig,
+    cursor: Option<String>,
+    budget: &mut ByteBudget,
+) -> Result<Page, McpError> {
+    let params = PaginatedRequestParams::default().with_cursor(cursor);
+    let response = tokio::select! {
+        biased;
+        response = connection.request_tools(params, config.timeout) => response,
+        () = connection.monitor.closed() => {
+            return Err(McpError::unreachable(&config.name, "disconnected before it listed its tools"));
+        }
+    };
+    let result = response
+        .map_err(|error| McpError::from_service_error(&config.name, REQUEST_NAME, error, &config.redactor))?;
+    if serde_json::to_writer(budget, &result).is_err() {
+        let limit = config.max_message_bytes;
+        let problem =
+            format!("lists its tools with more than {limit} bytes; raise the limit with `max_message_bytes`");
+        return Err(McpError::invalid_response(&config.name, problem));
+    }
+    match result {
+        ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, .. }) => {
+            Ok(Page { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })
+        }
+        // At least one tool is invalid, so each is parsed on its own.
+        ServerResult::CustomResult(CustomResult(mut page)) => {
+            let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+            let Some(Value::Array(tools)) = page.get_mut("tools").map(Value::take) else {
+                return Err(McpError::unexpected_result(&config.name, REQUEST_NAME));
+            };
+            Ok(Page { tools: tools.into_iter().map(parse_tool).collect(), next })
+        }
+        ServerResult::EmptyResult(_) => Ok(Page { tools: Vec::new(), next: None }),
+        _ => Err(McpError::unexpected_result(&config.name, REQUEST_NAME)),
+    }
+}
+
+fn parse_tool(value: Value) -> Result<Tool, McpProblem> {
+    let name = value.get("name").and_then(Value::as_str).unwrap_or("(unnamed)").to_owned();
+    let has_object_schema = value.get("inputSchema").is_some_and(Value::is_object);
+    serde_json::from_value(value).map_err(|_| {
+        let reason = match has_object_schema {
+            true => "its definition does not follow the protocol",
+            false => "its `inputSchema` is not an object",
+        };
+        McpProblem::skipped(&name, reason)
+    })
+}
