@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::limits::Limits;
+use super::limits::{Limits, Pattern};
 
 /// The maximum number of references that are followed one after another.
 const MAX_REFERENCES: usize = 128;
@@ -111,6 +111,8 @@ pub(crate) struct Node {
     pub(crate) is_closed: bool,
     /// The schema of further members.
     pub(crate) additional: Option<NodeId>,
+    /// The patterns of the names in a map whose names have a type, such as numbers.
+    pub(crate) name_patterns: Vec<Pattern>,
     pub(crate) prefix: Vec<NodeId>,
     pub(crate) items: Option<NodeId>,
     /// The constraints that are not represented, for a validator of single schemas.
@@ -159,6 +161,13 @@ impl Node {
     /// Returns the schema of a member that is listed under `properties`, or else that of further members.
     pub(crate) fn member(&self, name: &str) -> Option<NodeId> {
         self.properties.get(name).map(|property| property.node).or(self.additional)
+    }
+
+    /// Returns the pattern of the names in a map if this is not one of them.
+    pub(crate) fn unmatched_pattern(&self, name: &str) -> Option<&str> {
+        let is_unmatched = |pattern: &Pattern| pattern.matches(name) == Some(false);
+        let first = self.name_patterns.first().filter(|_| self.name_patterns.iter().all(is_unmatched))?;
+        Some(&first.text)
     }
 }
 
@@ -336,6 +345,8 @@ impl<'s> Parser<'s> {
         let of_values = of_values.next().filter(|first| of_values.all(|other| other == *first));
         let additional = of_values.or(get("additionalProperties").filter(|_| by_pattern.is_none()));
         let additional = additional.map(|schema| self.id(schema));
+        let has_typed_names = is_type && get("additionalProperties") == Some(&Value::Bool(false));
+        let name_patterns = object("patternProperties").filter(|_| has_typed_names);
         let depends = DEPENDENT.iter().any(|keyword| schema.contains_key(*keyword));
         let is_other = |keyword: &str| {
             let is_represented = REPRESENTED.contains(&keyword) || ANNOTATIONS.contains(&keyword);
@@ -362,6 +373,7 @@ impl<'s> Parser<'s> {
             by_pattern,
             is_closed: super::is_closed_object(schema),
             additional,
+            name_patterns: name_patterns.map(|(pattern, _)| Pattern::new(pattern)).collect(),
             prefix,
             items,
             others: part(&is_other),

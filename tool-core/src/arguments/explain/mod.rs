@@ -373,6 +373,41 @@ mod tests {
     }
 
     #[test]
+    fn names_in_maps_are_explained() {
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        struct Prices {
+            by_year: BTreeMap<u16, f64>,
+            by_floor: BTreeMap<i8, f64>,
+        }
+        let cases: [(&str, &[&str]); 3] = [
+            (
+                r#"{"by_year": {"x": 1, "2024": "dear", "y": 2}, "by_floor": {"-1": 2, "-": 3}}"#,
+                &[
+                    r"`it.by_year` has no member `x`, the names of its members match `^\d+$`",
+                    "`it.by_year.2024`: expected a number, got \"dear\"",
+                    r"`it.by_year` has no member `y`, the names of its members match `^\d+$`",
+                    r"`it.by_floor` has no member `-`, the names of its members match `^-?\d+$`",
+                ],
+            ),
+            (
+                r#"{"by_floor": [], "by_year": {"x": 1}}"#,
+                &[
+                    "`it.by_floor`: expected an object, got a list",
+                    r"`it.by_year` has no member `x`, the names of its members match `^\d+$`",
+                ],
+            ),
+            (
+                r#"{"by_year": {"2024": 1}, "by_floor": {"300": 2}}"#,
+                &["`it.by_floor`: invalid value: integer `300`, expected i8"],
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(mistakes::<Prices>(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn mistakes_in_unusual_types() {
         assert_eq!(mistake::<(u8, String)>("[1]"), "`it`: expected a list of 2 items, got a list of 1");
         assert_eq!(

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::validators::{Part, Validators};
-use super::wording::{missing_value, quote, unexpected_value, unknown_member};
+use super::wording::{missing_value, quote, unexpected_value, unknown_member, unmatched_member};
 use super::{Mistake, offset_in};
 use crate::arguments::budget::Budget;
 use crate::arguments::describe::{describe, describe_instead_of};
@@ -396,6 +396,14 @@ impl<'w> Walk<'w> {
         if let Some(property) = node.properties.get(name) {
             return self.value(property.node, value, depth + 1);
         }
+        // Unknown arguments of the tool are reported by the caller.
+        let reports_unknown = self.finds_all() && enclosing > 0;
+        let enclosing = self.path.get(..enclosing).unwrap_or_default();
+        if reports_unknown && let Some(pattern) = node.unmatched_pattern(name) {
+            let mistake = unmatched_member(enclosing, name, pattern);
+            self.report(mistake, value);
+            return;
+        }
         if let Some(by_pattern) = &node.by_pattern {
             let member = format!("{{{}:{value}}}", Value::from(name));
             if !self.schema_accepts(id, Part::MembersByPattern, by_pattern, &member) {
@@ -414,8 +422,7 @@ impl<'w> Walk<'w> {
         if let Some(additional) = additional {
             return self.beside_properties(node, |walk| walk.value(additional, value, depth + 1));
         }
-        // Unknown arguments of the tool are reported by the caller.
-        if !self.finds_all() || enclosing == 0 {
+        if !reports_unknown {
             return;
         }
         let is_unknown = node.additional.is_none();
@@ -424,7 +431,6 @@ impl<'w> Walk<'w> {
         if is_unknown && (may_be_known() || self.has_member(steps, name, value)) {
             return;
         }
-        let enclosing = self.path.get(..enclosing).unwrap_or_default();
         let mistake = unknown_member(enclosing, name, &node.names);
         if let Some(mistake) = self.report(mistake, value) {
             mistake.is_unknown = is_unknown;

@@ -41,6 +41,12 @@ pub(crate) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N])
     with_known(mistake, name, known, ["its members are", "it takes none"])
 }
 
+/// Explains that a map does not have members of such a name.
+pub(super) fn unmatched_member(path: &str, name: &str, pattern: &str) -> String {
+    let name = first_chars(name, MAX_NAME_CHARS);
+    format!("`{path}` has no member `{name}`, the names of its members match `{pattern}`")
+}
+
 /// Appends the known names and the nearest of them, which is the first of very many. The introductions are for some and for no names.
 fn with_known<N: AsRef<str>>(
     mut mistake: String,
