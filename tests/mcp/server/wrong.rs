@@ -10,15 +10,40 @@ use tool_mcp::server::{Server, ServerErrorKind};
 use super::guarding::{initialize, post};
 use super::tools::sum;
 
-/// Messages in a session, and the code of the error that each results in.
-const TABLE: [(&str, i64); 7] = [
-    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/nope"}"#, -32601),
-    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}"#, -32602),
-    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":5}}"#, -32602),
-    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sum","arguments":[1]}}"#, -32602),
-    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#, -32602),
-    (r#"{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"loud"}}"#, -32602),
-    (r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"a:b"}}"#, -32601),
+/// Messages in a session, and the code and the text of the error that each results in.
+const TABLE: [(&str, i64, &str); 7] = [
+    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/nope"}"#, -32601, "tools/nope"),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}"#,
+        -32602,
+        "there is no tool `nope`; the tools are `sum`",
+    ),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":5}}"#,
+        -32602,
+        "invalid parameters of `tools/call`: invalid type: integer `5`, expected a string",
+    ),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sum","arguments":[1]}}"#,
+        -32602,
+        "invalid parameters of `tools/call`: invalid type: sequence, expected a map",
+    ),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#,
+        -32602,
+        "invalid parameters of `tools/call`: missing field `name`",
+    ),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"loud"}}"#,
+        -32602,
+        "invalid parameters of `logging/setLevel`: unknown variant `loud`, expected one of \
+         `debug`, `info`, `notice`, `warning`, `error`, `critical`, `alert`, `emergency`",
+    ),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"a:b"}}"#,
+        -32601,
+        "resources/read",
+    ),
 ];
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":8,"method":"tools/list"}"#;
@@ -39,10 +64,11 @@ async fn rejects_invalid_messages_over_streams() {
     write.write_all(&hello).await.unwrap();
     write.write_all(b"\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await.unwrap();
     assert_eq!(answer().await["result"]["protocolVersion"], "2025-11-25");
-    for (sent, code) in TABLE {
+    for (sent, code, message) in TABLE {
         write.write_all(format!("{sent}\n").as_bytes()).await.unwrap();
         let answer = answer().await;
-        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(code)), "{sent}: {answer}");
+        let error = json!({ "code": code, "message": message });
+        assert_eq!((&answer["id"], &answer["error"]), (&json!(7), &error), "{sent}");
     }
     // Invalid messages are ignored or answered without an id, and the session continues.
     let nonsense = [
@@ -91,7 +117,7 @@ async fn rejects_invalid_messages_over_http() {
         let response = post(&url, body.to_owned()).header("mcp-session-id", &session).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
     };
-    for (sent, code) in TABLE {
+    for (sent, code, _) in TABLE {
         let (status, body) = send(sent).await;
         let data =
             body.lines().filter_map(|line| line.strip_prefix("data:")).find(|data| data.contains("error"));

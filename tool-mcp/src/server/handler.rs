@@ -10,10 +10,12 @@ use std::time::Instant;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, ErrorData,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, SetLevelRequestParams,
-    SubscriptionFilter, Tool,
+    InitializeRequestParams, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    SetLevelRequestParams, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
@@ -131,7 +133,7 @@ impl ServerHandler for Handler {
         let state = &*self.state;
         let catalog = state.catalog();
         let id = format!("call_{}", state.next_call.fetch_add(1, Ordering::Relaxed));
-        let arguments = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
+        let arguments = Value::Object(request.arguments.unwrap_or_default()).to_string();
         let call = ToolCall::new(id.clone(), &*request.name, arguments);
         let log = self.log_level.call_log(&context, &request.name, &id);
         let token = context.meta.get_progress_token();
@@ -185,13 +187,15 @@ impl ServerHandler for Handler {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let method = request.method;
-        Err(match &*method {
-            "initialize" | "tools/list" | "tools/call" | "logging/setLevel" => {
-                ErrorData::invalid_params(format!("invalid parameters of `{method}`"), None)
-            }
-            _ => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
-        })
+        let CustomRequest { method, params, .. } = request;
+        let problem = match &*method {
+            "initialize" => problem_of::<InitializeRequestParams>(params),
+            "tools/list" => problem_of::<PaginatedRequestParams>(params),
+            "tools/call" => problem_of::<CallToolRequestParams>(params),
+            "logging/setLevel" => problem_of::<SetLevelRequestParams>(params),
+            _ => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)),
+        };
+        Err(ErrorData::invalid_params(format!("invalid parameters of `{method}`{problem}"), None))
     }
 
     /// Notifies the client whenever the tools are replaced, for the rest of the session.
@@ -232,4 +236,11 @@ impl ServerHandler for Handler {
             }
         }
     }
+}
+
+/// Returns the end of the sentence about invalid parameters: what is wrong with them, if that is known, in at most 200 characters.
+fn problem_of<P: DeserializeOwned>(params: Option<Value>) -> String {
+    let params = params.unwrap_or_else(|| json!({}));
+    let problem = serde_json::from_value::<P>(params).err();
+    problem.map(|problem| format!(": {:.200}", problem.to_string())).unwrap_or_default()
 }
