@@ -169,6 +169,14 @@ impl Node {
         let first = self.name_patterns.first().filter(|_| self.name_patterns.iter().all(is_unmatched))?;
         Some(&first.text)
     }
+
+    /// Returns the pattern of the names in a map of a document whose values all have one schema.
+    pub(crate) fn pattern_of_names(&self) -> Option<&str> {
+        let by_pattern =
+            self.by_pattern.as_ref().filter(|_| self.properties.is_empty() && self.additional.is_some())?;
+        let patterns = by_pattern.get("patternProperties")?.as_object()?;
+        patterns.keys().next().map(String::as_str)
+    }
 }
 
 impl Shape {

@@ -398,23 +398,32 @@ impl<'w> Walk<'w> {
         }
         // Unknown arguments of the tool are reported by the caller.
         let reports_unknown = self.finds_all() && enclosing > 0;
-        let enclosing = self.path.get(..enclosing).unwrap_or_default();
         if reports_unknown && let Some(pattern) = node.unmatched_pattern(name) {
-            let mistake = unmatched_member(enclosing, name, pattern);
+            let mistake = unmatched_member(self.part_of_path(enclosing), name, pattern);
             self.report(mistake, value);
             return;
         }
         if let Some(by_pattern) = &node.by_pattern {
             let member = format!("{{{}:{value}}}", Value::from(name));
-            if !self.schema_accepts(id, Part::MembersByPattern, by_pattern, &member) {
-                let found_before = self.mistakes.len();
-                if let Some(of_values) = node.additional {
-                    self.value(of_values, value, depth + 1);
-                }
-                if self.mistakes.len() == found_before {
-                    let expected = "what `patternProperties` of the schema allows";
-                    self.report(unexpected_value(&self.path, expected, &quote(value)), value);
-                }
+            if self.schema_accepts(id, Part::MembersByPattern, by_pattern, &member) {
+                return;
+            }
+            let found_before = self.mistakes.len();
+            if let Some(of_values) = node.additional {
+                self.value(of_values, value, depth + 1);
+            }
+            if self.mistakes.len() == found_before {
+                let mistake = match node.pattern_of_names() {
+                    // The value is right, so the name is not.
+                    Some(pattern) if reports_unknown => {
+                        unmatched_member(self.part_of_path(enclosing), name, pattern)
+                    }
+                    _ => {
+                        let expected = "what `patternProperties` of the schema allows";
+                        unexpected_value(&self.path, expected, &quote(value))
+                    }
+                };
+                self.report(mistake, value);
             }
             return;
         }
@@ -431,10 +440,15 @@ impl<'w> Walk<'w> {
         if is_unknown && (may_be_known() || self.has_member(steps, name, value)) {
             return;
         }
-        let mistake = unknown_member(enclosing, name, &node.names);
+        let mistake = unknown_member(self.part_of_path(enclosing), name, &node.names);
         if let Some(mistake) = self.report(mistake, value) {
             mistake.is_unknown = is_unknown;
         }
+    }
+
+    /// Returns the first bytes of the path, which lead to an enclosing value.
+    fn part_of_path(&self, length: usize) -> &str {
+        self.path.get(..length).unwrap_or_default()
     }
 
     fn items(&mut self, id: NodeId, text: &str, depth: usize) {
