@@ -22,6 +22,23 @@ struct Order {
     address: Option<Address>,
     counts: BTreeMap<String, i64>,
     shape: Shape,
+    #[serde(flatten)]
+    terms: Terms,
+    payment: Payment,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+struct Terms {
+    days: u16,
+    #[schemars(range(max = 50))]
+    discount: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "by", content = "with")]
+enum Payment {
+    Card { number: u32, month: u8 },
+    Cash(u32),
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -88,6 +105,11 @@ fn order() -> impl Strategy<Value = Order> {
         any::<u8>().prop_map(|radius| Shape::Round { radius }),
         any::<(u8, u8)>().prop_map(|(width, height)| Shape::Flat { width, height }),
     ];
+    let terms = (any::<u16>(), 0..=50_u8).prop_map(|(days, discount)| Terms { days, discount });
+    let payment = prop_oneof![
+        any::<(u32, u8)>().prop_map(|(number, month)| Payment::Card { number, month }),
+        any::<u32>().prop_map(Payment::Cash),
+    ];
     (
         any::<u32>(),
         "[a-zé]{1,8}",
@@ -96,8 +118,10 @@ fn order() -> impl Strategy<Value = Order> {
         prop::option::of(address),
         prop::collection::btree_map("[a-z]{1,3}", any::<i64>(), 0..3),
         shape,
+        terms,
+        payment,
     )
-        .prop_map(|(id, name, mode, lines, address, counts, shape)| Order {
+        .prop_map(|(id, name, mode, lines, address, counts, shape, terms, payment)| Order {
             id,
             name,
             mode,
@@ -105,6 +129,8 @@ fn order() -> impl Strategy<Value = Order> {
             address,
             counts,
             shape,
+            terms,
+            payment,
         })
 }
 
@@ -115,7 +141,16 @@ fn places(order: &Order) -> Vec<(String, Value)> {
         ("name".into(), json!("a name that is too long")),
         ("mode".into(), json!("Sideways")),
         ("shape".into(), json!("round")),
+        ("days".into(), json!("soon")),
+        ("discount".into(), json!(51)),
     ];
+    match order.payment {
+        Payment::Card { .. } => {
+            places.push(("payment.with.number".into(), json!([])));
+            places.push(("payment.with.month".into(), json!(300)));
+        }
+        Payment::Cash(_) => places.push(("payment.with".into(), json!("much"))),
+    }
     for index in 0..order.lines.len() {
         places.push((format!("lines[{index}].sku"), json!({ "a": 1 })));
         places.push((format!("lines[{index}].count"), json!(10)));
@@ -244,12 +279,14 @@ proptest! {
 /// Each limit in each position: the bound itself is accepted, the value beyond it is refused there.
 #[test]
 fn limits_hold_in_every_position() {
-    let order = |name: &str, count: i64| {
+    let with_discount = |name: &str, count: i64, discount: i64| {
         json!({ "it": {
             "id": 1, "name": name, "mode": "Fast", "counts": {}, "shape": { "kind": "Round", "radius": 1 },
             "lines": [{ "sku": "a", "count": 1, "price": 1 }, { "sku": "b", "count": count, "price": 1 }],
+            "days": 1, "discount": discount, "payment": { "by": "Cash", "with": 1 },
         } })
     };
+    let order = |name: &str, count: i64| with_discount(name, count, 0);
     let table = [
         (order("a", 1), None),
         (order("éééééééé", 9), None),
@@ -257,6 +294,8 @@ fn limits_hold_in_every_position() {
         (order("ééééééééé", 1), Some("it.name")),
         (order("a", 0), Some("it.lines[1].count")),
         (order("a", 10), Some("it.lines[1].count")),
+        (with_discount("a", 1, 50), None),
+        (with_discount("a", 1, 51), Some("it.discount")),
     ];
     for (name, set) in sets() {
         for (arguments, expected) in &table {

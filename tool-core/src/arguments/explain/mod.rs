@@ -31,13 +31,14 @@ pub(crate) struct Mistake {
     is_limit: bool,
     /// The type ignores the value.
     pub(crate) is_unknown: bool,
-    /// The value is in a part of a struct that its type has flattened, so it is read after the other members.
-    is_flattened: bool,
+    /// The position where the type has read the value: behind it, behind the struct that has flattened it, or behind the tag of its
+    /// enum.
+    read_until: usize,
 }
 
 impl Mistake {
     fn new(path: String, text: String, span: Range<usize>) -> Self {
-        Self { path, text, span, ..Self::default() }
+        Self { path, text, read_until: span.end, span, ..Self::default() }
     }
 
     /// Returns `true` if the mistake is in this part of the text.
@@ -85,11 +86,13 @@ pub(crate) fn explain(
         // The type has read and accepted everything in front of the error.
         let accepted_until = if is_uncertain { at_error.end } else { start };
         mistakes.retain(|mistake| {
-            let is_accepted = mistake.span.end <= accepted_until && !mistake.is_flattened;
+            let is_accepted = mistake.read_until <= accepted_until;
             mistake.is_limit || mistake.is_unknown || !(mistake.is_uncertain || is_accepted)
         });
-        is_explained =
-            mistakes.iter().any(|mistake| mistake.span.start < at_error.end && start < mistake.span.end);
+        is_explained = mistakes.iter().any(|mistake| {
+            let overlaps = mistake.span.start < at_error.end && start < mistake.span.end;
+            overlaps || mistake.read_until == at_error.end
+        });
     }
     if !is_explained && tokens::is_deeper_than(MAX_DEPTH - 1, text) {
         mistakes.extend(too_deep(path, text));
@@ -369,6 +372,87 @@ mod tests {
 
         fn try_from(_: i32) -> Result<Self, String> {
             Err("must not be negative".into())
+        }
+    }
+
+    /// What a type has flattened is read last, so an error of another member says nothing about it.
+    #[test]
+    fn mistakes_in_flattened_structs_are_explained_in_any_order() {
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        struct Outer {
+            #[serde(flatten)]
+            inner: Inner,
+            n: u8,
+            #[serde(deserialize_with = "anything")]
+            free: String,
+        }
+
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        struct Inner {
+            a: u8,
+            stop: Option<Stop>,
+        }
+
+        fn anything<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+            Value::deserialize(deserializer).map(|value| value.to_string())
+        }
+
+        let expected = [
+            "`it[0].a`: expected an integer from 0 to 255, got \"x\"",
+            "`it[0].n`: expected an integer from 0 to 255, got \"y\"",
+            "`it[0].stop.nights`: expected an integer from 0 to 255, got 300",
+        ];
+        let members = [r#""a":"x""#, r#""stop":{"nights":300}"#, r#""n":"y""#, r#""free":5"#];
+        for order in [[3, 0, 1, 2], [0, 3, 2, 1], [3, 2, 1, 0], [1, 3, 2, 0]] {
+            let text = format!("[{{{}}}]", order.map(|position| members[position]).join(","));
+            let mut found = mistakes::<Vec<Outer>>(&text);
+            found.sort();
+            assert_eq!(found, expected, "{text}");
+        }
+        // The type has accepted the first item.
+        let text = r#"[{"free":3,"a":1,"n":2},{"a":"x","n":2,"free":"3"}]"#;
+        assert_eq!(mistakes::<Vec<Outer>>(text), ["`it[1].a`: expected an integer from 0 to 255, got \"x\""]);
+    }
+
+    #[test]
+    fn mistakes_in_tagged_enums_are_explained_in_any_order() {
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[serde(tag = "is", content = "with")]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        enum Adjacent {
+            Ride { by: By, nights: u8 },
+            Walk(Positive),
+        }
+
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[serde(tag = "is")]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        enum Internal {
+            Ride { by: By, nights: u8 },
+        }
+
+        let by = "expected one of \"Train\", \"Boat\", got \"Plane\"";
+        let nights = "expected an integer from 0 to 255, got 300";
+        let expected = [format!("`it[0].with.by`: {by}"), format!("`it[0].with.nights`: {nights}")];
+        for text in [
+            r#"[{"is":"Ride","with":{"by":"Plane","nights":300}}]"#,
+            r#"[{"with":{"by":"Plane","nights":300},"is":"Ride"}]"#,
+            r#"[{"with": {"by":"Plane","nights":300} , "is": "Ride" } ]"#,
+        ] {
+            assert_eq!(mistakes::<Vec<Adjacent>>(text), expected, "{text}");
+        }
+        let expected = [format!("`it[0].by`: {by}"), format!("`it[0].nights`: {nights}")];
+        for text in [
+            r#"[{"is":"Ride","by":"Plane","nights":300}]"#,
+            r#"[{"by":"Plane","is":"Ride","nights":300}]"#,
+            r#"[{"by":"Plane","nights":300,"is":"Ride"}]"#,
+        ] {
+            assert_eq!(mistakes::<Vec<Internal>>(text), expected, "{text}");
+        }
+        for text in [r#"{"is":"Walk","with":-1}"#, r#"{"with":-1,"is":"Walk"}"#] {
+            assert!(mistake::<Adjacent>(text).ends_with("must not be negative"), "{text}");
         }
     }
 

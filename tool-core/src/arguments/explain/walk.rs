@@ -18,6 +18,9 @@ use crate::arguments::matching::{has_type, is_in_range, is_infinite, is_one_of, 
 use crate::arguments::{MAX_REPORT_BYTES, Members, Target};
 use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
 
+/// The length of a member for which it is found out whether a type has flattened it. That reads it once per level.
+const MAX_FLATTENED_BYTES: usize = 1 << 12;
+
 /// The mistakes that a [`Walk`] looks for.
 #[derive(Clone, Copy)]
 pub(super) enum Rules<'d> {
@@ -41,13 +44,24 @@ pub(super) struct Walk<'w> {
     pub(super) is_incomplete: bool,
     /// The current schema describes only a part of an object: others describe the same object.
     is_part: bool,
-    /// The current value is in a part of a struct that its type has flattened, so it is read after the other members.
-    is_flattened: bool,
+    /// The end of the outermost struct that has flattened the current value, whose type reads it after the other members.
+    flattened_until: Option<usize>,
     /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
     pub(super) is_mismatched: bool,
     budget: Budget,
     /// The validators of the schema. `None` if a type decides.
     validators: Option<Validators<'w>>,
+}
+
+/// An object whose members are walked through.
+struct Object<'t> {
+    node: NodeId,
+    text: &'t str,
+    depth: usize,
+    /// The length of its path.
+    path: usize,
+    /// The value that decides how its type reads the members in front of it.
+    tag: Option<&'t str>,
 }
 
 /// A step into a value.
@@ -74,7 +88,7 @@ impl<'w> Walk<'w> {
             mistakes: Vec::new(),
             is_incomplete: false,
             is_part: false,
-            is_flattened: false,
+            flattened_until: None,
             is_mismatched: false,
             budget: Budget::for_text(text),
             validators,
@@ -107,7 +121,8 @@ impl<'w> Walk<'w> {
         }
         let (path, start) = (self.path.clone(), offset_in(self.text, value));
         let span = start..start + value.len();
-        self.mistakes.push(Mistake { is_flattened: self.is_flattened, ..Mistake::new(path, text, span) });
+        let read_until = self.flattened_until.unwrap_or(span.end);
+        self.mistakes.push(Mistake { read_until, ..Mistake::new(path, text, span) });
         self.mistakes.last_mut()
     }
 
@@ -191,7 +206,7 @@ impl<'w> Walk<'w> {
             }
             return;
         }
-        self.beside_properties(node, |walk| walk.choices(id, text, depth));
+        self.beside_properties(node, text, |walk| walk.choices(id, text, depth));
         if self.mistakes.len() > found_before && node.properties.is_empty() {
             return;
         }
@@ -225,11 +240,14 @@ impl<'w> Walk<'w> {
     }
 
     /// Walks through what a struct has flattened, which its schema describes beside its properties.
-    fn beside_properties(&mut self, node: &Node, walk: impl FnOnce(&mut Self)) {
-        let was_flattened = self.is_flattened;
-        self.is_flattened |= !node.properties.is_empty();
+    fn beside_properties(&mut self, node: &Node, object: &str, walk: impl FnOnce(&mut Self)) {
+        let before = self.flattened_until;
+        if !node.properties.is_empty() {
+            let end = self.end_of(object);
+            self.flattened_until.get_or_insert(end);
+        }
         walk(self);
-        self.is_flattened = was_flattened;
+        self.flattened_until = before;
     }
 
     /// Returns `true` if an integer has more than 64 bits, which validators cannot read. Without a type, or as a `number`, it can be
@@ -278,15 +296,17 @@ impl<'w> Walk<'w> {
         if self.finds_all() {
             self.missing_members(node, &members, text);
         }
-        let enclosing = self.path.len();
+        let is_tag = |name: &str| {
+            node.properties.get(name).is_some_and(|property| is_tag(self.shape.node(property.node)))
+        };
+        let tag = members.iter().find(|(name, _)| is_tag(name)).map(|(_, value)| value.get());
+        let object = Object { node: id, text, depth, path: self.path.len(), tag };
         for (name, value) in &members {
             if self.is_full() {
                 return;
             }
             let found_before = self.mistakes.len();
-            self.step(Step::Member(name.to_string()), |walk| {
-                walk.member(id, name, value.get(), depth, enclosing);
-            });
+            self.step(Step::Member(name.to_string()), |walk| walk.member(&object, name, value.get()));
             // Where the walk and the validator differ, the validator decides.
             let is_argument = self.path.is_empty() && self.mistakes.len() > found_before;
             if is_argument && self.is_valid_argument(name, value.get()) == Some(true) {
@@ -374,27 +394,40 @@ impl<'w> Walk<'w> {
     fn has_member(&self, steps: &[Step], name: &str, value: &str) -> bool {
         let Rules::All(target) = self.rules else { return true };
         // Nothing but this member and what encloses it, so that no other mistake is in its way.
-        let (mut start, mut end) = (String::new(), String::new());
-        for step in steps {
-            match step {
-                Step::Member(name) => start.extend(["{", &Value::from(&**name).to_string(), ":"]),
-                Step::Item(_) => start.push('['),
-                // The text would need the fields before it.
-                Step::Field(_) => return true,
-            }
-            end.insert(0, if matches!(step, Step::Member(_)) { '}' } else { ']' });
-        }
-        start.push('{');
+        let Some((start, end)) = enclosing_texts(steps) else { return true };
         let quoted = Value::from(name).to_string();
         let name = start.len()..start.len() + quoted.len();
         target.has_member(&format!("{start}{quoted}:{value}}}{end}"), name)
     }
 
-    /// Walks through a member of the object whose path has the length `enclosing`.
-    fn member(&mut self, id: NodeId, name: &str, value: &str, depth: usize, enclosing: usize) {
+    /// Returns `true` if the type of an object has flattened its current member, which it then reads after all others. A type
+    /// refuses a member of its own that is given twice, before it finds that the text ends.
+    fn is_flattened(&self, name: &str, value: &str) -> bool {
+        let Rules::All(target) = self.rules else { return false };
+        let steps = self.steps.split_last().map_or(&[][..], |(_, steps)| steps);
+        let Some((start, _)) = enclosing_texts(steps).filter(|_| value.len() <= MAX_FLATTENED_BYTES) else {
+            return false;
+        };
+        let member = format!("{}:{value}", Value::from(name));
+        target.error(&format!("{start}{member},{member}")).is_some_and(|error| error.is_eof())
+    }
+
+    fn member(&mut self, object: &Object<'_>, name: &str, value: &str) {
+        let Object { node: id, text, depth, path: enclosing, tag } = *object;
         let node = self.shape.node(id);
         if let Some(property) = node.properties.get(name) {
-            return self.value(property.node, value, depth + 1);
+            let found_before = self.mistakes.len();
+            self.value(property.node, value, depth + 1);
+            if self.mistakes.len() > found_before {
+                let read_until = match self.is_flattened(name, value) {
+                    true => self.end_of(text),
+                    false => tag.map_or(0, |tag| self.end_of(tag)),
+                };
+                for mistake in self.mistakes.iter_mut().skip(found_before) {
+                    mistake.read_until = mistake.read_until.max(read_until);
+                }
+            }
+            return;
         }
         // Unknown arguments of the tool are reported by the caller.
         let reports_unknown = self.finds_all() && enclosing > 0;
@@ -429,7 +462,7 @@ impl<'w> Walk<'w> {
         }
         let additional = node.additional.filter(|additional| !self.shape.node(*additional).is_never);
         if let Some(additional) = additional {
-            return self.beside_properties(node, |walk| walk.value(additional, value, depth + 1));
+            return self.beside_properties(node, text, |walk| walk.value(additional, value, depth + 1));
         }
         if !reports_unknown {
             return;
@@ -446,6 +479,11 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// Returns the offset behind a part of the text.
+    fn end_of(&self, part: &str) -> usize {
+        offset_in(self.text, part) + part.len()
+    }
+
     /// Returns the first bytes of the path, which lead to an enclosing value.
     fn part_of_path(&self, length: usize) -> &str {
         self.path.get(..length).unwrap_or_default()
@@ -460,4 +498,20 @@ impl<'w> Walk<'w> {
             self.step(step, |walk| walk.value(item, value.get(), depth + 1));
         }
     }
+}
+
+/// Returns the texts around the members of an object that the steps lead to: the first ends with its brace. Returns `None` for one
+/// in a tuple, whose text would need the fields before it.
+fn enclosing_texts(steps: &[Step]) -> Option<(String, String)> {
+    let (mut start, mut end) = (String::new(), String::new());
+    for step in steps {
+        match step {
+            Step::Member(name) => start.extend(["{", &Value::from(&**name).to_string(), ":"]),
+            Step::Item(_) => start.push('['),
+            Step::Field(_) => return None,
+        }
+        end.insert(0, if matches!(step, Step::Member(_)) { '}' } else { ']' });
+    }
+    start.push('{');
+    Some((start, end))
 }
