@@ -345,6 +345,21 @@ struct Drawn {
     id: u8,
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+struct TwoEnums {
+    #[serde(flatten)]
+    figure: Figure,
+    #[serde(flatten)]
+    way: Way,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "by")]
+enum Way {
+    Air { height: u8 },
+    Land { speed: u8 },
+}
+
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum Filter {
@@ -695,9 +710,19 @@ fn alternatives_of_all_arguments_are_repaired() {
         json!({ "properties": properties, "required": ["kind", name] })
     };
     let schema = json!({ "type": "object", "oneOf": [of_kind("Round", "radius"), of_kind("Flat", "width")] });
-    let tools: [Arc<dyn Tool>; 2] = [
+    let number = json!({ "type": "integer" });
+    let all = json!({ "type": "object", "allOf": [{ "properties": { "n": number } }] });
+    let note = |n: &str| json!({ "properties": { "n": { "type": n }, "note": { "type": "string" } }, "required": ["n"] });
+    let noted = json!({ "type": "object", "oneOf": [note("integer"), note("boolean")] });
+    let echo = |name: &str, schema| -> Arc<dyn Tool> {
+        Arc::new(DynamicTool::new(name, schema, |it: Value| it.to_string()).unwrap())
+    };
+    let tools: [Arc<dyn Tool>; 5] = [
         Arc::new(FunctionTool::new("closure", |it: Drawn| format!("{it:?}"))),
-        Arc::new(DynamicTool::new("dynamic", schema, |it: Value| it.to_string()).unwrap()),
+        Arc::new(FunctionTool::new("two_enums", |it: TwoEnums| format!("{it:?}"))),
+        echo("dynamic", schema),
+        echo("all", all),
+        echo("noted", noted),
     ];
     let set = ToolSet::new(tools).unwrap();
     for (name, text, expected, expected_repairs) in [
@@ -707,7 +732,15 @@ fn alternatives_of_all_arguments_are_repaired() {
             "Drawn { figure: Round { radius: 1 }, id: 2 }",
             &["id", "radius"][..],
         ),
+        (
+            "two_enums",
+            r#"{"kind":"Round","radius":"1","by":"Air","height":"2"}"#,
+            "TwoEnums { figure: Round { radius: 1 }, way: Air { height: 2 } }",
+            &["radius", "height"],
+        ),
         ("dynamic", r#"{"kind":"Round","radius":"1"}"#, r#"{"kind":"Round","radius":1}"#, &["radius"]),
+        ("all", r#"{"n":"1"}"#, r#"{"n":1}"#, &["n"]),
+        ("noted", r#"{"note":null,"n":"1"}"#, r#"{"n":1}"#, &["n"]),
         (
             "dynamic",
             r#"{"kind":"Flat","width":"x"}"#,

@@ -74,13 +74,21 @@ async fn the_model_reads_that_an_answer_was_cut_off() {
     struct Question {
         question: String,
     }
-    // It could be the beginning of a longer number.
-    let response = ChatResponse::new(AssistantMessage::text("12")).with_finish_reason(FinishReason::Length);
-    let inner = billing(ScriptedModel::new().replies(response)).build().unwrap();
-    let tool = inner.as_tool("billing", "Answers").typed::<Question, u32>();
-    let agent = Agent::builder(asks()).tool(tool).build().unwrap();
-    let answer = agent.ask("?").await.unwrap();
-    assert_eq!(answer.messages()[2].text(), "the answer of the agent was cut off");
+    let ask = async |text: &str, typed: fn(AgentTool) -> AgentTool| {
+        let response =
+            ChatResponse::new(AssistantMessage::text(text)).with_finish_reason(FinishReason::Length);
+        let inner = billing(ScriptedModel::new().replies(response)).build().unwrap();
+        let agent = Agent::builder(asks()).tool(typed(inner.as_tool("billing", "Answers"))).build().unwrap();
+        agent.ask("?").await.unwrap().messages()[2].text().into_owned()
+    };
+    // A number or a word could be the beginning of a longer one.
+    let cut_off = "the answer of the agent was cut off";
+    assert_eq!(ask("12", AgentTool::typed::<Question, u32>).await, cut_off);
+    assert_eq!(ask("12", AgentTool::typed::<Question, Vec<u32>>).await, cut_off);
+    assert_eq!(ask("Red", AgentTool::typed::<Question, String>).await, cut_off);
+    assert_eq!(ask(r#"{"answer":12}"#, AgentTool::typed::<Question, u32>).await, "12");
+    assert_eq!(ask(" [12]", AgentTool::typed::<Question, Vec<u32>>).await, "[12]");
+    assert_eq!(ask(r#""Red""#, AgentTool::typed::<Question, String>).await, r#""Red""#);
 }
 
 #[tokio::test]

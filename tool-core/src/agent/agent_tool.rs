@@ -292,7 +292,10 @@ impl AgentTool {
         match driven {
             Ok(output) if !is_undo => {
                 let answer = driver.into_answer().map_err(|error| failure(&error))?;
-                if answer.finish_reason().is_truncated() { self.form.truncated(&output) } else { Ok(output) }
+                match answer.finish_reason().is_truncated() {
+                    true => self.form.truncated(output, &answer.text()),
+                    false => Ok(output),
+                }
             }
             Ok(_) => undone(&driver),
             Err(kind) => match delegation {
@@ -412,8 +415,8 @@ trait Form: Send + Sync {
     /// Converts the answer into the output, or returns what is wrong with it.
     fn output(&self, answer: &str) -> Result<ToolOutput, String>;
 
-    /// Returns the output of an answer that the provider truncated.
-    fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError>;
+    /// Returns the output of an answer that the provider truncated, from the output of its text.
+    fn truncated(&self, output: ToolOutput, text: &str) -> Result<ToolOutput, ToolError>;
 }
 
 /// The arguments of an agent that takes any question.
@@ -440,12 +443,11 @@ impl Form for Plain {
         Ok(ToolOutput::text(answer))
     }
 
-    fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError> {
-        match output.to_string() {
-            text if text.trim().is_empty() => {
-                Err(ToolError::failed("the agent gave no answer: it was cut off"))
-            }
-            text => Ok(ToolOutput::text(format!("{text}\n\n(the answer was cut off here)"))),
+    fn truncated(&self, _: ToolOutput, text: &str) -> Result<ToolOutput, ToolError> {
+        if text.trim().is_empty() {
+            Err(ToolError::failed("the agent gave no answer: it was cut off"))
+        } else {
+            Ok(ToolOutput::text(format!("{text}\n\n(the answer was cut off here)")))
         }
     }
 }
@@ -472,10 +474,10 @@ impl<Q: ToolArguments + Serialize, R: AnswerType + Serialize> Form for Typed<Q, 
         serde_json::to_string(&report).map(ToolOutput::text).map_err(|error| error.to_string())
     }
 
-    fn truncated(&self, output: &ToolOutput) -> Result<ToolOutput, ToolError> {
-        // Of other values, the beginning can be a value, too.
-        if output.to_string().starts_with(['{', '[']) {
-            Ok(output.clone())
+    fn truncated(&self, output: ToolOutput, text: &str) -> Result<ToolOutput, ToolError> {
+        // The text was read, so these are closed. The beginning of a number or a word can be another one.
+        if text.trim_start().starts_with(['{', '[', '"', '`']) {
+            Ok(output)
         } else {
             Err(ToolError::failed("the answer of the agent was cut off"))
         }

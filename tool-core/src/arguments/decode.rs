@@ -2,6 +2,7 @@
 //! everything that remains wrong.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -181,19 +182,19 @@ impl Decoder<'_> {
         !target.has_member(&format!("{{{quoted}:{value}}}"), 1..quoted.len() + 1)
     }
 
-    /// Returns the object with each member repaired, so that one that cannot be repaired does not prevent the others. The members of
-    /// alternatives are repaired together, because only one alternative describes them.
+    /// Returns the object with each member repaired, so that one that cannot be repaired does not prevent the others. An object
+    /// that several schemas describe is repaired as a whole, because each member can belong to any of them.
     fn repair_members(&self, text: &str, repair: fn(&Shape, NodeId, &str) -> Option<String>) -> String {
         let members = match serde_json::from_str(text) {
             Ok(Members(members)) if !self.mode.forbids_repair => members,
             _ => return text.to_owned(),
         };
-        if !self.shape.node(self.node).choices.is_empty() {
+        let node = self.shape.node(self.node);
+        if !node.choices.is_empty() || !node.all.is_empty() {
             return repair(self.shape, self.node, text).unwrap_or_else(|| text.to_owned());
         }
         let repaired = members.iter().map(|(name, value)| {
-            let node = self.shape.node(self.node).member(name);
-            let repaired = node.and_then(|node| repair(self.shape, node, value.get()));
+            let repaired = node.member(name).and_then(|node| repair(self.shape, node, value.get()));
             (name, repaired.map_or(value.get().into(), Cow::Owned))
         });
         write_object(&repaired.collect::<Vec<_>>())
@@ -206,9 +207,12 @@ impl Decoder<'_> {
         else {
             return;
         };
-        let pairs = original.iter().zip(&repaired).filter(|((_, from), (_, to))| from.get() != to.get());
-        self.repairs
-            .extend(pairs.map(|((name, from), (_, to))| Repair::for_argument(name, from.get(), to.get())));
+        let repaired: HashMap<_, _> = repaired.iter().map(|(name, value)| (name, value.get())).collect();
+        for (name, from) in &original {
+            if let Some(to) = repaired.get(name).filter(|to| **to != from.get()) {
+                self.repairs.push(Repair::for_argument(name, from.get(), to));
+            }
+        }
     }
 
     /// Reports why a value was refused, or that it exceeds limits or has unknown members. Returns `true` if it is valid.
