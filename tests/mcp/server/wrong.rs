@@ -11,7 +11,7 @@ use super::guarding::{initialize, post};
 use super::tools::sum;
 
 /// Messages in a session, and the code and the text of the error that each results in.
-const TABLE: [(&str, i64, &str); 7] = [
+const TABLE: [(&str, i64, &str); 9] = [
     (r#"{"jsonrpc":"2.0","id":7,"method":"tools/nope"}"#, -32601, "tools/nope"),
     (
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}"#,
@@ -38,6 +38,16 @@ const TABLE: [(&str, i64, &str); 7] = [
         -32602,
         "invalid parameters of `logging/setLevel`: unknown variant `loud`, expected one of \
          `debug`, `info`, `notice`, `warning`, `error`, `critical`, `alert`, `emergency`",
+    ),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":{}}"#,
+        -32602,
+        "invalid parameters of `initialize`: missing field `protocolVersion`",
+    ),
+    (
+        r#"{"jsonrpc":"2.0","id":7,"method":"subscriptions/listen","params":{"notifications":5}}"#,
+        -32602,
+        "invalid parameters of `subscriptions/listen`: invalid type: integer `5`, expected struct SubscriptionFilter",
     ),
     (
         r#"{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"a:b"}}"#,

@@ -293,7 +293,7 @@ impl AgentTool {
             Ok(output) if !is_undo => {
                 let answer = driver.into_answer().map_err(|error| failure(&error))?;
                 match answer.finish_reason().is_truncated() {
-                    true => self.form.truncated(output, &answer.text()),
+                    true => self.form.truncated(output, answer.text()),
                     false => Ok(output),
                 }
             }

@@ -111,8 +111,8 @@ pub(crate) struct Node {
     pub(crate) is_closed: bool,
     /// The schema of further members.
     pub(crate) additional: Option<NodeId>,
-    /// The patterns of the names in a map whose names have a type, such as numbers.
-    pub(crate) name_patterns: Vec<Pattern>,
+    /// The pattern of the names in a map whose names have a type, such as numbers.
+    pub(crate) name_pattern: Option<Pattern>,
     pub(crate) prefix: Vec<NodeId>,
     pub(crate) items: Option<NodeId>,
     /// The constraints that are not represented, for a validator of single schemas.
@@ -165,17 +165,16 @@ impl Node {
 
     /// Returns the pattern of the names in a map if this is not one of them.
     pub(crate) fn unmatched_pattern(&self, name: &str) -> Option<&str> {
-        let is_unmatched = |pattern: &Pattern| pattern.matches(name) == Some(false);
-        let first = self.name_patterns.first().filter(|_| self.name_patterns.iter().all(is_unmatched))?;
-        Some(&first.text)
+        let pattern = self.name_pattern.as_ref().filter(|pattern| pattern.matches(name) == Some(false))?;
+        Some(&pattern.text)
     }
 
-    /// Returns the pattern of the names in a map of a document whose values all have one schema.
+    /// Returns the pattern of the names in a map of a document, if all names have one pattern.
     pub(crate) fn pattern_of_names(&self) -> Option<&str> {
         let by_pattern =
             self.by_pattern.as_ref().filter(|_| self.properties.is_empty() && self.additional.is_some())?;
         let patterns = by_pattern.get("patternProperties")?.as_object()?;
-        patterns.keys().next().map(String::as_str)
+        patterns.keys().next().filter(|_| patterns.len() == 1).map(String::as_str)
     }
 }
 
@@ -347,14 +346,19 @@ impl<'s> Parser<'s> {
         // Before draft 2020-12, `prefixItems` was written as a list under `items`.
         let prefix = self.ids(get("prefixItems").or(get("items").filter(|items| items.is_array())));
         let items = get("items").filter(|items| !items.is_array()).map(|schema| self.id(schema));
+        let is_closed = get("additionalProperties") == Some(&Value::Bool(false));
         // All values of a map have one schema. Its type, or else a validator, decides about the names, such as numbers.
-        let is_map = is_type || get("additionalProperties") == Some(&Value::Bool(false));
+        let is_map = is_type || is_closed;
         let mut of_values = object("patternProperties").map(|(_, schema)| schema).filter(|_| is_map);
         let of_values = of_values.next().filter(|first| of_values.all(|other| other == *first));
         let additional = of_values.or(get("additionalProperties").filter(|_| by_pattern.is_none()));
         let additional = additional.map(|schema| self.id(schema));
-        let has_typed_names = is_type && get("additionalProperties") == Some(&Value::Bool(false));
-        let name_patterns = object("patternProperties").filter(|_| has_typed_names);
+        let mut patterns =
+            object("patternProperties").filter(|_| is_type && is_closed && properties.is_empty());
+        let name_pattern = match (patterns.next(), patterns.next()) {
+            (Some((pattern, _)), None) => Some(Pattern::new(pattern)),
+            _ => None,
+        };
         let depends = DEPENDENT.iter().any(|keyword| schema.contains_key(*keyword));
         let is_other = |keyword: &str| {
             let is_represented = REPRESENTED.contains(&keyword) || ANNOTATIONS.contains(&keyword);
@@ -381,7 +385,7 @@ impl<'s> Parser<'s> {
             by_pattern,
             is_closed: super::is_closed_object(schema),
             additional,
-            name_patterns: name_patterns.map(|(pattern, _)| Pattern::new(pattern)).collect(),
+            name_pattern,
             prefix,
             items,
             others: part(&is_other),

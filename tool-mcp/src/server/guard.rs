@@ -148,7 +148,7 @@ impl Guard {
         let session = headers.get(SESSION_HEADER)?.to_str().ok()?.into();
         message.method.as_ref()?;
         let id = message.id?.get();
-        // No other value is an id, and a long one would take a multiple of its length.
+        // Only strings and numbers are ids. Parsing a large list or object would take several times its size.
         let is_scalar = id.starts_with(|c: char| matches!(c, '"' | '-' | '0'..='9'));
         let id = is_scalar.then(|| serde_json::from_str(id).ok())??;
         let is_repeated = self.sessions.belongs_to(&session, caller).await

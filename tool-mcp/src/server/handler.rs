@@ -11,7 +11,7 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, ErrorData,
     InitializeRequestParams, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-    SetLevelRequestParams, SubscriptionFilter, Tool,
+    SetLevelRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 use serde::de::DeserializeOwned;
@@ -181,7 +181,7 @@ impl ServerHandler for Handler {
         Ok(())
     }
 
-    /// Also receives requests of known methods whose parameters are invalid.
+    /// Also receives requests of known methods whose parameters are invalid. For `tools/list`, the SDK ignores these.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -189,10 +189,10 @@ impl ServerHandler for Handler {
     ) -> Result<CustomResult, ErrorData> {
         let CustomRequest { method, params, .. } = request;
         let problem = match &*method {
-            "initialize" => problem_of::<InitializeRequestParams>(params),
-            "tools/list" => problem_of::<PaginatedRequestParams>(params),
-            "tools/call" => problem_of::<CallToolRequestParams>(params),
-            "logging/setLevel" => problem_of::<SetLevelRequestParams>(params),
+            "initialize" => describe_problem::<InitializeRequestParams>(params),
+            "tools/call" => describe_problem::<CallToolRequestParams>(params),
+            "logging/setLevel" => describe_problem::<SetLevelRequestParams>(params),
+            "subscriptions/listen" => describe_problem::<SubscriptionsListenRequestParams>(params),
             _ => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)),
         };
         Err(ErrorData::invalid_params(format!("invalid parameters of `{method}`{problem}"), None))
@@ -238,9 +238,12 @@ impl ServerHandler for Handler {
     }
 }
 
-/// Returns the end of the sentence about invalid parameters: what is wrong with them, if that is known, in at most 200 characters.
-fn problem_of<P: DeserializeOwned>(params: Option<Value>) -> String {
+/// The maximum number of characters of a mistake in parameters, of which the client has written a part.
+const MAX_PROBLEM_CHARS: usize = 1000;
+
+/// Returns `: ` and the mistake in the parameters, or nothing if it is unknown.
+fn describe_problem<P: DeserializeOwned>(params: Option<Value>) -> String {
     let params = params.unwrap_or_else(|| json!({}));
     let problem = serde_json::from_value::<P>(params).err();
-    problem.map(|problem| format!(": {:.200}", problem.to_string())).unwrap_or_default()
+    problem.map(|problem| format!(": {:.MAX_PROBLEM_CHARS$}", problem.to_string())).unwrap_or_default()
 }

@@ -101,7 +101,8 @@ fn structured_content(output: &ToolOutput, schema: Option<&OutputSchema>) -> Opt
     let text = texts.next().filter(|_| texts.next().is_none())?;
     match schema.map(|schema| schema.form) {
         Some(Form::Text) => Some(json!({ "result": text })),
-        Some(Form::Unit) => Some(json!({ "result": null })),
+        // The text that a tool without a value returns.
+        Some(Form::Unit) => matches!(text, "Success" | "null").then(|| json!({ "result": null })),
         Some(Form::Json) => serde_json::from_str(text).ok().map(|value: Value| json!({ "result": value })),
         Some(Form::Object) | None if text.trim_start().starts_with('{') => serde_json::from_str(text).ok(),
         _ => None,
@@ -196,6 +197,8 @@ mod tests {
                 Some(json!({ "result": null })),
             ),
             (&text, ToolOutput::text("2.5"), Some(json!({ "result": "2.5" }))),
+            (&OutputSchema::for_type::<()>(), ToolOutput::text("Success"), Some(json!({ "result": null }))),
+            (&OutputSchema::for_type::<()>(), ToolOutput::text("2.5"), None),
         ];
         for (schema, output, expected) in table {
             let result = success(&output, Some(schema));

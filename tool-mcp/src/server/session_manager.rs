@@ -52,7 +52,7 @@ struct InFlight {
     /// The ids, each with the number of its request: an id can be used again once it has a response.
     ids: std::sync::Mutex<HashMap<RequestId, u64>>,
     last_number: AtomicU64,
-    /// Locked while a request or a cancellation is passed on, so that no cancellation overtakes its request.
+    /// Locked while a message is passed on, so that no cancellation overtakes its request.
     order: Mutex<()>,
 }
 
@@ -240,11 +240,11 @@ impl SessionManager for BoundedSessionManager {
             None => None,
         };
         self.local.accept_message(id, message).await.map_err(io::Error::other)?;
-        drop(order);
-        // The SDK sends no response to it, unless the id is used again.
-        if let (Some(request), Some(in_flight)) = (cancelled, in_flight) {
+        // The SDK sends no response to it, unless the id is used again, which `order` still prevents.
+        if let (Some(request), Some(in_flight)) = (cancelled, &in_flight) {
             in_flight.with_ids(|ids| ids.remove(&request));
         }
+        drop(order);
         Ok(())
     }
 

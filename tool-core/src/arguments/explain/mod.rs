@@ -489,6 +489,21 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(mistakes::<Prices>(text), expected, "{text}");
         }
+
+        // The pattern says nothing about the other members.
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "never parsed successfully")]
+        struct Header {
+            name: String,
+            #[serde(flatten)]
+            extensions: BTreeMap<Extension, u8>,
+        }
+
+        #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+        struct Extension(#[schemars(regex(pattern = "^x-"))] String);
+
+        let expected = ["`it.name` is missing, expected a string"];
+        assert_eq!(mistakes::<Header>(r#"{"nmae": 1, "x-a": 2}"#), expected);
     }
 
     #[test]
