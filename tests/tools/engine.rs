@@ -345,7 +345,7 @@ struct Drawn {
     id: u8,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 struct TwoEnums {
     #[serde(flatten)]
     figure: Figure,
@@ -353,7 +353,7 @@ struct TwoEnums {
     way: Way,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(tag = "by")]
 enum Way {
     Air { height: u8 },
