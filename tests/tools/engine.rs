@@ -784,3 +784,65 @@ fn ignored_members_have_no_limits() {
     let execution = set.execute(call, &ToolContext::new()).now_or_never().unwrap();
     assert!(execution.output().is_some(), "{execution:?}");
 }
+
+/// The type of all arguments of a closure stops at its first error.
+#[test]
+fn all_mistakes_that_only_types_know_are_found() {
+    #[derive(Debug, Deserialize, Serialize, JsonSchema)]
+    struct Arguments {
+        first: Even,
+        second: BTreeMap<String, Even>,
+        #[serde(alias = "other")]
+        third: u8,
+        fourth: Option<Stop>,
+        #[serde(flatten)]
+        fifth: Option<Figure>,
+        sixth: u8,
+    }
+
+    #[derive(Debug, Deserialize, Serialize, JsonSchema)]
+    struct Stop {
+        #[serde(alias = "town")]
+        city: String,
+        nights: u8,
+    }
+
+    let closure = FunctionTool::new("closure", |it: Arguments| format!("{it:?}"));
+    let set = ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap();
+    let table: [(&str, &[&str]); 4] = [
+        (
+            r#"{"first":"3","second":{"a":"2","b":"5"},"third":[],"fourth":{"town":5,"nights":300},"sixth":"x"}"#,
+            &[
+                "`first`: must be an even number",
+                "`second.b`: must be an even number",
+                "`third`: expected an integer from 0 to 255, got a list",
+                "`fourth.town`: invalid type: integer `5`, expected a string",
+                "`fourth.nights`: expected an integer from 0 to 255, got 300",
+                "`sixth`: expected an integer from 0 to 255, got \"x\"",
+            ],
+        ),
+        // The type accepts what its schema does not list, and ignores what neither has.
+        (
+            r#"{"sixth":-1,"other":1,"first":"2","fourth":["Rome",2],"second":{},"kind":"Round","radius":1}"#,
+            &["`sixth`: expected an integer from 0 to 255, got -1"],
+        ),
+        (
+            r#"{"sixth":-1,"third":1,"first":"2","fourth":{"town":"Rome","nights":2,"days":3},"second":{}}"#,
+            &[
+                "`sixth`: expected an integer from 0 to 255, got -1",
+                "`fourth` has no member `days`, its members are `city`, `nights`",
+            ],
+        ),
+        (
+            r#"{"sixth":1,"first":"1","fourth":null}"#,
+            &[
+                "`second` is missing, expected an object",
+                "`third` is missing, expected an integer from 0 to 255",
+                "`first`: must be an even number",
+            ],
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(call(&set, text), Err(expected.join("; ")), "{text}");
+    }
+}

@@ -109,7 +109,9 @@ impl Walk<'_> {
                 Some(value) => unexpected_value(&walk.path, &expected, &quote(value)),
                 None => missing_value(&walk.path, &expected, None),
             };
-            walk.report(mistake, given.unwrap_or(text));
+            if let Some(mistake) = walk.report(mistake, given.unwrap_or(text)) {
+                mistake.is_missing = given.is_none();
+            }
         });
         true
     }

@@ -1,6 +1,7 @@
 //! Explanations of invalid values: all mistakes, each with its path, what is expected there, and what was found.
 
 mod choices;
+mod one_by_one;
 mod validators;
 mod walk;
 mod wording;
@@ -25,6 +26,8 @@ pub(crate) struct Mistake {
     pub(crate) text: String,
     /// The position of the value in the text of the argument.
     span: Range<usize>,
+    /// The value is missing, and the position that of the object.
+    is_missing: bool,
     /// Something is missing in an object that has members which the schema does not list, but the type has: it can be one of them.
     is_uncertain: bool,
     /// The type accepts the value, but it exceeds a limit of the schema.
@@ -62,8 +65,27 @@ pub(crate) fn explain_limits(shape: &Shape, node: NodeId, path: &str, text: &str
     walk.mistakes
 }
 
-/// Explains why a target refused a value. Paths begin with the given one. `error` is that of its type.
+/// Explains why a target refused a value. Paths begin with the given one, which is empty for all arguments. `error` is that of its
+/// type.
 pub(crate) fn explain(
+    shape: &Shape,
+    node: NodeId,
+    path: &str,
+    text: &str,
+    target: &dyn Target,
+    error: Option<&serde_json::Error>,
+) -> Vec<Mistake> {
+    let mut mistakes = explain_at_once(shape, node, path, text, target, error);
+    if path.is_empty() && error.is_some() && target.validator().is_none() {
+        one_by_one::explain_one_by_one(shape, node, text, target, &mut mistakes);
+    }
+    // In the order of the text. A missing member counts as standing where its object begins.
+    mistakes.sort_by_key(|mistake| mistake.span.start);
+    mistakes
+}
+
+/// Explains what can be found without giving the target parts of the value.
+fn explain_at_once(
     shape: &Shape,
     node: NodeId,
     path: &str,
@@ -91,7 +113,9 @@ pub(crate) fn explain(
         });
         is_explained = mistakes.iter().any(|mistake| {
             let overlaps = mistake.span.start < at_error.end && start < mistake.span.end;
-            overlaps || mistake.read_until == at_error.end
+            mistake.is_within(&at_error)
+                || overlaps && !mistake.is_missing
+                || mistake.read_until == at_error.end
         });
     }
     if !is_explained && tokens::is_deeper_than(MAX_DEPTH - 1, text) {
@@ -106,8 +130,6 @@ pub(crate) fn explain(
         let span = start..start + value.len();
         mistakes.push(Mistake::new(path, text, span));
     }
-    // In the order of the text. A missing member counts as standing where its object begins.
-    mistakes.sort_by_key(|mistake| mistake.span.start);
     mistakes
 }
 

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::one_by_one::is_flattened;
 use super::validators::{Part, Validators};
 use super::wording::{missing_value, quote, unexpected_value, unknown_member, unmatched_member};
 use super::{Mistake, offset_in};
@@ -370,10 +371,13 @@ impl<'w> Walk<'w> {
         let missing: Vec<_> = node.required.iter().filter(|name| !names.contains(name.as_str())).collect();
         // A name that the schema does not list can be another name of one that it requires.
         let is_other_name = |(name, value): &(Cow<'_, str>, &RawValue)| {
-            node.member(name).is_none() && self.has_member(&self.steps, name, value.get())
+            node.member(name).is_none()
+                && !(self.is_part && self.is_flattened(&self.steps, name, value.get()))
+                && self.has_member(&self.steps, name, value.get())
         };
-        // In a part of an object, it is probably one of the others.
-        let is_uncertain = !missing.is_empty() && !self.is_part && members.iter().any(is_other_name);
+        // In a flattened part of an object, it is probably one of the others.
+        let is_certain = self.is_part && (self.flattened_until.is_some() || node.properties.is_empty());
+        let is_uncertain = !missing.is_empty() && !is_certain && members.iter().any(is_other_name);
         for name in missing {
             if self.is_full() {
                 return;
@@ -384,7 +388,7 @@ impl<'w> Walk<'w> {
                     property.map_or("a value".into(), |property| describe(walk.shape, property.node));
                 let description = property.and_then(|property| property.description.as_deref());
                 if let Some(mistake) = walk.report(missing_value(&walk.path, &expected, description), text) {
-                    mistake.is_uncertain = is_uncertain;
+                    (mistake.is_missing, mistake.is_uncertain) = (true, is_uncertain);
                 }
             });
         }
@@ -400,16 +404,11 @@ impl<'w> Walk<'w> {
         target.has_member(&format!("{start}{quoted}:{value}}}{end}"), name)
     }
 
-    /// Returns `true` if the type of an object has flattened its current member, which it then reads after all others. A type
-    /// refuses a member of its own that is given twice, before it finds that the text ends.
-    fn is_flattened(&self, name: &str, value: &str) -> bool {
+    /// Returns `true` if the type of the object that the steps lead to has flattened a member.
+    fn is_flattened(&self, steps: &[Step], name: &str, value: &str) -> bool {
         let Rules::All(target) = self.rules else { return false };
-        let steps = self.steps.split_last().map_or(&[][..], |(_, steps)| steps);
-        let Some((start, _)) = enclosing_texts(steps).filter(|_| value.len() <= MAX_FLATTENED_BYTES) else {
-            return false;
-        };
-        let member = format!("{}:{value}", Value::from(name));
-        target.error(&format!("{start}{member},{member}")).is_some_and(|error| error.is_eof())
+        let start = enclosing_texts(steps).filter(|_| value.len() <= MAX_FLATTENED_BYTES);
+        start.is_some_and(|(start, _)| is_flattened(target, &start, &Value::from(name).to_string(), value))
     }
 
     fn member(&mut self, object: &Object<'_>, name: &str, value: &str) {
@@ -419,7 +418,7 @@ impl<'w> Walk<'w> {
             let found_before = self.mistakes.len();
             self.value(property.node, value, depth + 1);
             if self.mistakes.len() > found_before {
-                let read_until = match self.is_flattened(name, value) {
+                let read_until = match self.is_flattened(self.enclosing_steps(), name, value) {
                     true => self.end_of(text),
                     false => tag.map_or(0, |tag| self.end_of(tag)),
                 };
@@ -468,15 +467,19 @@ impl<'w> Walk<'w> {
             return;
         }
         let is_unknown = node.additional.is_none();
-        let steps = self.steps.split_last().map_or(&[][..], |(_, steps)| steps);
         let may_be_known = || node.properties.is_empty() || self.validators.is_some();
-        if is_unknown && (may_be_known() || self.has_member(steps, name, value)) {
+        if is_unknown && (may_be_known() || self.has_member(self.enclosing_steps(), name, value)) {
             return;
         }
         let mistake = unknown_member(self.part_of_path(enclosing), name, &node.names);
         if let Some(mistake) = self.report(mistake, value) {
             mistake.is_unknown = is_unknown;
         }
+    }
+
+    /// Returns the steps to the object that has the current value.
+    fn enclosing_steps(&self) -> &[Step] {
+        self.steps.split_last().map_or(&[], |(_, steps)| steps)
     }
 
     /// Returns the offset behind a part of the text.
