@@ -785,9 +785,14 @@ fn ignored_members_have_no_limits() {
     assert!(execution.output().is_some(), "{execution:?}");
 }
 
-/// The type of all arguments of a closure stops at its first error.
+/// A type stops at its first error.
 #[test]
 fn all_mistakes_that_only_types_know_are_found() {
+    #[tool]
+    fn declared(it: Vec<Arguments>) {
+        let _ = it;
+    }
+
     #[derive(Debug, Deserialize, Serialize, JsonSchema)]
     struct Arguments {
         first: Even,
@@ -844,5 +849,13 @@ fn all_mistakes_that_only_types_know_are_found() {
     ];
     for (text, expected) in table {
         assert_eq!(call(&set, text), Err(expected.join("; ")), "{text}");
+        // At any depth, and for several values at once.
+        let nested = call(&tools![declared], &format!(r#"{{"it":[{text},{text}]}}"#)).unwrap_err();
+        for (item, mistake) in [0, 1].into_iter().flat_map(|item| expected.iter().map(move |one| (item, one)))
+        {
+            let mistake = mistake.replacen('`', &format!("`it[{item}]."), 1);
+            assert!(nested.contains(&mistake), "{mistake}: {nested}");
+        }
+        assert_eq!(nested.matches("; ").count() + 1, 2 * expected.len(), "{nested}");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! `decode` reads values with their types, which are a `target` and decide what is accepted; `matching` compares values with schemas.
 //! After a failure, `lenient` corrects the text as a whole, `repair` single values, `restore` takes back the repairs of what the type
-//! accepts, and `explain` reports all mistakes: `describe` words what a schema expects, and `explain::wording` all other sentences.
+//! accepts, and `explain` reports all mistakes: those that its walk finds by the schema, and `explain::refusals` by the type. `describe`
+//! words what a schema expects, and `explain::wording` all other sentences.
 //! `tokens` finds duplicate members, and `watched` those that a type ignores.
 
 mod budget;

@@ -6,10 +6,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
 use super::budget::MAX_DEPTH;
+use super::explain::offset_in;
 use crate::arguments::MAX_REPORT_BYTES;
 use crate::content::compact_json;
 
@@ -244,15 +246,44 @@ pub(crate) fn is_deeper_than(levels: usize, text: &str) -> bool {
     })
 }
 
+/// A value in a text.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) value: Range<usize>,
+    /// The value with its name, if it is a member.
+    pub(crate) entry: Range<usize>,
+    /// The position of the object or list that has it.
+    pub(crate) container: Option<usize>,
+    /// It is an item of a list.
+    pub(crate) is_item: bool,
+}
+
+/// Returns the innermost value at an offset.
+pub(crate) fn part_at(text: &str, offset: usize) -> Part {
+    let (containers, value) = find_at(text, offset);
+    let container = containers.stack.last();
+    let name = container.map(|container| container.name).filter(|name| !name.is_empty());
+    let start = name.map_or(value.start, |name| offset_in(text, name));
+    Part {
+        entry: start..value.end,
+        value,
+        container: container.map(|container| container.start),
+        is_item: container.is_some_and(|container| !container.is_object),
+    }
+}
+
 /// Returns the path (`.stops[2].name`, empty at the top level) and the text of the innermost value at an offset.
 pub(crate) fn value_at(text: &str, offset: usize) -> (String, &str) {
+    let (containers, value) = find_at(text, offset);
+    (containers.path(), text.get(value).unwrap_or_default())
+}
+
+/// Finds the innermost value at an offset, and what contains it.
+fn find_at(text: &str, offset: usize) -> (Containers<'_>, Range<usize>) {
     let mut containers = Containers::default();
-    let value = |start: usize, end: usize| {
-        let contains_offset = start < offset && offset <= end;
-        contains_offset.then(|| text.get(start..end).unwrap_or_default())
-    };
+    let contains_offset = |start: usize, end: usize| start < offset && offset <= end;
     for (token, end) in Tokens::new(text) {
-        let found = match token {
+        let start = match token {
             Token::OpenObject | Token::OpenList => {
                 containers.open(end - 1, token == Token::OpenObject);
                 continue;
@@ -263,21 +294,21 @@ pub(crate) fn value_at(text: &str, offset: usize) -> (String, &str) {
                 }
                 continue;
             }
-            Token::Scalar(scalar) => value(end - scalar.len(), end),
-            Token::Close => containers.close().and_then(|container| value(container.start, end)),
+            Token::Scalar(scalar) => Some(end - scalar.len()),
+            Token::Close => containers.close().map(|container| container.start),
         };
-        if let Some(found) = found {
-            return (containers.path(), found);
+        if let Some(start) = start.filter(|start| contains_offset(*start, end)) {
+            return (containers, start..end);
         }
         containers.end_value();
     }
     // The text ends within these.
     while let Some(container) = containers.close() {
-        if let Some(found) = value(container.start, text.len()) {
-            return (containers.path(), found);
+        if contains_offset(container.start, text.len()) {
+            return (containers, container.start..text.len());
         }
     }
-    (String::new(), text)
+    (containers, 0..text.len())
 }
 
 #[cfg(test)]

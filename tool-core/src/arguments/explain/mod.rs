@@ -1,13 +1,14 @@
 //! Explanations of invalid values: all mistakes, each with its path, what is expected there, and what was found.
 
 mod choices;
-mod one_by_one;
+mod refusals;
 mod validators;
 mod walk;
 mod wording;
 
 use std::ops::Range;
 
+use self::refusals::{Refusal, Refusals};
 #[cfg(feature = "dynamic")]
 pub(crate) use self::validators::IsValid;
 pub(crate) use self::validators::SchemaValidator;
@@ -44,6 +45,14 @@ impl Mistake {
         Self { path, text, read_until: span.end, span, ..Self::default() }
     }
 
+    /// A mistake that only a type knows, in the value with this path and text.
+    fn of_type(path: &str, text: &str, refusal: Refusal) -> Self {
+        let Refusal { place, reason } = refusal;
+        let path = join(path, &tokens::value_at(text, place.end).0);
+        let mistake = if path.is_empty() { reason } else { format!("`{path}`: {reason}") };
+        Self::new(path, mistake, place)
+    }
+
     /// Returns `true` if the mistake is in this part of the text.
     pub(crate) fn is_within(&self, part: &Range<usize>) -> bool {
         part.start <= self.span.start && self.span.end <= part.end
@@ -65,27 +74,8 @@ pub(crate) fn explain_limits(shape: &Shape, node: NodeId, path: &str, text: &str
     walk.mistakes
 }
 
-/// Explains why a target refused a value. Paths begin with the given one, which is empty for all arguments. `error` is that of its
-/// type.
+/// Explains why a target refused a value. Paths begin with the given one. `error` is that of its type.
 pub(crate) fn explain(
-    shape: &Shape,
-    node: NodeId,
-    path: &str,
-    text: &str,
-    target: &dyn Target,
-    error: Option<&serde_json::Error>,
-) -> Vec<Mistake> {
-    let mut mistakes = explain_at_once(shape, node, path, text, target, error);
-    if path.is_empty() && error.is_some() && target.validator().is_none() {
-        one_by_one::explain_one_by_one(shape, node, text, target, &mut mistakes);
-    }
-    // In the order of the text. A missing member counts as standing where its object begins.
-    mistakes.sort_by_key(|mistake| mistake.span.start);
-    mistakes
-}
-
-/// Explains what can be found without giving the target parts of the value.
-fn explain_at_once(
     shape: &Shape,
     node: NodeId,
     path: &str,
@@ -98,57 +88,26 @@ fn explain_at_once(
     if walk.mistakes.is_empty() && error.is_none() {
         walk.whole_arguments(node, text);
     }
-    let mut mistakes = walk.mistakes;
-    let mut is_explained = !mistakes.is_empty();
-    let position = error.map(|error| refused_value(text, target, error));
-    if let (Some((_, value)), None) = (&position, target.validator()) {
-        let start = offset_in(text, value);
-        let at_error = start..start + value.len();
-        let is_uncertain = mistakes.iter().any(|mistake| mistake.is_uncertain && mistake.span == at_error);
-        // The type has read and accepted everything in front of the error.
-        let accepted_until = if is_uncertain { at_error.end } else { start };
-        mistakes.retain(|mistake| {
-            let is_accepted = mistake.read_until <= accepted_until;
-            mistake.is_limit || mistake.is_unknown || !(mistake.is_uncertain || is_accepted)
-        });
-        is_explained = mistakes.iter().any(|mistake| {
-            let overlaps = mistake.span.start < at_error.end && start < mistake.span.end;
-            mistake.is_within(&at_error)
-                || overlaps && !mistake.is_missing
-                || mistake.read_until == at_error.end
-        });
+    let Walk { mut mistakes, lists, .. } = walk;
+    let is_by_type = target.validator().is_none();
+    let refusals = match error {
+        Some(error) if is_by_type => Refusals::find(text, target, error, &lists),
+        // A validator accepted the value, and the type that is made from it did not.
+        Some(error) if mistakes.is_empty() => Refusals::first(text, target, error),
+        _ => Refusals::default(),
+    };
+    if is_by_type && error.is_some() {
+        refusals.retain_refused(&mut mistakes);
     }
-    if !is_explained && tokens::is_deeper_than(MAX_DEPTH - 1, text) {
+    let unexplained: Vec<_> = refusals.into_unexplained(&mistakes).collect();
+    if (mistakes.is_empty() || !unexplained.is_empty()) && tokens::is_deeper_than(MAX_DEPTH - 1, text) {
         mistakes.extend(too_deep(path, text));
-    } else if let (Some(error), Some((error_path, value)), false) = (error, position, is_explained)
-        && duplicate_members(text).is_empty()
-    {
-        let start = offset_in(text, value);
-        let (reason, path) = (error.to_string(), join(path, &error_path));
-        let reason = without_position(&reason);
-        let text = if path.is_empty() { reason.into() } else { format!("`{path}`: {reason}") };
-        let span = start..start + value.len();
-        mistakes.push(Mistake::new(path, text, span));
+    } else if duplicate_members(text).is_empty() {
+        mistakes.extend(unexplained.into_iter().map(|refusal| Mistake::of_type(path, text, refusal)));
     }
+    // In the order of the text. A missing member counts as standing where its object begins.
+    mistakes.sort_by_key(|mistake| mistake.span.start);
     mistakes
-}
-
-/// Returns the path and the text of the value that a type refused.
-fn refused_value<'t>(text: &'t str, target: &dyn Target, error: &serde_json::Error) -> (String, &'t str) {
-    let offset = error_offset(text, error);
-    let consumed = text.get(..offset).unwrap_or_default();
-    let consumed = consumed.strip_suffix(['{', '[']).unwrap_or(consumed).trim_ascii_end();
-    // An error of a conversion is reported behind the value, at the comma or bracket, and so is one about what follows there.
-    // With a comma inserted in front of it, only an error about the value stays the same.
-    let last = consumed.strip_suffix([',', '}', ']']).map(str::trim_ascii_end);
-    if let Some(last) = last.map(str::len).filter(|last| *last > 0)
-        && let (before, after) = text.split_at(last)
-        && let Some(other) = target.error(&format!("{before},{after}"))
-        && without_position(&other.to_string()) == without_position(&error.to_string())
-    {
-        return tokens::value_at(text, last);
-    }
-    tokens::value_at(text, offset)
 }
 
 /// Explains that a value, or of all arguments some members, are nested too deeply.
@@ -164,11 +123,6 @@ fn too_deep(path: &str, text: &str) -> Vec<Mistake> {
         }
         _ => vec![mistake(path)],
     }
-}
-
-/// Removes the line and column from the text of an error of serde_json.
-fn without_position(reason: &str) -> &str {
-    reason.rsplit_once(" at line ").map_or(reason, |(reason, _)| reason)
 }
 
 /// Returns the offset of an error in the text: after the invalid value, or on its first byte.

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::one_by_one::is_flattened;
 use super::validators::{Part, Validators};
 use super::wording::{missing_value, quote, unexpected_value, unknown_member, unmatched_member};
 use super::{Mistake, offset_in};
@@ -41,6 +40,8 @@ pub(super) struct Walk<'w> {
     /// The steps from the whole value to the current one.
     steps: Vec<Step>,
     pub(super) mistakes: Vec<Mistake>,
+    /// The positions of lists whose items have one type.
+    pub(super) lists: HashSet<usize>,
     /// Some parts of the value were not reached.
     pub(super) is_incomplete: bool,
     /// The current schema describes only a part of an object: others describe the same object.
@@ -87,6 +88,7 @@ impl<'w> Walk<'w> {
             path: path.into(),
             steps: Vec::new(),
             mistakes: Vec::new(),
+            lists: HashSet::new(),
             is_incomplete: false,
             is_part: false,
             flattened_until: None,
@@ -404,11 +406,15 @@ impl<'w> Walk<'w> {
         target.has_member(&format!("{start}{quoted}:{value}}}{end}"), name)
     }
 
-    /// Returns `true` if the type of the object that the steps lead to has flattened a member.
+    /// Returns `true` if the type of the object that the steps lead to has flattened a member, which it then reads after all others.
     fn is_flattened(&self, steps: &[Step], name: &str, value: &str) -> bool {
         let Rules::All(target) = self.rules else { return false };
-        let start = enclosing_texts(steps).filter(|_| value.len() <= MAX_FLATTENED_BYTES);
-        start.is_some_and(|(start, _)| is_flattened(target, &start, &Value::from(name).to_string(), value))
+        let Some((start, _)) = enclosing_texts(steps).filter(|_| value.len() <= MAX_FLATTENED_BYTES) else {
+            return false;
+        };
+        // A type refuses a member of its own that is given twice, before it finds that the text ends.
+        let member = format!("{}:{value}", Value::from(name));
+        target.error(&format!("{start}{member},{member}")).is_some_and(|error| error.is_eof())
     }
 
     fn member(&mut self, object: &Object<'_>, name: &str, value: &str) {
@@ -495,6 +501,9 @@ impl<'w> Walk<'w> {
     fn items(&mut self, id: NodeId, text: &str, depth: usize) {
         let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(text) else { return };
         let node = self.shape.node(id);
+        if node.prefix.is_empty() && self.validators.is_none() {
+            self.lists.insert(offset_in(self.text, text));
+        }
         for (index, value) in values.iter().enumerate() {
             let Some(item) = node.item(index).filter(|_| !self.is_full()) else { return };
             let step = if node.prefix.is_empty() { Step::Item(index) } else { Step::Field(index) };
