@@ -6,6 +6,8 @@ mod image;
 mod json;
 mod part;
 
+use std::borrow::Cow;
+
 pub use self::content::Content;
 pub use self::image::Image;
 pub use self::json::{JsonText, compact_json};
@@ -15,4 +17,10 @@ pub use self::part::Part;
 pub(crate) fn first_chars(text: &str, max_chars: usize) -> &str {
     let end = text.char_indices().nth(max_chars).map_or(text.len(), |(end, _)| end);
     &text[..end]
+}
+
+/// Returns a text, of which an ellipsis replaces everything after the first `max_chars` characters.
+pub(crate) fn abbreviate(text: &str, max_chars: usize) -> Cow<'_, str> {
+    let first = first_chars(text, max_chars);
+    if first.len() < text.len() { format!("{first}…").into() } else { text.into() }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{CALL_TOOL, SEARCH_TOOLS, ToolSearch};
+use crate::content::abbreviate;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::future::on_blocking_thread_if_any;
 use crate::tool::{FunctionTool, ToolError, ToolOutput};
@@ -139,8 +140,5 @@ fn line(definition: &ToolDefinition) -> String {
 /// Returns the beginning of a text, which can come from an untrusted server, without line breaks.
 fn one_line(text: &str, max_chars: usize) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match text.char_indices().nth(max_chars) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    abbreviate(&text, max_chars).into_owned()
 }

@@ -1,7 +1,7 @@
 //! The sentences about mistakes. `describe` words what a schema expects.
 
 use crate::arguments::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
-use crate::content::first_chars;
+use crate::content::{abbreviate, first_chars};
 use crate::schema::Kind;
 
 /// The maximum number of characters of an invalid value in a message.
@@ -83,8 +83,7 @@ pub(super) fn quote(value: &str) -> String {
     match Kind::of(value) {
         Some(Kind::Object) => "an object".into(),
         Some(Kind::Array) => "a list".into(),
-        _ if value.chars().count() <= MAX_QUOTE_CHARS => value.into(),
-        _ => value.chars().take(MAX_QUOTE_CHARS).chain(['…']).collect(),
+        _ => abbreviate(value, MAX_QUOTE_CHARS).into_owned(),
     }
 }
 

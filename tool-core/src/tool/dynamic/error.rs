@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::content::abbreviate;
+
 /// The maximum length of a quoted text, in characters.
 const MAX_QUOTE_CHARS: usize = 200;
 
@@ -62,8 +64,5 @@ impl Flaw {
 
 /// Truncates a text to a readable length.
 pub(super) fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTE_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    abbreviate(text, MAX_QUOTE_CHARS).into_owned()
 }
