@@ -1,7 +1,8 @@
 //! Build time of tools and assistants: a crate of 200 tools with `#[tool]`, compared with the same hand-written tools with the
 //! derives of serde and schemars; and a crate with an `#[assistant]` of 50 methods, compared with 50 functions that call
 //! `ask(format!(…)).answer_as()`. `cargo bench -p tests --bench build` prints the ratios, and fails if one exceeds its bound;
-//! `-- tools` and `-- assistant` measure one of the two.
+//! `-- tools` and `-- assistant` measure one of the two. The size of the tools is also compared in the profile that the production
+//! checklist of the guide recommends.
 //!
 //! The crates of a pair use the same dependencies, which are built beforehand and not counted. The crates are built alternately and
 //! without incremental compilation; the medians are compared.
@@ -51,8 +52,12 @@ fn compare_tools(folder: &Path) -> Result<bool> {
     println!("{TOOLS} tools, median of {ROUNDS} rounds: with #[tool], by hand, ratio, bound");
     let check = compare(&ours, &hand, &["check"], CHECK_BOUND)?;
     let release = compare(&ours, &hand, &["build", "--release"], RELEASE_BOUND)?;
-    let size = compare_sizes(&ours, &hand, SIZE_BOUND)?;
-    Ok(check && release && size)
+    let size = compare_sizes(&ours, &hand, "release", SIZE_BOUND)?;
+    for one in [&ours, &hand] {
+        one.cargo(&["build", "--profile", "production"])?;
+    }
+    let production_size = compare_sizes(&ours, &hand, "production", SIZE_BOUND)?;
+    Ok(check && release && size && production_size)
 }
 
 fn compare_assistants(folder: &Path) -> Result<bool> {
@@ -65,7 +70,7 @@ fn compare_assistants(folder: &Path) -> Result<bool> {
     let check = compare(&ours, &hand, &["check"], ASSISTANT_BOUND)?;
     let debug = compare(&ours, &hand, &["build"], ASSISTANT_BOUND)?;
     let release = compare(&ours, &hand, &["build", "--release"], ASSISTANT_BOUND)?;
-    let size = compare_sizes(&ours, &hand, ASSISTANT_BOUND)?;
+    let size = compare_sizes(&ours, &hand, "release", ASSISTANT_BOUND)?;
     Ok(check && debug && release && size)
 }
 
@@ -100,10 +105,11 @@ fn compare(ours: &Crate, hand: &Crate, arguments: &[&str], bound: f64) -> Result
     Ok(ratio <= bound)
 }
 
-fn compare_sizes(ours: &Crate, hand: &Crate, bound: f64) -> Result<bool> {
-    let (our_size, hand_size) = (ours.size()?, hand.size()?);
+fn compare_sizes(ours: &Crate, hand: &Crate, profile: &str, bound: f64) -> Result<bool> {
+    let (our_size, hand_size) = (ours.size(profile)?, hand.size(profile)?);
     let ratio = our_size as f64 / hand_size as f64;
-    println!("stripped size          {our_size:>9} B {hand_size:>9} B  {ratio:.3}  {bound}");
+    let title = format!("stripped, {profile}");
+    println!("{title:<22} {our_size:>9} B {hand_size:>9} B  {ratio:.3}  {bound}");
     Ok(ratio <= bound)
 }
 
@@ -126,6 +132,7 @@ impl Crate {
         fs::create_dir_all(this.folder.join("src"))?;
         let manifest = format!(
             "[package]\nname = \"{name}\"\nedition = \"2024\"\n\n[workspace]\n\n[profile.release]\nstrip = true\n\n\
+             [profile.production]\ninherits = \"release\"\nlto = \"fat\"\ncodegen-units = 1\n\n\
              [dependencies]\n{}",
             dependencies.replace("ROOT", &root.display().to_string())
         );
@@ -160,17 +167,17 @@ impl Crate {
         }
     }
 
-    fn binary(&self) -> PathBuf {
-        self.target.join("release").join(self.name).with_extension(std::env::consts::EXE_EXTENSION)
+    fn binary(&self, profile: &str) -> PathBuf {
+        self.target.join(profile).join(self.name).with_extension(std::env::consts::EXE_EXTENSION)
     }
 
-    fn size(&self) -> Result<u64> {
-        Ok(fs::metadata(self.binary())?.len())
+    fn size(&self, profile: &str) -> Result<u64> {
+        Ok(fs::metadata(self.binary(profile))?.len())
     }
 
     /// Returns the output of the program: the number of tools, and the result of the last one.
     fn run(&self) -> Result<String> {
-        let output = Command::new(self.binary()).stderr(Stdio::inherit()).output()?;
+        let output = Command::new(self.binary("release")).stderr(Stdio::inherit()).output()?;
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 }
