@@ -1,10 +1,8 @@
 //! A caller without a client library that checks every response against the published schemas.
 
-use std::path::Path;
-use std::sync::OnceLock;
 
-use jsonschema::Validator;
 use serde_json::{Value, json};
+use tests::support::schema::Document;
 use tool_openai::server::{RunningServer, Server};
 
 /// A running server and an HTTP client for it.
@@ -53,9 +51,9 @@ impl Caller {
         assert!(headers["x-request-id"].to_str().unwrap().len() > 20);
         let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
         let kind = match path {
-            _ if status != 200 => Some(Published::Error),
-            "chat/completions" => Some(Published::Completion),
-            _ if body["object"] == "response" && body["deleted"].is_null() => Some(Published::Response),
+            _ if status != 200 => Some(Document::Error),
+            "chat/completions" => Some(Document::Completion),
+            _ if body["object"] == "response" && body["deleted"].is_null() => Some(Document::Response),
             _ => None,
         };
         if let Some(kind) = kind {
@@ -99,10 +97,10 @@ pub(crate) fn read_events(text: &str) -> Vec<Value> {
         match name {
             Some(name) => {
                 assert_eq!(event["type"], name);
-                Published::Event.check(&event);
+                Document::Event.check(&event);
             }
-            None if event["error"].is_object() => Published::Error.check(&event),
-            None => Published::Chunk.check(&event),
+            None if event["error"].is_object() => Document::Error.check(&event),
+            None => Document::Chunk.check(&event),
         }
         events.push(event);
     }
@@ -120,53 +118,4 @@ pub(crate) fn http() -> reqwest::Client {
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
     reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap()
-}
-
-/// The types of documents that the published schemas describe.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Published {
-    Completion,
-    Chunk,
-    Response,
-    Event,
-    Error,
-}
-
-impl Published {
-    const FILES: [(&str, &str); 5] = [
-        ("chat_completions", "CreateChatCompletionResponse"),
-        ("chat_completions", "CreateChatCompletionStreamResponse"),
-        ("responses", "Response"),
-        ("responses", "ResponseStreamEvent"),
-        ("responses", "ErrorResponse"),
-    ];
-
-    /// Returns `true` if the published schemas are not available.
-    pub(crate) fn is_missing() -> bool {
-        !Path::new("../../shared/openai").is_dir()
-    }
-
-    fn validator(self) -> &'static Validator {
-        static VALIDATORS: [OnceLock<Validator>; 5] = [const { OnceLock::new() }; 5];
-        VALIDATORS[self as usize].get_or_init(|| {
-            let (file, name) = Self::FILES[self as usize];
-            let text = std::fs::read_to_string(format!("../../shared/openai/{file}.schema.json")).unwrap();
-            let mut schema: Value = serde_json::from_str(&text).unwrap();
-            let schema = json!({ "$ref": format!("#/$defs/{name}"), "$defs": schema["$defs"].take() });
-            jsonschema::validator_for(&schema).unwrap()
-        })
-    }
-
-    /// Returns `true` if the document is valid, or the schemas are not available.
-    pub(crate) fn allows(self, document: &Value) -> bool {
-        Self::is_missing() || self.validator().is_valid(document)
-    }
-
-    pub(crate) fn check(self, document: &Value) {
-        if Self::is_missing() {
-            return;
-        }
-        let errors: Vec<_> = self.validator().iter_errors(document).map(|error| error.to_string()).collect();
-        assert!(errors.is_empty(), "{self:?} does not match the published schema: {errors:#?}\n{document:#}");
-    }
 }

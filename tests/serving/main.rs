@@ -1,6 +1,6 @@
 //! The OpenAI-compatible server over HTTP on this machine, with requests as any client sends them.
 //!
-//! Responses are checked against the published schemas if these are available beside the repository.
+//! Responses are checked against the published schemas.
 
 mod access;
 mod caller;

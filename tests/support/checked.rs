@@ -1,5 +1,4 @@
-//! A server of this project for tests with its own client. Requests are checked against the published schemas, if these
-//! are available.
+//! A server of this project for tests with its own client. Requests are checked against the published schemas.
 
 use std::net::SocketAddr;
 

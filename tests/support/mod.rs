@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 /// A server that answers every connection with given bytes and records the requests.
 ///
-/// Checks the requests against the published schemas when it is dropped, if these are available.
+/// Checks the requests against the published schemas when it is dropped.
 #[derive(Debug)]
 pub struct RawServer {
     /// The address that it listens on.

@@ -1,16 +1,12 @@
-//! Checks requests against the schemas of the published API.
-//!
-//! The schemas are beside the repository or above it. If they are missing, nothing is checked, and a message says so.
+//! Checks requests and responses against the schemas of the published API, in `tests/published`.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
 /// An API that requests are sent to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
     /// `POST /chat/completions`.
     ChatCompletions,
@@ -19,67 +15,88 @@ pub enum Api {
 }
 
 impl Api {
-    const ALL: [Self; 2] = [Self::ChatCompletions, Self::Responses];
-
     /// Returns the API of a path such as `/v1/responses`, if it is a known one.
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
-        Self::ALL.into_iter().find(|api| match api {
+        [Self::ChatCompletions, Self::Responses].into_iter().find(|api| match api {
             Self::ChatCompletions => path.ends_with("/chat/completions"),
             Self::Responses => path.ends_with("/responses"),
         })
     }
 
-    fn file(self) -> &'static str {
+    fn file(self) -> &'static Value {
+        static CHAT_COMPLETIONS: LazyLock<Value> =
+            LazyLock::new(|| parse(include_str!("../published/chat_completions.schema.json")));
+        static RESPONSES: LazyLock<Value> =
+            LazyLock::new(|| parse(include_str!("../published/responses.schema.json")));
         match self {
-            Self::ChatCompletions => "chat_completions.schema.json",
-            Self::Responses => "responses.schema.json",
+            Self::ChatCompletions => &CHAT_COMPLETIONS,
+            Self::Responses => &RESPONSES,
         }
     }
 
-    fn request(self) -> &'static str {
+    fn request(self) -> Document {
         match self {
-            Self::ChatCompletions => "CreateChatCompletionRequest",
-            Self::Responses => "CreateResponse",
+            Self::ChatCompletions => Document::CompletionRequest,
+            Self::Responses => Document::ResponseRequest,
         }
     }
 }
 
-/// The published schema of an API's requests.
-struct Published {
-    schema: Validator,
-    /// The known properties: the schemas are open, so a misspelt property would pass them.
-    properties: Vec<String>,
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).expect("a published schema is JSON")
 }
 
-static PUBLISHED: LazyLock<HashMap<Api, Published>> = LazyLock::new(|| {
-    let Some(folder) = folder() else {
-        println!("skipped: requests are not checked because the published schemas are missing");
-        return HashMap::new();
-    };
-    let known = read(&folder.join("request_properties.json"));
-    let published = |api: Api| {
-        let names = known[api.request()]["known"].as_array().expect("the known properties are a list");
-        let properties =
-            names.iter().map(|name| name.as_str().expect("a property name is a string").to_owned()).collect();
-        Published { schema: compiled(&folder, api, api.request()), properties }
-    };
-    Api::ALL.into_iter().map(|api| (api, published(api))).collect()
-});
-
-fn folder() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().map(|folder| folder.join("shared/openai")).find(|folder| folder.is_dir())
+/// A type of document that a published schema describes.
+#[derive(Clone, Copy, Debug)]
+pub enum Document {
+    /// A request of Chat Completions.
+    CompletionRequest,
+    /// A response of Chat Completions.
+    Completion,
+    /// A chunk of a streamed response of Chat Completions.
+    Chunk,
+    /// A request of the Responses API.
+    ResponseRequest,
+    /// A response of the Responses API.
+    Response,
+    /// An event of a streamed response of the Responses API.
+    Event,
+    /// An error of either API.
+    Error,
 }
 
-fn read(file: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(file).expect("the file exists")).expect("the file is JSON")
-}
+impl Document {
+    const SCHEMAS: [(Api, &str); 7] = [
+        (Api::ChatCompletions, "CreateChatCompletionRequest"),
+        (Api::ChatCompletions, "CreateChatCompletionResponse"),
+        (Api::ChatCompletions, "CreateChatCompletionStreamResponse"),
+        (Api::Responses, "CreateResponse"),
+        (Api::Responses, "Response"),
+        (Api::Responses, "ResponseStreamEvent"),
+        (Api::Responses, "ErrorResponse"),
+    ];
 
-fn compiled(folder: &Path, api: Api, name: &str) -> Validator {
-    let file = read(&folder.join(api.file()));
-    let schema = json!({ "$ref": format!("#/$defs/{name}"), "$defs": file["$defs"] });
-    jsonschema::draft202012::new(&schema).expect("the schema is valid")
+    fn validator(self) -> &'static Validator {
+        static VALIDATORS: [OnceLock<Validator>; 7] = [const { OnceLock::new() }; 7];
+        VALIDATORS[self as usize].get_or_init(|| {
+            let (api, name) = Self::SCHEMAS[self as usize];
+            let schema = json!({ "$ref": format!("#/$defs/{name}"), "$defs": api.file()["$defs"] });
+            jsonschema::draft202012::new(&schema).expect("a published schema is valid")
+        })
+    }
+
+    /// Returns `true` if the document is valid.
+    pub fn allows(self, document: &Value) -> bool {
+        self.validator().is_valid(document)
+    }
+
+    /// Panics if the document is invalid.
+    #[track_caller]
+    pub fn check(self, document: &Value) {
+        let errors: Vec<_> = self.validator().iter_errors(document).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{self:?} does not match the published schema: {errors:#?}\n{document:#}");
+    }
 }
 
 /// Panics if the published API would reject the body of a request.
@@ -94,18 +111,14 @@ pub fn check_request(api: Api, body: &[u8]) {
 pub fn validate_request(api: Api, body: &[u8]) -> Result<(), String> {
     let body: Value =
         serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
-    let Some(published) = PUBLISHED.get(&api) else { return Ok(()) };
     let object = body.as_object().ok_or("the body is not an object")?;
-    if let Some(unknown) = object.keys().find(|name| !published.properties.contains(name)) {
+    // The schemas of requests are open, so a misspelt property would pass them.
+    let known = api.file()["known_request_properties"].as_array().expect("the known properties are a list");
+    if let Some(unknown) = object.keys().find(|name| !known.iter().any(|known| known == *name)) {
         return Err(format!("unknown property `{unknown}`"));
     }
     // The message for a large union would include all of it, so only the paths are reported.
-    let wrong = published.schema.iter_errors(&body).map(|error| format!("at `{}`", error.instance_path()));
-    let wrong: Vec<_> = wrong.collect();
+    let errors = api.request().validator().iter_errors(&body);
+    let wrong: Vec<_> = errors.map(|error| format!("at `{}`", error.instance_path())).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
-}
-
-/// Returns `true` if the published schemas are available.
-pub fn is_available() -> bool {
-    !PUBLISHED.is_empty()
 }
