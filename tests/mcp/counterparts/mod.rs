@@ -93,7 +93,9 @@ async fn call_all_tools(tools: McpTools) {
     assert_eq!(error.kind(), ToolErrorKind::InvalidArguments, "{error}");
     let error =
         call(&set, "get-resource-reference", json!({ "resourceType": "Text", "resourceId": -1 })).await;
-    assert!(error.is_err());
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ToolErrorKind::Failed, "{error}");
+    assert_eq!(error.to_string(), "Invalid resourceId: -1. Must be a finite positive integer.");
 
     // Progress is reported as events of the agent.
     let model = ScriptedModel::new()

@@ -1,6 +1,7 @@
 //! Replacing tools while they are served.
 
-use rmcp::model::SubscriptionFilter;
+use rmcp::model::{ErrorCode, SubscriptionFilter};
+use rmcp::service::ServiceError;
 use serde_json::json;
 use tool_core::tools;
 use tool_mcp::server::{Server, ServerErrorKind};
@@ -36,7 +37,9 @@ async fn notifies_clients_and_serves_the_new_tools() {
         let names: Vec<_> =
             client.service.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name).collect();
         assert_eq!(names, ["hello"]);
-        assert!(client.call("sum", json!({ "a": 1, "b": 2 })).await.is_err());
+        let error = client.call("sum", json!({ "a": 1, "b": 2 })).await.unwrap_err();
+        let ServiceError::McpError(error) = error else { panic!("{error}") };
+        assert_eq!(error.code, ErrorCode::INVALID_PARAMS, "{error}");
         assert_eq!(client.text("hello", json!({})).await.0, "hello you");
     }
 }

@@ -10,7 +10,7 @@ use tool_core::model::{
     AssistantMessage, ChatResponse, FinishReason, ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy,
     Usage,
 };
-use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
+use tool_core::run::{ErrorPolicy, Run, RunLimits, Step, StepError};
 use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
@@ -166,18 +166,35 @@ impl Twins {
         one
     }
 
+    /// Checks that both runs refuse a step with one of these errors.
+    fn assert_refused<T: PartialEq + Debug>(
+        &mut self,
+        expected: &[&str],
+        what: impl Fn(&mut Run) -> Result<T, StepError>,
+    ) {
+        let error = self.both(what).unwrap_err().to_string();
+        let reason = error.strip_prefix("unexpected step: ").unwrap();
+        assert!(expected.contains(&reason), "{error}");
+    }
+
     /// Checks that unexpected input is refused and changes nothing.
     fn disturb(&mut self, tape: &mut Tape<'_>) {
         let before = serde_json::to_string(&self.run).unwrap();
         let call = ToolCall::new("nobody's", "plain", "{}");
         let stray = ToolExecution::new(call, Ok(ToolOutput::text("1")));
-        assert!(self.both(|run| run.record_result(stray.clone())).is_err());
-        assert!(self.both(|run| run.begin_call("nobody's")).is_err());
-        assert!(self.both(|run| run.resolve_approval("nobody's", Approval::Approve)).is_err());
+        let unknown = [
+            "the current turn has no call with this id",
+            "no call with this id is open",
+            "no call with this path is open",
+        ];
+        self.assert_refused(&unknown, |run| run.record_result(stray.clone()));
+        self.assert_refused(&unknown, |run| run.begin_call("nobody's"));
+        self.assert_refused(&unknown, |run| run.resolve_approval("nobody's", Approval::Approve));
         if let Some(id) = self.finished.iter().nth(tape.below(8)).cloned() {
             let again = ToolExecution::new(ToolCall::new(&*id, "plain", "{}"), Ok(ToolOutput::text("2")));
-            assert!(self.both(|run| run.record_result(again.clone())).is_err());
-            assert!(self.both(|run| run.begin_call(&id)).is_err());
+            let finished = [&unknown[..], &["the call already has a result"]].concat();
+            self.assert_refused(&finished, |run| run.record_result(again.clone()));
+            self.assert_refused(&finished, |run| run.begin_call(&id));
         }
         assert_eq!(before, serde_json::to_string(&self.run).unwrap());
     }
