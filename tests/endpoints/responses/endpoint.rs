@@ -21,7 +21,7 @@ pub(crate) fn model_of(endpoint: Endpoint, server: &RawServer) -> Responses {
 
 /// Returns the deltas of a stream and its outcome.
 pub(crate) async fn streamed(
-    model: &impl ChatModel,
+    model: &(impl ChatModel + ?Sized),
     request: &ChatRequest<'_>,
 ) -> (Vec<Delta>, Result<ChatResponse, ModelError>) {
     let mut stream = model.stream(request);

@@ -1,7 +1,6 @@
 //! The Responses API over HTTP: responses, items that are sent back, and complete runs.
 
-mod corpus;
-mod endpoint;
+pub(crate) mod endpoint;
 mod requests;
 mod runs;
 mod tool_search;
