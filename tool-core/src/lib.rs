@@ -79,6 +79,8 @@
 //! | `prompted` | `PromptedTools`: tools for models that have none in their API |
 //! | `testing` | `testing`: a scripted model for tests |
 
+// Links from the other crates do not depend on the order in which they are documented.
+#![doc(html_root_url = "..")]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod agent;
