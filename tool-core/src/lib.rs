@@ -79,6 +79,8 @@
 //! | `prompted` | `PromptedTools`: tools for models that have none in their API |
 //! | `testing` | `testing`: a scripted model for tests |
 
+// Links from the other crates do not depend on the order in which they are documented.
+#![doc(html_root_url = "..")]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod agent;
@@ -102,6 +104,9 @@ pub mod transcript;
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;
 
+/// Creates a [`ToolSet`] of `#[tool]` functions from their paths.
+///
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/tools.md")]
 #[macro_export]
 macro_rules! tools {
@@ -137,10 +142,19 @@ pub use schemars;
 /// This is the type of [`tokio_util::sync`]:
 #[doc(inline)]
 pub use tokio_util::sync::CancellationToken;
+/// Implements a trait by questions to a model: every [`Agent`] has its methods.
+///
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/assistant.md")]
 pub use tool_macros::assistant;
+/// Turns a function into a tool that a language model can call.
+///
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
+/// Turns the methods of an `impl` block into tools.
+///
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/toolbox.md")]
 pub use tool_macros::toolbox;
 

@@ -7,6 +7,8 @@
 //! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, connections, shutdown.
 //! - [`Backoff`]: the delays between attempts, and [`LONGEST_TIMEOUT`].
 
+// Links from the other crates do not depend on the order in which they are documented.
+#![doc(html_root_url = "..")]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod backoff;

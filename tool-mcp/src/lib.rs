@@ -7,6 +7,8 @@
 //!
 //! The protocol is implemented by the official SDK, `rmcp`.
 
+// Links from the other crates do not depend on the order in which they are documented.
+#![doc(html_root_url = "..")]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "client")]

@@ -1,7 +1,12 @@
+//! Endpoints, and an agent as an endpoint.
+//!
+#![doc = include_str!("../docs/links.md")]
 #![doc = include_str!("../docs/guide.md")]
 
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/endpoints.md")]
 pub mod endpoints {}
 #[cfg(feature = "server")]
+#[doc = include_str!("../docs/links.md")]
 #[doc = include_str!("../docs/serving.md")]
 pub mod serving {}

@@ -80,6 +80,8 @@
 //! let client = reqwest::Client::new();
 //! ```
 
+// Links from the other crates do not depend on the order in which they are documented.
+#![doc(html_root_url = "..")]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod api;

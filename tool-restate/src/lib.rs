@@ -1,3 +1,6 @@
+//! Durable, distributed runs of `tool_core`'s agents on Restate.
+//!
+#![doc = include_str!("../docs/links.md")]
 #![doc = include_str!("../docs/guide.md")]
 
 #[allow(

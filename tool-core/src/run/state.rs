@@ -17,6 +17,9 @@ use crate::run::{
 };
 use crate::tool::{ToolErrorKind, ToolExecution};
 
+/// A state machine for the loop between a model and its tools.
+///
+#[doc = include_str!("../../docs/links.md")]
 #[doc = include_str!("../../docs/run.md")]
 #[derive(Clone, Debug)]
 #[must_use]
