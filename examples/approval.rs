@@ -85,13 +85,11 @@ async fn show(ask: Ask) -> Result<(), Failure> {
                     Some(started_at) => format!("was executed {:.1?} ago", started_at.elapsed()?),
                     None => "was not executed".into(),
                 };
-                println!("{} {} {when}", execution.call().name, execution.call().arguments);
+                println!("{} {when}", execution.call());
             }
         }
         Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
-            error
-                .awaiting_approval()
-                .for_each(|call| println!("Awaiting approval: {} {}", call.name, call.arguments));
+            error.awaiting_approval().for_each(|call| println!("Awaiting approval: {call:#}"));
         }
         Err(error) => return Err(error.into()),
     }
@@ -100,7 +98,7 @@ async fn show(ask: Ask) -> Result<(), Failure> {
 
 /// Asks for a decision at the terminal, without blocking a thread of the runtime.
 async fn decision(call: &ToolCall) -> io::Result<Approval> {
-    println!("Call {} with {}?", call.name, call.arguments);
+    println!("Execute {call:#}?");
     loop {
         println!("y: approve | n REASON: deny | e JSON: approve with these arguments");
         let line = tokio::task::spawn_blocking(|| io::stdin().lines().next()).await?.transpose()?;

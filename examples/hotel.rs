@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let answer = agent.ask(question).context(Guest { name: "Ada Lovelace".into() }).await?;
         println!("{question}\n    {answer}");
         for call in answer.tool_executions() {
-            println!("    called {} {}", call.call().name, call.call().arguments);
+            println!("    called {}", call.call());
         }
     }
 

@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("call the model with {} messages", request.messages().len());
                 let response = agent.model().chat(&request).await?;
                 for call in &response.message.tool_calls {
-                    println!("  it calls {} {}", call.name, call.arguments);
+                    println!("  it calls {call}");
                 }
                 run.record_response(response).await?;
             }

@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Agent::builder(OfflineModel::new()).tool_provider(tools).approver(TerminalApprover).build()?;
     let answer = agent.ask(question).await?;
     for execution in answer.tool_executions() {
-        println!("{} {}", execution.call().name, execution.call().arguments);
+        println!("{}", execution.call());
     }
     println!("Answer: {answer}");
     Ok(())
@@ -70,7 +70,7 @@ struct TerminalApprover;
 
 impl Approver for TerminalApprover {
     fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
-        println!("Call {} with {}? (y or n)", call.name, call.arguments);
+        println!("Execute {call:#}? (y or n)");
         Box::pin(async {
             // Does not block a thread of the runtime.
             match tokio::task::spawn_blocking(|| io::stdin().lines().next()).await {

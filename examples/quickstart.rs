@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     println!("    text: {:?}", response.message.text);
                 }
             }
-            Event::CallStarted(call) => println!("    call {} {}", call.name, call.arguments),
+            Event::CallStarted(call) => println!("    call {call}"),
             Event::CallFinished(execution) => match execution.outcome() {
                 Ok(output) => {
                     println!("    {} returned {output} ({:?})", execution.call().name, execution.duration())

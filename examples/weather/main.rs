@@ -55,7 +55,7 @@ async fn replay(title: &str, transcript: &str) -> Result<Answer, Box<dyn Error>>
         let start = offset.unwrap_or_default();
         let output = execution.output().ok_or("the call failed")?.to_string();
         assert_eq!(output, *recorded, "the tools return the recorded results");
-        println!("call:  {} {}", execution.call().name, execution.call().arguments);
+        println!("call:  {}", execution.call());
         println!("       {output} [{start:.0?} to {:.0?}]", start + execution.duration());
     }
     println!("model: {answer}");

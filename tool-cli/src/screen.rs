@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use tool_core::content::printable;
+
 /// The frames of the spinner.
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
@@ -12,22 +14,26 @@ const MAX_SPINNER_CHARS: usize = 70;
 pub(crate) struct Screen<W> {
     output: W,
     is_terminal: bool,
-    at_line_start: bool,
+    /// The last character that was written.
+    last: char,
     frame: Option<usize>,
 }
 
 impl<W: Write> Screen<W> {
     pub(crate) fn new(output: W, is_terminal: bool) -> Self {
-        Self { output, is_terminal, at_line_start: true, frame: None }
+        Self { output, is_terminal, last: '\n', frame: None }
     }
 
     /// Writes text, which may come from a model or a tool.
     pub(crate) fn write(&mut self, text: &str) -> io::Result<()> {
         self.clear_spinner()?;
-        if let Some(last) = text.chars().last() {
-            self.at_line_start = last == '\n';
-        }
-        self.output.write_all(printable(text).as_bytes())?;
+        // The text can be part of one, so the character before it decides whether a joiner is visible.
+        let before = self.last.to_string();
+        let both = format!("{before}{text}");
+        let shown = printable(&both);
+        let shown = shown.strip_prefix(&*printable(&before)).unwrap_or(&shown);
+        self.last = text.chars().last().unwrap_or(self.last);
+        self.output.write_all(shown.as_bytes())?;
         self.output.flush()
     }
 
@@ -39,17 +45,17 @@ impl<W: Write> Screen<W> {
 
     /// Ends the line that was begun, if any.
     pub(crate) fn end_line(&mut self) -> io::Result<()> {
-        if self.at_line_start { self.clear_spinner() } else { self.write("\n") }
+        if self.last == '\n' { self.clear_spinner() } else { self.write("\n") }
     }
 
     /// Records that the user's Enter has ended the line.
     pub(crate) fn line_was_entered(&mut self) {
-        self.at_line_start = true;
+        self.last = '\n';
     }
 
     /// Draws the next frame of the spinner. Without a terminal, and within a line of text, nothing is drawn.
     pub(crate) fn spin(&mut self, text: &str) -> io::Result<()> {
-        if !self.is_terminal || !self.at_line_start {
+        if !self.is_terminal || self.last != '\n' {
             return Ok(());
         }
         let frame = self.frame.map_or(0, |frame| (frame + 1) % FRAMES.len());
@@ -66,16 +72,6 @@ impl<W: Write> Screen<W> {
             None => Ok(()),
         }
     }
-}
-
-/// Replaces what would change the terminal or the order of the text: control characters except for line ends and tabs, and marks
-/// of direction.
-fn printable(text: &str) -> String {
-    let is_harmful = |char: char| {
-        (char.is_control() && !matches!(char, '\n' | '\t'))
-            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|char| if is_harmful(char) { '\u{fffd}' } else { char }).collect()
 }
 
 #[cfg(test)]
@@ -98,9 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_models_and_tools_are_replaced() {
+    fn text_of_models_and_tools_is_printable_however_it_arrives() {
         let mut output = Vec::new();
-        Screen::new(&mut output, true).write("a\x1b[2J\rb\tc\u{202e}d\n").unwrap();
-        assert_eq!(String::from_utf8(output).unwrap(), "a\u{fffd}[2J\u{fffd}b\tc\u{fffd}d\n");
+        let mut screen = Screen::new(&mut output, true);
+        for part in ["a\x1b[2J\r", "\nb\tc\u{202e}d", "\u{200d}👩", "\u{200d}", "", "🚀\n"] {
+            screen.write(part).unwrap();
+        }
+        let expected = "a\\u{1b}[2J\\u{d}\nb\tc\\u{202e}d\\u{200d}👩\u{200d}🚀\n";
+        assert_eq!(String::from_utf8(output).unwrap(), expected);
     }
 }

@@ -165,8 +165,7 @@ impl<W: Write> Session<W> {
     /// Asks the user for a decision about a call. Without one, at the end of the input or for Ctrl-C, the run ends.
     async fn decide(&mut self, (call, reply): Pending) -> io::Result<()> {
         // Whole, because nothing may be approved that is not shown.
-        let shown = format!("{} {}", call.name, call.arguments).replace(['\n', '\t'], " ");
-        self.screen.line(&format!("Execute {shown}?"))?;
+        self.screen.line(&format!("Execute {call:#}?"))?;
         let approval = loop {
             self.screen.write("[y]es, [n]o, [e]dit the arguments: ")?;
             let Some(key) = self.input.key().await? else {

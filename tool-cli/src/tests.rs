@@ -72,11 +72,12 @@ async fn keys_decide_about_calls() {
 }
 
 #[tokio::test]
-async fn call_is_shown_whole_and_on_one_line() {
-    let arguments = format!("{{\n\"cents\": 700{}}}", " ".repeat(5_000));
+async fn call_is_shown_whole_on_one_line_and_printable() {
+    let arguments = format!("{{\n\"cents\": 700{}\u{202e}}}", " ".repeat(5_000));
     let model = ScriptedModel::new().calls("pay", &arguments).says("Done.");
     let shown = chat(agent(model), "Pay\ny\n").await;
-    let expected = format!("Execute pay {}?\n", arguments.replace('\n', " "));
+    let expected =
+        format!("Execute pay {}?\n", arguments.replace('\n', r"\u{a}").replace('\u{202e}', r"\u{202e}"));
     assert!(shown.contains(&expected), "{shown}");
 }
 

@@ -104,6 +104,7 @@ async fn problems_control_no_terminal() {
         _ => Reply::Default,
     });
     let problems = server.connect().await.unwrap().problems().await.unwrap();
-    let expected = "the tool `a` is skipped: its schema is not a valid JSON Schema: `type` is \" 2J \"";
+    let expected =
+        r#"the tool `a` is skipped: its schema is not a valid JSON Schema: `type` is "\u{9b}2J\u{202e}""#;
     assert_eq!(problems[0].to_string(), expected);
 }

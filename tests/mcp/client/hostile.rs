@@ -105,7 +105,7 @@ async fn redacts_secrets_in_other_forms() {
 #[tokio::test]
 async fn errors_control_no_terminal() {
     let shown = error_with(McpServer::http, "a\u{1b}[2J\u{202e}b\nc").await;
-    assert!(shown.contains("a [2J b\nc"), "{shown:?}");
+    assert!(shown.contains("a\\u{1b}[2J\\u{202e}b\nc"), "{shown:?}");
 }
 
 /// Writes requests and reads no response. Returns the number of requests that the client accepted.

@@ -5,6 +5,7 @@ mod content;
 mod image;
 mod json;
 mod part;
+mod printable;
 
 use std::borrow::Cow;
 
@@ -12,6 +13,7 @@ pub use self::content::Content;
 pub use self::image::Image;
 pub use self::json::{JsonText, compact_json};
 pub use self::part::Part;
+pub use self::printable::printable;
 
 /// Returns the beginning of a text with at most `max_chars` characters.
 pub(crate) fn first_chars(text: &str, max_chars: usize) -> &str {

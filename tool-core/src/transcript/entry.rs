@@ -3,13 +3,16 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::content::{Content, Part};
+use crate::content::{Content, Part, printable};
 use crate::model::{Message, ToolMessage};
 use crate::tool::{ToolErrorKind, ToolExecution};
 use crate::transcript::Transcript;
 
 /// Prefixes of the results of calls that were not executed, for calls that have no execution.
 const NOT_EXECUTED: [&str; 3] = ["the call was not executed", "the call was not made", "the call was denied"];
+
+/// The limit of characters per name.
+pub(super) const MAX_NAME_CHARS: usize = 64;
 
 /// An entry of a transcript.
 pub(super) enum Entry<'a> {
@@ -158,25 +161,23 @@ pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
     texts.collect::<Vec<_>>().join("\n").into()
 }
 
-/// Truncates a text to `max_chars` characters and appends the number of omitted ones. Line breaks become `\n`, and all
-/// other control characters except tabs are replaced.
+/// Truncates a text to `max_chars` characters and appends the number of omitted ones. Line breaks become `\n`, and
+/// what a person does not see is escaped.
 pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
     let mut sanitized = String::with_capacity(text.len().min(max_chars));
     let mut characters = text.chars().peekable();
     let mut room = max_chars;
-    while room > 0 {
-        let Some(character) = characters.next() else { return sanitized };
+    while room > 0
+        && let Some(character) = characters.next()
+    {
         room -= 1;
         match character {
             '\r' if characters.peek() == Some(&'\n') => room += 1,
             '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => sanitized.push('\n'),
-            '\t' => sanitized.push('\t'),
-            // Not characters of XML, so they would break the rendered SVG.
-            '\u{fffe}' | '\u{ffff}' => sanitized.push(char::REPLACEMENT_CHARACTER),
-            _ if character.is_control() => sanitized.push(char::REPLACEMENT_CHARACTER),
             _ => sanitized.push(character),
         }
     }
+    let mut sanitized = printable(&sanitized).into_owned();
     match characters.count() {
         0 => {}
         1 => sanitized.push_str(" [… 1 more character]"),
@@ -186,9 +187,8 @@ pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
 }
 
 /// Returns an untrusted name as a single line.
-pub(super) fn sanitize_name(name: &str) -> String {
-    const MAX_CHARS: usize = 64;
-    let name = sanitize(name.trim(), MAX_CHARS).replace(['\n', '\t'], " ");
+pub(super) fn sanitize_name(name: &str, max_chars: usize) -> String {
+    let name = sanitize(name.trim(), max_chars).replace(['\n', '\t'], " ");
     if name.is_empty() { "(no name)".into() } else { name }
 }
 
@@ -206,7 +206,7 @@ mod tests {
             ("ab", 0, " [… 2 more characters]"),
             ("a\r\nb\rc\nd\u{2028}e\u{85}f", 99, "a\nb\nc\nd\ne\nf"),
             ("\r\n\r\n", 2, "\n\n"),
-            ("\u{1b}[31m\0\u{9b}\u{ffff}\t", 99, "\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}\t"),
+            ("\u{1b}[31m\0\u{9b}\u{ffff}\t", 99, "\\u{1b}[31m\\u{0}\\u{9b}\\u{ffff}\t"),
         ];
         for (text, max_chars, expected) in table {
             assert_eq!(sanitize(text, max_chars), expected, "{text:?}");
@@ -220,7 +220,7 @@ mod tests {
         let table =
             [("sum", "sum"), ("", "(no name)"), (" \n", "(no name)"), ("a\nb\tc", "a b c"), (&long, &cut)];
         for (name, expected) in table {
-            assert_eq!(sanitize_name(name), expected);
+            assert_eq!(sanitize_name(name, MAX_NAME_CHARS), expected);
         }
     }
 }

@@ -3,14 +3,25 @@
 use std::fmt;
 
 use super::DEFAULT_TEXT_CHARS;
-use super::entry::{annotations, sanitize, sanitize_name, text_of};
+use super::entry::{MAX_NAME_CHARS, annotations, sanitize, sanitize_name, text_of};
+use crate::content::JsonText;
 use crate::model::ToolCall;
 use crate::tool::{ToolErrorKind, ToolExecution};
 
-/// Writes the name and the arguments on one line. Show it only to people who are allowed to see them.
+/// Writes the name and the arguments on one line, each shortened if it is very long; `{:#}` writes them whole, for a person who
+/// approves the call. What a person does not see is escaped, as [`printable`](crate::content::printable) does. Show it only to
+/// people who are allowed to see arguments.
 impl fmt::Display for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", sanitize_name(&self.name), one_line(&self.arguments))
+        let max_chars = |chars| if f.alternate() { usize::MAX } else { chars };
+        let name = sanitize_name(&self.name, max_chars(MAX_NAME_CHARS));
+        let arguments = sanitize(self.arguments.trim(), max_chars(DEFAULT_TEXT_CHARS));
+        // Only outside of its strings does JSON contain line breaks, and there they mean nothing.
+        let (line_break, tab) = match JsonText::from_json(&self.arguments) {
+            Ok(_) => (" ", " "),
+            Err(_) => (r"\u{a}", r"\u{9}"),
+        };
+        write!(f, "{name} {}", arguments.replace('\n', line_break).replace('\t', tab))
     }
 }
 
@@ -44,8 +55,8 @@ mod tests {
 
     #[test]
     fn calls_and_executions_are_one_line() {
-        let call = ToolCall::new("1", "s\num", "{\n\t\"a\": \"\u{1b}[2J\"\r\n}");
-        let shown = "s um {  \"a\": \"\u{fffd}[2J\" }";
+        let call = ToolCall::new("1", "s\num", "{\n\t\"a\": \"\u{202e}[2J\"\r\n}");
+        let shown = r#"s um {  "a": "\u{202e}[2J" }"#;
         assert_eq!(call.to_string(), shown);
         let timed = |outcome| {
             ToolExecution::new(call.clone(), outcome)
@@ -58,6 +69,19 @@ mod tests {
         assert_eq!(skipped, format!("{shown} is not executed: the call was not executed: the run had ended"));
         let long = ToolCall::new("1", "sum", "x".repeat(2001)).to_string();
         assert!(long.ends_with("xx [… 1 more character]"), "{long}");
+    }
+
+    #[test]
+    fn alternate_form_shows_calls_whole() {
+        let call = ToolCall::new("1", "n".repeat(100), format!("\"{}\u{200b}\"", "x".repeat(3000)));
+        let expected = format!("{} \"{}\\u{{200b}}\"", "n".repeat(100), "x".repeat(3000));
+        assert_eq!(format!("{call:#}"), expected);
+    }
+
+    #[test]
+    fn line_breaks_in_strings_are_escaped() {
+        let call = ToolCall::new("1", "sh", "{\"run\": \"ls\n\trm x\"}");
+        assert_eq!(call.to_string(), r#"sh {"run": "ls\u{a}\u{9}rm x"}"#);
     }
 
     #[test]

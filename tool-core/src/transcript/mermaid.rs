@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 use super::DEFAULT_LABEL_CHARS;
-use super::entry::{Call, Entry, Outcome, entries, sanitize, sanitize_name};
+use super::entry::{Call, Entry, MAX_NAME_CHARS, Outcome, entries, sanitize, sanitize_name};
 use crate::transcript::Transcript;
 
 /// Writes a transcript as a diagram.
@@ -85,7 +85,9 @@ impl fmt::Display for Mermaid<'_> {
         for name in &participants.names {
             match participants.id(name) {
                 id if id == *name => writeln!(f, "    participant {id}")?,
-                id => writeln!(f, "    participant {id} as {}", escape(&sanitize_name(name)))?,
+                id => {
+                    writeln!(f, "    participant {id} as {}", escape(&sanitize_name(name, MAX_NAME_CHARS)))?
+                }
             }
         }
         let mut diagram = Diagram { participants: &participants, max_chars, f };
@@ -298,7 +300,11 @@ mod tests {
             assert_eq!(lines.len(), starts.len(), "{mermaid}");
             for (line, start) in lines.iter().zip(starts) {
                 let label = line.strip_prefix(start).unwrap_or_else(|| panic!("{start}: {mermaid}"));
-                let expected = if start.contains(" as ") { sanitize_name(text) } else { expected.clone() };
+                let expected = if start.contains(" as ") {
+                    sanitize_name(text, MAX_NAME_CHARS)
+                } else {
+                    expected.clone()
+                };
                 assert_eq!(render(label), expected, "{line}");
                 assert!(!line.contains("style") && !line.contains("classDef"), "{line}");
                 assert!(!label.starts_with("wrap:") && !label.starts_with("nowrap:"), "{line}");

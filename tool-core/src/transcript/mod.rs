@@ -25,7 +25,8 @@ const DEFAULT_LABEL_CHARS: usize = 120;
 /// Unlike `Debug`, it shows the messages, arguments, outputs and errors in full. Do not log it: show it only to people
 /// who are allowed to see the conversation.
 ///
-/// No text can imitate a line of another speaker: continuation lines are indented, and control characters are replaced.
+/// No text can imitate a line of another speaker: continuation lines are indented, and control characters and what a person does not see are
+/// [escaped](crate::content::printable).
 ///
 /// ```
 /// use tool_core::model::AssistantMessage;

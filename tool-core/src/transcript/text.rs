@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::DEFAULT_TEXT_CHARS;
-use super::entry::{Entry, Outcome, entries, sanitize, sanitize_name};
+use super::entry::{Entry, MAX_NAME_CHARS, Outcome, entries, sanitize, sanitize_name};
 use crate::transcript::Transcript;
 
 /// The indentation of continuation lines, which keeps them from imitating a new entry.
@@ -32,7 +32,7 @@ fn write_entries(
             Entry::Refusal(text) => write("model refuses", text)?,
             Entry::Calls(calls) => {
                 for call in calls {
-                    let (name, annotations) = (sanitize_name(call.name), call.annotations());
+                    let (name, annotations) = (sanitize_name(call.name, MAX_NAME_CHARS), call.annotations());
                     let label = |what: &str| format!("{prefix}{name} {what}");
                     if let Some(arguments) = call.arguments {
                         write_entry(f, &format!("{prefix}model calls {name}"), arguments, max_chars)?;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tool_core::tool::Progress;
-use tool_core::{ToolContext, ToolError, ToolOutput};
+use tool_core::{CancellationToken, ToolContext, ToolError, ToolOutput};
 
 use super::connection::VerifiedConnection;
 use super::connection_manager::ConnectionManager;
@@ -94,6 +94,10 @@ async fn call_once(
     let params = CallToolRequestParams::new(tool.original_name().to_owned()).with_arguments(arguments);
     let mut request = CallToolRequest::new(params);
     request.extensions.insert(progress.clone());
+    // A request that was not sent before the end of the call is not sent at all.
+    let ended = CancellationToken::new();
+    request.extensions.insert(ended.clone());
+    let _ended = ended.drop_guard();
     let request = ClientRequest::CallToolRequest(request);
 
     let limit = config.timeout;

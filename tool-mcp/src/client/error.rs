@@ -10,7 +10,8 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpError};
 use serde_json::Value;
-use tool_http::client::{Redactor, printable, redact_urls};
+use tool_core::content::printable;
+use tool_http::client::{Redactor, redact_urls};
 
 use super::text::{truncate, truncate_name};
 use super::tool_name::sanitize_tool_name;
@@ -73,7 +74,7 @@ pub enum McpErrorKind {
 
 /// Returns the start of a text of the server, without secrets and characters that control a terminal.
 fn quote(text: &str, redactor: &Redactor) -> String {
-    printable(&truncate(&redactor.redact(text), MAX_QUOTED_CHARS))
+    printable(&truncate(&redactor.redact(text), MAX_QUOTED_CHARS)).into_owned()
 }
 
 impl McpError {

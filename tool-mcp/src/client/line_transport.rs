@@ -6,11 +6,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
+use rmcp::model::{ErrorData, GetExtensions, JsonRpcMessage, RequestId};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tool_core::CancellationToken;
 
 use super::error::INVALID_RESPONSE_MARKER;
 use super::json_scan::{ResponseIdScanner, prune_deep_values};
@@ -20,6 +21,12 @@ use super::process::Pipes;
 /// The size of the read buffer, in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
+/// The number of bytes that may wait until the server reads them. Further messages are refused.
+const MAX_UNREAD_BYTES: usize = 1 << 26;
+
+/// The memory for a message that waits, beside its text, in bytes.
+const MESSAGE_OVERHEAD: usize = 1 << 10;
+
 /// A transport that sends and receives one message per line.
 ///
 /// The transport of the SDK drops responses that it cannot read, so that callers wait until their timeout. This one
@@ -27,6 +34,8 @@ const BUFFER_BYTES: usize = 1 << 16;
 pub(super) struct LineTransport {
     reader: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
     writer: Arc<tokio::sync::Mutex<Option<Writer>>>,
+    /// One permit for each byte that may wait until the server reads it.
+    unread: Arc<Semaphore>,
     max_message_bytes: usize,
     line: Vec<u8>,
     /// Scans the rest of a line that is too long.
@@ -46,6 +55,7 @@ impl LineTransport {
         Self {
             reader: BufReader::with_capacity(BUFFER_BYTES, pipes.reader),
             writer: Arc::new(tokio::sync::Mutex::new(Some(writer))),
+            unread: Arc::new(Semaphore::new(MAX_UNREAD_BYTES)),
             max_message_bytes,
             line: Vec::new(),
             oversized: None,
@@ -155,14 +165,26 @@ impl Transport<RoleClient> for LineTransport {
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        let mut ended = CancellationToken::new();
         if let JsonRpcMessage::Request(request) = &message {
             self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(request.id.clone());
+            ended = request.request.extensions().get().cloned().unwrap_or(ended);
         }
-        let writer = Arc::clone(&self.writer);
+        let (writer, unread) = (Arc::clone(&self.writer), Arc::clone(&self.unread));
         async move {
             let mut line = serde_json::to_vec(&message)?;
+            drop(message);
             line.push(b'\n');
-            let mut writer = writer.lock().await;
+            let permits = (line.len() + MESSAGE_OVERHEAD).min(MAX_UNREAD_BYTES) as u32;
+            let Ok(_permits) = unread.try_acquire_many(permits) else {
+                let problem = "it does not read its input, and too many messages wait already";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, problem));
+            };
+            let mut writer = tokio::select! {
+                writer = writer.lock() => writer,
+                // Nobody waits for the response any longer.
+                () = ended.cancelled() => return Ok(()),
+            };
             let Some(writer) = writer.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
             writer.stream.write_all(&line).await?;
             writer.stream.flush().await
@@ -179,5 +201,64 @@ impl Transport<RoleClient> for LineTransport {
             drop(writer.take());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::ClientRequest;
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    /// Returns a request whose line has more than this number of bytes.
+    fn request(id: u32, bytes: usize) -> TxJsonRpcMessage<RoleClient> {
+        let params = json!({ "name": "echo", "arguments": { "text": "x".repeat(bytes) } });
+        serde_json::from_value(
+            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }),
+        )
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn messages_that_the_server_does_not_read_are_bounded_and_freed() {
+        let (near, mut far) = duplex(16);
+        let (reader, writer) = tokio::io::split(near);
+        let pipes = Pipes { reader: Box::pin(reader), writer: Box::pin(writer), process: None };
+        let mut transport = LineTransport::new(pipes, 1 << 20, Monitor::new(None));
+        let (capacity, bytes) = (10_000, 3_000);
+        transport.unread = Arc::new(Semaphore::new(capacity));
+        let free = |transport: &LineTransport| transport.unread.available_permits();
+
+        let being_written = tokio::spawn(transport.send(request(1, bytes)));
+        let mut ended = request(2, bytes);
+        let token = CancellationToken::new();
+        let JsonRpcMessage::Request(message) = &mut ended else { unreachable!("a request") };
+        let ClientRequest::CallToolRequest(call) = &mut message.request else { unreachable!("a call") };
+        call.extensions.insert(token.clone());
+        let waiting = tokio::spawn(transport.send(ended));
+        while free(&transport) > capacity - 2 * bytes {
+            tokio::task::yield_now().await;
+        }
+        let error = transport.send(request(3, bytes)).await.unwrap_err();
+        assert_eq!(error.to_string(), "it does not read its input, and too many messages wait already");
+
+        token.cancel();
+        waiting.await.unwrap().unwrap();
+        let last = tokio::spawn(transport.send(request(4, bytes)));
+        let mut lines = String::new();
+        let reading = async {
+            while lines.matches('\n').count() < 2 {
+                lines.push(far.read_u8().await.unwrap().into());
+            }
+        };
+        reading.await;
+        being_written.await.unwrap().unwrap();
+        last.await.unwrap().unwrap();
+        let ids =
+            lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].clone());
+        assert_eq!(ids.collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(free(&transport), capacity);
     }
 }

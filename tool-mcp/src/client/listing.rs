@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rmcp::model::Tool;
-use tool_http::client::printable;
+use tool_core::content::printable;
 
 use super::config::ServerConfig;
 use super::text::truncate_name;
@@ -37,7 +37,11 @@ pub struct McpProblem {
 
 impl McpProblem {
     pub(super) fn skipped(tool: &str, message: impl AsRef<str>) -> Self {
-        Self { tool: truncate_name(tool), message: printable(message.as_ref()), is_skipped: true }
+        Self {
+            tool: truncate_name(tool),
+            message: printable(message.as_ref()).into_owned(),
+            is_skipped: true,
+        }
     }
 
     pub(super) fn offered(tool: &str, message: impl AsRef<str>) -> Self {

@@ -1,6 +1,6 @@
 //! Helpers for text that is shown in messages.
 
-use tool_http::client::printable;
+use tool_core::content::printable;
 
 /// The longest tool name that is quoted in a message, in characters. A server can choose names of any length.
 const MAX_QUOTED_NAME_CHARS: usize = 100;
@@ -20,7 +20,7 @@ pub(super) fn truncate(text: &str, max_chars: usize) -> String {
 
 /// Shortens the name of a tool for a message, on one line.
 pub(super) fn truncate_name(name: &str) -> String {
-    printable(&truncate(name, MAX_QUOTED_NAME_CHARS)).replace(['\n', '\t'], " ")
+    printable(&truncate(name, MAX_QUOTED_NAME_CHARS).replace(['\n', '\t'], " ")).into_owned()
 }
 
 #[cfg(test)]
@@ -29,6 +29,6 @@ mod tests {
 
     #[test]
     fn names_are_on_one_line() {
-        assert_eq!(truncate_name("a\nb\tc\u{85}d"), "a b c d");
+        assert_eq!(truncate_name("a\nb\tc\u{85}d"), "a b c\\u{85}d");
     }
 }

@@ -8,9 +8,10 @@ use std::fmt;
 use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
+use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::{printable, redact_url};
+use tool_http::client::redact_url;
 
 pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
 pub use self::kind::ErrorKind;
