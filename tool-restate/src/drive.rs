@@ -287,8 +287,11 @@ impl<'c> Drive<'c> {
                 }
             };
             let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
-            let (mut local, remote): (Vec<_>, Vec<_>) =
-                ready.into_iter().partition(|call| has_local_calls && !routes.contains_key(&call.name));
+            // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
+            let undoes = |call: &ToolCall| self.run.current_calls().all(|(one, _)| one.id != call.id);
+            let (mut local, remote): (Vec<_>, Vec<_>) = ready
+                .into_iter()
+                .partition(|call| has_local_calls && !routes.contains_key(&call.name) && !undoes(call));
             let mut flushed = self.flush_events().await;
             if flushed.is_ok() {
                 flushed = self.start_calls(&mut open, remote, !local.is_empty()).await?;
@@ -357,6 +360,10 @@ impl<'c> Drive<'c> {
             let undoes = input.request.undone.is_some();
             let route = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
             let target = RequestTarget::service(calls_service(route), "call");
+            if undoes {
+                self.start_undo(open, target, call, input).await?;
+                continue;
+            }
             let future = self.ctx.request::<_, Json<ToolExecution>>(target, Json(input)).call();
             let handle = match needs_handle {
                 true => Some(future.invocation_handle().await),
@@ -375,6 +382,32 @@ impl<'c> Drive<'c> {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Starts a call that undoes another. The engine cancels the calls of a run with it, but not an invocation that was sent.
+    async fn start_undo(
+        &mut self,
+        open: &mut Open<'c>,
+        target: RequestTarget,
+        call: ToolCall,
+        input: CallInput,
+    ) -> HandlerResult<()> {
+        let attempt = &input.request.attempt;
+        let key = format!("{}-{}", attempt.key, attempt.number);
+        let invocation = loop {
+            // The key starts one invocation, also if a further cancellation ends the request for its id.
+            let request = self.ctx.request::<_, Json<ToolExecution>>(target.clone(), Json(input.clone()));
+            match request.idempotency_key(&*key).send().await {
+                Ok(invocation) => break invocation,
+                Err(error) if is_cancellation(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let executed = invocation.attach::<Json<ToolExecution>>();
+        let index =
+            open.pending.push(Box::pin(executed.map_ok(|Json(execution)| Arrived::Executed(execution))));
+        open.in_flight.insert(index, InFlight { call, undoes: true, handle: None });
+        Ok(())
     }
 
     /// Begins a call.

@@ -266,7 +266,8 @@ impl Worker {
         let mut builder = Endpoint::builder();
         let retention = self.retention;
         let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
-            let options = service_options().ingress_private(true);
+            // A run that undoes its calls finds their outcomes for this time, also if no worker lives meanwhile.
+            let options = service_options().ingress_private(true).idempotency_retention(UNDO_RETENTION);
             let options =
                 options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
             let options = match retention {
@@ -358,6 +359,9 @@ impl Worker {
         Ok(builder.build())
     }
 }
+
+/// The time for which the engine keeps the outcome of a call that undoes another.
+const UNDO_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
 /// otherwise, and soon enough after it has come back.
