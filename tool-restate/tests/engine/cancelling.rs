@@ -150,7 +150,7 @@ async fn a_model_that_fails_for_good_undoes_what_was_done() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("book", r#"{"room": "m1"}"#).fails("the line is dead");
     let clerk = Agent::builder(model).name(&*name).tools(tools![book]).undo_tools(tools![unbook]);
-    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let _worker = serve(Worker::new().model_attempts(1).agent(clerk.build().unwrap())).await;
     let failure = failure(&agent(&name).ask("Book").send().await.unwrap()).await;
     assert!(failure.message.contains("the line is dead"), "{}", failure.message);
     assert_eq!(unbooked("m"), ["m1: booking of m1"]);
