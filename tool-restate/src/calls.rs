@@ -1,7 +1,7 @@
 //! The service that executes calls, each as an invocation of its own.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{Either, ready, select};
 use restate_sdk::prelude::*;
@@ -99,33 +99,49 @@ impl CallsService for Calls {
     ) -> HandlerResult<Json<ToolExecution>> {
         let call = input.request.call.clone();
         let undoes = input.request.undone.is_some();
-        let is_first = match is_first_execution!(ctx) {
-            Ok(is_first) => is_first,
-            // An effect must not remain because somebody cancels twice.
-            Err(_) if undoes => false,
-            Err(cancelled) => return Err(cancelled.into()),
+        let is_first = loop {
+            match is_first_execution!(ctx) {
+                Ok(is_first) => break is_first,
+                // An effect must not remain because somebody cancels the call that undoes it.
+                Err(_) if undoes => {}
+                Err(cancelled) => return Err(cancelled.into()),
+            }
         };
+        let unfinished = Unfinished::default();
         if !is_first {
-            // The journal may have the outcome already: it is then returned, and the tool is not executed.
-            let (executor, types, max_bytes) =
-                (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
-            let publisher = self.publisher.clone();
-            let unfinished = Unfinished::default();
-            let published = unfinished.clone();
-            let execute = move || async move {
-                if input.at_most_once {
-                    return Ok(Json(ToolExecution::new(call, Err(ToolError::outcome_unknown()))));
+            // A cancelled step returns nothing to its caller, so the outcome is left here.
+            let executed: Arc<Mutex<Option<ToolExecution>>> = Arc::default();
+            let recorded = loop {
+                // The journal may have the outcome already: it is then returned, and the tool is not executed.
+                let (call, input, executed) = (call.clone(), input.clone(), Arc::clone(&executed));
+                let (executor, types, max_bytes) =
+                    (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
+                let (publisher, published) = (self.publisher.clone(), unfinished.clone());
+                let execute = move || async move {
+                    let earlier = executed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let execution = match earlier {
+                        Some(execution) => execution,
+                        None if input.at_most_once => {
+                            ToolExecution::new(call, Err(ToolError::outcome_unknown()))
+                        }
+                        None => {
+                            let never = CancellationToken::new();
+                            executor.execute(input, &types, &never, publisher.as_ref(), &published).await
+                        }
+                    };
+                    let execution = limited(execution, max_bytes);
+                    *executed.lock().unwrap_or_else(PoisonError::into_inner) = Some(execution.clone());
+                    Ok(Json(execution))
+                };
+                match ctx.run(execute).name(OUTCOME).await {
+                    Err(_) if undoes => {}
+                    recorded => break recorded,
                 }
-                let never = CancellationToken::new();
-                let execution = executor.execute(input, &types, &never, publisher.as_ref(), &published).await;
-                Ok(Json(limited(execution, max_bytes)))
             };
-            let recorded = ctx.run(execute).name(OUTCOME).await;
             unfinished.finish().await;
             return Ok(recorded?);
         }
         let cancellation = CancellationToken::new();
-        let unfinished = Unfinished::default();
         let publisher = self.publisher.as_ref();
         let execution = self.executor.execute(input, &self.types, &cancellation, publisher, &unfinished);
         let execution = if undoes {
@@ -142,11 +158,12 @@ impl CallsService for Calls {
             }
         };
         let execution = limited(execution, self.max_bytes);
-        let outcome = execution.clone();
-        let recorded = match ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
-            Ok(recorded) => recorded,
-            // Cancelled after it was executed.
-            Err(_) => ctx.run(move || ready(Ok(Json(execution)))).name(OUTCOME).await?,
+        let recorded = loop {
+            let outcome = execution.clone();
+            // Fails if the call is cancelled after it was executed.
+            if let Ok(recorded) = ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
+                break recorded;
+            }
         };
         unfinished.finish().await;
         Ok(recorded)

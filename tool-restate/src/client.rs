@@ -78,6 +78,9 @@ pub enum Outcome {
     Answer(Answer),
     /// These calls wait for a decision: [`Run::resolve_approval`]. The run goes on meanwhile, if it can.
     NeedsApproval(Vec<ToolCall>),
+    /// The run waits for an operator, for this reason: the model failed for longer than [`Worker::model_patience`](crate::Worker::model_patience).
+    /// [`Run::resume`] repeats its request, and [`Run::cancel`] undoes what the run did.
+    Paused(String),
     /// The run ended without an answer.
     Failed(RunFailure),
 }
@@ -327,8 +330,10 @@ impl Run {
         let response = self.agent.client.ingress.request::<(), Json<Stop>>(target, ()).call().await;
         let Json(stop) =
             response.and_then(ingress::CallResponse::into_body).map_err(|error| self.agent.error(error))?;
-        if let Stop::NeedsApproval(calls) = stop {
-            return Ok(Outcome::NeedsApproval(calls));
+        match stop {
+            Stop::NeedsApproval(calls) => return Ok(Outcome::NeedsApproval(calls)),
+            Stop::Paused(reason) => return Ok(Outcome::Paused(reason)),
+            Stop::Ended => {}
         }
         let handle = self.handle().await?;
         let Json(ended) = handle.attach().await.map_err(|error| self.agent.error(error))?.into_body();
@@ -382,6 +387,17 @@ impl Run {
     /// Fails if the run does not wait.
     pub async fn say(&self, message: impl Into<Content>) -> Result<(), Error> {
         self.agent.command(&self.key, "say", message.into()).await
+    }
+
+    /// Resumes a run that [waits for an operator](Outcome::Paused).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run does not wait for an operator, or if the server cannot be reached.
+    pub async fn resume(&self) -> Result<(), Error> {
+        let target = self.agent.target(&self.key, "resume");
+        let response = self.agent.client.ingress.request::<(), ()>(target, ()).call().await;
+        response.and_then(ingress::CallResponse::into_body).map_err(|error| self.agent.error(error))
     }
 
     /// Cancels the run: calls in flight are cancelled, and finished calls are undone if their tools support it.

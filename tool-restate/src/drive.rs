@@ -24,11 +24,16 @@ use crate::names::{
     Added, CallInput, Decided, Ended, HoldRequest, JsonContext, Question, RunFailure, Stop, Waiting,
     calls_service, conversations_service,
 };
-use crate::runs::{FIRST_STOP, INVOCATION, Runs, WAITING, decision_signal, message_signal, stop};
+use crate::runs::{
+    FIRST_STOP, INVOCATION, Runs, WAITING, decision_signal, message_signal, resume_signal, stop,
+};
 use crate::turn::{CalledTool, Started, TurnOutcome, TurnRecord};
 
 /// The code of the error with which the engine reports a cancellation.
 const CANCELLED: u16 = 409;
+
+/// The longest delay between two requests to a model that fails.
+const MODEL_DELAY: Duration = Duration::from_secs(60);
 
 fn is_cancellation(error: &TerminalError) -> bool {
     error.code() == CANCELLED
@@ -215,16 +220,53 @@ impl<'c> Drive<'c> {
                 Ok(Json(model.take_turn(run.clone(), tools, context, events, &published).await?))
             })
         };
-        let policy = RunRetryPolicy::default().max_attempts(self.service.model_attempts);
+        let (attempts, patience) = (self.service.model_attempts, self.service.model_patience);
+        let time_left = self.run.time_left().filter(|left| *left <= patience);
+        let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
+        let policy = policy.max_duration(time_left.unwrap_or(patience));
+        let policy = attempts.into_iter().fold(policy, RunRetryPolicy::max_attempts);
         let name = format!("turn {}", self.run.turns() + 1);
         let taken = self.ctx.run(turn).name(name).retry_policy(policy).await;
         unfinished.finish().await;
         match taken {
             Ok(Json(record)) => self.apply(record),
             Err(error) if is_cancellation(&error) => self.run.cancel(),
-            Err(error) => self.fail(error.message()),
+            Err(error) if attempts.is_some() => self.fail(error.message()),
+            Err(error) => match time_left {
+                Some(left) => self.run.add_elapsed(left),
+                None => self.pause(error.message()).await?,
+            },
         }
         Ok(())
+    }
+
+    /// Waits until an operator resumes the run.
+    async fn pause(&mut self, reason: &str) -> HandlerResult<()> {
+        let reason = reason.to_owned();
+        self.publish(RunEvent::Paused(reason.clone()));
+        let waiting = Waiting { turn: self.run.turns(), paused: Some(reason.clone()), ..Waiting::default() };
+        self.begin_waiting(waiting, Stop::Paused(reason));
+        let resumed = match self.flush_events().await {
+            Ok(()) => self.ctx.signal::<Json<Decided<()>>>(&resume_signal(self.round)).await,
+            Err(error) => Err(error),
+        };
+        match resumed {
+            Ok(Json(resumed)) => drop(self.clock.advance(resumed.at)),
+            Err(error) if is_cancellation(&error) => self.run.cancel(),
+            Err(error) => return Err(error.into()),
+        }
+        self.ctx.set(WAITING, Json(Waiting { round: self.round, ..Waiting::default() }));
+        Ok(())
+    }
+
+    /// Publishes that the run waits.
+    fn begin_waiting(&mut self, waiting: Waiting, stop_reason: Stop) {
+        self.round += 1;
+        self.ctx.set(WAITING, Json(Waiting { round: self.round, ..waiting }));
+        if self.round == 1 {
+            self.ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
+        }
+        self.ctx.resolve_promise(&stop(self.round - 1), Json(stop_reason));
     }
 
     fn apply(&mut self, record: TurnRecord) {
@@ -287,8 +329,11 @@ impl<'c> Drive<'c> {
                 }
             };
             let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
-            let (mut local, remote): (Vec<_>, Vec<_>) =
-                ready.into_iter().partition(|call| has_local_calls && !routes.contains_key(&call.name));
+            // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
+            let undoes = |call: &ToolCall| self.run.current_calls().all(|(one, _)| one.id != call.id);
+            let (mut local, remote): (Vec<_>, Vec<_>) = ready
+                .into_iter()
+                .partition(|call| has_local_calls && !routes.contains_key(&call.name) && !undoes(call));
             let mut flushed = self.flush_events().await;
             if flushed.is_ok() {
                 flushed = self.start_calls(&mut open, remote, !local.is_empty()).await?;
@@ -357,6 +402,10 @@ impl<'c> Drive<'c> {
             let undoes = input.request.undone.is_some();
             let route = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
             let target = RequestTarget::service(calls_service(route), "call");
+            if undoes {
+                self.start_undo(open, target, call, input).await?;
+                continue;
+            }
             let future = self.ctx.request::<_, Json<ToolExecution>>(target, Json(input)).call();
             let handle = match needs_handle {
                 true => Some(future.invocation_handle().await),
@@ -375,6 +424,32 @@ impl<'c> Drive<'c> {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Starts a call that undoes another. The engine cancels the calls of a run with it, but not an invocation that was sent.
+    async fn start_undo(
+        &mut self,
+        open: &mut Open<'c>,
+        target: RequestTarget,
+        call: ToolCall,
+        input: CallInput,
+    ) -> HandlerResult<()> {
+        let attempt = &input.request.attempt;
+        let key = format!("{}-{}", attempt.key, attempt.number);
+        let invocation = loop {
+            // The key starts one invocation, also if a further cancellation ends the request for its id.
+            let request = self.ctx.request::<_, Json<ToolExecution>>(target.clone(), Json(input.clone()));
+            match request.idempotency_key(&*key).send().await {
+                Ok(invocation) => break invocation,
+                Err(error) if is_cancellation(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let executed = invocation.attach::<Json<ToolExecution>>();
+        let index =
+            open.pending.push(Box::pin(executed.map_ok(|Json(execution)| Arrived::Executed(execution))));
+        open.in_flight.insert(index, InFlight { call, undoes: true, handle: None });
+        Ok(())
     }
 
     /// Begins a call.
@@ -494,7 +569,8 @@ impl<'c> Drive<'c> {
         if new.is_empty() {
             if ids != self.waiting {
                 self.waiting.clone_from(&ids);
-                self.ctx.set(WAITING, Json(Waiting { turn, calls: ids, round: self.round }));
+                let waiting = Waiting { turn, calls: ids, round: self.round, paused: None };
+                self.ctx.set(WAITING, Json(waiting));
             }
             return;
         }
@@ -509,13 +585,8 @@ impl<'c> Drive<'c> {
             open.pending.push(Box::pin(decision.map_ok(|Json(decision)| Arrived::Decision(id, decision))));
             open.asked.insert(call.id);
         }
-        self.round += 1;
-        self.ctx.set(WAITING, Json(Waiting { turn, calls: ids, round: self.round }));
-        if self.round == 1 {
-            self.ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
-        }
         self.publish(RunEvent::ApprovalNeeded(waiting.clone()));
-        self.ctx.resolve_promise(&stop(self.round - 1), Json(Stop::NeedsApproval(waiting)));
+        self.begin_waiting(Waiting { turn, calls: ids, ..Waiting::default() }, Stop::NeedsApproval(waiting));
     }
 
     fn limit_time(&mut self, open: &mut Open<'c>) {

@@ -98,6 +98,8 @@ pub enum RunEvent {
     CallFinished(ToolExecution),
     /// These calls wait for a decision.
     ApprovalNeeded(Vec<ToolCall>),
+    /// The run waits for an operator, for this reason.
+    Paused(String),
     /// The run has ended; always the last event.
     Ended,
 }
@@ -115,6 +117,7 @@ impl fmt::Debug for RunEvent {
             }
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
             Self::ApprovalNeeded(calls) => f.debug_tuple("ApprovalNeeded").field(calls).finish(),
+            Self::Paused(_) => f.write_str("Paused"),
             Self::Ended => f.write_str("Ended"),
         }
     }

@@ -71,6 +71,9 @@ pub(crate) struct Waiting {
     pub(crate) calls: Vec<String>,
     /// The number of times that the run began to wait.
     pub(crate) round: u32,
+    /// The reason that the run waits for an operator, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) paused: Option<String>,
 }
 
 /// The reason that waiting for a run returned.
@@ -78,6 +81,7 @@ pub(crate) struct Waiting {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stop {
     NeedsApproval(Vec<ToolCall>),
+    Paused(String),
     Ended,
 }
 

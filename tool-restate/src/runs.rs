@@ -39,6 +39,11 @@ pub(crate) fn message_signal(turn: u32) -> String {
     format!("message-{turn}")
 }
 
+/// Returns the name of the signal that resumes a run that waits for an operator for the time with this number.
+pub(crate) fn resume_signal(round: u32) -> String {
+    format!("resume-{round}")
+}
+
 pub(crate) struct Runs {
     pub(crate) name: String,
     pub(crate) model: Model,
@@ -46,7 +51,8 @@ pub(crate) struct Runs {
     /// The workers that execute the calls of certain tools, by the tools' names.
     pub(crate) routes: BTreeMap<String, String>,
     pub(crate) has_local_calls: bool,
-    pub(crate) model_attempts: u32,
+    pub(crate) model_attempts: Option<u32>,
+    pub(crate) model_patience: Duration,
     /// The time for which events are kept after the end of the run.
     pub(crate) retention: Duration,
 }
@@ -66,6 +72,8 @@ pub(crate) trait RunsService {
     async fn decide(decision: Json<Decision>) -> HandlerResult<()>;
     #[shared]
     async fn say(message: Json<Content>) -> HandlerResult<()>;
+    #[shared]
+    async fn resume() -> HandlerResult<()>;
     #[shared]
     async fn cancel() -> HandlerResult<()>;
     #[shared]
@@ -88,6 +96,12 @@ impl RunsService for Runs {
         let undecided = undecided(&ctx, &waiting).await?;
         if !undecided.is_empty() {
             return Ok(Json(Stop::NeedsApproval(undecided)));
+        }
+        if let Some(reason) = &waiting.paused
+            && ctx.peek_promise::<String>(&resume_signal(waiting.round)).await?.is_none()
+            && ctx.peek_promise::<bool>(CANCELLED).await?.is_none()
+        {
+            return Ok(Json(Stop::Paused(reason.clone())));
         }
         Ok(ctx.promise::<Json<Stop>>(&stop(waiting.round)).await?)
     }
@@ -129,6 +143,17 @@ impl RunsService for Runs {
             return Err(TerminalError::new_with_code(404, message).into());
         }
         resolve(&ctx, signal, message).await
+    }
+
+    /// Resumes a run that waits for an operator.
+    async fn resume(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
+        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
+        let signal = resume_signal(waiting.round);
+        if waiting.paused.is_none() || !claim(&ctx, &signal).await? {
+            let message = format!("the run `{}` does not wait for an operator", ctx.key());
+            return Err(TerminalError::new_with_code(404, message).into());
+        }
+        resolve(&ctx, signal, ()).await
     }
 
     /// Cancels the run.

@@ -1,8 +1,11 @@
 //! One turn of the model, as it is recorded: whatever depends on more than the run is decided here, once.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use tool_core::Agent;
 use tool_core::agent::AgentTool;
@@ -101,6 +104,11 @@ impl Model {
         question: Question,
         history: Vec<tool_core::Message>,
     ) -> Result<Started, String> {
+        let start = || self.start_run(question, history);
+        catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|panic| Err(panicked(&*panic)))
+    }
+
+    fn start_run(&self, question: Question, history: Vec<tool_core::Message>) -> Result<Started, String> {
         let Question { question, conversation, context, .. } = question;
         let mut ask = self.agent.ask(question).history(history);
         if let Some(conversation) = conversation {
@@ -126,7 +134,10 @@ impl Model {
         let publisher = self.publisher.as_ref().zip(events);
         let publishing =
             publisher.map(|(publisher, target)| publisher.begin(target, format!("turn-{turn}"), Some(turn)));
-        let asked = self.ask_model(run, started_with, context, publishing.as_ref()).await;
+        let asked = AssertUnwindSafe(self.ask_model(run, started_with, context, publishing.as_ref()));
+        // The engine would repeat a step that panics without end.
+        let asked =
+            asked.catch_unwind().await.unwrap_or_else(|panic| Ok(TurnOutcome::Refused(panicked(&*panic))));
         if let Some(publishing) = publishing {
             unfinished.add(publishing);
         }
@@ -135,7 +146,7 @@ impl Model {
                 Ok(()) => outcome,
                 Err(reason) => TurnOutcome::Refused(reason),
             },
-            Err(RunErrorKind::Model(error)) => return Err(error),
+            Err(RunErrorKind::Model(error)) if !error.is_permanent() => return Err(error),
             Err(kind) => TurnOutcome::Refused(describe(&kind)),
         };
         Ok(TurnRecord { outcome, started, finished: now() })
@@ -235,8 +246,16 @@ async fn chat(
 fn describe(kind: &RunErrorKind) -> String {
     match kind {
         RunErrorKind::Stopped(reason) => reason.to_string(),
+        RunErrorKind::Model(error) => error.to_string(),
         other => format!("{other:?}"),
     }
+}
+
+/// Describes a panic of the agent's model, hooks or predicates.
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the agent panicked: {}", text.unwrap_or("no text"))
 }
 
 /// Describes how the tools of a worker differ from those that a run started with.

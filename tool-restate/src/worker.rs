@@ -65,7 +65,8 @@ pub struct Worker {
     window: Option<Window>,
     has_local_calls: bool,
     changed_tools: ChangedTools,
-    model_attempts: u32,
+    model_attempts: Option<u32>,
+    model_patience: Duration,
     longest_call: Duration,
     retention: Option<Duration>,
     max_value_bytes: usize,
@@ -114,7 +115,8 @@ impl Worker {
             window: None,
             has_local_calls: false,
             changed_tools: ChangedTools::default(),
-            model_attempts: 1,
+            model_attempts: None,
+            model_patience: Duration::from_secs(6 * 60 * 60),
             longest_call: Duration::from_secs(24 * 60 * 60),
             retention: None,
             max_value_bytes: MAX_BYTES,
@@ -186,10 +188,18 @@ impl Worker {
         self
     }
 
-    /// Sets the number of times that a request to the model is sent before the run fails, with growing delays; 1 by default, because
-    /// providers repeat failed requests themselves, and the numbers would multiply.
+    /// Sets the time for which a request to the model that fails is repeated, with growing delays of a minute at most; six hours by
+    /// default. Afterwards the run [waits for an operator](crate::Outcome::Paused). An error that is
+    /// [permanent](tool_core::model::ModelError::is_permanent) ends the run at once, and so does a panic of the agent's code.
+    pub fn model_patience(mut self, time: Duration) -> Self {
+        self.model_patience = time;
+        self
+    }
+
+    /// Limits the number of times that a request to the model is sent. Afterwards the run fails, and its effects are undone. Unlimited by
+    /// default. Providers repeat failed requests themselves, and the numbers multiply.
     pub fn model_attempts(mut self, attempts: u32) -> Self {
-        self.model_attempts = attempts.max(1);
+        self.model_attempts = Some(attempts.max(1));
         self
     }
 
@@ -266,7 +276,8 @@ impl Worker {
         let mut builder = Endpoint::builder();
         let retention = self.retention;
         let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
-            let options = service_options().ingress_private(true);
+            // A run that undoes its calls finds their outcomes for this time, also if no worker lives meanwhile.
+            let options = service_options().ingress_private(true).idempotency_retention(UNDO_RETENTION);
             let options =
                 options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
             let options = match retention {
@@ -338,6 +349,7 @@ impl Worker {
                 routes: self.routes.clone(),
                 has_local_calls: self.has_local_calls,
                 model_attempts: self.model_attempts,
+                model_patience: self.model_patience,
                 retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
             };
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
@@ -358,6 +370,9 @@ impl Worker {
         Ok(builder.build())
     }
 }
+
+/// The time for which the engine keeps the outcome of a call that undoes another.
+const UNDO_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
 /// otherwise, and soon enough after it has come back.

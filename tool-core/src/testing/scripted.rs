@@ -127,25 +127,27 @@ impl ScriptedModel {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reply(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, String> {
+    fn reply(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        let broken = |message: String| ModelError::new(message).permanent();
         let mut script = self.script();
         script.requests.push(request.messages().to_vec());
         let number = script.requests.len();
-        check_history(request.messages()).map_err(|error| format!("request {number} is invalid: {error}"))?;
+        check_history(request.messages())
+            .map_err(|error| broken(format!("request {number} is invalid: {error}")))?;
         let Some(reply) = script.replies.pop_front() else {
-            return Err(format!("request {number} is beyond the end of the script"));
+            return Err(broken(format!("request {number} is beyond the end of the script")));
         };
         drop(script);
         if let Some(check) = reply.checks.iter().position(|check| !check(request)) {
-            return Err(format!("request {number} fails check {} of the script", check + 1));
+            return Err(broken(format!("request {number} fails check {} of the script", check + 1)));
         }
-        reply.outcome
+        reply.outcome.map_err(ModelError::new)
     }
 }
 
 impl ChatModel for ScriptedModel {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async move { self.reply(request).map_err(ModelError::new) })
+        Box::pin(async move { self.reply(request) })
     }
 }
 

@@ -413,7 +413,12 @@ impl StdError for Error {
 
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
-        Self::new(error)
+        let is_permanent = matches!(
+            error.kind(),
+            ErrorKind::Config | ErrorKind::InvalidRequest | ErrorKind::ContextLength | ErrorKind::ContentFilter
+        );
+        let error = Self::new(error);
+        if is_permanent { error.permanent() } else { error }
     }
 }
 

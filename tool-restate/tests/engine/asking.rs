@@ -1,17 +1,18 @@
 //! Questions and answers, retries and limits.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture};
 use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey};
-use tool_core::{Agent, Approval, tool, tools};
-use tool_restate::Worker;
+use tool_core::{Agent, Approval, ToolCall, tool, tools};
+use tool_restate::{ErrorKind, Outcome, Run, Worker};
 
-use crate::support::{agent, answer, failure, serve, unique, waiting_calls};
+use crate::support::{Serving, agent, answer, failure, serve, unique, waiting_calls, within};
 
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {
@@ -69,24 +70,123 @@ async fn the_attempts_of_a_tool_do_not_multiply() {
     assert!(attempts.iter().all(|(key, _)| *key == attempts[0].0), "{attempts:?}");
 }
 
+/// How a model fails, after a call that is undone if the run ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Temporary,
+    Permanent,
+    Panic,
+}
+
+struct Faulty {
+    fault: Fault,
+    failures: usize,
+    requests: Arc<AtomicUsize>,
+}
+
+impl ChatModel for Faulty {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let number = self.requests.fetch_add(1, Ordering::SeqCst);
+        let reply = match number {
+            0 => Ok(AssistantMessage::default().with_tool_calls([ToolCall::new("c", "reserve", "{}")])),
+            _ if number > self.failures => Ok(AssistantMessage::text("Back again.")),
+            _ => match self.fault {
+                Fault::Temporary => Err(ModelError::new("the line is dead")),
+                Fault::Permanent => Err(ModelError::new("the line is dead").permanent()),
+                Fault::Panic => panic!("the line is dead"),
+            },
+        };
+        Box::pin(std::future::ready(reply.map(ChatResponse::new)))
+    }
+}
+
+#[tool("Reserves a table", undo = "release")]
+fn reserve() {}
+
+#[tool("Releases a table")]
+fn release() {}
+
+async fn serve_faulty(
+    fault: Fault,
+    failures: usize,
+    set: impl Fn(Worker) -> Worker,
+) -> (Run, Arc<AtomicUsize>, Serving) {
+    let (name, requests) = (unique("clerk"), Arc::new(AtomicUsize::new(0)));
+    let model = Faulty { fault, failures, requests: Arc::clone(&requests) };
+    let clerk = Agent::builder(model).name(&*name).tools(tools![reserve]).undo_tools(tools![release]);
+    let worker = serve(set(Worker::new().agent(clerk.build().unwrap()))).await;
+    (agent(&name).ask("Hello").send().await.unwrap(), requests, worker)
+}
+
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_failed_request_to_the_model_is_repeated_only_as_often_as_set() {
-    for (attempts, expected) in [(1, None), (2, Some("Back again."))] {
-        let name = unique("clerk");
-        let model = ScriptedModel::new().fails("the line is dead").says("Back again.");
-        let clerk = Agent::builder(model).name(&*name).build().unwrap();
-        let _worker = serve(Worker::new().agent(clerk).model_attempts(attempts)).await;
-        let run = agent(&name).ask("Hello").send().await.unwrap();
+async fn only_an_error_that_cannot_get_better_ends_a_run() {
+    let table = [
+        (Fault::Temporary, 3, None, Ok("Back again.")),
+        (Fault::Temporary, 2, Some(3), Ok("Back again.")),
+        (Fault::Temporary, 3, Some(3), Err("the line is dead")),
+        (Fault::Permanent, 1, None, Err("the line is dead")),
+        (Fault::Permanent, 1, Some(3), Err("the line is dead")),
+        (Fault::Panic, 1, None, Err("the agent panicked: the line is dead")),
+        (Fault::Panic, 1, Some(3), Err("the agent panicked: the line is dead")),
+    ];
+    for (fault, failures, attempts, expected) in table {
+        let set = |worker: Worker| attempts.into_iter().fold(worker, Worker::model_attempts);
+        let (run, requests, _worker) = serve_faulty(fault, failures, set).await;
+        let what = format!("{fault:?}, {failures} failures, {attempts:?}");
         match expected {
-            Some(expected) => assert_eq!(answer(&run).await.text(), expected),
-            None => {
-                let failure = failure(&run).await;
-                assert!(failure.message.contains("the line is dead"), "{}", failure.message);
-                assert!(failure.reason.is_none());
+            Ok(text) => assert_eq!(within(20, &what, answer(&run)).await.text(), text, "{what}"),
+            Err(message) => {
+                let failure = within(20, &what, failure(&run)).await;
+                assert!(failure.message.contains(message), "{what}: {}", failure.message);
+                assert!(failure.reason.is_none(), "{what}");
+                assert_eq!(failure.undo_executions.len(), 1, "{what}");
             }
         }
+        let expected = if expected.is_ok() { failures + 2 } else { failures + 1 };
+        assert_eq!(requests.load(Ordering::SeqCst), expected, "{what}");
     }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_whose_model_fails_for_long_waits_for_an_operator() {
+    for resumes in [true, false] {
+        let set = |worker: Worker| worker.model_patience(Duration::from_secs(1));
+        let (run, requests, _worker) = serve_faulty(Fault::Temporary, 1000, set).await;
+        let paused = async |what| match within(20, what, run.wait()).await.unwrap() {
+            Outcome::Paused(reason) => assert!(reason.contains("the line is dead"), "{reason}"),
+            other => panic!("{other:?}"),
+        };
+        paused("the first pause").await;
+        if resumes {
+            // It fails again, and waits again.
+            run.resume().await.unwrap();
+            paused("the second pause").await;
+            requests.store(2000, Ordering::SeqCst);
+            run.resume().await.unwrap();
+            assert_eq!(within(20, "the answer", answer(&run)).await.text(), "Back again.");
+        } else {
+            run.cancel().await.unwrap();
+            let failure = within(20, "the end", failure(&run)).await;
+            assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
+            assert_eq!(failure.undo_executions.len(), 1);
+        }
+        assert_eq!(run.resume().await.unwrap_err().kind(), ErrorKind::NotWaiting);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_time_limit_ends_a_run_whose_model_fails() {
+    let name = unique("clerk");
+    let model = Faulty { fault: Fault::Temporary, failures: 1000, requests: Arc::default() };
+    let clerk = Agent::builder(model).name(&*name).tools(tools![reserve]).undo_tools(tools![release]);
+    let clerk = clerk.max_time(Duration::from_secs(1)).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let run = agent(&name).ask("Hello").send().await.unwrap();
+    let failure = within(20, "the end", failure(&run)).await;
+    assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
 }
 
 #[derive(Serialize, Deserialize)]

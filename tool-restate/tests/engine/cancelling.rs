@@ -1,7 +1,8 @@
 //! Cancelled runs, and the calls that they undo.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tool_core::run::StopReason;
@@ -10,7 +11,10 @@ use tool_core::tool::Undone;
 use tool_core::{Agent, Approval, ToolError, tool, tools};
 use tool_restate::{Outcome, Worker};
 
-use crate::support::{agent, failure, serve, unique, waiting_calls};
+use crate::support::{
+    Mortal, agent, end_by_engine, failure, free_address, register_at, serve, unique, until, waiting_calls,
+    within,
+};
 
 static UNBOOKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -146,8 +150,77 @@ async fn a_model_that_fails_for_good_undoes_what_was_done() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("book", r#"{"room": "m1"}"#).fails("the line is dead");
     let clerk = Agent::builder(model).name(&*name).tools(tools![book]).undo_tools(tools![unbook]);
-    let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+    let _worker = serve(Worker::new().model_attempts(1).agent(clerk.build().unwrap())).await;
     let failure = failure(&agent(&name).ask("Book").send().await.unwrap()).await;
     assert!(failure.message.contains("the line is dead"), "{}", failure.message);
     assert_eq!(unbooked("m"), ["m1: booking of m1"]);
+}
+
+static REFUNDS: AtomicU32 = AtomicU32::new(0);
+static MAY_REFUND: AtomicBool = AtomicBool::new(false);
+
+#[tool("Charges somebody", undo = "refund")]
+fn charge() {}
+
+#[tool("Returns a charge")]
+async fn refund() -> &'static str {
+    REFUNDS.fetch_add(1, Ordering::SeqCst);
+    while !MAY_REFUND.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    "returned"
+}
+
+/// Where a run is cancelled for the second time.
+#[derive(Clone, Copy, Debug)]
+enum Second {
+    BeforeTheWorkerDies,
+    WhileNoWorkerLives,
+    WhileItIsRepeated,
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_undo_survives_a_death_and_further_cancellations() {
+    for is_local in [false, true] {
+        for second in [Second::BeforeTheWorkerDies, Second::WhileNoWorkerLives, Second::WhileItIsRepeated] {
+            REFUNDS.store(0, Ordering::SeqCst);
+            MAY_REFUND.store(false, Ordering::SeqCst);
+            let name = unique("clerk");
+            let model = ScriptedModel::new().calls("charge", "{}").calls("ask_person", "{}");
+            let clerk = Agent::builder(model).name(&*name).tools(tools![charge, ask_person]);
+            let clerk = clerk.undo_tools(tools![refund]).build().unwrap();
+            let worker = || {
+                let worker = Worker::new().agent(clerk.clone());
+                if is_local { worker.local_calls() } else { worker }
+            };
+            let address = free_address();
+            let first = Mortal::start(worker(), address).await;
+            register_at(address).await;
+            let run = agent(&name).ask("Charge").send().await.unwrap();
+            waiting_calls(&run).await;
+            run.cancel().await.unwrap();
+            until("the first undo", || REFUNDS.load(Ordering::SeqCst) == 1).await;
+            if matches!(second, Second::BeforeTheWorkerDies) {
+                run.cancel().await.unwrap();
+            }
+            drop(first);
+            if matches!(second, Second::WhileNoWorkerLives) {
+                end_by_engine("cancel", &name, run.key()).await;
+            }
+            let _second = Mortal::start(worker(), address).await;
+            if matches!(second, Second::WhileItIsRepeated) {
+                until("the second undo", || REFUNDS.load(Ordering::SeqCst) == 2).await;
+                run.cancel().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            MAY_REFUND.store(true, Ordering::SeqCst);
+            let what = format!("{second:?}, local: {is_local}");
+            let failure = within(20, &what, failure(&run)).await;
+            assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{what}: {failure:?}");
+            let undone: Vec<_> =
+                failure.undo_executions.iter().map(|one| one.output().map(ToString::to_string)).collect();
+            assert_eq!(undone, [Some("returned".to_owned())], "{what}");
+        }
+    }
 }

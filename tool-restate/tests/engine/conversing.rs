@@ -24,7 +24,7 @@ async fn questions_of_a_conversation_follow_each_other() {
         .expects(|request| request.messages().len() == 3)
         .says("Once more.");
     let clerk = Agent::builder(model).name(&*name).build().unwrap();
-    let _worker = serve(Worker::new().agent(clerk).window(Window::messages(2))).await;
+    let _worker = serve(Worker::new().model_attempts(1).agent(clerk).window(Window::messages(2))).await;
     let clerk = agent(&name);
     let first = clerk.ask("I am Ada.").conversation("user-7").send().await.unwrap();
     assert_eq!(answer(&first).await.text(), "Hello Ada.");

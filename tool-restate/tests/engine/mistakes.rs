@@ -209,7 +209,7 @@ async fn a_failure_that_is_too_large_leaves_its_records_out() {
     let long = |bytes| ("long", format!(r#"{{"bytes": {bytes}}}"#));
     let model = ScriptedModel::new().calls_all([long(40_000), long(40_001), long(40_002)]).fails("dead");
     let clerk = Agent::builder(model).name(&*name).tools(tools![long]).build().unwrap();
-    let _worker = serve(Worker::new().agent(clerk).max_value_bytes(100_000)).await;
+    let _worker = serve(Worker::new().model_attempts(1).agent(clerk).max_value_bytes(100_000)).await;
     let failure = failure(&agent(&name).ask("Go").events().send().await.unwrap()).await;
     assert!(failure.message.contains("dead"), "{}", failure.message);
     assert!(failure.message.ends_with("(the records of the calls are too large and left out)"));

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::env;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tool_core::run::Answer;
 use tool_restate::{Client, Outcome, RemoteAgent, Run, RunFailure, Worker, register};
@@ -63,6 +65,46 @@ pub(crate) async fn serve(worker: Worker) -> Serving {
     serving
 }
 
+/// A worker with a runtime of its own, which dies with all its connections, as its process would.
+pub(crate) struct Mortal(Option<(Serving, Runtime)>);
+
+impl Mortal {
+    /// Serves without being registered, as soon as the address is free.
+    pub(crate) async fn start(worker: Worker, address: SocketAddr) -> Self {
+        while TcpListener::bind(address).is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let serving = runtime.spawn(serve_at(worker, address)).await.unwrap();
+        Self(Some((serving, runtime)))
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        let (serving, runtime) = self.0.take().unwrap();
+        drop(serving);
+        runtime.shutdown_background();
+    }
+}
+
+/// Waits until the condition holds, for ten seconds at most.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(10, what, waiting).await;
+}
+
+/// Fails if the future takes longer than these seconds.
+pub(crate) async fn within<T>(seconds: u64, what: &str, future: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(Duration::from_secs(seconds), future).await;
+    done.unwrap_or_else(|_| panic!("{what}: not within {seconds} s"))
+}
+
 /// Registers a worker, and waits until the ingress knows its services, which takes it a moment.
 pub(crate) async fn register_at(address: SocketAddr) {
     register(&admin(), &format!("http://{address}")).await.unwrap();
@@ -79,7 +121,7 @@ pub(crate) async fn register_at(address: SocketAddr) {
         .await
         .is_superset(&registered)
     {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -121,4 +163,20 @@ pub(crate) async fn sql(query: &str) -> serde_json::Value {
     let text = response.text().await.unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
     value["rows"][0].clone()
+}
+
+/// Returns the id of the invocation of a run.
+pub(crate) async fn invocation_of(agent: &str, key: &str) -> String {
+    let query = format!(
+        "SELECT id FROM sys_invocation WHERE target_service_name = '{agent}' AND target_service_key = '{key}' \
+         AND target_handler_name = 'run'"
+    );
+    sql(&query).await["id"].as_str().unwrap().to_owned()
+}
+
+/// Cancels or kills a run with the tools of the engine, which need no worker.
+pub(crate) async fn end_by_engine(how: &str, agent: &str, key: &str) {
+    let url = format!("{}/invocations/{}/{how}", admin(), invocation_of(agent, key).await);
+    let response = http().patch(url).send().await.unwrap();
+    assert!(response.status().is_success(), "{response:?}");
 }
