@@ -338,3 +338,50 @@ async fn repetitions_are_counted_across_handovers() {
     let outcomes: Vec<_> = answer.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
     assert_eq!(outcomes, [true, true, true, true, false]);
 }
+
+#[tokio::test]
+async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
+    let effects = Effects::default();
+    // Both agents have undo tools of the same name; that of one of them is `at_most_once`.
+    let build = |is_at_most_once: [bool; 2]| {
+        let agent = |model, policy: bool, agent: &'static str| {
+            let log = effects.clone();
+            let cancel = move |_: serde_json::Map<String, serde_json::Value>| {
+                log.0.lock().unwrap().push(format!("cancelled by {agent}"));
+            };
+            let cancel = FunctionTool::new("cancel_room", cancel);
+            let cancel = if policy { cancel.at_most_once() } else { cancel };
+            let hidden = ToolSet::default().with(cancel).unwrap();
+            Agent::builder(model).tools(tools![book_room, close]).undo_tools(hidden).context(effects.clone())
+        };
+        let billing = Replies(&[&[], &[], &[("book_room", OSLO)], &[("close", "{}")]], "");
+        let billing = agent(billing, is_at_most_once[1], "billing").build().unwrap();
+        let desk = Replies(&[&[("book_room", ROME)], &[("billing", "{}")]], "");
+        agent(desk, is_at_most_once[0], "desk").hand_over_to("billing", "Takes over", &billing).build().unwrap()
+    };
+    for is_at_most_once in [[false, true], [true, false]] {
+        let agent = build(is_at_most_once);
+        let mut run = agent.start("Go");
+        let mut interrupted = Vec::new();
+        // Each undo call is interrupted once, after it was started.
+        while let step = run.next().await.unwrap()
+            && !matches!(step, Step::Done)
+        {
+            let undo = match step {
+                Step::CallTools(calls) => calls.into_iter().next().filter(|call| call.name == "cancel_room"),
+                _ => None,
+            };
+            let Some(undo) = undo.filter(|undo| !interrupted.contains(&undo.id)) else {
+                run.advance().await.unwrap();
+                continue;
+            };
+            run.begin_call(&undo).await.unwrap();
+            interrupted.push(undo.id);
+            run = agent.resume(restored(run.into_run())).start();
+        }
+        assert_eq!(interrupted.len(), 2);
+        let undone = effects.take().into_iter().filter(|effect| effect.starts_with("cancelled"));
+        let expected = if is_at_most_once[0] { "cancelled by billing" } else { "cancelled by desk" };
+        assert_eq!(undone.collect::<Vec<_>>(), [expected], "the other one was not started again");
+    }
+}

@@ -173,7 +173,8 @@ impl Run {
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
     pub(crate) fn waits_only_for_own_limits(&self) -> bool {
         let is_running = |record: &&CallRecord| record.is_running() && record.is_ready();
-        let mut running = self.stage.records().iter().filter(is_running);
+        let Stage::Calling(turn) = &self.stage else { return false };
+        let mut running = turn.unfinished().iter().filter(is_running);
         let has_own_limits =
             |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);
         running.next().is_some_and(has_own_limits) && running.all(has_own_limits)

@@ -110,7 +110,7 @@ impl SavedStage {
             Self::Calling { calls, user_messages } => {
                 let calls =
                     calls.into_iter().map(|record| record.into_record(format)).collect::<Result<_, _>>()?;
-                Stage::Calling(Turn { calls, user_messages })
+                Stage::Calling(Turn::new(calls, user_messages))
             }
             Self::Answered(reason) => Stage::Answered(reason),
             Self::Returned(positions) => Stage::Returned(positions),
@@ -159,7 +159,7 @@ impl Format1Stage {
                     CallRecord { policy, state: finished.unwrap_or_default(), ..CallRecord::default() }
                 };
                 let calls = outcomes.into_iter().map(record).collect();
-                Stage::Calling(Turn { calls, user_messages: Vec::new() })
+                Stage::Calling(Turn::new(calls, Vec::new()))
             }
             Self::Answered(reason) => Stage::Answered(reason),
             Self::Returned => {
