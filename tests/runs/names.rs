@@ -7,7 +7,9 @@ use tool_core::agent::{AgentBuilder, ToolSearch};
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::{Run, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Approval, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools};
+use tool_core::{
+    Agent, Approval, Event, FunctionTool, Message, RunErrorKind, Tool, ToolCall, ToolSet, tool, tools,
+};
 
 #[tool("Deletes a file", undo = "restore")]
 fn delete(path: String) -> Result<(), String> {
@@ -23,14 +25,17 @@ const ARGUMENTS: &str = r#"{"path":"a"}"#;
 
 /// Calls of `delete`, as models write them.
 fn garbled() -> Vec<(String, String)> {
-    let names = ["delete", "functions.delete", "delete\" />", "functions.delete(", "delete<|channel|>commentary"];
+    let names =
+        ["delete", "functions.delete", "delete\" />", "functions.delete(", "delete<|channel|>commentary"];
     let parallel = |name: &str, arguments: &str| {
         format!(r#"{{"tool_uses": [{{"recipient_name": {name:?}, "parameters": {arguments}}}]}}"#)
     };
     let mut calls = Vec::new();
     for name in names {
         calls.push((name.to_owned(), ARGUMENTS.to_owned()));
-        for wrapper in ["multi_tool_use.parallel", "functions.multi_tool_use.parallel", "multi_tool_use.parallel\" />"] {
+        for wrapper in
+            ["multi_tool_use.parallel", "functions.multi_tool_use.parallel", "multi_tool_use.parallel\" />"]
+        {
             calls.push((wrapper.to_owned(), parallel(name, ARGUMENTS)));
         }
     }
@@ -46,7 +51,8 @@ fn through_search() -> Vec<(String, String)> {
             calls.push((call_tool.to_owned(), through.clone()));
         }
         if !name.contains("parallel") {
-            let uses = format!(r#"{{"tool_uses": [{{"recipient_name": "call_tool", "parameters": {through}}}]}}"#);
+            let uses =
+                format!(r#"{{"tool_uses": [{{"recipient_name": "call_tool", "parameters": {through}}}]}}"#);
             calls.push(("multi_tool_use.parallel".to_owned(), uses));
         }
     }
@@ -68,12 +74,12 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
     Agent::builder(script)
         .tools(tools![delete])
         .undo_tools(tools![restore])
-        .execute_calls_if(move |response, _| {
-            response.message.tool_calls.iter().for_each(|call| executes(&call.name));
+        .execute_calls_if(move |reply| {
+            reply.response.message.tool_calls.iter().for_each(|call| executes(&call.name));
             true
         })
         .needs_approval(move |call| {
-            approval(&call.name);
+            approval(call.name);
             true
         })
         .approver(move |call: &ToolCall| {
@@ -133,7 +139,8 @@ async fn every_rule_sees_the_name_that_is_executed() {
 async fn every_rule_sees_the_name_that_is_executed_through_call_tool() {
     let seen = Seen::default();
     let other = |number| {
-        let tool = FunctionTool::new(format!("unrelated_{number}"), || "nothing").with_description("Polishes");
+        let tool =
+            FunctionTool::new(format!("unrelated_{number}"), || "nothing").with_description("Polishes");
         Arc::new(tool) as Arc<dyn Tool>
     };
     let others = ToolSet::new((0..40).map(other)).unwrap();
@@ -178,7 +185,8 @@ fn a_reply_contains_at_most_1024_calls_inside_of_calls() {
         (vec![looks(1000), looks(25), looks(24)], 1025),
         (vec![looks(80_000)], 1),
     ] {
-        let calls = calls.into_iter().enumerate().map(|(n, call)| ToolCall::new(format!("c{n}x"), call.0, call.1));
+        let calls =
+            calls.into_iter().enumerate().map(|(n, call)| ToolCall::new(format!("c{n}x"), call.0, call.1));
         let mut run = Run::new([Message::user("Go")]);
         let reply = AssistantMessage::default().with_tool_calls(calls.collect::<Vec<_>>());
         run.record_response(ChatResponse::new(reply)).unwrap();

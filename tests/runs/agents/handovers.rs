@@ -197,7 +197,7 @@ async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
         let billing = billing.build().unwrap();
         Agent::builder(ScriptedModel::new().calls("billing", "{}"))
             .approver(|_: &ToolCall| Approval::Approve)
-            .execute_calls_if(|_, _| true)
+            .execute_calls_if(|_| true)
             .hand_over_to("billing", "Takes over", &billing)
             .build()
             .unwrap()
@@ -207,15 +207,15 @@ async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
     assert_eq!(answer.messages()[4].text(), "the call was denied: not today");
     let error = desk(billing()).ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
-    let error = desk(billing().execute_calls_if(|_, _| false))
+    let error = desk(billing().execute_calls_if(|_| false))
         .ask("Refund it")
         .approver(|_: &ToolCall| Approval::Approve);
     let error = error.await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
     // The question's decide about the calls of every agent.
-    let agent = desk(billing().approver(denies).execute_calls_if(|_, _| false));
+    let agent = desk(billing().approver(denies).execute_calls_if(|_| false));
     let ask = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve);
-    let answer = ask.execute_calls_if(|_, _| true).await.unwrap();
+    let answer = ask.execute_calls_if(|_| true).await.unwrap();
     assert_eq!(answer.messages()[4].text(), "refunded 7");
 }
 
@@ -357,7 +357,10 @@ async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
         let billing = Replies(&[&[], &[], &[("book_room", OSLO)], &[("close", "{}")]], "");
         let billing = agent(billing, is_at_most_once[1], "billing").build().unwrap();
         let desk = Replies(&[&[("book_room", ROME)], &[("billing", "{}")]], "");
-        agent(desk, is_at_most_once[0], "desk").hand_over_to("billing", "Takes over", &billing).build().unwrap()
+        agent(desk, is_at_most_once[0], "desk")
+            .hand_over_to("billing", "Takes over", &billing)
+            .build()
+            .unwrap()
     };
     for is_at_most_once in [[false, true], [true, false]] {
         let agent = build(is_at_most_once);

@@ -1,5 +1,6 @@
 //! The steps of a run: preparing, taking and recording them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
@@ -132,7 +133,7 @@ impl RunDriver {
     /// Asks the approver about the calls that await approval, one by one. Returns `false` if it decided about none.
     async fn ask_approver(&mut self, approver: &dyn Approver) -> Result<bool, RunErrorKind> {
         self.update_elapsed();
-        let calls: Vec<_> = self.run.awaiting_approval().cloned().collect();
+        let calls: Vec<_> = self.run.awaiting_own_approval().cloned().collect();
         let mut has_decided = false;
         for call in calls {
             let decision = approver.approve(&call);
@@ -234,9 +235,7 @@ impl RunDriver {
         self.trace.record_response(response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
-        let of_agent = self.tools.agent.0.execute_calls_if.as_ref();
-        let execute = self.question.execute_calls_if.as_ref().or(of_agent);
-        let executes = execute.is_none_or(|execute| execute(response, options));
+        let executes = response.message.tool_calls.is_empty() || self.rules.execute(response, options);
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
         if !executes {
             self.run.leave_calls_to_caller();
@@ -266,10 +265,11 @@ impl RunDriver {
         );
     }
 
-    /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
+    /// Asks the rules which calls need approval, and binds these approvals to the definitions.
     fn require_approvals(&mut self) {
-        if let Some(needs_approval) = &self.tools.agent.0.needs_approval {
-            self.run.require_approval_if(needs_approval);
+        let rules = Arc::clone(&self.rules);
+        if rules.can_demand() {
+            self.run.require_approval_if(rules.outermost(), |call| rules.demand(call));
             if self.offer.is_resolved {
                 self.apply_tool_policies();
             }
@@ -284,12 +284,7 @@ impl RunDriver {
 }
 
 /// Returns the policy of the tool with this name that undoes calls of the agent after this number of handovers.
-fn undo_policy(
-    tools: &RunTools,
-    earlier: &[RunTools],
-    handovers: usize,
-    name: &str,
-) -> Option<ToolPolicy> {
+fn undo_policy(tools: &RunTools, earlier: &[RunTools], handovers: usize, name: &str) -> Option<ToolPolicy> {
     earlier.get(handovers).unwrap_or(tools).undo.policy(name)
 }
 
