@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use tests::support::ways::{alike, in_all_ways, restored};
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, ProposedCall};
 use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
@@ -461,8 +461,8 @@ fn waiting(run: &Run) -> Vec<&str> {
 #[tokio::test]
 async fn a_call_awaits_approval_if_the_predicate_panics() {
     let fails_at = |wrong: &'static str| {
-        move |call: &ToolCall| -> bool {
-            assert!(!call.arguments.contains(wrong), "cannot decide");
+        move |call: &ProposedCall<'_>| -> bool {
+            assert!(!call.raw_arguments().contains(wrong), "cannot decide");
             false
         }
     };
@@ -480,7 +480,7 @@ async fn a_call_awaits_approval_if_the_predicate_panics() {
 async fn a_resumed_run_obeys_the_present_predicate() {
     let run = called(&looking().build().unwrap()).await;
     assert!(waiting(&run).is_empty());
-    let strict = || ending().needs_approval(|call| call.arguments.contains('2'));
+    let strict = || ending().needs_approval(|call| call.raw_arguments().contains('2'));
     for run in [run.clone(), restored(run.clone())] {
         let error = strict().build().unwrap().resume(run).await.unwrap_err();
         assert_eq!(waiting(error.run()), [r#"{"at": 2}"#]);

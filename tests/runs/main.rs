@@ -10,6 +10,7 @@ mod crash;
 mod exploration;
 mod keys;
 mod memory;
+mod names;
 mod policies;
 mod prompted;
 mod remembering;

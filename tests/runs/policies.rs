@@ -260,9 +260,9 @@ async fn a_predicate_leaves_calls_to_the_caller() {
         Agent::builder(model)
             .tools(tools![first, second, guarded])
             .options(ModelOptions::default().with_seed(7))
-            .execute_calls_if(move |response, options| {
-                assert_eq!(options.seed, Some(7));
-                executes_all || response.message.tool_calls.len() == 1
+            .execute_calls_if(move |reply| {
+                assert_eq!(reply.options.seed, Some(7));
+                executes_all || reply.response.message.tool_calls.len() == 1
             })
             .build()
             .unwrap()
@@ -302,6 +302,6 @@ async fn a_predicate_leaves_calls_to_the_caller() {
     finish(&driven, run.advance().await.unwrap_err()).await;
     // The predicate of the question takes precedence.
     let agent = agent(true);
-    let error = agent.ask("Go").execute_calls_if(|_, _| false).await.unwrap_err();
+    let error = agent.ask("Go").execute_calls_if(|_| false).await.unwrap_err();
     assert_eq!(error.awaiting_results().count(), 2);
 }

@@ -197,7 +197,7 @@ async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
         let billing = billing.build().unwrap();
         Agent::builder(ScriptedModel::new().calls("billing", "{}"))
             .approver(|_: &ToolCall| Approval::Approve)
-            .execute_calls_if(|_, _| true)
+            .execute_calls_if(|_| true)
             .hand_over_to("billing", "Takes over", &billing)
             .build()
             .unwrap()
@@ -207,15 +207,15 @@ async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
     assert_eq!(answer.messages()[4].text(), "the call was denied: not today");
     let error = desk(billing()).ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
-    let error = desk(billing().execute_calls_if(|_, _| false))
+    let error = desk(billing().execute_calls_if(|_| false))
         .ask("Refund it")
         .approver(|_: &ToolCall| Approval::Approve);
     let error = error.await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
     // The question's decide about the calls of every agent.
-    let agent = desk(billing().approver(denies).execute_calls_if(|_, _| false));
+    let agent = desk(billing().approver(denies).execute_calls_if(|_| false));
     let ask = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve);
-    let answer = ask.execute_calls_if(|_, _| true).await.unwrap();
+    let answer = ask.execute_calls_if(|_| true).await.unwrap();
     assert_eq!(answer.messages()[4].text(), "refunded 7");
 }
 
@@ -337,4 +337,54 @@ async fn repetitions_are_counted_across_handovers() {
     let answer = alike(build).await.unwrap();
     let outcomes: Vec<_> = answer.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
     assert_eq!(outcomes, [true, true, true, true, false]);
+}
+
+#[tokio::test]
+async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
+    let effects = Effects::default();
+    // Both agents have undo tools of the same name; that of one of them is `at_most_once`.
+    let build = |is_at_most_once: [bool; 2]| {
+        let agent = |model, policy: bool, agent: &'static str| {
+            let log = effects.clone();
+            let cancel = move |_: serde_json::Map<String, serde_json::Value>| {
+                log.0.lock().unwrap().push(format!("cancelled by {agent}"));
+            };
+            let cancel = FunctionTool::new("cancel_room", cancel);
+            let cancel = if policy { cancel.at_most_once() } else { cancel };
+            let hidden = ToolSet::default().with(cancel).unwrap();
+            Agent::builder(model).tools(tools![book_room, close]).undo_tools(hidden).context(effects.clone())
+        };
+        let billing = Replies(&[&[], &[], &[("book_room", OSLO)], &[("close", "{}")]], "");
+        let billing = agent(billing, is_at_most_once[1], "billing").build().unwrap();
+        let desk = Replies(&[&[("book_room", ROME)], &[("billing", "{}")]], "");
+        agent(desk, is_at_most_once[0], "desk")
+            .hand_over_to("billing", "Takes over", &billing)
+            .build()
+            .unwrap()
+    };
+    for is_at_most_once in [[false, true], [true, false]] {
+        let agent = build(is_at_most_once);
+        let mut run = agent.start("Go");
+        let mut interrupted = Vec::new();
+        // Each undo call is interrupted once, after it was started.
+        while let step = run.next().await.unwrap()
+            && !matches!(step, Step::Done)
+        {
+            let undo = match step {
+                Step::CallTools(calls) => calls.into_iter().next().filter(|call| call.name == "cancel_room"),
+                _ => None,
+            };
+            let Some(undo) = undo.filter(|undo| !interrupted.contains(&undo.id)) else {
+                run.advance().await.unwrap();
+                continue;
+            };
+            run.begin_call(&undo).await.unwrap();
+            interrupted.push(undo.id);
+            run = agent.resume(restored(run.into_run())).start();
+        }
+        assert_eq!(interrupted.len(), 2);
+        let undone = effects.take().into_iter().filter(|effect| effect.starts_with("cancelled"));
+        let expected = if is_at_most_once[0] { "cancelled by billing" } else { "cancelled by desk" };
+        assert_eq!(undone.collect::<Vec<_>>(), [expected], "the other one was not started again");
+    }
 }

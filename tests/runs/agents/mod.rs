@@ -3,6 +3,7 @@
 mod approvals;
 mod around;
 mod handovers;
+mod rules;
 mod undoing;
 
 use std::sync::{Arc, Mutex};

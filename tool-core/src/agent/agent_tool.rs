@@ -274,8 +274,10 @@ impl AgentTool {
             ask = ask.conversation(format!("{}/{}", outer.as_str(), self.definition.name()));
         }
         let (ask, parses_by_tool) = self.form.constrain(ask);
+        let called_as = context.call().map_or(self.definition.name(), |call| &call.name);
         let place = Inside {
             delegation: delegation.clone(),
+            rules: context.rules().map(|rules| (rules, called_as.to_owned())),
             has_own_limits: self.has_own_limits,
             has_conversation: self.has_conversation,
         };

@@ -15,19 +15,25 @@ pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>
 /// Implemented for functions from a [`ToolCall`] to an [`Approval`]; they must not block.
 ///
 /// ```
+/// use tool_core::schemars::JsonSchema;
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::{Agent, Approval, ToolCall, tool, tools};
 ///
 /// #[tool("Pays a bill", needs_approval)]
 /// fn pay(cents: u32) {}
 ///
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// struct Bill {
+///     cents: u32,
+/// }
+///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 70000}"#).says("I may not.");
 /// let agent = Agent::builder(model)
 ///     .tools(tools![pay])
-///     .approver(|call: &ToolCall| match call.arguments.len() {
-///         0..16 => Approval::Approve,
+///     .approver(|call: &ToolCall| match call.arguments_as::<Bill>() {
+///         Ok(bill) if bill.cents <= 50_000 => Approval::Approve,
 ///         _ => Approval::deny("too much at once"),
 ///     })
 ///     .build()?;

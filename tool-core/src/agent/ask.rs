@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
-use crate::agent::{Agent, Approver, Event, EventStream, RunDriver};
+use crate::agent::{Agent, Approver, Event, EventStream, ProposedReply, RunDriver};
 use crate::content::Content;
-use crate::model::{ChatResponse, ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
+use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
@@ -202,11 +202,11 @@ impl Ask {
         self
     }
 
-    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it, in place of the agent's predicate;
+    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it, in place of those of the agents;
     /// see [`AgentBuilder::execute_calls_if`](crate::agent::AgentBuilder::execute_calls_if). A resumed run needs it again.
     pub fn execute_calls_if(
         mut self,
-        execute: impl Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync + 'static,
+        execute: impl Fn(&ProposedReply<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.rules.execute_calls_if = Some(Arc::new(execute));
         self

@@ -1,7 +1,10 @@
 //! Executes a call apart from its run, for drivers whose calls run in other processes.
 
+use std::sync::Arc;
+
 use tokio_util::sync::CancellationToken;
 
+use super::call_rules::CallRules;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::trace::RunTrace;
@@ -63,6 +66,7 @@ impl Agent {
             Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, .. } = request;
+        let context = context.with_rules(Arc::new(CallRules::new(self.clone(), None)));
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
         let executor = CallExecutor {
             tools,

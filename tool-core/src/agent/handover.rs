@@ -1,5 +1,7 @@
 //! Tools that hand a run over to another agent.
 
+use std::sync::Arc;
+
 use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::run::RunErrorKind;
@@ -11,7 +13,8 @@ impl AgentBuilder {
     /// the other agent's model, instructions, tools, context, approver and settings. What belongs to the question stays: its context,
     /// tools and limits, its approver, and its instructions and options, which precede those of the other agent. The memory and run
     /// store of this agent stay, too. The tools of [`only_tools`](crate::agent::Ask::only_tools) are in place of this agent's, and go
-    /// with them.
+    /// with them. Rules about calls ([`needs_approval`](Self::needs_approval), [`execute_calls_if`](Self::execute_calls_if)) of this agent
+    /// hold in addition to those of the other.
     ///
     /// ```
     /// use tool_core::Agent;
@@ -117,6 +120,7 @@ impl RunDriver {
             let had_instructions = before.0.instructions.is_some() || question.instructions.is_some();
             let settings = next.run_settings(question);
             self.run.enter_handover(self.earlier_tools.len(), had_instructions, settings);
+            Arc::make_mut(&mut self.rules).hand_over(&agent, next);
             self.emitter.hooks.extend(next.0.hooks.iter().cloned());
             self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
             self.offer = Default::default();

@@ -5,6 +5,7 @@ mod approver;
 mod ask;
 pub(crate) mod assistant;
 mod builder;
+mod call_rules;
 mod delegation;
 mod driver;
 mod emitter;
@@ -28,6 +29,8 @@ pub use self::agent_tool::AgentTool;
 pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::builder::{AgentBuilder, BuildError, BuildErrorKind};
+use self::call_rules::{ExecuteCallsIf, NeedsApproval};
+pub use self::call_rules::{ProposedCall, ProposedReply};
 pub use self::driver::RunDriver;
 use self::emitter::Hook;
 pub use self::event::{Event, EventStream};
@@ -38,7 +41,7 @@ pub use self::typed::{AnswerType, TypedAsk};
 use self::undo_tools::UndoTools;
 use crate::content::{Content, Part};
 use crate::memory::{ChatMemory, MemoryError, RunStore, StoredRuns};
-use crate::model::{ChatModel, ChatResponse, Message, ModelOptions, ToolCall, ToolChoice};
+use crate::model::{ChatModel, Message, ModelOptions, ToolCall, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
@@ -111,12 +114,6 @@ type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, T
 
 /// Changes the next request to the model.
 type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
-
-/// Decides whether the agent executes the calls of a response.
-type ExecuteCallsIf = dyn Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync;
-
-/// Decides whether a call needs approval.
-type NeedsApproval = dyn Fn(&ToolCall) -> bool + Send + Sync;
 
 impl Agent {
     /// Returns a builder for an agent with this model.

@@ -54,9 +54,21 @@ impl Run {
     /// Returns the calls that await approval, in their order. The id of a call of an agent that was
     /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
     pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
+        self.awaiting_approval_at_levels().map(|(call, _)| call)
+    }
+
+    /// Returns the calls about which an approver of this run may decide: those whose approval no outer run demands.
+    pub(crate) fn awaiting_own_approval(&self) -> impl Iterator<Item = &ToolCall> {
+        self.awaiting_approval_at_levels().filter(|(_, level)| *level == 0).map(|(call, _)| call)
+    }
+
+    /// Returns the calls that await approval, each with the number of levels further out at which it is demanded.
+    pub(super) fn awaiting_approval_at_levels(&self) -> impl Iterator<Item = (&ToolCall, usize)> {
         self.calls_with_records().flat_map(|(call, record)| {
-            let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_approval);
-            record.awaits_approval().then_some(call).into_iter().chain(inner)
+            let inner = record.open_inner().into_iter();
+            let inner = inner.flat_map(|inner| inner.awaiting_approval.iter().zip(&inner.approval_levels));
+            let inner = inner.map(|(call, level)| (call, level.saturating_sub(1)));
+            record.awaits_approval().then_some((call, record.approval_level)).into_iter().chain(inner)
         })
     }
 
@@ -102,16 +114,29 @@ impl Run {
         Ok(())
     }
 
-    /// Asks the predicate about every call that has not begun and that nobody has approved. All of them await approval until
-    /// the predicate releases them, so that none is executed unasked if the predicate panics.
-    pub(crate) fn require_approval_if(&mut self, needs_approval: impl Fn(&ToolCall) -> bool) {
+    /// Asks the rules about every call that has not begun and that nobody has approved. `demand` returns how many levels further out
+    /// the outermost run is whose rule demands approval; the highest is `outermost`. All calls await approval at that level until the
+    /// rules release them, so that none is executed unasked if a rule panics.
+    pub(crate) fn require_approval_if(
+        &mut self,
+        outermost: usize,
+        demand: impl Fn(&ToolCall) -> Option<usize>,
+    ) {
         let Stage::Calling(turn) = &mut self.stage else { return };
         let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
-        let mut asked: Vec<_> = calls.filter(|(_, record)| record.can_require_approval()).collect();
-        asked.iter_mut().for_each(|(_, record)| record.require_approval());
-        for (call, record) in asked {
-            if !needs_approval(call) {
-                record.waive_approval();
+        let asked = calls.filter(|(_, record)| record.can_require_approval() || record.awaits_approval());
+        let mut asked: Vec<_> = asked
+            .map(|(call, record)| {
+                let before = record.awaits_approval().then_some(record.approval_level);
+                record.require_approval();
+                record.approval_level = record.approval_level.max(outermost);
+                (call, record, before)
+            })
+            .collect();
+        for (call, record, before) in &mut asked {
+            match demand(call).max(*before) {
+                Some(level) => record.approval_level = level,
+                None => record.waive_approval(),
             }
         }
     }

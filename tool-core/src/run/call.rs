@@ -43,6 +43,9 @@ pub(super) struct CallRecord {
     /// The caller executes the call, whatever the policy of its tool is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_left_to_caller: bool,
+    /// How many levels outside of its run the approval of the call is demanded: approvers of the runs inside cannot give it.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub(super) approval_level: usize,
     /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
     #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
     pub(super) inner: Option<Box<InnerRun>>,
@@ -180,7 +183,7 @@ impl CallRecord {
     /// Makes a call that awaits approval ready without it.
     pub(super) fn waive_approval(&mut self) {
         if self.awaits_approval() {
-            self.state = CallState::default();
+            (self.state, self.approval_level) = Default::default();
         }
     }
 

@@ -31,6 +31,9 @@ pub struct InnerRun {
     /// The calls that await approval, with their paths in place of their ids. They follow from the run.
     #[serde(skip)]
     pub(super) awaiting_approval: Vec<ToolCall>,
+    /// For each of them, how many levels outside of the run approval is demanded.
+    #[serde(skip)]
+    pub(super) approval_levels: Vec<usize>,
     /// The calls that await results of the caller, in the same form.
     #[serde(skip)]
     pub(super) awaiting_results: Vec<ToolCall>,
@@ -38,9 +41,16 @@ pub struct InnerRun {
 
 impl InnerRun {
     pub(crate) fn new(call_id: String, agent: String, has_own_limits: bool, run: Run) -> Self {
-        let (is_revoked, awaiting_approval, awaiting_results) = Default::default();
-        let mut inner =
-            Self { call_id, agent, has_own_limits, is_revoked, run, awaiting_approval, awaiting_results };
+        let mut inner = Self {
+            call_id,
+            agent,
+            has_own_limits,
+            is_revoked: false,
+            run,
+            awaiting_approval: Vec::new(),
+            approval_levels: Vec::new(),
+            awaiting_results: Vec::new(),
+        };
         inner.update_awaiting();
         inner
     }
@@ -87,7 +97,9 @@ impl InnerRun {
     pub(super) fn update_awaiting(&mut self) {
         let with_path =
             |call: &ToolCall| ToolCall { id: format!("{}/{}", self.call_id, call.id), ..call.clone() };
-        self.awaiting_approval = self.run.awaiting_approval().map(with_path).collect();
+        let awaiting = self.run.awaiting_approval_at_levels();
+        (self.awaiting_approval, self.approval_levels) =
+            awaiting.map(|(call, level)| (with_path(call), level)).unzip();
         self.awaiting_results = self.run.awaiting_results().map(with_path).collect();
     }
 
@@ -173,7 +185,8 @@ impl Run {
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
     pub(crate) fn waits_only_for_own_limits(&self) -> bool {
         let is_running = |record: &&CallRecord| record.is_running() && record.is_ready();
-        let mut running = self.stage.records().iter().filter(is_running);
+        let Stage::Calling(turn) = &self.stage else { return false };
+        let mut running = turn.unfinished().iter().filter(is_running);
         let has_own_limits =
             |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);
         running.next().is_some_and(has_own_limits) && running.all(has_own_limits)

@@ -41,6 +41,7 @@ pub use self::id::RunId;
 pub use self::inner::InnerRun;
 pub(crate) use self::limits::MAX_DEPTH;
 pub use self::limits::RunLimits;
+pub(crate) use self::normalize::{NormalizedResponse, clean_name};
 pub use self::revision::RunRevision;
 pub use self::state::{Run, StepError};
 pub use self::step::Step;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::arguments::repair_text;
-use crate::model::ToolCall;
+use crate::model::{ChatResponse, ToolCall};
 
 /// A tool that some models assume to exist: its arguments are several calls.
 const PARALLEL: &str = "multi_tool_use.parallel";
@@ -25,13 +25,39 @@ struct ToolUse<'a> {
     parameters: Option<&'a RawValue>,
 }
 
-/// Splits calls that contain several calls, and removes from names what cannot be part of one.
-pub(super) fn normalize_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
-    let calls = calls.into_iter().map(with_clean_name);
-    calls.flat_map(|call| split_parallel(&call).unwrap_or_else(|| vec![call])).collect()
+/// The number of calls that a reply may contain inside of others.
+const MAX_UNPACKED: usize = 1024;
+
+/// A response whose calls are those that the run executes, so that every rule about calls sees the same names.
+pub(crate) struct NormalizedResponse(pub(super) ChatResponse);
+
+impl NormalizedResponse {
+    /// Splits calls that contain several calls, and removes from names what cannot be part of one. `unwrap` replaces a call by
+    /// the one that it stands for.
+    pub(crate) fn new(mut response: ChatResponse, unwrap: impl Fn(ToolCall) -> ToolCall) -> Self {
+        let normalize = |call| with_clean_name(unwrap(with_clean_name(call)));
+        let mut room = MAX_UNPACKED;
+        let mut calls = Vec::with_capacity(response.message.tool_calls.len());
+        for call in response.message.tool_calls.drain(..).map(normalize) {
+            match split_parallel(&call, room) {
+                Some(inner) => {
+                    room -= inner.len();
+                    calls.extend(inner.into_iter().map(normalize));
+                }
+                None => calls.push(call),
+            }
+        }
+        response.message.tool_calls = calls;
+        Self(response)
+    }
+
+    pub(crate) fn response(&self) -> &ChatResponse {
+        &self.0
+    }
 }
 
-fn split_parallel(call: &ToolCall) -> Option<Vec<ToolCall>> {
+/// Returns the calls that a call contains, or `None` if it contains none or more than there is room for.
+fn split_parallel(call: &ToolCall, room: usize) -> Option<Vec<ToolCall>> {
     if call.name != PARALLEL {
         return None;
     }
@@ -43,25 +69,32 @@ fn split_parallel(call: &ToolCall) -> Option<Vec<ToolCall>> {
             serde_json::from_str(&repaired).ok()?
         }
     };
+    if !(1..=room).contains(&tool_uses.len()) {
+        return None;
+    }
     let calls = tool_uses.into_iter().enumerate().map(|(position, tool_use)| {
         let arguments = tool_use.parameters.map_or("{}", RawValue::get);
         let id = format!("{}_{position}", call.id);
         let mut one = ToolCall::new(id, tool_use.recipient_name, arguments);
         one.provider_data = call.provider_data.clone().filter(|_| position == 0);
-        with_clean_name(one)
+        one
     });
-    Some(calls.collect()).filter(|calls: &Vec<_>| !calls.is_empty())
+    Some(calls.collect())
 }
 
-/// Turns `fetch_report" />` and `functions.fetch_report` into `fetch_report`: no name contains quotes, brackets, spaces or dots.
-fn with_clean_name(mut call: ToolCall) -> ToolCall {
+/// Turns `fetch_report" />` and `functions.fetch_report` into `fetch_report`: no name contains quotes, brackets or spaces, and
+/// none of a tool begins with the namespace.
+pub(crate) fn clean_name(name: &str) -> &str {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
-    let end = call.name.find(|c| !is_part(c)).unwrap_or(call.name.len());
-    if end > 0 && is_garbage(&call.name[end..]) {
-        call.name.truncate(end);
-    }
-    if let Some(name) = call.name.strip_prefix(NAMESPACE).filter(|name| !name.is_empty()) {
-        call.name = name.to_owned();
+    let end = name.find(|c| !is_part(c)).unwrap_or(name.len());
+    let name = if end > 0 && is_garbage(&name[end..]) { &name[..end] } else { name };
+    name.strip_prefix(NAMESPACE).filter(|name| !name.is_empty()).unwrap_or(name)
+}
+
+fn with_clean_name(mut call: ToolCall) -> ToolCall {
+    let clean = clean_name(&call.name);
+    if clean.len() != call.name.len() {
+        call.name = clean.to_owned();
     }
     call
 }
@@ -77,6 +110,12 @@ fn is_garbage(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::AssistantMessage;
+
+    fn normalize_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
+        let message = AssistantMessage::default().with_tool_calls(calls);
+        NormalizedResponse::new(ChatResponse::new(message), |call| call).0.message.tool_calls
+    }
 
     #[test]
     fn removes_from_names_what_cannot_be_part_of_one() {

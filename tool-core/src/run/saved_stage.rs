@@ -41,6 +41,7 @@ pub(super) struct SavedRecord {
     original_arguments: Option<String>,
     is_uncertain: bool,
     is_left_to_caller: bool,
+    approval_level: usize,
     #[serde(rename = "agent")]
     inner: Option<Box<InnerRun>>,
     // Since format 3.
@@ -73,9 +74,18 @@ impl SavedRecord {
             _ => return Err("a call has no state"),
         };
         self.inner.iter_mut().for_each(|inner| inner.update_awaiting());
-        let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, inner, .. } = self;
-        let mut record =
-            CallRecord { policy, undo, original_arguments, is_uncertain, is_left_to_caller, inner, state };
+        let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, .. } = self;
+        let Self { approval_level, inner, .. } = self;
+        let mut record = CallRecord {
+            policy,
+            undo,
+            original_arguments,
+            is_uncertain,
+            is_left_to_caller,
+            approval_level,
+            inner,
+            state,
+        };
         if let Some(outcome) = outcome {
             record.finish(outcome);
         }
@@ -110,7 +120,7 @@ impl SavedStage {
             Self::Calling { calls, user_messages } => {
                 let calls =
                     calls.into_iter().map(|record| record.into_record(format)).collect::<Result<_, _>>()?;
-                Stage::Calling(Turn { calls, user_messages })
+                Stage::Calling(Turn::new(calls, user_messages))
             }
             Self::Answered(reason) => Stage::Answered(reason),
             Self::Returned(positions) => Stage::Returned(positions),
@@ -159,7 +169,7 @@ impl Format1Stage {
                     CallRecord { policy, state: finished.unwrap_or_default(), ..CallRecord::default() }
                 };
                 let calls = outcomes.into_iter().map(record).collect();
-                Stage::Calling(Turn { calls, user_messages: Vec::new() })
+                Stage::Calling(Turn::new(calls, Vec::new()))
             }
             Self::Answered(reason) => Stage::Answered(reason),
             Self::Returned => {

@@ -7,7 +7,7 @@ use super::turn::Turn;
 use crate::model::{
     ChatRequest, ChatResponse, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy,
 };
-use crate::run::{Run, Step, StepError, StopReason};
+use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallRequest, IdempotencyKey, ToolError, ToolExecution};
 
 impl Run {
@@ -44,15 +44,16 @@ impl Run {
         tools: &ToolDefinitions,
         in_flight: impl Fn(&str) -> bool,
     ) -> Step<'a> {
-        let policy = |name: &str| tools.iter().find(|one| one.name() == name).map(ToolDefinition::policy);
+        let policy = |_, name: &str| tools.iter().find(|one| one.name() == name).map(ToolDefinition::policy);
         self.next_with_undo_tools(tools, policy, in_flight)
     }
 
-    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the names of their tools.
+    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handovers before
+    /// the undone call and the names of their tools.
     pub(crate) fn next_with_undo_tools<'a>(
         &'a mut self,
         tools: &ToolDefinitions,
-        undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+        undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
         in_flight: impl Fn(&str) -> bool,
     ) -> Step<'a> {
         self.apply_tool_policies(tools, undo_policy, &in_flight);
@@ -107,7 +108,7 @@ impl Run {
     pub(crate) fn apply_tool_policies(
         &mut self,
         tools: &ToolDefinitions,
-        undo_policy: impl Fn(&str) -> Option<ToolPolicy>,
+        undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
         in_flight: impl Fn(&str) -> bool,
     ) {
         if let Stage::Calling(turn) = &mut self.stage {
@@ -139,17 +140,21 @@ impl Run {
     ///
     /// Fails if the run did not ask for a model request.
     pub fn record_response(&mut self, response: ChatResponse) -> Result<(), StepError> {
+        self.record_normalized(NormalizedResponse::new(response, |call| call))
+    }
+
+    /// Records the response of the model, whose calls have been normalized.
+    pub(crate) fn record_normalized(&mut self, response: NormalizedResponse) -> Result<(), StepError> {
         if !self.is_asking() {
             return Err(StepError("the run expects no response of the model"));
         }
-        let ChatResponse { mut message, finish_reason, usage, .. } = response;
+        let ChatResponse { mut message, finish_reason, usage, .. } = response.0;
         self.turns = self.turns.saturating_add(1);
         let usage = usage.unwrap_or_default();
         self.usage += usage;
         if let Some(handover) = self.handovers.last_mut() {
             handover.usage += usage;
         }
-        message.tool_calls = super::normalize::normalize_calls(std::mem::take(&mut message.tool_calls));
         let outcomes = self.assign_call_ids(&mut message);
         let calls = message.tool_calls.len();
         self.messages.push(Message::Assistant(message));
@@ -157,7 +162,7 @@ impl Run {
             self.stage = Stage::Answered(finish_reason);
             return Ok(());
         }
-        let mut turn = Turn { calls: vec![CallRecord::default(); calls], user_messages: Vec::new() };
+        let mut turn = Turn::new(vec![CallRecord::default(); calls], Vec::new());
         for (position, outcome) in outcomes {
             turn.calls[position].finish(outcome);
         }

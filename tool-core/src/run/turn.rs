@@ -14,11 +14,24 @@ pub(super) struct Turn {
     /// User messages that arrived while calls were open. They are added after the results of the calls.
     #[serde(rename = "said", skip_serializing_if = "Vec::is_empty")]
     pub(super) user_messages: Vec<Content>,
+    /// The number of calls at the beginning that are known to be finished, so that they are not checked again for each result.
+    #[serde(skip)]
+    finished: usize,
 }
 
 impl Turn {
-    pub(super) fn is_finished(&self) -> bool {
-        self.calls.iter().all(|one| !one.is_open())
+    pub(super) fn new(calls: Vec<CallRecord>, user_messages: Vec<Content>) -> Self {
+        Self { calls, user_messages, finished: 0 }
+    }
+
+    pub(super) fn is_finished(&mut self) -> bool {
+        self.finished += self.calls[self.finished..].iter().take_while(|one| !one.is_open()).count();
+        self.finished == self.calls.len()
+    }
+
+    /// Returns the records of the calls that can be open.
+    pub(super) fn unfinished(&self) -> &[CallRecord] {
+        &self.calls[self.finished..]
     }
 
     /// Returns the positions of the calls whose outputs are the answer; none if the model is called again.

@@ -122,9 +122,13 @@ impl Run {
     }
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
-    pub(super) fn apply_undo_policy(&mut self, policy: impl Fn(&str) -> Option<ToolPolicy>) {
-        while let Stage::Undoing(undoing) = &mut self.stage {
-            if let Some(policy) = policy(&undoing.call.name) {
+    ///
+    /// `policy` receives the number of handovers before the undone call, because its agent undoes it, and the name of the tool.
+    pub(super) fn apply_undo_policy(&mut self, policy: impl Fn(usize, &str) -> Option<ToolPolicy>) {
+        while let (Some(handovers), Stage::Undoing(undoing)) =
+            (self.handovers_before_undone(), &mut self.stage)
+        {
+            if let Some(policy) = policy(handovers, &undoing.call.name) {
                 undoing.record.restrict(policy);
             }
             let Some(error) = undoing.record.forbidden_retry() else { return };

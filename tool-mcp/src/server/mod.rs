@@ -223,15 +223,21 @@ impl Server {
     /// [`Defer`](tool_core::Approval::Defer) denies the call, because the server does not store calls.
     ///
     /// ```
+    /// use tool_core::schemars::JsonSchema;
     /// use tool_core::{Approval, ToolCall, tool, tools};
     /// use tool_mcp::server::Server;
     ///
-    /// #[tool("Deletes a file", needs_approval)]
-    /// fn delete(path: String) {}
+    /// #[tool("Deletes a user", needs_approval)]
+    /// fn delete(user: u32) {}
     ///
-    /// let server = Server::new(tools![delete]).approver(|call: &ToolCall| match call.arguments.contains("..") {
-    ///     true => Approval::deny("outside the directory"),
-    ///     false => Approval::Approve,
+    /// #[derive(serde::Deserialize, JsonSchema)]
+    /// struct Target {
+    ///     user: u32,
+    /// }
+    ///
+    /// let server = Server::new(tools![delete]).approver(|call: &ToolCall| match call.arguments_as::<Target>() {
+    ///     Ok(target) if target.user >= 1000 => Approval::Approve,
+    ///     _ => Approval::deny("a user of the system"),
     /// });
     /// # let _ = server;
     /// ```

@@ -47,7 +47,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              agent a question of its own",
         ),
         (
-            clerk().execute_calls_if(|_, _| true),
+            clerk().execute_calls_if(|_| true),
             "the agent `clerk` has an `execute_calls_if`, but durable runs execute all calls: leave it out, and require \
              approval with `needs_approval`",
         ),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{AgentBuilder, Approver, Event, Turn};
+use crate::agent::{AgentBuilder, Approver, Event, ProposedCall, ProposedReply, Turn};
 use crate::memory::{ChatMemory, RunStore};
-use crate::model::{ChatResponse, ModelOptions, ToolCall};
+use crate::model::{ModelOptions, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
 use crate::toolset::IntoToolSet;
@@ -150,8 +150,13 @@ impl AgentBuilder {
 
     /// Requires approval for the calls that match this predicate, in addition to those of tools that always need it.
     ///
-    /// The predicate should read arguments with [`ToolCall::arguments_as`], as the tool does, and return `true` if they cannot
+    /// The predicate should read arguments with [`ProposedCall::arguments_as`], as the tool does, and return `true` if they cannot
     /// be read: the model's text is untrusted, and the tool may still be able to read it.
+    ///
+    /// It holds for everything that happens inside the agent's runs: it is also asked about the calls in runs of
+    /// [agents](crate::Agent::as_tool) that the calls ask, at any depth, and after a [handover](Self::hand_over_to), in addition to the
+    /// predicates of those agents. [`ProposedCall::agents`] names the agents that lead to the call. Approval that it requires of such a
+    /// call is given by the approver of this agent or of the question, or by the caller, and never by an approver of an inner agent.
     ///
     /// A call waits until the predicate has released it: if the predicate panics, the call awaits approval. A
     /// [resumed](crate::Agent::resume) run asks the predicate again about every call that has not begun and is not approved.
@@ -184,13 +189,17 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn needs_approval(mut self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
+    pub fn needs_approval(
+        mut self,
+        needs: impl Fn(&ProposedCall<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.agent.needs_approval = Some(Box::new(needs));
         self
     }
 
-    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it. It receives the response and the
-    /// options of its request. [`Ask::execute_calls_if`](crate::agent::Ask::execute_calls_if) overrides it for a question.
+    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it. It is also asked about the responses in
+    /// runs of [agents](crate::Agent::as_tool) that the calls ask, and after a [handover](Self::hand_over_to), in addition to the predicates of
+    /// those agents. [`Ask::execute_calls_if`](crate::agent::Ask::execute_calls_if) overrides it for a question.
     ///
     /// The run then waits for the results of all calls of the response, as for those of
     /// [external](crate::model::ToolPolicy::external) tools. Calls that need approval await it before that. The decision is stored
@@ -212,7 +221,7 @@ impl AgentBuilder {
     /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
     /// let agent = Agent::builder(model)
     ///     .tools(tools![sum])
-    ///     .execute_calls_if(|response, _options| response.message.tool_calls.len() > 1)
+    ///     .execute_calls_if(|reply| reply.response.message.tool_calls.len() > 1)
     ///     .build()?;
     /// let error = agent.ask("What is 2 + 40?").await.unwrap_err();
     /// assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded));
@@ -226,7 +235,7 @@ impl AgentBuilder {
     /// ```
     pub fn execute_calls_if(
         mut self,
-        execute: impl Fn(&ChatResponse, &ModelOptions) -> bool + Send + Sync + 'static,
+        execute: impl Fn(&ProposedReply<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.agent.execute_calls_if = Some(Arc::new(execute));
         self

@@ -256,7 +256,7 @@ impl RunDriver {
         };
         CallExecutor {
             tools,
-            context: tools_of_agent.context.clone(),
+            context: tools_of_agent.context.clone().with_rules(self.rules.clone()),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),

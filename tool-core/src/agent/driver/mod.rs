@@ -14,8 +14,8 @@ use std::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::steps::next_step;
-use super::ExecuteCallsIf;
 use super::assistant::QuestionError;
+use super::call_rules::{CallRules, ExecuteCallsIf};
 use super::delegation::Delegation;
 use super::emitter::EventEmitter;
 use super::executor::Ending;
@@ -99,6 +99,8 @@ pub struct RunDriver {
     cancellation: CancellationToken,
     cancel_on_drop: Option<DropGuard>,
     question: QuestionRules,
+    /// The rules about the calls of the run.
+    pub(super) rules: Arc<CallRules>,
     /// Running unless the run awaits approval.
     clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
@@ -123,7 +125,7 @@ pub(super) struct QuestionRules {
     pub(super) cancellation: Option<CancellationToken>,
     /// Takes precedence over that of the current agent.
     pub(super) approver: Option<Arc<dyn Approver>>,
-    /// Takes precedence over that of the current agent.
+    /// Takes precedence over those of the agents.
     pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// The question could not be written, so the run ends at its first step.
     pub(super) error: Option<QuestionError>,
@@ -132,6 +134,8 @@ pub(super) struct QuestionRules {
 /// The place of a run that belongs to a call of another run, whose state contains it; or to a call that belongs to none.
 pub(super) struct Inside {
     pub(super) delegation: Option<Arc<Delegation>>,
+    /// The rules of the outer run, and the name of the call.
+    pub(super) rules: Option<(Arc<CallRules>, String)>,
     pub(super) has_own_limits: bool,
     /// The run reads and continues a conversation in the agent's memory.
     pub(super) has_conversation: bool,
@@ -155,9 +159,14 @@ impl RunDriver {
         run: Run,
         tools: RunTools,
         emitter: EventEmitter,
-        question: QuestionRules,
+        mut question: QuestionRules,
         outer: Option<Inside>,
     ) -> Self {
+        let rules = CallRules::new(tools.agent.clone(), question.execute_calls_if.take());
+        let rules = match outer.as_ref().and_then(|outer| outer.rules.as_ref()) {
+            Some((outer, called_as)) => rules.inside(outer, called_as),
+            None => rules,
+        };
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
@@ -171,6 +180,7 @@ impl RunDriver {
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
             cancellation,
             question,
+            rules: Arc::new(rules),
             clock: None,
             offer: Offer::default(),
             sent: None,

@@ -1,5 +1,6 @@
 //! The steps of a run: preparing, taking and recording them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
@@ -8,13 +9,13 @@ use super::Offer;
 use super::interruption::run_until_interrupted;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::run_tools::RunTools;
-use crate::agent::tool_search::{Mode, SentMessages, unwrap_calls, wrap_calls};
+use crate::agent::tool_search::{Mode, SentMessages, unwrap_call, wrap_calls};
 use crate::agent::turn::Changes;
 use crate::agent::{Approver, Event, RunDriver, Turn};
 use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolChoice, ToolPolicy,
 };
-use crate::run::{Approval, Run, RunErrorKind, Step};
+use crate::run::{Approval, NormalizedResponse, Run, RunErrorKind, Step, clean_name};
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
@@ -132,7 +133,7 @@ impl RunDriver {
     /// Asks the approver about the calls that await approval, one by one. Returns `false` if it decided about none.
     async fn ask_approver(&mut self, approver: &dyn Approver) -> Result<bool, RunErrorKind> {
         self.update_elapsed();
-        let calls: Vec<_> = self.run.awaiting_approval().cloned().collect();
+        let calls: Vec<_> = self.run.awaiting_own_approval().cloned().collect();
         let mut has_decided = false;
         for call in calls {
             let decision = approver.approve(&call);
@@ -225,17 +226,17 @@ impl RunDriver {
     }
 
     /// Records the response of the model and returns the events to emit.
-    pub(super) fn apply_response(&mut self, mut response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
-        if self.offer.searched.as_ref().is_some_and(|(divided, _)| divided.mode == Mode::CallThrough) {
-            unwrap_calls(&mut response);
-        }
-        self.trace.record_response(&response);
+    pub(super) fn apply_response(&mut self, response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
+        let searched = self.offer.searched.as_ref();
+        let calls_through = searched.is_some_and(|(divided, _)| divided.mode == Mode::CallThrough);
+        let normalized =
+            NormalizedResponse::new(response, |call| if calls_through { unwrap_call(call) } else { call });
+        let response = normalized.response();
+        self.trace.record_response(response);
         let copy = self.emitter.has_listeners().then(|| response.clone());
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
-        let of_agent = self.tools.agent.0.execute_calls_if.as_ref();
-        let execute = self.question.execute_calls_if.as_ref().or(of_agent);
-        let executes = execute.is_none_or(|execute| execute(&response, options));
-        self.change_run().record_response(response).map_err(RunErrorKind::Step)?;
+        let executes = response.message.tool_calls.is_empty() || self.rules.execute(response, options);
+        self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
         if !executes {
             self.run.leave_calls_to_caller();
         }
@@ -259,15 +260,16 @@ impl RunDriver {
         let (tools, earlier) = (&self.tools, &self.earlier_tools);
         self.run.apply_tool_policies(
             self.offer.tools.definitions(),
-            |name| undo_policy(tools, earlier, name),
+            |handovers, name| undo_policy(tools, earlier, handovers, name),
             |_| false,
         );
     }
 
-    /// Asks the agent's predicate which calls need approval, and binds these approvals to the definitions.
+    /// Asks the rules which calls need approval, and binds these approvals to the definitions.
     fn require_approvals(&mut self) {
-        if let Some(needs_approval) = &self.tools.agent.0.needs_approval {
-            self.run.require_approval_if(needs_approval);
+        let rules = Arc::clone(&self.rules);
+        if rules.can_demand() {
+            self.run.require_approval_if(rules.outermost(), |call| rules.demand(call));
             if self.offer.is_resolved {
                 self.apply_tool_policies();
             }
@@ -281,9 +283,9 @@ impl RunDriver {
     }
 }
 
-/// Returns the policy of the tool with this name that undoes calls of one of the agents.
-fn undo_policy(tools: &RunTools, earlier: &[RunTools], name: &str) -> Option<ToolPolicy> {
-    earlier.iter().chain([tools]).find_map(|one| one.undo.policy(name))
+/// Returns the policy of the tool with this name that undoes calls of the agent after this number of handovers.
+fn undo_policy(tools: &RunTools, earlier: &[RunTools], handovers: usize, name: &str) -> Option<ToolPolicy> {
+    earlier.get(handovers).unwrap_or(tools).undo.policy(name)
 }
 
 /// Returns the run's next step, with the changes of a hook to the turn.
@@ -294,7 +296,7 @@ pub(super) fn next_step<'a>(
     tools: &RunTools,
     earlier: &[RunTools],
 ) -> Step<'a> {
-    let undo_policy = |name: &str| undo_policy(tools, earlier, name);
+    let undo_policy = |handovers, name: &str| undo_policy(tools, earlier, handovers, name);
     let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
     let Step::CallModel(mut request) = step else { return step };
     if let Some((divided, offered)) = &offer.searched {
@@ -328,6 +330,7 @@ async fn call_model(
             Delta::Refusal(text) => emitter.emit(|| Event::Refusal(text)).await,
             Delta::Reasoning(text) => emitter.emit(|| Event::Reasoning(text)).await,
             Delta::ToolCall { index, id, name } => {
+                let name = clean_name(&name).to_owned();
                 emitter.emit(|| Event::CallAnnounced { index, id, name }).await;
             }
             Delta::Arguments { index, text } => emitter.emit(|| Event::Arguments { index, text }).await,

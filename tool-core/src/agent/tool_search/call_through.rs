@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::{CALL_TOOL, SEARCH_TOOLS};
 use crate::arguments::repair_text;
-use crate::model::{ChatResponse, Message, RequestCache, ToolCall, ToolDefinitions};
+use crate::model::{Message, RequestCache, ToolCall, ToolDefinitions};
 
 /// The arguments of `call_tool`. The raw text keeps every digit.
 #[derive(Deserialize)]
@@ -17,14 +17,15 @@ struct Through<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// Replaces each call of `call_tool` by the call that it asks for. One that names no tool stays as it is and fails.
-pub(in crate::agent) fn unwrap_calls(response: &mut ChatResponse) {
-    for call in response.message.tool_calls.iter_mut().filter(|call| call.name == CALL_TOOL) {
+/// Replaces a call of `call_tool` by the call that it asks for. One that names no tool stays as it is and fails.
+pub(in crate::agent) fn unwrap_call(mut call: ToolCall) -> ToolCall {
+    if call.name == CALL_TOOL {
         let inner = unwrap(&call.arguments).or_else(|| unwrap(&repair_text(&call.arguments)?));
         if let Some((name, arguments)) = inner.filter(|(name, _)| name != CALL_TOOL) {
             (call.name, call.arguments) = (name, arguments);
         }
     }
+    call
 }
 
 /// Returns the name and the arguments of the call.
@@ -36,7 +37,7 @@ fn unwrap(text: &str) -> Option<(String, String)> {
     Some((name, arguments))
 }
 
-/// The reverse of [`unwrap_calls`]: a message as the model has written or read it, with the calls of tools that are not offered as
+/// The reverse of [`unwrap_call`]: a message as the model has written or read it, with the calls of tools that are not offered as
 /// calls of `call_tool`.
 ///
 /// The name of a call and the offered tools alone decide whether it is wrapped. So this is not stored, and a stored conversation can

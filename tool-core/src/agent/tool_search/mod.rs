@@ -4,7 +4,7 @@ mod call_through;
 mod divided;
 mod search_tools;
 
-pub(super) use self::call_through::{SentMessages, unwrap_calls, wrap_calls};
+pub(super) use self::call_through::{SentMessages, unwrap_call, wrap_calls};
 pub(super) use self::divided::{Divided, LastDivided, Mode};
 use crate::agent::{BuildError, BuildErrorKind};
 use crate::model::ChatModel;

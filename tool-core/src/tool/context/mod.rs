@@ -44,6 +44,8 @@ pub struct ToolContext {
     // Created on first use if the application provides none.
     conversation: OnceLock<ConversationId>,
     read_mode: Mode,
+    /// The rules of the run that the call belongs to, for the run of an agent that it asks.
+    rules: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The call that is being executed, and its attempt.
@@ -166,6 +168,15 @@ impl ToolContext {
     }
 
     /// Returns the connection of the call to the run that it belongs to.
+    pub(crate) fn with_rules(mut self, rules: Arc<dyn Any + Send + Sync>) -> Self {
+        self.rules = Some(rules);
+        self
+    }
+
+    pub(crate) fn rules<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.rules.as_ref()?).downcast().ok()
+    }
+
     pub(crate) fn delegation<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::clone(self.attempt_context()?.delegation.as_ref()?).downcast().ok()
     }

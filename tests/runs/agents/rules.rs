@@ -1,0 +1,176 @@
+//! Rules of an agent hold for everything that happens inside its runs.
+
+use super::*;
+
+#[tool("Sends money back")]
+fn send_back(euros: u32) -> String {
+    format!("sent {euros}")
+}
+
+#[tool("Sends money back", needs_approval)]
+fn send_back_guarded(euros: u32) -> String {
+    format!("sent {euros}")
+}
+
+type Rule<'a> = &'a dyn Fn(AgentBuilder) -> AgentBuilder;
+
+/// Three agents, each of which asks the next: `desk`, `billing` and `refunds`, which sends money back. Each gets a rule.
+fn three(rules: [Rule<'_>; 3], tool: &'static str) -> AgentBuilder {
+    let refunds = Replies(&[&[("send_back", r#"{"euros": 700}"#)]], "Sent.");
+    let guarded = Replies(&[&[("send_back_guarded", r#"{"euros": 700}"#)]], "Sent.");
+    let refunds = if tool == "send_back" { refunds } else { guarded };
+    let refunds = rules[2](Agent::builder(refunds).tools(tools![send_back, send_back_guarded]));
+    let refunds = refunds.build().unwrap().as_tool("refunds", "Sends money back");
+    let billing = rules[1](Agent::builder(Replies(&[&[("refunds", QUESTION)]], "Refunded.")).tool(refunds));
+    let billing = billing.build().unwrap().as_tool("billing", "Answers");
+    rules[0](Agent::builder(Replies(&[&[("billing", QUESTION)]], "Done.")).tool(billing))
+}
+
+/// Returns what happened to the call of the innermost agent.
+fn fate(answer: &Answer) -> String {
+    let billing = answer.inner_runs()[0].run();
+    let refunds = billing.inner_runs().next().unwrap().run();
+    refunds.messages()[2].text().into_owned()
+}
+
+#[tokio::test]
+async fn a_rule_is_asked_about_all_calls_inside_with_the_path_of_agents() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let none = |builder: AgentBuilder| builder;
+    let watch = |builder: AgentBuilder| {
+        let (calls, replies) = (Arc::clone(&seen), Arc::clone(&seen));
+        let builder = builder.needs_approval(move |call| {
+            calls.lock().unwrap().push(format!("{}:{}", call.agents.join("/"), call.name));
+            false
+        });
+        builder.execute_calls_if(move |reply| {
+            let names: Vec<_> = reply.response.message.tool_calls.iter().map(|call| &*call.name).collect();
+            replies.lock().unwrap().push(format!("{}>{}", reply.agents.join("/"), names.join(",")));
+            true
+        })
+    };
+    let cases: [(usize, &[&str]); 2] = [
+        (
+            0,
+            &[
+                ">billing",
+                ":billing",
+                "billing>refunds",
+                "billing:refunds",
+                "billing/refunds>send_back",
+                "billing/refunds:send_back",
+            ],
+        ),
+        (1, &[">refunds", ":refunds", "refunds>send_back", "refunds:send_back"]),
+    ];
+    for (level, expected) in cases {
+        let rules = |at: usize| -> Rule<'_> { if at == level { &watch } else { &none } };
+        let agent = three([rules(0), rules(1), rules(2)], "send_back").build().unwrap();
+        assert_eq!(agent.ask("Refund it").await.unwrap().text(), "Done.");
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), expected);
+    }
+}
+
+/// Every level that demands approval × every level that has an approver.
+#[tokio::test]
+async fn an_approval_is_given_at_the_level_that_demands_it_or_further_out() {
+    let demands = |builder: AgentBuilder| builder.needs_approval(|call| call.name.starts_with("send_back"));
+    let approves = |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve);
+    // The level 3 is the policy of the tool, which the innermost agent's approver may approve.
+    for demanding in 0..4 {
+        for approving in 0..4 {
+            let rules: [Box<dyn Fn(AgentBuilder) -> AgentBuilder>; 3] = [0, 1, 2].map(|level| {
+                let rule = move |builder: AgentBuilder| {
+                    let builder = if demanding == level { demands(builder) } else { builder };
+                    if approving == level { approves(builder) } else { builder }
+                };
+                Box::new(rule) as _
+            });
+            let tool = if demanding == 3 { "send_back_guarded" } else { "send_back" };
+            let build = || three([&rules[0], &rules[1], &rules[2]], tool);
+            let answer = in_all_ways(build, |call| Approval::deny(format!("{} by the caller", call.id)));
+            let fate = fate(&answer.await.unwrap());
+            let expected = match approving <= demanding && approving < 3 {
+                true => "sent 700",
+                false => "the call was denied: call_0_0/call_0_0/call_0_0 by the caller",
+            };
+            assert_eq!(fate, expected, "demanded at {demanding}, approver at {approving}");
+        }
+    }
+}
+
+/// The policy of the tool demands approval first; the outer rule still holds.
+#[tokio::test]
+async fn an_inner_approver_does_not_give_the_approval_that_an_outer_rule_and_the_tool_demand() {
+    let demands = |builder: AgentBuilder| builder.needs_approval(|call| call.name == "send_back_guarded");
+    let approves =
+        |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve).needs_approval(|_| true);
+    let build = || three([&demands, &|builder| builder, &approves], "send_back_guarded");
+    let answer = in_all_ways(build, |_| Approval::deny("by the caller")).await.unwrap();
+    assert_eq!(fate(&answer), "the call was denied: by the caller");
+}
+
+#[tokio::test]
+async fn an_outer_rule_that_panics_lets_no_inner_approver_decide() {
+    let panics = |builder: AgentBuilder| {
+        builder.needs_approval(|call| {
+            assert!(call.agents.len() < 2, "cannot decide");
+            false
+        })
+    };
+    let approves = |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve);
+    let agent = three([&panics, &approves, &approves], "send_back").build().unwrap();
+    let answer = agent.ask("Refund it").await.unwrap();
+    let refunds = answer.inner_runs()[0].run().inner_runs().next().unwrap().run();
+    assert!(refunds.tool_executions().is_empty());
+}
+
+#[tokio::test]
+async fn calls_inside_are_left_to_the_caller_by_an_outer_rule() {
+    let leaves =
+        |builder: AgentBuilder| builder.execute_calls_if(|reply| reply.agents != ["billing", "refunds"]);
+    let agent = || three([&leaves, &|builder| builder, &|builder| builder], "send_back").build().unwrap();
+    let error = agent().ask("Refund it").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+    let mut run = restored(error.into_run());
+    let call = run.awaiting_results().next().unwrap().clone();
+    assert_eq!(call.id, "call_0_0/call_0_0/call_0_0");
+    run.record_result(ToolExecution::new(call, Ok("sent by the caller".into()))).unwrap();
+    assert_eq!(fate(&agent().resume(run).await.unwrap()), "sent by the caller");
+}
+
+/// Outside of its run, nothing can wait for the approval.
+#[tokio::test]
+async fn an_outer_rule_holds_for_an_agent_that_is_asked_by_request() {
+    let demands = |builder: AgentBuilder| builder.needs_approval(|call| call.name == "send_back");
+    let approves = |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve);
+    let agent = three([&demands, &|builder| builder, &approves], "send_back").build().unwrap();
+    let mut driver = agent.start("Refund it");
+    driver.advance().await.unwrap();
+    let request = driver.into_run().request_call("call_0_0").unwrap();
+    let never = tool_core::CancellationToken::new();
+    let context = tool_core::ToolContext::new();
+    let execution =
+        agent.execute_request(request, &context, &never, tool_core::tool::Progress::default()).await;
+    let error = execution.outcome().unwrap_err().to_string();
+    assert_eq!(error, "the agent gave no answer: one of its calls needs the approval of a person");
+}
+
+#[tokio::test]
+async fn the_rules_of_the_asked_agent_hold_after_a_handover() {
+    let billing = || {
+        let model = Replies(&[&[], &[("send_back", r#"{"euros": 700}"#)]], "Sent.");
+        Agent::builder(model).tools(tools![send_back]).build().unwrap()
+    };
+    let desk = || {
+        Agent::builder(Replies(&[&[("billing", "{}")]], "")).hand_over_to("billing", "Takes over", &billing())
+    };
+    let build = || desk().needs_approval(|call| call.agents == ["billing"] && call.name == "send_back");
+    let answer = in_all_ways(build, |_| Approval::deny("by the caller")).await.unwrap();
+    assert_eq!(answer.messages()[4].text(), "the call was denied: by the caller");
+
+    // The tools of the question stay offered, so the rule that guards them stays, too.
+    let agent = desk().execute_calls_if(|reply| reply.agents.is_empty()).build().unwrap();
+    let error = agent.ask("Refund it").tools(tools![send_back_guarded]).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+}
