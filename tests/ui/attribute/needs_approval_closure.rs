@@ -1,0 +1,6 @@
+use tool_core::tool;
+
+#[tool("Pays a bill", needs_approval = |amount: u32| amount > 100)]
+fn pay(amount: u32) {}
+
+fn main() {}
