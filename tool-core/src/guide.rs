@@ -32,6 +32,8 @@ pub mod spring_ai {}
 pub mod streaming_and_uis {}
 #[doc = include_str!("../docs/guide/tool_search.md")]
 pub mod tool_search {}
+#[doc = include_str!("../docs/guide/troubleshooting.md")]
+pub mod troubleshooting {}
 /// Testing: tools as functions, runs with a scripted model, and a review of descriptions.
 #[cfg_attr(feature = "testing", doc = include_str!("../docs/guide/testing.md"))]
 #[cfg_attr(not(feature = "testing"), doc = "This page needs the feature `testing`.")]

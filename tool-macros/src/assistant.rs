@@ -72,7 +72,7 @@ impl Assistant {
         }
         let instructions = match options.text() {
             Some((text, literal, file)) => {
-                parse_template(&text, literal, file.as_deref(), "city", diagnostics)
+                parse_template(&text, literal, file.as_deref(), "name", diagnostics)
             }
             None => None,
         };
