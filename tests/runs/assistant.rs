@@ -112,6 +112,40 @@ fn expecting(text: &'static str) -> ScriptedModel {
     })
 }
 
+#[assistant("You guide {user:?} through {city} as {{guide}}.")]
+trait Guide {
+    #[ask("Where is {place}?")]
+    fn find(&self, city: &str, place: &str, user: &Mood) -> Ask;
+
+    #[ask]
+    fn chat(&self, user: &Mood, message: &str, city: &str) -> Ask;
+
+    #[ask("Is {city} old?")]
+    fn is_old(&self, city: &str, #[inject] user: Mood) -> Ask;
+}
+
+#[tokio::test]
+async fn instructions_contain_parameters_of_the_method() {
+    type Ask<'a> = fn(&Agent) -> tool_core::agent::Ask;
+    let table: [(Ask<'_>, &str, &str); 3] = [
+        (
+            |agent| agent.find("Rome", "the {city}", &Mood::Happy),
+            "Happy through Rome",
+            "Where is the {city}?",
+        ),
+        (|agent| agent.chat(&Mood::Sad, "Hello", "{user}"), "Sad through {user}", "Hello"),
+        (|agent| agent.is_old("Bonn", Mood::Happy), "Happy through Bonn", "Is Bonn old?"),
+    ];
+    for (ask, instructions, question) in table {
+        let model = ScriptedModel::new().says("Yes.");
+        let agent = Agent::builder(model.clone()).instructions("Be brief.").build().unwrap();
+        ask(&agent).await.unwrap();
+        let messages = &model.requests()[0];
+        let expected = format!("You guide {instructions} as {{guide}}.\n\nBe brief.");
+        assert_eq!((&*messages[0].text(), &*messages[1].text()), (&*expected, question));
+    }
+}
+
 #[tokio::test]
 async fn asks_by_template_and_returns_the_type() {
     let model =

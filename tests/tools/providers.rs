@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tool_core::agent::AgentBuilder;
+use tool_core::agent::{AgentBuilder, ToolSearch};
 use tool_core::model::{ChatRequest, ConversationId, ToolChoice, ToolDefinition};
 use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
@@ -343,6 +343,85 @@ async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
             let agent = Agent::builder(model).tools(tools![sum]).build().unwrap();
             assert_eq!(agent.resume(error.into_run()).await.unwrap().text(), "3");
         }
+    }
+}
+
+/// A server, which names its tools itself.
+struct Server(&'static str, ToolSet);
+
+impl ToolProvider for Server {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async { Ok(self.1.clone()) })
+    }
+
+    fn is_dynamic(&self) -> bool {
+        self.0 != "static"
+    }
+
+    fn has_untrusted_names(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        self.0
+    }
+}
+
+#[tokio::test]
+async fn an_untrusted_provider_cannot_take_a_name() {
+    #[tool("Books", undo = "cancel")]
+    fn book() {}
+    fn named(names: &[&str]) -> ToolSet {
+        let set = names.iter().try_fold(ToolSet::default(), |set, name| {
+            let definition = ToolDefinition::new(*name).with_description("Does something");
+            set.with(OfTurn { definition, turn: 0 })
+        });
+        set.unwrap()
+    }
+    type Build = fn(AgentBuilder) -> AgentBuilder;
+    let table: [(&str, Build, &[&str]); 7] = [
+        ("of the agent", |agent| agent.tools(named(&["taken"])), &["taken", "free"]),
+        (
+            "of a trusted provider behind it",
+            |agent| agent.provide_tools(|_| named(&["taken"])),
+            &["taken", "free"],
+        ),
+        (
+            "of another server, before it or behind it",
+            |agent| agent.tool_provider(Server("static", named(&["taken", "more"]))),
+            &["more", "free"],
+        ),
+        (
+            "of another server and of the agent",
+            |agent| agent.tools(named(&["taken"])).tool_provider(Server("other", named(&["taken"]))),
+            &["taken", "free"],
+        ),
+        (
+            "of a hidden tool that undoes another",
+            |agent| agent.tools(tools![book]).undo_tools(named(&["cancel"])),
+            &["book", "taken", "free"],
+        ),
+        (
+            "of the search",
+            |agent| agent.tool_search(ToolSearch::bm25().above(99)),
+            &["cancel", "taken", "free"],
+        ),
+        ("of none", |agent| agent, &["cancel", "search_tools", "taken", "free"]),
+    ];
+    for (taken, build, expected) in table {
+        let names: &[&str] = match taken {
+            "of none" | "of the search" => &["cancel", "search_tools", "taken", "free"],
+            "of a hidden tool that undoes another" => &["cancel", "taken", "free"],
+            _ => &["taken", "free"],
+        };
+        let are_expected = move |request: &ChatRequest<'_>| {
+            request.tools().iter().map(ToolDefinition::name).eq(expected.iter().copied())
+        };
+        let model = ScriptedModel::new().expects(are_expected).calls("free", "{}");
+        let agent = Agent::builder(model.expects(are_expected).says("Done."))
+            .tool_provider(Server("server", named(names)));
+        let answer = build(agent).build().unwrap().ask("Go").await.unwrap();
+        assert_eq!(outputs(&answer), ["of turn 0"], "{taken}");
     }
 }
 

@@ -17,6 +17,8 @@ use crate::template::{self, Piece};
 /// A trait that a model implements.
 pub(crate) struct Assistant {
     pub(crate) options: AssistantAttribute,
+    /// The instructions, whose placeholders are parameters of every method.
+    pub(crate) instructions: Vec<Piece>,
     pub(crate) methods: Vec<Method>,
     /// The trait without our attributes.
     pub(crate) item: ItemTrait,
@@ -51,8 +53,10 @@ pub(crate) struct Parameter {
 /// The source of a parameter's part in the question.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Role {
-    /// Part of the text.
+    /// Part of the question.
     Plain,
+    /// Part of the instructions, and not necessarily of the question.
+    Instructions,
     /// `#[conversation]`
     Conversation,
     /// `#[inject]`
@@ -66,20 +70,32 @@ impl Assistant {
         for second in item.attrs.extract_if(.., |attribute| attribute.path().is_ident(ASSISTANT)) {
             diagnostics.error(second, "duplicate `#[assistant]`; remove one of the two");
         }
+        let instructions = match options.text() {
+            Some((text, literal, file)) => {
+                parse_template(&text, literal, file.as_deref(), "name", diagnostics)
+            }
+            None => None,
+        };
+        let instructions = instructions.unwrap_or_default();
         let mut methods = Vec::new();
         for item in &mut item.items {
             let TraitItem::Fn(method) = item else { continue };
             let Some(position) = method.attrs.iter().position(is_ask) else { continue };
             let attribute = method.attrs.remove(position);
-            methods.push(Method::parse(&attribute, method, diagnostics));
+            methods.push(Method::parse(&attribute, method, &instructions, diagnostics));
         }
-        Self { options, methods, item }
+        Self { options, instructions, methods, item }
     }
 }
 
 impl Method {
     /// Parses a method and removes our attributes from it.
-    fn parse(attribute: &Attribute, item: &mut TraitItemFn, diagnostics: &mut Diagnostics) -> Self {
+    fn parse(
+        attribute: &Attribute,
+        item: &mut TraitItemFn,
+        instructions: &[Piece],
+        diagnostics: &mut Diagnostics,
+    ) -> Self {
         let names = item.sig.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(input) => Some(input.pat.to_token_stream().to_string()),
             FnArg::Receiver(_) => None,
@@ -101,7 +117,8 @@ impl Method {
             FnArg::Typed(input) => Some(input),
             FnArg::Receiver(_) => None,
         });
-        let parameters: Vec<_> = typed.map(|input| Parameter::parse(input, diagnostics)).collect();
+        let parse = |input| Parameter::parse(input, instructions, diagnostics);
+        let parameters: Vec<_> = typed.map(parse).collect();
         let question = match is_role_misplaced {
             // A parameter lacks it, and is then not part of the text.
             true => Question::Invalid,
@@ -114,7 +131,7 @@ impl Method {
         &self.item.sig
     }
 
-    /// Returns the parameters that are part of the text, in order.
+    /// Returns the parameters that must be part of the question, in order.
     pub(crate) fn plain_parameters(&self) -> impl Iterator<Item = &Parameter> {
         self.parameters.iter().filter(|parameter| parameter.role == Role::Plain)
     }
@@ -128,15 +145,9 @@ impl Question {
             (None, None) if options.has_template => return Self::Invalid,
             (None, None) => return Self::Message,
         };
-        // Only a file has line numbers of its own.
-        let place = |line: usize| file.as_ref().map(|path| format!("{path}:{line}: ")).unwrap_or_default();
         let example = parameters.iter().find_map(Parameter::text).unwrap_or_else(|| String::from("name"));
-        let mut pieces = match template::parse(&text, &example) {
-            Ok(pieces) => pieces,
-            Err(error) => {
-                diagnostics.error(literal, format!("{}{}", place(error.line), error.message));
-                return Self::Invalid;
-            }
+        let Some(mut pieces) = parse_template(&text, literal, file.as_deref(), &example, diagnostics) else {
+            return Self::Invalid;
         };
         if parameters.iter().any(|parameter| parameter.name.is_none()) {
             // A placeholder can be for it.
@@ -151,7 +162,7 @@ impl Question {
             let names: Vec<String> = parameters.iter().filter_map(Parameter::text).collect();
             let nearest = nearest_name(name, &names.iter().map(String::as_str).collect::<Vec<_>>());
             let message = unknown_placeholder(name, nearest, &names);
-            diagnostics.error(literal, format!("{}{message}", place(*line)));
+            diagnostics.error(literal, format!("{}{message}", place(file.as_deref(), *line)));
             match nearest {
                 // It is probably the one that is meant, so that it is not reported as unused.
                 Some(nearest) => *name = nearest.to_owned(),
@@ -160,6 +171,25 @@ impl Question {
         }
         if is_valid { Self::Template(pieces) } else { Self::Invalid }
     }
+}
+
+/// Parses a text, which stands in a literal or in the file that the literal names.
+fn parse_template(
+    text: &str,
+    literal: &LitStr,
+    file: Option<&str>,
+    example: &str,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<Piece>> {
+    let parsed = template::parse(text, example);
+    parsed
+        .map_err(|error| diagnostics.error(literal, format!("{}{}", place(file, error.line), error.message)))
+        .ok()
+}
+
+/// Returns the beginning of a message about a line. Only a file has line numbers of its own.
+fn place(file: Option<&str>, line: usize) -> String {
+    file.map(|path| format!("{path}:{line}: ")).unwrap_or_default()
 }
 
 /// Returns the message for a placeholder without a parameter. `nearest` and `names` are those of the parameters.
@@ -175,7 +205,7 @@ fn unknown_placeholder(name: &str, nearest: Option<&str>, names: &[String]) -> S
 
 impl Parameter {
     /// Parses a parameter and removes our attributes from it.
-    fn parse(input: &mut PatType, diagnostics: &mut Diagnostics) -> Self {
+    fn parse(input: &mut PatType, instructions: &[Piece], diagnostics: &mut Diagnostics) -> Self {
         let mut role = Role::Plain;
         for attribute in input.attrs.iter().filter(|attribute| is_role(attribute)) {
             if attribute.meta.require_path_only().is_err() {
@@ -211,7 +241,13 @@ impl Parameter {
                 None
             }
         };
-        Self { name, role, ty: (*input.ty).clone() }
+        let mut parameter = Self { name, role, ty: (*input.ty).clone() };
+        let is_used =
+            |piece: &Piece| matches!(piece, Piece::Placeholder { name, .. } if parameter.is_named(name));
+        if role == Role::Plain && instructions.iter().any(is_used) {
+            parameter.role = Role::Instructions;
+        }
+        parameter
     }
 
     /// Returns the name as a template spells it.

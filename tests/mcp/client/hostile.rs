@@ -10,7 +10,7 @@ use futures_util::{StreamExt, poll, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tool_core::agent::{Approver, ApproverFuture};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Approval, ToolCall};
@@ -141,6 +141,55 @@ async fn a_server_that_reads_no_responses_cannot_send_many_requests() {
     let _tools = server.connect().await.unwrap();
     let accepted = tokio::time::timeout(SOON, accepted.recv()).await.unwrap().unwrap();
     assert!(accepted < MANY_REQUESTS, "{accepted}");
+}
+
+/// Initializes a client, reads no further for a while, and then counts the calls that arrive until a ping is answered.
+async fn read_late(stream: DuplexStream, mut resume: UnboundedReceiver<()>) -> usize {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut lines = BufReader::new(reader).lines();
+    let mut calls = 0;
+    while let Ok(Some(line)) = lines.next_line().await {
+        let message: Value = serde_json::from_str(&line).unwrap();
+        let result = match message["method"].as_str() {
+            Some("initialize") => initialize_result(),
+            Some("tools/list") => json!({ "tools": [tool("echo")] }),
+            Some("tools/call") => {
+                calls += 1;
+                continue;
+            }
+            None if message["id"] == "last" => return calls,
+            _ => continue,
+        };
+        let response = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+        writer.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+        if message["method"] == "tools/list" {
+            resume.recv().await.unwrap();
+            let ping = json!({ "jsonrpc": "2.0", "id": "last", "method": "ping" });
+            writer.write_all(format!("{ping}\n").as_bytes()).await.unwrap();
+        }
+    }
+    calls
+}
+
+#[tokio::test]
+async fn calls_that_ended_before_the_server_read_them_are_not_sent() {
+    let (done, mut counted) = unbounded_channel();
+    let (resume, resumed) = unbounded_channel();
+    let resumed = Arc::new(Mutex::new(Some(resumed)));
+    let server = McpServer::connector("late", move || {
+        let (near, far) = tokio::io::duplex(1 << 10);
+        let (done, resumed) = (done.clone(), resumed.lock().unwrap().take().unwrap());
+        tokio::spawn(async move { done.send(read_late(far, resumed).await) });
+        ready(Ok(tokio::io::split(near)))
+    });
+    let set = server.timeout(Duration::from_millis(50)).connect().await.unwrap().tools().await.unwrap();
+    for _ in 0..5 {
+        let error = call(&set, "echo", json!({ "text": "x".repeat(10_000) })).await.unwrap_err();
+        assert!(error.to_string().contains("did not respond"), "{error}");
+    }
+    resume.send(()).unwrap();
+    let calls = tokio::time::timeout(SOON, counted.recv()).await.unwrap().unwrap();
+    assert_eq!(calls, 1, "only the call whose line had begun");
 }
 
 /// A server that accepts connections and never answers.

@@ -18,7 +18,7 @@ use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
 
 /// One question to an agent. Await it or [`stream`](Self::stream) it; dropping the future or the stream cancels the run.
-#[must_use = "no request is sent until it is awaited or streamed"]
+#[must_use = "no request is sent until it is awaited or streamed: write `.await` behind it"]
 pub struct Ask {
     pub(super) agent: Agent,
     start: Start,

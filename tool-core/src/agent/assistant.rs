@@ -65,7 +65,15 @@ pub(super) struct QuestionError {
 }
 
 /// Asks a question that is written by a template.
-pub fn ask_template(agent: &Agent, instructions: Option<&str>, template: &[Piece<'_>]) -> Ask {
+pub fn ask_template(agent: &Agent, instructions: &[Piece<'_>], template: &[Piece<'_>]) -> Ask {
+    let (text, failure) = write_text(template);
+    let mut ask = ask_message(agent, instructions, text);
+    ask.rules.error = failure.or(ask.rules.error);
+    ask
+}
+
+/// Returns the text of a template, and the first error of a value.
+fn write_text(template: &[Piece<'_>]) -> (String, Option<QuestionError>) {
     let mut text = String::new();
     let mut failure = None;
     for piece in template {
@@ -81,9 +89,7 @@ pub fn ask_template(agent: &Agent, instructions: Option<&str>, template: &[Piece
             failure.get_or_insert(QuestionError { name, reason });
         }
     }
-    let mut ask = ask_message(agent, instructions, text);
-    ask.rules.error = failure;
-    ask
+    (text, failure)
 }
 
 /// A value that is a whole message.
@@ -105,12 +111,15 @@ impl<T: Into<Content>> MessageValue for T {
 }
 
 /// Asks a question that is a parameter.
-pub fn ask_message(agent: &Agent, instructions: Option<&str>, message: impl MessageValue) -> Ask {
+pub fn ask_message(agent: &Agent, instructions: &[Piece<'_>], message: impl MessageValue) -> Ask {
     let ask = agent.ask(message.into_message());
-    match instructions {
-        Some(instructions) => ask.instructions(instructions),
-        None => ask,
+    if instructions.is_empty() {
+        return ask;
     }
+    let (text, failure) = write_text(instructions);
+    let mut ask = ask.instructions(text);
+    ask.rules.error = failure;
+    ask
 }
 
 /// A value that an `async` method returns.

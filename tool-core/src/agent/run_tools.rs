@@ -4,9 +4,11 @@ use std::error::Error;
 use std::sync::Arc;
 
 use super::builder::check_tool_choice;
-use super::tool_search::{Divided, LastDivided};
+use super::tool_search::{Divided, LastDivided, RESERVED_NAMES};
+use super::trace::warn_of_taken_name;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
+use crate::content::printable;
 use crate::model::ToolDefinitions;
 use crate::run::{Run, RunErrorKind};
 use crate::tool::ToolContext;
@@ -45,12 +47,10 @@ pub(super) struct RunTools {
     pub(super) context: ToolContext,
     /// The agent's tools and those of the question, once they are joined.
     own: Option<ToolSet>,
-    /// The same, with those of the providers that are asked once per run.
-    with_static: Option<ToolSet>,
-    /// The tools of each provider that is asked once per run.
-    fixed: Vec<ToolSet>,
-    /// The last result of each provider that is asked in every turn.
-    dynamic: Vec<ToolSet>,
+    /// The last result of each provider.
+    provided: Vec<ToolSet>,
+    /// The same, without the tools that were left out, in the order in which they are offered.
+    added: Vec<ToolSet>,
     /// All tools of this turn before a hook changed them.
     resolved: Option<ToolSet>,
     /// The tools that undo the calls of the run.
@@ -69,9 +69,8 @@ impl RunTools {
             question,
             context,
             own: None,
-            with_static: None,
-            fixed: Vec::new(),
-            dynamic: Vec::new(),
+            provided: Vec::new(),
+            added: Vec::new(),
             resolved: None,
             undo,
             divided: LastDivided::default(),
@@ -150,7 +149,7 @@ impl RunTools {
         search.check_names(tools).map_err(invalid_tools)?;
         // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
         let sources: Vec<_> = if self.are_unchanged(tools) {
-            self.own.iter().chain(&self.fixed).chain(&self.dynamic).cloned().collect()
+            self.own.iter().chain(&self.added).cloned().collect()
         } else {
             vec![tools.clone()]
         };
@@ -183,39 +182,53 @@ impl RunTools {
         let agent = self.agent.clone();
         let context = self.context.clone();
         let request = ToolProviderRequest::new(run.messages(), &context);
-        let (dynamic, fixed): (Vec<_>, Vec<_>) =
-            agent.0.providers.iter().map(|one| &**one).enumerate().partition(|(_, one)| one.is_dynamic());
-        let with_static = match &self.with_static {
-            Some(with_static) => with_static.clone(),
-            None => {
-                let mut with_static = self.own_tools()?;
-                let mut provided = Vec::with_capacity(fixed.len());
-                for (index, provider) in fixed {
-                    let more = request_tools(provider, &request).await?;
-                    with_static = self.add(with_static, index, &more)?;
-                    provided.push(more);
-                }
-                self.fixed = provided;
-                with_static
-            }
-        };
-        let mut provided = Vec::with_capacity(dynamic.len());
-        for (_, provider) in &dynamic {
-            provided.push(request_tools(*provider, &request).await?);
+        let providers = &agent.0.providers;
+        let mut provided = Vec::with_capacity(providers.len());
+        for (index, provider) in providers.iter().enumerate() {
+            provided.push(match self.provided.get(index) {
+                Some(tools) if !provider.is_dynamic() => tools.clone(),
+                _ => request_tools(&**provider, &request).await?,
+            });
         }
         let is_unchanged = |(now, before): (&ToolSet, &ToolSet)| now.is_shared_with(before);
-        let all = match &self.resolved {
-            Some(resolved) if provided.iter().zip(&self.dynamic).all(is_unchanged) => resolved.clone(),
-            _ => {
-                let mut all = with_static.clone();
-                for ((index, _), more) in dynamic.iter().zip(&provided) {
-                    all = self.add(all, *index, more)?;
-                }
-                all
-            }
-        };
-        (self.with_static, self.dynamic) = (Some(with_static), provided);
+        if let Some(resolved) = &self.resolved
+            && provided.iter().zip(&self.provided).all(is_unchanged)
+        {
+            return Ok(resolved.clone());
+        }
+        let mut all = self.own_tools()?;
+        let (dynamic, fixed): (Vec<_>, Vec<_>) =
+            (0..providers.len()).partition(|index| providers[*index].is_dynamic());
+        let mut added = Vec::with_capacity(providers.len());
+        for index in fixed.into_iter().chain(dynamic) {
+            let more = self.without_taken_names(index, &provided);
+            all = self.add(all, index, &more)?;
+            added.push(more);
+        }
+        (self.provided, self.added) = (provided, added);
         Ok(all)
+    }
+
+    /// Leaves out the tools of an untrusted provider whose names are taken.
+    fn without_taken_names(&self, index: usize, provided: &[ToolSet]) -> ToolSet {
+        let (tools, provider) = (&provided[index], &self.agent.0.providers[index]);
+        if !provider.has_untrusted_names() {
+            return tools.clone();
+        }
+        let others = provided.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, tools)| tools);
+        let others: Vec<_> = self.own.iter().chain(others).collect();
+        let is_taken = |name: &str| {
+            others.iter().any(|tools| tools.get(name).is_some())
+                || self.undo.is_reserved(name, Source::Provider(index))
+                || self.agent.0.tool_search.is_some() && RESERVED_NAMES.contains(&name)
+        };
+        tools.filter(|tool| {
+            let is_taken = is_taken(tool.name());
+            if is_taken {
+                warn_of_taken_name(&printable(tool.name()), provider.name());
+            }
+            !is_taken
+        })
     }
 
     fn own_tools(&mut self) -> Result<ToolSet, RunErrorKind> {

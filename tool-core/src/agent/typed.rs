@@ -35,7 +35,7 @@ pub trait AnswerType: DeserializeOwned + JsonSchema + Send + 'static {}
 impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 
 /// One question whose answer is parsed as a `T`; created by [`Ask::answer_as`]. Await it.
-#[must_use = "no request is sent until it is awaited"]
+#[must_use = "no request is sent until it is awaited: write `.await` behind it"]
 pub struct TypedAsk<T> {
     ask: Ask,
     by_tool: bool,

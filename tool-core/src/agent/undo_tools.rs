@@ -49,6 +49,11 @@ impl UndoTools {
         Self(hidden.definitions().iter().map(bind).collect())
     }
 
+    /// Returns `true` if the name is that of another source's undo tool.
+    pub(super) fn is_reserved(&self, name: &str, source: Source) -> bool {
+        self.0.iter().any(|one| one.source != source && one.name == name)
+    }
+
     /// Binds the tools that undo those of a source, in place of the source's earlier ones.
     /// Fails if the source has a tool with the name of another source's undo tool, or if one of its tools cannot be undone as
     /// declared.

@@ -48,7 +48,7 @@ const fn is_plain(name: &str) -> bool {
     message = "`{Self}` cannot be a parameter of a tool",
     label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
     note = "for a type of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`, with version 1 of `schemars`",
-    note = "for any other type, take a type that it can be created from, such as `String`",
+    note = "for a type of another crate, enable its feature in `schemars`, such as `chrono04` or `uuid1`, and `serde` in the other crate; or take a type that it can be created from, such as `String`",
     note = "if the application provides the value, write `#[inject]` in front of the parameter"
 )]
 pub trait ToolParameter: DeserializeOwned + JsonSchema + 'static {}

@@ -98,7 +98,8 @@ impl fmt::Debug for ChatStream<'_> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a model",
     label = "not a `ChatModel`",
-    note = "call `.chat_model(\"…\")` on an endpoint such as `OpenAi` to get a model"
+    note = "call `.chat_model(\"…\")` on an endpoint such as `OpenAi` to get a model",
+    note = "an agent owns its model; pass a shared one as `Arc<dyn ChatModel>`, not as a reference"
 )]
 pub trait ChatModel: Send + Sync {
     /// Sends a request to the model and returns the complete response.

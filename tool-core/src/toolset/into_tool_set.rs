@@ -11,6 +11,7 @@ use crate::toolset::ToolSet;
     label = "neither a `ToolSet` nor a toolbox",
     note = "`#[tool]` functions are passed in a list: `tools![sum, square_root]`; a single other tool is passed with `.tool(…)`, or added to a set with `ToolSet::default().with(tool)?`",
     note = "a toolbox has `#[toolbox]` above an `impl` block and `#[tool]` above its methods, and is passed by value or in an `Arc`",
+    note = "a provider such as the tools of an MCP server is passed with `.tool_provider(…)`, and an agent with `.tool(agent.as_tool(\"name\", \"description\"))`",
     note = "methods such as `union` return a `Result` of a set: write `?` behind them"
 )]
 pub trait IntoToolSet {

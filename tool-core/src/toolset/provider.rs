@@ -90,6 +90,13 @@ pub trait ToolProvider: Send + Sync {
         false
     }
 
+    /// Returns `true` if an untrusted party names the tools, such as a server. A tool whose name another tool has is then left out,
+    /// with a warning in the log, where it would otherwise end the run; so is each of two tools that two such parties give the same
+    /// name, because neither may take the place of the other. The default is `false`.
+    fn has_untrusted_names(&self) -> bool {
+        false
+    }
+
     /// Returns the name of the provider in error messages. The default is the name of its type.
     fn name(&self) -> &str {
         type_name::<Self>()

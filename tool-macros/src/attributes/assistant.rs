@@ -35,9 +35,10 @@ impl AssistantAttribute {
         }
     }
 
-    /// Returns the text of the instructions.
-    pub(crate) fn text(&self) -> Option<String> {
-        let literal = self.instructions.as_ref().map(LitStr::value);
-        literal.or_else(|| self.file.as_ref().map(|file| file.text.clone()))
+    /// Returns the text of the instructions, the literal in the attribute, and the file that it names.
+    pub(crate) fn text(&self) -> Option<(String, &LitStr, Option<String>)> {
+        let literal = self.instructions.as_ref().map(|literal| (literal.value(), literal, None));
+        let file = self.file.as_ref().map(|file| (file.text.clone(), &file.path, Some(file.path.value())));
+        literal.or(file)
     }
 }

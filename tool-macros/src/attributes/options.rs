@@ -10,8 +10,8 @@ use syn::{
 
 use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
 use crate::names::{
-    ASK, ASK_OPTIONS, ASSISTANT, DEFAULT_CRATE, DESCRIPTION, PARAM, PARAM_OPTIONS, TOOL, TOOL_OPTIONS,
-    TOOLBOX,
+    ASK, ASK_OPTIONS, ASSISTANT, DEFAULT_CRATE, DESCRIPTION, NEEDS_APPROVAL, PARAM, PARAM_OPTIONS, TOOL,
+    TOOL_OPTIONS, TOOLBOX,
 };
 
 /// The message for a description of `#[toolbox]`.
@@ -248,7 +248,15 @@ impl Options {
             None => Some(name.clone()),
             Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => value.value.then(|| name.clone()),
             Some(other) => {
-                diagnostics.error(other, format!("`{option}` takes no value; write just `{option}`"));
+                let condition = match other {
+                    Expr::Lit(_) => "",
+                    _ if option == NEEDS_APPROVAL => {
+                        "; for a condition, write `.needs_approval(|call| …)` on the builder of the agent"
+                    }
+                    _ => "",
+                };
+                let message = format!("`{option}` takes no value; write just `{option}`{condition}");
+                diagnostics.error(other, message);
                 None
             }
         }

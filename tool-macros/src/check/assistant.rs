@@ -28,6 +28,7 @@ pub(crate) fn check(assistant: &Assistant, diagnostics: &mut Diagnostics) {
     check_trait(item, diagnostics);
     for method in methods {
         check_method(method, diagnostics);
+        check_instructions(method, &assistant.instructions, diagnostics);
     }
     check_is_complete(item, methods, diagnostics);
 }
@@ -104,6 +105,28 @@ fn check_method(method: &Method, diagnostics: &mut Diagnostics) {
     check_parameters(method, diagnostics);
     check_output(method, diagnostics);
     check_options(method, diagnostics);
+}
+
+/// Checks that each placeholder of the instructions is a parameter.
+fn check_instructions(method: &Method, instructions: &[Piece], diagnostics: &mut Diagnostics) {
+    // A pattern can be meant.
+    if method.parameters.iter().any(|parameter| parameter.name.is_none()) {
+        return;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for piece in instructions {
+        let Piece::Placeholder { name, .. } = piece else { continue };
+        if names.contains(&&**name) || method.parameters.iter().any(|parameter| parameter.is_named(name)) {
+            continue;
+        }
+        names.push(name);
+        let method = &method.signature().ident;
+        let message = format!(
+            "the instructions contain `{{{name}}}`, but the method `{method}` has no parameter `{name}`; add it, or write \
+             `{{{{{name}}}}}` for a text in braces"
+        );
+        diagnostics.error(method, message);
+    }
 }
 
 fn check_generics(method: &Method, diagnostics: &mut Diagnostics) {

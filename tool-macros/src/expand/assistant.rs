@@ -8,7 +8,7 @@ use syn::{
     parse_quote,
 };
 
-use super::{expand_option, is_cfg};
+use super::is_cfg;
 use crate::assistant::{Assistant, Method, Parameter, Question, Role};
 use crate::template::Piece;
 
@@ -37,12 +37,10 @@ use crate::template::Piece;
 /// }
 ///
 /// const _: () = {
-///     const INSTRUCTIONS: Option<&str> = Some("You plan trips.");
-///
 ///     impl TripPlanner for private::Agent {
 ///         fn sights(&self, city: &str, user: User) -> impl Future<Output = Result<Vec<Sight>, RunError>> + Send {
 ///             private::reply::<Result<Vec<Sight>, RunError>>(
-///                 private::ask_template(self, INSTRUCTIONS, &[
+///                 private::ask_template(self, &[private::Piece::Text("You plan trips.")], &[
 ///                     private::Piece::Text("Suggest three sights in "),
 ///                     private::Piece::Value("city", &city),
 ///                     private::Piece::Text("."),
@@ -53,7 +51,9 @@ use crate::template::Piece;
 ///         }
 ///
 ///         fn chat(&self, message: &str) -> EventStream {
-///             private::from_ask::<EventStream>(private::ask_message(self, INSTRUCTIONS, message))
+///             private::from_ask::<EventStream>(
+///                 private::ask_message(self, &[private::Piece::Text("You plan trips.")], message),
+///             )
 ///         }
 ///     }
 /// };
@@ -63,7 +63,6 @@ use crate::template::Piece;
 pub(crate) fn expand_assistant(assistant: &Assistant) -> TokenStream {
     let krate = &assistant.options.krate;
     let private = quote!(#krate::__private);
-    let instructions = expand_option(assistant.options.text());
     let methods = assistant.methods.iter().map(|method| expand_method(method, assistant, &private));
     // cargo builds the crate again when one of these files changes.
     let files = assistant.methods.iter().filter_map(|method| method.options.file.as_ref());
@@ -74,11 +73,7 @@ pub(crate) fn expand_assistant(assistant: &Assistant) -> TokenStream {
                 ::core::include_str!(::core::concat!(::core::env!("CARGO_MANIFEST_DIR"), "/", #path));
         )
     });
-    let files = quote! {
-        #(#files)*
-        const __INSTRUCTIONS: ::core::option::Option<&str> = #instructions;
-    };
-    expand(assistant, &files, &quote!(#(#methods)*))
+    expand(assistant, &quote!(#(#files)*), &quote!(#(#methods)*))
 }
 
 /// Returns a stub for an assistant with mistakes, so that uses of the trait cause no further errors.
@@ -183,7 +178,7 @@ fn cfgs(method: &TraitItemFn) -> impl Iterator<Item = &Attribute> {
 /// `fn sights(&self, city: &str) -> impl Future<Output = …> + Send { … }`
 fn expand_method(method: &Method, assistant: &Assistant, private: &TokenStream) -> TokenStream {
     let (cfgs, signature) = (cfgs(&method.item), desugar(method.signature()));
-    let question = expand_question(method, private);
+    let question = expand_question(method, &assistant.instructions, private);
     let settings = expand_settings(method, assistant, private);
     let kind = match (method.signature().asyncness, &method.options.by_tool) {
         (None, _) => quote!(from_ask),
@@ -199,20 +194,25 @@ fn expand_method(method: &Method, assistant: &Assistant, private: &TokenStream) 
     }
 }
 
-/// `ask_template(self, INSTRUCTIONS, &[…])`
-fn expand_question(method: &Method, private: &TokenStream) -> TokenStream {
+/// `ask_template(self, &[…], &[…])`
+fn expand_question(method: &Method, instructions: &[Piece], private: &TokenStream) -> TokenStream {
     let this = match method.signature().receiver() {
         Some(receiver) => receiver.self_token.to_token_stream(),
         None => TokenStream::new(),
     };
+    let expand = |pieces: &[Piece]| {
+        let pieces = pieces.iter().map(|piece| expand_piece(piece, method, private));
+        quote!(&[#(#pieces),*])
+    };
+    let instructions = expand(instructions);
     match &method.question {
         Question::Template(pieces) => {
-            let pieces = pieces.iter().map(|piece| expand_piece(piece, method, private));
-            quote!(#private::ask_template(#this, __INSTRUCTIONS, &[#(#pieces),*]))
+            let pieces = expand(pieces);
+            quote!(#private::ask_template(#this, #instructions, #pieces))
         }
         Question::Message | Question::Invalid => {
             let message = method.plain_parameters().map(argument);
-            quote!(#private::ask_message(#this, __INSTRUCTIONS, #(#message)*))
+            quote!(#private::ask_message(#this, #instructions, #(#message)*))
         }
     }
 }
@@ -245,7 +245,7 @@ fn expand_settings(method: &Method, assistant: &Assistant, private: &TokenStream
     let values = method.parameters.iter().filter_map(|parameter| {
         let (argument, span) = (argument(parameter), parameter.ty.span());
         match parameter.role {
-            Role::Plain => None,
+            Role::Plain | Role::Instructions => None,
             Role::Conversation => Some(quote_spanned!(span=> .conversation(#argument))),
             Role::Injected => Some(quote_spanned!(span=> .context(#argument))),
         }

@@ -233,6 +233,11 @@ impl ToolProvider for McpTools {
         true
     }
 
+    /// Returns `true`: a server must not end a run with the name of a tool. Give each server a [`prefix`](Self::prefix).
+    fn has_untrusted_names(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> &str {
         self.server_name()
     }

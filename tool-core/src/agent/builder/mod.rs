@@ -23,7 +23,7 @@ use crate::toolset::{
 const DEFAULT_MAX_CONCURRENT_CALLS: usize = 8;
 
 /// Builds an [`Agent`]; created by [`Agent::builder`].
-#[must_use = "no agent is created until `build` is called"]
+#[must_use = "no agent is created until `.build()?` is called"]
 pub struct AgentBuilder {
     pub(super) agent: Shared,
     /// The tools, or the first error, which `build` returns.

@@ -16,6 +16,9 @@ const SEARCH_TOOLS: &str = "search_tools";
 /// The name of the tool that calls the tools that were found, if they are [called through](ToolSearch::call_through).
 const CALL_TOOL: &str = "call_tool";
 
+/// The names that other tools cannot have.
+pub(super) const RESERVED_NAMES: [&str; 2] = [SEARCH_TOOLS, CALL_TOOL];
+
 /// The default of [`ToolSearch::above`].
 ///
 /// OpenAI suggests fewer: <https://platform.openai.com/docs/guides/function-calling#best-practices-for-defining-functions>.
@@ -110,7 +113,7 @@ impl ToolSearch {
 
     /// Fails if a tool has the name of one of those that search.
     pub(super) fn check_names(&self, tools: &ToolSet) -> Result<(), BuildError> {
-        match [SEARCH_TOOLS, CALL_TOOL].into_iter().find(|name| tools.get(name).is_some()) {
+        match RESERVED_NAMES.into_iter().find(|name| tools.get(name).is_some()) {
             Some(name) => Err(BuildErrorKind::SearchToolName(name.to_owned()).into()),
             None => Ok(()),
         }

@@ -10,6 +10,14 @@ mod names;
 #[cfg(feature = "tracing")]
 mod spans;
 
+/// Warns that a tool of a provider is not offered, because its name is taken.
+pub(super) fn warn_of_taken_name(tool: &str, provider: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "tool_core", tool, provider, "left out a tool whose name is taken");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (tool, provider);
+}
+
 #[cfg(not(feature = "tracing"))]
 pub(super) use self::disabled::{Disabled as CallTrace, Disabled as RunTrace, Disabled as Settings};
 #[cfg(feature = "tracing")]

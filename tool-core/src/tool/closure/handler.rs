@@ -44,9 +44,9 @@ use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
 #[diagnostic::on_unimplemented(
     message = "this function or closure cannot be a tool",
     label = "not a function that a tool can call",
-    note = "write `|args: Args| …` or `|args: Args, context: ToolContext| …` with explicit types; for async code, return `async move {{ … }}`",
+    note = "all arguments are one struct: write `|args: Args| …` or `|args: Args, context: ToolContext| …` with explicit types; for async code, return `async move {{ … }}`",
     note = "the return type must implement `IntoToolOutput`, such as `String`, `Json<T>` or `Result<T, E>`",
-    note = "the function must be `Fn + Send + Sync + 'static` and its future `Send + 'static`; write `move`, and share state in an `Arc`"
+    note = "the function must be `Fn + Send + Sync + 'static` and its future `Send + 'static`; write `move`, share state in an `Arc`, and change it through a `Mutex` or an atomic"
 )]
 pub trait ToolHandler<Marker>: Send + Sync + 'static {
     /// The type of the arguments, or `()` if there are none.

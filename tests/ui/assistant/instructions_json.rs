@@ -1,0 +1,11 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant(r#"Answer with {"city": "…"}."#)]
+trait Planner {
+    #[ask("Suggest a hotel in {city}.")]
+    async fn hotel(&self, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}
