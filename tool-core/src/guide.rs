@@ -31,6 +31,7 @@ pages! {
     spring_ai
     streaming_and_uis
     tool_search
+    your_own_store
 }
 
 #[cfg_attr(feature = "testing", doc = "[`ScriptedModel`]: crate::testing::ScriptedModel")]
