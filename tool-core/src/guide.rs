@@ -1,5 +1,6 @@
 #![doc = "[endpoints]: ../../tool_openai/guide/endpoints/index.html"]
 #![doc = "[serving]: ../../tool_openai/guide/serving/index.html"]
+#![doc = "[when_the_provider_refuses]: ../../tool_openai/guide/when_the_provider_refuses/index.html"]
 #![doc = "[mcp]: ../../tool_mcp/guide/index.html"]
 #![doc = include_str!("../docs/links.md")]
 #![doc = include_str!("../docs/guide/guide.md")]
@@ -26,11 +27,13 @@ pages! {
     memory
     openai_agents
     production_checklist
+    retries
     rig
     runs_and_limits
     spring_ai
     streaming_and_uis
     tool_search
+    upgrading
     your_own_store
 }
 
