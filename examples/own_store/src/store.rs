@@ -9,6 +9,13 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, run TEXT NOT NULL, revision TEXT NOT NULL, state TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS removed_runs (run TEXT PRIMARY KEY);";
 
+const UPDATE_RUN: &str = "
+    UPDATE runs SET run = ?2, revision = ?3, state = ?4 WHERE id = ?1 AND revision = ?5";
+
+const INSERT_RUN: &str = "
+    INSERT INTO runs (id, run, revision, state) SELECT ?1, ?2, ?3, ?4
+    WHERE NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING";
+
 #[derive(Clone)]
 pub struct Store(SqlitePool);
 
@@ -64,15 +71,9 @@ impl RunStore for Store {
         run: &'a Run,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            // One statement compares and replaces.
-            let sql = match expected {
-                Some(_) => "UPDATE runs SET run = ?2, revision = ?3, state = ?4 WHERE id = ?1 AND revision = ?5",
-                None => {
-                    "INSERT INTO runs (id, run, revision, state) SELECT ?1, ?2, ?3, ?4
-                     WHERE NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING"
-                }
-            };
-            let replace = query(sql).bind(id).bind(run.id().as_str()).bind(run.revision().map(RunRevision::as_str));
+            let revision = run.revision().map(RunRevision::as_str);
+            let replace = query(if expected.is_some() { UPDATE_RUN } else { INSERT_RUN });
+            let replace = replace.bind(id).bind(run.id().as_str()).bind(revision);
             let replace = replace.bind(serde_json::to_string(run)?).bind(expected.map(RunRevision::as_str));
             let changed = replace.execute(&self.0).await?.rows_affected();
             Ok(if changed == 0 { SaveOutcome::Conflict } else { SaveOutcome::Saved })
@@ -90,7 +91,8 @@ impl RunStore for Store {
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let mut transaction = self.0.begin().await?;
-            let remember = query("INSERT OR IGNORE INTO removed_runs SELECT run FROM runs WHERE id = ?").bind(id);
+            let remember =
+                query("INSERT OR IGNORE INTO removed_runs SELECT run FROM runs WHERE id = ?").bind(id);
             remember.execute(&mut *transaction).await?;
             query("DELETE FROM runs WHERE id = ?").bind(id).execute(&mut *transaction).await?;
             Ok(transaction.commit().await?)

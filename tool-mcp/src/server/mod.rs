@@ -223,15 +223,22 @@ impl Server {
     /// [`Defer`](tool_core::Approval::Defer) denies the call, because the server does not store calls.
     ///
     /// ```
-    /// use tool_core::{Approval, ToolCall, tool, tools};
+    /// use std::path::{Component, PathBuf};
+    ///
+    /// use tool_core::{Approval, ToolCall, schemars, tool, tools};
     /// use tool_mcp::server::Server;
     ///
     /// #[tool("Deletes a file", needs_approval)]
     /// fn delete(path: String) {}
     ///
-    /// let server = Server::new(tools![delete]).approver(|call: &ToolCall| match call.arguments.contains("..") {
-    ///     true => Approval::deny("outside the directory"),
-    ///     false => Approval::Approve,
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct File {
+    ///     path: PathBuf,
+    /// }
+    ///
+    /// let server = Server::new(tools![delete]).approver(|call: &ToolCall| match call.arguments_as::<File>() {
+    ///     Ok(file) if file.path.components().all(|part| matches!(part, Component::Normal(_))) => Approval::Approve,
+    ///     _ => Approval::deny("outside the directory"),
     /// });
     /// # let _ = server;
     /// ```
