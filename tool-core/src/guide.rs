@@ -1,14 +1,15 @@
 #![doc = "[endpoints]: ../../tool_openai/guide/endpoints/index.html"]
 #![doc = "[serving]: ../../tool_openai/guide/serving/index.html"]
+#![doc = "[when_the_provider_refuses]: ../../tool_openai/guide/when_the_provider_refuses/index.html"]
 #![doc = "[mcp]: ../../tool_mcp/guide/index.html"]
-#![doc = include_str!("../docs/links.md")]
+#![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #![doc = include_str!("../docs/guide/guide.md")]
 
 // Of several definitions of a label, Markdown takes the first: those of `links.md` are for rustdoc, those at the end of a
 // page for readers of the files.
 macro_rules! pages {
     ($($page:ident)*) => {$(
-        #[doc = include_str!("../docs/links.md")]
+        #[cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
         #[doc = include_str!(concat!("../docs/guide/", stringify!($page), ".md"))]
         pub mod $page {}
     )*};
@@ -26,16 +27,19 @@ pages! {
     memory
     openai_agents
     production_checklist
+    retries
     rig
     runs_and_limits
     spring_ai
     streaming_and_uis
     tool_search
     troubleshooting
+    upgrading
+    your_own_store
 }
 
 #[cfg_attr(feature = "testing", doc = "[`ScriptedModel`]: crate::testing::ScriptedModel")]
-#[cfg_attr(feature = "testing", doc = include_str!("../docs/links.md"))]
+#[cfg_attr(all(feature = "testing", not(doctest)), doc = include_str!("../docs/links.md"))]
 #[cfg_attr(feature = "testing", doc = include_str!("../docs/guide/testing.md"))]
 #[cfg_attr(not(feature = "testing"), doc = "This page needs the feature `testing`.")]
 pub mod testing {}

@@ -106,7 +106,7 @@ pub mod __private;
 
 /// Creates a [`ToolSet`] of `#[tool]` functions from their paths.
 ///
-#[doc = include_str!("../docs/links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #[doc = include_str!("../docs/tools.md")]
 #[macro_export]
 macro_rules! tools {
@@ -144,17 +144,17 @@ pub use schemars;
 pub use tokio_util::sync::CancellationToken;
 /// Implements a trait by questions to a model: every [`Agent`] has its methods.
 ///
-#[doc = include_str!("../docs/links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #[doc = include_str!("../docs/assistant.md")]
 pub use tool_macros::assistant;
 /// Turns a function into a tool that a language model can call.
 ///
-#[doc = include_str!("../docs/links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #[doc = include_str!("../docs/tool.md")]
 pub use tool_macros::tool;
 /// Turns the methods of an `impl` block into tools.
 ///
-#[doc = include_str!("../docs/links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #[doc = include_str!("../docs/toolbox.md")]
 pub use tool_macros::toolbox;
 

@@ -1,6 +1,6 @@
 //! Durable, distributed runs of `tool_core`'s agents on Restate.
 //!
-#![doc = include_str!("../docs/links.md")]
+#![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #![doc = include_str!("../docs/guide.md")]
 
 #[allow(

@@ -93,7 +93,7 @@ impl fmt::Debug for ChatStream<'_> {
 /// }
 /// ```
 ///
-#[doc = include_str!("../../docs/links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../../docs/links.md"))]
 #[doc = include_str!("../../docs/provider.md")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a model",

@@ -19,7 +19,7 @@ use crate::tool::{ToolErrorKind, ToolExecution};
 
 /// A state machine for the loop between a model and its tools.
 ///
-#[doc = include_str!("../../docs/links.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../../docs/links.md"))]
 #[doc = include_str!("../../docs/run.md")]
 #[derive(Clone, Debug)]
 #[must_use]

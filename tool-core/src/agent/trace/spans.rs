@@ -18,7 +18,7 @@ use crate::toolset::ToolSet;
 impl AgentBuilder {
     /// Includes content in traces: arguments, outputs, messages and the texts of errors.
     ///
-    #[doc = include_str!("../../../docs/links.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../../../docs/links.md"))]
     #[doc = include_str!("../../../docs/tracing.md")]
     pub fn trace_content(mut self, content: bool) -> Self {
         self.agent.trace = Settings { content };
