@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, pending};
 use tokio::sync::Notify;
-use tool_core::agent::{AgentBuilder, Ask, OnDrop, Outcome, WhileWaiting};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tool_core::agent::{AgentBuilder, Approver, ApproverFuture, Ask, OnDrop, Outcome, WhileWaiting};
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStatus,
     RunStore, SaveOutcome, StoreFuture,
 };
-use tool_core::model::{ChatRequest, ChatResponse, ConversationId};
+use tool_core::model::{ChatRequest, ChatResponse, ConversationId, ModelError};
 use tool_core::run::{Run, RunRevision, StopReason};
 use tool_core::testing::{ScriptedModel, check_run_store};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, ModelError, RunError, RunErrorKind,
+    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind,
     SqliteStore, ToolCall, tool, tools,
 };
 
@@ -62,7 +63,7 @@ fn pay(#[inject] world: &World) -> &'static str {
     "paid"
 }
 
-#[tool(undo = cancel)]
+#[tool(undo = "cancel")]
 fn book(#[inject] world: &World) -> &'static str {
     world.effect("book");
     "booked"
@@ -79,6 +80,16 @@ struct Silent(Arc<Notify>);
 impl ChatModel for Silent {
     fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> BoxFuture<'a, Result<ChatResponse, ModelError>> {
         self.0.notify_one();
+        Box::pin(pending())
+    }
+}
+
+/// An approver that does not decide.
+struct Undecided(UnboundedSender<String>);
+
+impl Approver for Undecided {
+    fn approve<'a>(&'a self, call: &'a ToolCall) -> ApproverFuture<'a> {
+        self.0.send(call.id.clone()).unwrap();
         Box::pin(pending())
     }
 }
@@ -313,14 +324,11 @@ async fn a_posted_cancellation_interrupts_a_model_request() {
 #[tokio::test]
 async fn a_posted_decision_makes_a_waiting_approver_unnecessary() {
     for store in stores().await {
-        let (world, (asked, mut calls)) = (World::default(), tokio::sync::mpsc::unbounded_channel());
+        let (world, (asked, mut calls)) = (World::default(), unbounded_channel());
         let model = ScriptedModel::new().calls("pay", "{}").says("Done.");
         let agent = builder(model, &store, &world).run_lease(Duration::from_millis(100));
         let agent = agent
-            .approver(move |call: &ToolCall| {
-                asked.send(call.id.clone()).unwrap();
-                pending::<Approval>()
-            })
+            .approver(Undecided(asked))
             .build()
             .unwrap();
         let driver = tokio::spawn(agent.ask("Pay").into_future());
