@@ -1,5 +1,7 @@
 #![doc = include_str!("../docs/guide/guide.md")]
 
+#[doc = include_str!("../docs/guide/a_service_with_many_users.md")]
+pub mod a_service_with_many_users {}
 #[doc = include_str!("../docs/guide/approval.md")]
 pub mod approval {}
 #[doc = include_str!("../docs/guide/arguments_and_errors.md")]

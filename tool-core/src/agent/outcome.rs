@@ -21,14 +21,13 @@ use crate::run::{Answer, Run, RunError, RunErrorKind};
 ///     Outcome::Answer(answer) => answer.text().to_owned(),
 ///     Outcome::Waiting(run) => format!("{} awaits {} approval(s)", run.id(), run.awaiting_approval().count()),
 ///     Outcome::Failed(error) if error.is_resumable() => "please try again".to_owned(),
-///     _ => "sorry".to_owned(),
+///     Outcome::Failed(_) => "sorry".to_owned(),
 /// };
 /// assert!(status.ends_with(" awaits 1 approval(s)"));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Outcome {
     /// The run has an answer.
     Answer(Answer),

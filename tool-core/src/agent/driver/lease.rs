@@ -59,12 +59,13 @@ impl RunDriver {
             RunLease::NotTaken => HeldLease::new(Arc::clone(store), self.run.id().to_string()),
         };
         match held.request(LeaseRequest::Take(duration)).await? {
-            LeaseState::Held => {}
+            // A lease of no duration is free at once.
+            LeaseState::Held | LeaseState::Free => {}
             LeaseState::Unsupported => {
                 self.lease = RunLease::Unsupported;
                 return Ok(());
             }
-            LeaseState::HeldElsewhere | LeaseState::Free => return Err(RunErrorKind::RunningElsewhere),
+            LeaseState::HeldElsewhere => return Err(RunErrorKind::RunningElsewhere),
         }
         let cancellation = self.question.cancellation.as_ref();
         let cancellation = cancellation.map_or_else(CancellationToken::new, CancellationToken::child_token);
