@@ -15,6 +15,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tool_core::agent::Ask;
+use tool_core::memory::RunStatus;
 use tool_core::{Agent, Approval, ChatModel, RunErrorKind, SqliteStore, ToolCall, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
@@ -59,9 +60,12 @@ async fn ask(question: &str, file: PathBuf) -> Result<(), Failure> {
 
 async fn answer(file: PathBuf) -> Result<(), Failure> {
     let agent = agent(SqliteStore::open(file).await?)?;
-    let runs = agent.stored_runs().await?.runs;
+    let mut runs = agent.stored_runs().await?.runs;
+    runs.retain(|stored| stored.status != RunStatus::RunningElsewhere);
     println!("{} run(s) to resume", runs.len());
-    for mut run in runs {
+    for stored in runs {
+        println!("{:?}: {}", stored.status, stored.run.new_messages()[0].text());
+        let mut run = stored.run;
         let waiting: Vec<_> = run.awaiting_approval().cloned().collect();
         for call in waiting {
             run.resolve_approval(&call.id, decision(&call).await?)?;

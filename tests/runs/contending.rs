@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tests::support::sampling::size;
-use tool_core::memory::RunStore;
+use tool_core::memory::{PostOutcome, RunCommand, RunStatus, RunStore};
 use tool_core::run::{Run, RunId};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::IdempotencyKey;
@@ -22,6 +22,9 @@ const DIRECTORY: &str = "TOOL_CONTENDING_DIRECTORY";
 
 /// The path of [`one_process`].
 const ONE_PROCESS: &str = "contending::one_process";
+
+/// Shorter than by default, because a test waits until the lease of a dead process expires.
+const LEASE: Duration = Duration::from_secs(1);
 
 /// The prefix of each answer that a process prints, because the test harness also prints.
 const MARK: &str = "> ";
@@ -85,7 +88,7 @@ async fn hold(#[inject] files: &Files, #[inject] key: &IdempotencyKey) -> &'stat
 async fn agent(model: ScriptedModel, directory: &Path) -> Agent {
     let files = || Files(directory.to_owned());
     let agent = Agent::builder(model).tools(tools![pay, hold]).context(files());
-    agent.run_store(files().store().await).build().unwrap()
+    agent.run_store(files().store().await).run_lease(LEASE).build().unwrap()
 }
 
 /// Stores a run whose call of the tool awaits approval.
@@ -184,6 +187,10 @@ fn conflict(run: &RunId) -> String {
     )
 }
 
+fn running_elsewhere(run: &RunId) -> String {
+    format!("another driver works on the run `{run}`; `post` commands to it, or resume its current state later")
+}
+
 #[tokio::test]
 async fn one_of_two_processes_executes_an_approved_call() {
     let files = Files::new();
@@ -193,8 +200,10 @@ async fn one_of_two_processes_executes_an_approved_call() {
         processes.iter_mut().for_each(|process| process.load(&run));
         processes.iter_mut().for_each(|process| process.order("approve", &run));
         let mut answers: Vec<_> = processes.iter_mut().map(Process::answer).collect();
-        answers.sort();
-        assert_eq!(answers, ["answered: paid".to_owned(), conflict(&run)]);
+        let winner = answers.iter().position(|answer| answer == "answered: paid");
+        let lost = answers.remove(1 - winner.expect("one process executes the call"));
+        // The loser comes while the winner has the lease, or after it.
+        assert!([conflict(&run), running_elsewhere(&run)].contains(&lost), "{lost}");
         assert_eq!(files.effects(&run), 1);
     }
     assert_eq!(files.store().await.runs().await.unwrap(), Vec::<String>::new());
@@ -236,6 +245,26 @@ async fn a_run_that_is_removed_while_it_runs_stays_removed() {
     assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
 }
 
+/// Others see a run that a process drives, cannot resume it for longer than its lease, and can cancel it.
+#[tokio::test]
+async fn a_process_that_drives_a_run_takes_what_others_post() {
+    let files = Files::new();
+    let run = stored_run(&files, "hold").await;
+    let mut process = Process::start(&files);
+    process.load(&run);
+    process.order("approve", &run);
+    assert_eq!(process.answer(), "executing");
+    let observer = agent(ScriptedModel::new(), &files.0).await;
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    let stored = observer.stored_run(run.as_str()).await.unwrap().unwrap();
+    assert_eq!(stored.status, RunStatus::RunningElsewhere, "the lease is renewed during the call");
+    assert_eq!(observer.resume(stored.run).await.unwrap_err().to_string(), running_elsewhere(&run));
+    assert_eq!(observer.post(run.as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+    assert_eq!(process.answer(), "the run was cancelled");
+    assert_eq!(files.effects(&run), 1);
+    assert_eq!(files.store().await.runs().await.unwrap(), Vec::<String>::new());
+}
+
 /// The process that continued the run dies during its call; another one takes over and does not repeat the call.
 #[tokio::test]
 async fn a_process_that_dies_does_not_block_its_run() {
@@ -247,6 +276,13 @@ async fn a_process_that_dies_does_not_block_its_run() {
     assert_eq!(first.answer(), "executing");
     drop(first);
     let mut second = Process::start(&files);
+    let observer = agent(ScriptedModel::new(), &files.0).await;
+    loop {
+        match observer.stored_run(run.as_str()).await.unwrap().unwrap().status {
+            RunStatus::RunningElsewhere => tokio::time::sleep(Duration::from_millis(10)).await,
+            status => break assert_eq!(status, RunStatus::Interrupted),
+        }
+    }
     second.load(&run);
     second.order("approve", &run);
     let answer = second.answer();

@@ -9,6 +9,7 @@ mod control;
 mod crash;
 mod exploration;
 mod keys;
+mod leasing;
 mod memory;
 mod names;
 mod policies;

@@ -290,7 +290,7 @@ async fn an_outcome_is_stored_before_its_event() {
     let outcome = AssertUnwindSafe(panicking.ask("Pay").into_future()).catch_unwind().await;
     assert!(outcome.is_err(), "the hook panics");
     let resuming = agent(ScriptedModel::new().says("Done.")).build().unwrap();
-    let run = resuming.stored_runs().await.unwrap().runs.remove(0);
+    let run = resuming.stored_runs().await.unwrap().runs.remove(0).run;
     let answer = resuming.resume(run).await.unwrap();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid");
 }

@@ -16,6 +16,7 @@ macro_rules! pages {
 }
 
 pages! {
+    a_service_with_many_users
     approval
     arguments_and_errors
     assistants

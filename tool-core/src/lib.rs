@@ -93,8 +93,14 @@ pub mod model;
 pub mod prompted;
 pub mod run;
 mod schema;
+/// For tests: a scripted model, and a check of stores.
 #[cfg(feature = "testing")]
-pub mod testing;
+pub mod testing {
+    mod scripted;
+
+    pub use self::scripted::ScriptedModel;
+    pub use crate::memory::run_store_check::check_run_store;
+}
 pub mod tool;
 pub mod toolset;
 pub mod transcript;

@@ -14,7 +14,7 @@ use tool_core::content::{Content, Image, JsonText, Part};
 use tool_core::memory::{ChatStore, MemoryErrorKind, RunConflict, RunStore};
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
 use tool_core::run::Run;
-use tool_core::testing::ScriptedModel;
+use tool_core::testing::{ScriptedModel, check_run_store};
 use tool_core::{Agent, ChatMemory, Message, SqliteStore, ToolCall};
 
 /// A temporary directory of one test.
@@ -294,7 +294,7 @@ fn a_corrupt_run_does_not_hide_the_others() {
     file.execute("UPDATE runs SET state = '{}' WHERE id = 'b'", []).unwrap();
     let agent = Agent::builder(ScriptedModel::new()).run_store(store).build().unwrap();
     let stored = block_on(agent.stored_runs()).unwrap();
-    let texts: Vec<_> = stored.runs.iter().map(|run| run.messages()[0].text()).collect();
+    let texts: Vec<_> = stored.runs.iter().map(|stored| stored.run.messages()[0].text()).collect();
     assert_eq!(texts, ["a", "c"]);
     let [error] = &*stored.unreadable else { panic!("{:?}", stored.unreadable) };
     assert_eq!(
@@ -318,8 +318,8 @@ fn refuses_other_files_without_changing_them() {
         ("PRAGMA user_version = 1", foreign),
         ("PRAGMA application_id = 7", foreign),
         (
-            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 3",
-            "its tables have version 3, but this program supports version 2; \
+            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 4",
+            "its tables have version 4, but this program supports version 3; \
              update the program or use another file",
         ),
     ];
@@ -401,7 +401,7 @@ const VERSION_1: &str = "
 #[test]
 fn updates_files_of_version_1() {
     let directory = Directory::new();
-    let run = Run::new(conversation());
+    let run = Run::new(conversation()).with_conversation("user-7");
     {
         let file = Connection::open(directory.file()).unwrap();
         file.execute_batch(VERSION_1).unwrap();
@@ -420,6 +420,8 @@ fn updates_files_of_version_1() {
         }
     });
     let store = open(&directory.file());
+    block_on(check_run_store(&store)).unwrap();
+    assert_eq!(block_on(store.runs_of(&"user-7".into())).unwrap(), ["a", "b"]);
     assert_eq!(block_on(store.load(&id())).unwrap(), [Message::user("u")]);
     assert_eq!(block_on(store.runs()).unwrap(), ["a", "b", "broken"]);
     // One of two copies continues the run, whether it was loaded from the file or stored by the application.

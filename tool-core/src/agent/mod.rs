@@ -14,7 +14,9 @@ mod execute_request;
 mod executor;
 mod handover;
 mod lock;
+mod outcome;
 mod run_tools;
+mod stored_run_options;
 mod tool_search;
 mod trace;
 mod turn;
@@ -34,15 +36,22 @@ pub use self::call_rules::{ProposedCall, ProposedReply};
 pub use self::driver::RunDriver;
 use self::emitter::Hook;
 pub use self::event::{Event, EventStream};
+pub use self::outcome::Outcome;
+use self::stored_run_options::StoredRunOptions;
+pub use self::stored_run_options::{OnDrop, WhileWaiting};
 use self::tool_search::LastDivided;
 pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
 use self::undo_tools::UndoTools;
 use crate::content::{Content, Part};
-use crate::memory::{ChatMemory, MemoryError, RunStore, StoredRuns};
+use crate::memory::{
+    ChatMemory, MemoryError, PostOutcome, RunCommand, RunStore, StoredRun, StoredRuns, post,
+};
 use crate::model::{ChatModel, Message, ModelOptions, ToolCall, ToolChoice};
-use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunLimits};
+use crate::run::{
+    AgentSettings, ErrorPolicies, QuestionSettings, Run, RunError, RunErrorKind, RunLimits,
+};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
 
@@ -103,7 +112,8 @@ struct Shared {
     sends_earlier_turns: bool,
     options: ModelOptions,
     memory: Option<ChatMemory>,
-    run_store: Option<Box<dyn RunStore>>,
+    run_store: Option<Arc<dyn RunStore>>,
+    stored_runs: StoredRunOptions,
     call_timeout: Option<Duration>,
     max_concurrent_calls: usize,
     trace: trace::Settings,
@@ -178,12 +188,13 @@ impl Agent {
         &self.0.undo_tools
     }
 
-    /// Returns the stored runs, ordered by id: those that were interrupted and those that wait for approvals or results. Empty
-    /// for an agent without a [run store](AgentBuilder::run_store).
+    /// Returns the stored runs, ordered by id, each with its [status](crate::memory::RunStatus): those that were interrupted, wait
+    /// for approvals or results, have failed, were cancelled, or are running elsewhere. Empty for an agent without a
+    /// [run store](AgentBuilder::run_store).
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::memory::{InMemoryStore, RunStatus};
     /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
     ///
     /// #[tool("Pays a bill", needs_approval)]
@@ -197,27 +208,99 @@ impl Agent {
     /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
     ///
     /// // Later; with a store on disk, this can be another process:
-    /// for mut run in agent.stored_runs().await?.runs {
-    ///     run.resolve_all_approvals(&Approval::Approve);
-    ///     assert_eq!(agent.resume(run).await?.text(), "Paid.");
+    /// for mut stored in agent.stored_runs().await?.runs {
+    ///     assert_eq!(stored.status, RunStatus::Waiting);
+    ///     stored.run.resolve_all_approvals(&Approval::Approve);
+    ///     assert_eq!(agent.resume(stored.run).await?.text(), "Paid.");
     /// }
     /// assert!(agent.stored_runs().await?.runs.is_empty());
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// If a run is resumed twice, even by two processes at once, one of them continues, and the other fails with
-    /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict) and executes nothing. A process that resumes a run while
-    /// another one is still driving it takes it over, as after a crash: the other one fails at its next step, and its calls in
-    /// flight count as interrupted.
+    /// If a run is resumed twice, even by two processes at once, one of them continues. The other one executes nothing and fails
+    /// with [`RunErrorKind::RunningElsewhere`](crate::RunErrorKind::RunningElsewhere), or with
+    /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict) if its copy of the run is outdated. A driver holds a
+    /// [lease](AgentBuilder::run_lease) of its run. After a crash, the run is free when the lease has expired; it is then
+    /// taken over, and its calls in flight count as interrupted. A process that was only suspended fails at its next step, but an
+    /// effect that it had started before can still happen.
     ///
     /// # Errors
     ///
     /// Fails if the runs cannot be listed. A run that cannot be read is among the [`unreadable`](StoredRuns::unreadable).
     pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
         match &self.0.run_store {
-            Some(store) => StoredRuns::load(&**store).await,
+            Some(store) => StoredRuns::load(&**store, self.0.stored_runs.max_age).await,
             None => Ok(StoredRuns::default()),
+        }
+    }
+
+    /// Returns the stored run with this id and its status, or `None` if there is none, for example because it has ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run cannot be read.
+    pub async fn stored_run(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
+        match &self.0.run_store {
+            Some(store) => StoredRun::load(&**store, id, self.0.stored_runs.max_age).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Posts a command to a stored run, whether another process drives it or nobody does: a driver that works on it, or the one
+    /// that resumes it, takes the command before its next step. A cancellation interrupts a driver within a tenth of its
+    /// [lease](AgentBuilder::run_lease).
+    ///
+    /// ```
+    /// use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Approval, tool, tools};
+    ///
+    /// #[tool("Pays a bill", needs_approval)]
+    /// fn pay(cents: u32) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
+    /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
+    /// let waiting = agent.ask("Pay the bill").await.unwrap_err().into_run();
+    ///
+    /// // A click on "approve", in any process:
+    /// let call = waiting.awaiting_approval().next().ok_or("no call")?;
+    /// let _ = agent.post(waiting.id().as_str(), RunCommand::resolve_approval(&call.id, Approval::Approve)).await?;
+    /// if let Some(stored) = agent.stored_run(waiting.id().as_str()).await?
+    ///     && stored.status != RunStatus::RunningElsewhere
+    /// {
+    ///     assert_eq!(agent.resume(stored.run).await?.text(), "Paid.");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the command cannot be stored.
+    pub async fn post(&self, run: &str, command: RunCommand) -> Result<PostOutcome, MemoryError> {
+        match &self.0.run_store {
+            Some(store) => post(&**store, run, command).await,
+            None => Ok(PostOutcome::Unsupported),
+        }
+    }
+
+    /// Ends a run that nobody wants to continue: its calls are undone if their tools support it, and it leaves the store. To
+    /// leave everything as it is, [remove](RunStore::remove_run) it from the store instead. A run that has an answer already
+    /// keeps it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another driver works on the run, which a posted [`RunCommand::Cancel`] ends, or if the run cannot be driven to
+    /// its end.
+    pub async fn discard(&self, mut run: Run) -> Result<(), RunError> {
+        run.cancel();
+        match self.resume(run).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.kind(), RunErrorKind::Stopped(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

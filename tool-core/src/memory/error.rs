@@ -60,6 +60,8 @@ pub enum MemoryErrorKind {
     StoredRuns,
     /// A stored run could not be loaded.
     LoadRun,
+    /// A command could not be posted to a stored run.
+    Post,
     /// The file of a store could not be opened.
     Open,
 }
@@ -81,6 +83,8 @@ pub(super) enum Operation {
     StoredRuns,
     #[error("load the run `{}`", .0.escape_debug())]
     LoadRun(String),
+    #[error("post a command to the run `{}`", .0.escape_debug())]
+    Post(String),
     #[cfg(feature = "sqlite")]
     #[error("open the store `{}`", .0.display())]
     Open(std::path::PathBuf),
@@ -103,6 +107,7 @@ impl MemoryError {
             Operation::List => MemoryErrorKind::List,
             Operation::StoredRuns => MemoryErrorKind::StoredRuns,
             Operation::LoadRun(_) => MemoryErrorKind::LoadRun,
+            Operation::Post(_) => MemoryErrorKind::Post,
             #[cfg(feature = "sqlite")]
             Operation::Open(_) => MemoryErrorKind::Open,
         }
@@ -123,7 +128,7 @@ impl MemoryError {
     #[must_use]
     pub fn run(&self) -> Option<&str> {
         match &self.operation {
-            Operation::LoadRun(id) => Some(id),
+            Operation::LoadRun(id) | Operation::Post(id) => Some(id),
             _ => None,
         }
     }

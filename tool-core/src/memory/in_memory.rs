@@ -3,9 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use super::store::MAX_REMOVED;
-use crate::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
+use crate::memory::{
+    ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
+    StoreFuture,
+};
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunId, RunRevision};
 
@@ -30,7 +34,11 @@ pub struct InMemoryStore(Arc<Mutex<Contents>>);
 #[derive(Default)]
 struct Contents {
     conversations: BTreeMap<ConversationId, Vec<Message>>,
-    runs: BTreeMap<String, Run>,
+    /// The state of each run, with the time at which it was stored.
+    runs: BTreeMap<String, (Run, SystemTime)>,
+    /// The holder of each lease, with the time at which it expires. The clock does not stand still in suspend.
+    leases: BTreeMap<String, (DriverId, SystemTime)>,
+    inboxes: BTreeMap<String, Vec<PostedCommand>>,
     /// The runs that were removed last.
     removed: VecDeque<RunId>,
 }
@@ -95,26 +103,28 @@ impl RunStore for InMemoryStore {
         Box::pin(async move {
             let mut contents = self.contents();
             let is_current = match contents.runs.get(id) {
-                Some(stored) => stored.revision() == expected,
+                Some((stored, _)) => stored.revision() == expected,
                 None => expected.is_none() && !contents.removed.contains(run.id()),
             };
             if !is_current {
                 return Ok(SaveOutcome::Conflict);
             }
             let stored = run.clone().with_revision(run.revision().cloned());
-            contents.runs.insert(id.to_owned(), stored);
+            contents.runs.insert(id.to_owned(), (stored, SystemTime::now()));
             Ok(SaveOutcome::Saved)
         })
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        Box::pin(async move { Ok(self.contents().runs.get(id).cloned()) })
+        Box::pin(async move { Ok(self.contents().runs.get(id).map(|(run, _)| run.clone())) })
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let mut contents = self.contents();
-            if let Some(run) = contents.runs.remove(id) {
+            contents.leases.remove(id);
+            contents.inboxes.remove(id);
+            if let Some((run, _)) = contents.runs.remove(id) {
                 if contents.removed.len() == MAX_REMOVED {
                     contents.removed.pop_front();
                 }
@@ -126,6 +136,83 @@ impl RunStore for InMemoryStore {
 
     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
         Box::pin(async move { Ok(self.contents().runs.keys().cloned().collect()) })
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        Box::pin(async move {
+            let contents = &mut *self.contents();
+            let now = SystemTime::now();
+            let lease = contents.leases.get(id);
+            let is_held = lease.is_some_and(|(_, expires)| *expires > now);
+            let is_own = lease.is_some_and(|(holder, _)| holder == driver);
+            if is_held && !is_own {
+                return Ok(LeaseState::HeldElsewhere);
+            }
+            match request {
+                LeaseRequest::Take(duration) | LeaseRequest::Renew(duration)
+                    if is_own || matches!(request, LeaseRequest::Take(_)) =>
+                {
+                    // Leases of runs that were never stored, which nobody removes.
+                    let runs = &contents.runs;
+                    contents.leases.retain(|id, (_, expires)| *expires > now || runs.contains_key(id));
+                    let expires = now.checked_add(duration).ok_or("the lease is too long")?;
+                    contents.leases.insert(id.to_owned(), (driver.clone(), expires));
+                    return Ok(LeaseState::Held);
+                }
+                LeaseRequest::Check if is_held => return Ok(LeaseState::Held),
+                LeaseRequest::Release if is_own => drop(contents.leases.remove(id)),
+                _ => {}
+            }
+            Ok(LeaseState::Free)
+        })
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        Box::pin(async move {
+            let mut contents = self.contents();
+            if !contents.runs.contains_key(id) {
+                return Ok(PostOutcome::UnknownRun);
+            }
+            let inbox = contents.inboxes.entry(id.to_owned()).or_default();
+            if inbox.iter().all(|posted| posted.id != command.id) {
+                inbox.push(command.clone());
+            }
+            Ok(PostOutcome::Posted)
+        })
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        Box::pin(async move { Ok(self.contents().inboxes.get(id).cloned().unwrap_or_default()) })
+    }
+
+    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(inbox) = self.contents().inboxes.get_mut(id) {
+                inbox.retain(|posted| !commands.contains(&posted.id));
+            }
+            Ok(())
+        })
+    }
+
+    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
+        Box::pin(async move {
+            let contents = self.contents();
+            let runs = contents.runs.iter();
+            let of = runs.filter(|(_, (run, _))| run.conversation() == Some(conversation));
+            Ok(of.map(|(id, _)| id.clone()).collect())
+        })
+    }
+
+    fn age<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Duration>> {
+        Box::pin(async move {
+            let contents = self.contents();
+            Ok(contents.runs.get(id).map(|(_, stored)| stored.elapsed().unwrap_or_default()))
+        })
     }
 }
 

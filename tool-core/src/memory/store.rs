@@ -4,8 +4,11 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::memory::RunConflict;
+use crate::memory::{
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict,
+};
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunRevision};
 
@@ -151,6 +154,29 @@ pub trait ChatStore: Send + Sync {
 /// - An operation sees the effects of those that were started earlier, even if their futures were dropped.
 /// - No operation blocks its thread.
 ///
+#[cfg_attr(
+    feature = "testing",
+    doc = "[`check_run_store`](crate::testing::check_run_store) checks a store against this contract."
+)]
+#[cfg_attr(
+    not(feature = "testing"),
+    doc = "`testing::check_run_store` (feature `testing`) checks a store against this contract."
+)]
+///
+/// # Several processes
+///
+/// Four methods are for services in which several drivers work on one store. Their default implementations support nothing:
+/// all stored runs then look free, and only [`replace_run`](Self::replace_run) protects them, which is enough for their safety.
+///
+/// - The [lease](Self::lease) of a run states which driver works on it. It is stored beside the state and changes no revision.
+///   It saves others from loading a run that is being driven, and nothing depends on it: a process that was suspended and wakes
+///   up after its lease has expired can finish one effect, started before, that the next driver repeats or undoes. Its next
+///   save is a conflict.
+/// - The inbox of a run has the commands of callers that do not hold it: they [`post`](Self::post) a decision instead of saving
+///   the run, which would be a conflict for its driver. The driver reads the [posted](Self::posted) commands, stores their
+///   effect with the state, and only then [acknowledges](Self::acknowledge) them.
+/// - [`runs_of`](Self::runs_of) finds what waits in a conversation, and [`age`](Self::age) what nobody has continued for long.
+///
 /// ```
 /// use std::collections::{BTreeMap, HashSet};
 /// use std::sync::Mutex;
@@ -206,16 +232,7 @@ pub trait ChatStore: Send + Sync {
 /// }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-/// # let store = JsonStore::default();
-/// # let mut run = Run::new([tool_core::Message::user("Go")]);
-/// # let mut never_stored = run.clone();
-/// # store.save_run("a", &mut run).await?;
-/// # let mut copy = store.load_run("a").await?.unwrap();
-/// # store.save_run("a", &mut run).await?;
-/// # assert!(store.save_run("a", &mut copy).await.is_err());
-/// # store.remove_run("a").await?;
-/// # assert!(store.save_run("a", &mut run).await.is_err());
-/// # assert!(store.save_run("a", &mut never_stored).await.is_err());
+/// tool_core::testing::check_run_store(&JsonStore::default()).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -287,6 +304,70 @@ pub trait RunStore: Send + Sync {
             }
         })
     }
+
+    /// Takes, renews, releases or checks the lease of a run, in one atomic operation for all processes that use the store.
+    /// A lease can be taken before the run is stored for the first time, and [`remove_run`](Self::remove_run) ends it. It expires
+    /// by the clock of the store, which must not stand still while a process is suspended. By default, there are no leases.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the lease cannot be read or stored.
+    fn lease<'a>(
+        &'a self,
+        _id: &'a str,
+        _driver: &'a DriverId,
+        _request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        Box::pin(async { Ok(LeaseState::Unsupported) })
+    }
+
+    /// Adds a command to the inbox of a stored run. The state and its revision stay as they are.
+    /// [`remove_run`](Self::remove_run) removes the inbox, too. By default, there are no inboxes.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the command cannot be stored.
+    fn post<'a>(&'a self, _id: &'a str, _command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        Box::pin(async { Ok(PostOutcome::Unsupported) })
+    }
+
+    /// Returns the commands in the inbox of a run, in the order in which they were posted. They stay there.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the commands cannot be read.
+    fn posted<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Removes the commands with these ids from the inbox of a run. Unknown ids have no effect.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the commands cannot be removed.
+    fn acknowledge<'a>(&'a self, _id: &'a str, _commands: &'a [String]) -> StoreFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Returns the ids of the stored runs of a [conversation](Run::conversation), sorted. By default, there are none, and a
+    /// question is answered [while another one waits](crate::agent::WhileWaiting).
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the runs cannot be listed.
+    fn runs_of<'a>(&'a self, _conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Returns the time since the state of a run was stored last, by the clock of the store, or `None` if there is no such run.
+    /// By default, the age is unknown, and [no run expires](crate::agent::AgentBuilder::max_run_age).
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the time cannot be read.
+    fn age<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Duration>> {
+        Box::pin(async { Ok(None) })
+    }
 }
 
 /// The outcome of [`RunStore::replace_run`].
@@ -321,5 +402,57 @@ impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
 
     fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
         (**self).conversations()
+    }
+}
+
+impl<S: RunStore + ?Sized> RunStore for Arc<S> {
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        (**self).replace_run(id, expected, run)
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        (**self).load_run(id)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        (**self).remove_run(id)
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        (**self).runs()
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        (**self).lease(id, driver, request)
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        (**self).post(id, command)
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        (**self).posted(id)
+    }
+
+    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
+        (**self).acknowledge(id, commands)
+    }
+
+    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
+        (**self).runs_of(conversation)
+    }
+
+    fn age<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Duration>> {
+        (**self).age(id)
     }
 }

@@ -64,6 +64,18 @@ pub enum RunErrorKind {
     /// resumed it at the same time. No call was executed whose start is not in the store. This copy cannot be resumed: load
     /// the current state, if there is one, with [`Agent::stored_runs`](crate::Agent::stored_runs).
     Conflict,
+    /// Another driver works on the stored run, in this process or in another one. Nothing was done. Commands can be
+    /// [posted](crate::Agent::post) to the run, and when it is free, its current state can be resumed; see
+    /// [`Agent::stored_runs`](crate::Agent::stored_runs).
+    RunningElsewhere,
+    /// Another run of the conversation waits for an approval or a result, and the agent
+    /// [refuses questions meanwhile](crate::agent::WhileWaiting). No request was sent to the model, and the question was not stored.
+    #[non_exhaustive]
+    ConversationWaits {
+        /// The id of the run that waits. [Load](crate::Agent::stored_run) it to resolve its calls, or to
+        /// [discard](crate::Agent::discard) it.
+        run: String,
+    },
     /// A value of the question's [template](macro@crate::assistant) could not be written. No request was sent to the model.
     Question(Box<dyn Error + Send + Sync>),
     /// The tools of a turn could not be assembled: a [provider](crate::toolset::ToolProvider) failed, or two tools have the same
@@ -82,6 +94,14 @@ pub enum RunErrorKind {
 }
 
 impl RunErrorKind {
+    /// Returns `true` if the run of the error can be driven further, unless it is done.
+    pub(crate) fn keeps_run(&self) -> bool {
+        !matches!(
+            self,
+            Self::Conflict | Self::Question(_) | Self::RunningElsewhere | Self::ConversationWaits { .. }
+        )
+    }
+
     #[cold]
     pub(crate) fn tools(context: String, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Tools { context, error: error.into() }
@@ -116,11 +136,8 @@ impl RunError {
     /// run can be driven further.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
-        match self.kind {
-            RunErrorKind::Conflict | RunErrorKind::Question(_) => false,
-            RunErrorKind::Store(_) => true,
-            _ => !self.run.is_done(),
-        }
+        let is_unfinished = matches!(self.kind, RunErrorKind::Store(_)) || !self.run.is_done();
+        self.kind.keeps_run() && is_unfinished
     }
 
     /// Returns the calls that await approval.
@@ -194,6 +211,17 @@ impl fmt::Display for RunError {
                 "the run `{}` was continued or removed elsewhere since this copy was loaded; \
                  load its current state with `stored_runs()`, if there is one, and resume that",
                 self.run.id()
+            ),
+            RunErrorKind::RunningElsewhere => write!(
+                f,
+                "another driver works on the run `{}`; `post` commands to it, or resume its current state later",
+                self.run.id()
+            ),
+            RunErrorKind::ConversationWaits { run } => write!(
+                f,
+                "the run `{}` of this conversation waits for approvals or results; resolve them and resume it, `discard` it, \
+                 or answer meanwhile with `while_waiting(WhileWaiting::Answer)`",
+                run.escape_debug()
             ),
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),

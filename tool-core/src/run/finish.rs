@@ -13,6 +13,11 @@ impl Run {
         }
     }
 
+    /// Returns `true` if the run was cancelled and has calls to undo.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        matches!(&self.stage, Stage::Undoing(undoing) if matches!(undoing.reason, StopReason::Cancelled))
+    }
+
     /// Stops the run, also if it has an answer, because the outer run stopped: its calls are undone.
     pub(super) fn revoke(&mut self) {
         if matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {

@@ -36,6 +36,8 @@ pub(super) struct StoredState {
     pub(super) confirmed: Option<RunRevision>,
     /// The revision of a save without a known outcome: it is in progress, has failed, or its future was dropped.
     pub(super) in_doubt: Option<RunRevision>,
+    /// The last attempt to drive the run failed, and can be repeated.
+    pub(super) has_failed: bool,
 }
 
 impl Run {
@@ -67,7 +69,16 @@ impl Run {
     }
 
     pub(crate) fn with_revision(mut self, revision: Option<RunRevision>) -> Self {
-        self.stored = StoredState { confirmed: revision, in_doubt: None };
+        self.stored = StoredState { confirmed: revision, in_doubt: None, ..self.stored };
         self
+    }
+
+    /// Returns `true` if the last attempt to drive the run failed, and can be repeated.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.stored.has_failed
+    }
+
+    pub(crate) fn set_failed(&mut self, has_failed: bool) {
+        self.stored.has_failed = has_failed;
     }
 }

@@ -30,6 +30,8 @@ struct State<'a> {
     revision: Option<&'a RunRevision>,
     #[serde(rename = "saving", skip_serializing_if = "Option::is_none")]
     unconfirmed_revision: Option<&'a RunRevision>,
+    #[serde(rename = "failed", skip_serializing_if = "std::ops::Not::not")]
+    has_failed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<&'a ConversationId>,
     #[serde(rename = "found", skip_serializing_if = "<[_]>::is_empty")]
@@ -108,6 +110,7 @@ impl Serialize for Run {
             id: &self.id,
             revision: self.stored.confirmed.as_ref(),
             unconfirmed_revision: self.stored.in_doubt.as_ref(),
+            has_failed: self.stored.has_failed,
             conversation: self.conversation.as_ref(),
             found_tools: &self.found_tools,
             messages: &self.messages,
@@ -163,6 +166,8 @@ struct AnyState {
     revision: Option<RunRevision>,
     #[serde(rename = "saving")]
     unconfirmed_revision: Option<RunRevision>,
+    #[serde(rename = "failed", default)]
+    has_failed: bool,
     // Format 1 only.
     max_turns: Option<u32>,
     tool_choice: Option<ToolChoice>,
@@ -203,7 +208,11 @@ impl AnyState {
             inner_runs: self.inner_runs,
             handovers: self.handovers,
             stage: Stage::Asking,
-            stored: StoredState { confirmed: self.revision, in_doubt: self.unconfirmed_revision },
+            stored: StoredState {
+                confirmed: self.revision,
+                in_doubt: self.unconfirmed_revision,
+                has_failed: self.has_failed,
+            },
             cache: RequestCache::default(),
             call_index: None,
         };

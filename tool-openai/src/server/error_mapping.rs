@@ -32,11 +32,16 @@ impl ErrorMapper {
         let mapped = match error.kind() {
             RunErrorKind::Model(error) => return self.map_model_error(error),
             RunErrorKind::Stopped(reason) => map_stop_reason(reason),
-            RunErrorKind::Conflict => ApiError::new(
+            RunErrorKind::Conflict | RunErrorKind::RunningElsewhere => ApiError::new(
                 StatusCode::CONFLICT,
                 "the run was continued or removed elsewhere while this request was answered; send the request again",
             )
             .with_code("run_conflict"),
+            RunErrorKind::ConversationWaits { .. } => ApiError::new(
+                StatusCode::CONFLICT,
+                "an earlier question of this conversation waits for an approval or a result",
+            )
+            .with_code("conversation_waits"),
             RunErrorKind::Tools { error, .. } if is_duplicate_tool(&**error) => ApiError::invalid(
                 "tools",
                 "a tool of the request has the same name as a tool of the agent; rename the tool of the request",

@@ -59,6 +59,7 @@ impl AgentBuilder {
             options: ModelOptions::default(),
             memory: None,
             run_store: None,
+            stored_runs: Default::default(),
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
             trace: Default::default(),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{AgentBuilder, Approver, Event, ProposedCall, ProposedReply, Turn};
+use crate::agent::{
+    AgentBuilder, Approver, Event, OnDrop, ProposedCall, ProposedReply, Turn, WhileWaiting,
+};
 use crate::memory::{ChatMemory, RunStore};
 use crate::model::{ModelOptions, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
@@ -349,9 +351,59 @@ impl AgentBuilder {
     ///
     /// Only the copy of a run that continues the stored state executes calls, because decisions about a call and its start are
     /// stored before it is executed. Any other copy, such as that of a second click on "approve", fails with
+    /// [`RunErrorKind::RunningElsewhere`](crate::RunErrorKind::RunningElsewhere) or
     /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict).
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
-        self.agent.run_store = Some(Box::new(store));
+        self.agent.run_store = Some(Arc::new(store));
+        self
+    }
+
+    /// Sets the duration of the lease that a driver has of its stored run, 30 seconds by default, for stores that
+    /// [support leases](RunStore::lease). It is renewed ten times before it expires. After a crash, other processes
+    /// resume the run when the lease has expired.
+    pub fn run_lease(mut self, duration: Duration) -> Self {
+        self.agent.stored_runs.lease = duration;
+        self
+    }
+
+    /// Sets the age at which a stored run [expires](crate::memory::RunStatus::Expired): resuming a run that nobody has continued for this
+    /// time cancels it, and undoes its calls if their tools support it. By default, runs do not expire.
+    pub fn max_run_age(mut self, age: Duration) -> Self {
+        self.agent.stored_runs.max_age = Some(age);
+        self
+    }
+
+    /// Sets what dropping the future, the stream or the driver of a stored run means; [`OnDrop::Cancel`] by default.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.agent.stored_runs.on_drop = on_drop;
+        self
+    }
+
+    /// Sets what happens to a question in a conversation in which another run waits; [`WhileWaiting::Refuse`] by default. It
+    /// takes a [memory](Self::memory) and a [run store](Self::run_store).
+    ///
+    /// ```
+    /// use tool_core::agent::WhileWaiting;
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, RunErrorKind, tool, tools};
+    ///
+    /// #[tool("Pays money back", needs_approval)]
+    /// fn refund(cents: u32) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (store, model) = (InMemoryStore::new(), ScriptedModel::new().calls("refund", r#"{"cents": 700}"#));
+    /// let agent = Agent::builder(model.says("What refund?")).tools(tools![refund]).memory(store.clone()).run_store(store);
+    /// let agent = agent.while_waiting(WhileWaiting::Refuse).build()?;
+    /// agent.ask("I want my money back").conversation("user-7").await.unwrap_err();
+    /// let error = agent.ask("What about my refund?").conversation("user-7").await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::ConversationWaits { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn while_waiting(mut self, while_waiting: WhileWaiting) -> Self {
+        self.agent.stored_runs.while_waiting = while_waiting;
         self
     }
 

@@ -2,6 +2,7 @@
 
 mod calls;
 mod interruption;
+mod lease;
 mod steps;
 mod storage;
 
@@ -13,6 +14,7 @@ use std::time::Instant;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::lease::RunLease;
 use self::steps::next_step;
 use super::assistant::QuestionError;
 use super::call_rules::{CallRules, ExecuteCallsIf};
@@ -84,7 +86,7 @@ use crate::toolset::ToolSet;
 /// execute the call; or give the agent a [`run_store`](crate::agent::AgentBuilder::run_store), which stores the run before each
 /// call, also of a run that is driven step by step.
 ///
-/// Dropping the driver cancels the work in flight.
+/// Dropping the driver cancels the work in flight, and a stored run as [`OnDrop`](crate::agent::OnDrop) says.
 #[must_use = "no request is sent until it is driven"]
 pub struct RunDriver {
     pub(super) run: Run,
@@ -112,6 +114,7 @@ pub struct RunDriver {
     conversation: Option<OpenConversation>,
     /// The attempts of calls that the caller has started and not executed yet.
     started_calls: BTreeMap<String, Attempt>,
+    lease: RunLease,
     /// The run differs from its stored state.
     pub(super) has_unsaved_changes: bool,
     /// The outer run. Without one, the agent's own stores contain this run.
@@ -186,6 +189,7 @@ impl RunDriver {
             sent: None,
             conversation: None,
             started_calls: BTreeMap::new(),
+            lease: RunLease::NotTaken,
             has_unsaved_changes: true,
             outer,
         }
@@ -198,6 +202,7 @@ impl RunDriver {
 
     /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
     pub fn into_run(mut self) -> Run {
+        self.set_in_progress(false);
         self.trace.pause();
         self.run
     }
@@ -229,7 +234,10 @@ impl RunDriver {
     /// Fails if the tools of the turn cannot be resolved, or if values that they take from the context are missing.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
         let span = self.trace.enter_run(&self.tools.agent, &self.run);
-        span.instrument(self.prepare()).await.map_err(|kind| self.error(kind))?;
+        if let Err(kind) = span.instrument(self.prepare()).await {
+            self.store_failure(&kind).await;
+            return Err(self.error(kind));
+        }
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
         let step = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier);
         if let Step::CallModel(request) = &step {
@@ -367,7 +375,9 @@ impl RunDriver {
     ///
     /// Fails if the run stopped without an answer or is not done yet, or if its conversation cannot be stored.
     pub async fn finish(mut self) -> Result<Answer, RunError> {
-        match self.commit().await {
+        let committed = self.commit().await;
+        self.release_lease().await;
+        match committed {
             Ok(()) => self.into_answer(),
             Err(kind) => Err(self.into_error(kind)),
         }
@@ -399,6 +409,7 @@ impl RunDriver {
                 Ok(()) => driver.commit().await,
                 Err(kind) => Err(kind),
             };
+            driver.release_lease().await;
             match driven {
                 Ok(()) => driver.into_answer(),
                 Err(kind) => Err(driver.into_error(kind)),
@@ -411,11 +422,9 @@ impl RunDriver {
             match self.take_step().await {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                Err(kind) => {
-                    // Stored so that it can be resumed. The caller gets the original error, not one of the store.
-                    let _ = self.store_run().await;
-                    return Err(kind);
-                }
+                // Nobody resumes the run for a command that was posted while this driver had the lease.
+                Err(RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) if self.has_posted().await => {}
+                Err(kind) => return Err(kind),
             }
         }
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
 use super::Offer;
@@ -21,7 +23,11 @@ impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
     pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
         let span = self.trace.enter_run(&self.tools.agent, &self.run);
-        span.instrument(self.take_step_in_span()).await
+        let step = span.instrument(self.take_step_in_span()).await;
+        if let Err(kind) = &step {
+            self.store_failure(kind).await;
+        }
+        step
     }
 
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
@@ -69,6 +75,10 @@ impl RunDriver {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
         }
         self.update_elapsed();
+        self.take_lease().await?;
+        if self.run.has_failed() {
+            self.change_run().set_failed(false);
+        }
         if self.question.cancellation.as_ref().is_some_and(CancellationToken::is_cancelled) {
             self.has_unsaved_changes |= !self.run.is_done();
             self.run.cancel();
@@ -117,6 +127,11 @@ impl RunDriver {
             break;
         }
         self.store_run().await?;
+        let is_at_rest = self.run.is_done() || self.run.is_blocked();
+        self.set_in_progress(!is_at_rest);
+        if self.run.is_blocked() {
+            self.release_lease().await;
+        }
         if !self.run.is_done() {
             self.trace.enter_turn(self.run.turns().saturating_add(u32::from(self.run.is_asking())));
         }
@@ -136,10 +151,16 @@ impl RunDriver {
         let calls: Vec<_> = self.run.awaiting_own_approval().cloned().collect();
         let mut has_decided = false;
         for call in calls {
-            let decision = approver.approve(&call);
+            // A decision that is posted meanwhile makes this one unnecessary.
+            let decision = select(approver.approve(&call), self.inbox_changed().boxed());
             match run_until_interrupted(decision, self.question.cancellation.as_ref(), None).await {
-                Ok(Approval::Defer) => {}
-                Ok(approval) => {
+                Ok(Either::Right(_)) => {
+                    self.take_posted().await?;
+                    has_decided = true;
+                    break;
+                }
+                Ok(Either::Left((Approval::Defer, _))) => {}
+                Ok(Either::Left((approval, _))) => {
                     self.resolve_approval(&call.id, approval).map_err(RunErrorKind::Step)?;
                     has_decided = true;
                 }

@@ -1,7 +1,7 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
 use super::Inside;
-use crate::agent::{Agent, RunDriver};
+use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{ChatMemory, RunConflict};
 use crate::model::ConversationId;
 use crate::run::RunErrorKind;
@@ -22,9 +22,39 @@ impl RunDriver {
                 return Ok(());
             }
         };
+        self.refuse_while_waiting(&id).await?;
         self.change_run().insert_history(conversation.messages(), conversation.stored_len());
         self.conversation = Some(conversation);
         Ok(())
+    }
+
+    /// Fails if another run of the conversation waits, and the agent then refuses questions.
+    async fn refuse_while_waiting(&self, conversation: &ConversationId) -> Result<(), RunErrorKind> {
+        let agent = &self.origin.0;
+        let Some(store) = agent.run_store.as_ref().filter(|_| self.outer.is_none()) else { return Ok(()) };
+        if agent.stored_runs.while_waiting == WhileWaiting::Answer {
+            return Ok(());
+        }
+        for id in store.runs_of(conversation).await.map_err(RunErrorKind::Store)? {
+            let is_other = id != self.run.id().as_str();
+            let run = if is_other { store.load_run(&id).await.map_err(RunErrorKind::Store)? } else { None };
+            if run.is_some_and(|run| run.is_blocked()) {
+                return Err(RunErrorKind::ConversationWaits { run: id });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the run, so that it can be resumed after an error, and releases its lease. The caller gets that error, not one of
+    /// the store.
+    pub(super) async fn store_failure(&mut self, kind: &RunErrorKind) {
+        if kind.keeps_run() {
+            if !matches!(kind, RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) && self.outer.is_none() {
+                self.change_run().set_failed(true);
+            }
+            let _ = self.store_run().await;
+        }
+        self.release_lease().await;
     }
 
     /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.

@@ -13,6 +13,8 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::Model(_) => "model",
         RunErrorKind::Store(_) => "store",
         RunErrorKind::Conflict => "conflict",
+        RunErrorKind::RunningElsewhere => "running_elsewhere",
+        RunErrorKind::ConversationWaits { .. } => "conversation_waits",
         RunErrorKind::Question(_) => "question",
         RunErrorKind::Tools { .. } => "tools",
         RunErrorKind::MissingContext(_) => "missing_context",

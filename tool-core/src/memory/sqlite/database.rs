@@ -15,7 +15,7 @@ use super::BoxError;
 const APPLICATION_ID: i64 = 0x746f_6f6c;
 
 /// The version of the tables. An incompatible change increments it.
-const SCHEMA_VERSION: i64 = 2;
+const SCHEMA_VERSION: i64 = 3;
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -30,6 +30,17 @@ const VERSION_2: &str = "
     UPDATE runs SET run = json_extract(state, '$.id') WHERE json_valid(state);
     CREATE TABLE removed_runs (number INTEGER PRIMARY KEY, run TEXT NOT NULL);
     CREATE INDEX removed_runs_by_run ON removed_runs (run);
+";
+
+/// Adds the conversations of runs, leases, and inboxes. The times of leases are Unix times in milliseconds.
+const VERSION_3: &str = "
+    ALTER TABLE runs ADD COLUMN conversation TEXT;
+    UPDATE runs SET conversation = json_extract(state, '$.conversation') WHERE json_valid(state);
+    CREATE INDEX runs_by_conversation ON runs (conversation);
+    CREATE TABLE leases (run TEXT PRIMARY KEY NOT NULL, driver TEXT NOT NULL, expires INTEGER NOT NULL);
+    CREATE TABLE inbox (
+        number INTEGER PRIMARY KEY, run TEXT NOT NULL, id TEXT NOT NULL, command TEXT NOT NULL, UNIQUE (run, id)
+    );
 ";
 
 /// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
@@ -82,8 +93,11 @@ fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
     let number = |pragma| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
-        (APPLICATION_ID, 1) => {
-            transaction.execute_batch(VERSION_2)?;
+        (APPLICATION_ID, version @ 1..SCHEMA_VERSION) => {
+            if version == 1 {
+                transaction.execute_batch(VERSION_2)?;
+            }
+            transaction.execute_batch(VERSION_3)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             Ok(transaction.commit()?)
         }
@@ -95,6 +109,7 @@ fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
         (0, 0) if is_empty(&transaction)? => {
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(VERSION_2)?;
+            transaction.execute_batch(VERSION_3)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             Ok(transaction.commit()?)

@@ -6,6 +6,7 @@ mod worker;
 use std::error::Error;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
@@ -14,7 +15,10 @@ use serde::de::DeserializeOwned;
 use self::worker::Worker;
 use super::error::Operation;
 use super::store::MAX_REMOVED;
-use crate::memory::{ChatStore, MemoryError, RunStore, SaveOutcome, StoreFuture};
+use crate::memory::{
+    ChatStore, DriverId, LeaseRequest, LeaseState, MemoryError, PostOutcome, PostedCommand, RunStore,
+    SaveOutcome, StoreFuture,
+};
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunRevision};
 
@@ -22,16 +26,21 @@ const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
 
 /// Replaces the state with the expected revision (`?5`).
 const REPLACE_STATE: &str = "
-    UPDATE runs SET run = ?2, revision = ?3, state = ?4, updated = unixepoch() WHERE id = ?1 AND revision = ?5
+    UPDATE runs SET run = ?2, revision = ?3, state = ?4, conversation = ?6, updated = unixepoch()
+    WHERE id = ?1 AND revision = ?5
 ";
 
 /// Adds the state of a run that is neither stored nor removed, or replaces the state that an earlier version stored for it.
 const INSERT_STATE: &str = "
-    INSERT INTO runs (id, run, revision, state, updated) SELECT ?1, ?2, ?3, ?4, unixepoch()
+    INSERT INTO runs (id, run, revision, state, conversation, updated) SELECT ?1, ?2, ?3, ?4, ?6, unixepoch()
     WHERE ?5 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2)
-    ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, state = excluded.state, updated = excluded.updated
+    ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, state = excluded.state,
+    conversation = excluded.conversation, updated = excluded.updated
     WHERE runs.revision IS NULL AND runs.run IS excluded.run
 ";
+
+/// The Unix time in milliseconds, which does not stand still in suspend.
+const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
 /// A store for conversations and runs in an SQLite file. Clones share it.
 ///
@@ -41,8 +50,8 @@ const INSERT_STATE: &str = "
 ///
 /// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
 /// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. The state of
-/// each run is a row of `runs`, with its revision and the Unix time in seconds at which it was stored; `removed_runs` has the
-/// ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
+/// each run is a row of `runs`, with its revision, its conversation and the Unix time in seconds at which it was stored; `leases`
+/// and `inbox` have what belongs to runs in progress, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
 /// crate do not open it any more.
 ///
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
@@ -183,13 +192,14 @@ impl RunStore for SqliteStore {
         Box::pin(async move {
             let text = |revision: &RunRevision| revision.as_str().to_owned();
             let (expected, revision) = (expected.map(text), run.revision().map(text));
+            let conversation = run.conversation().map(ToString::to_string);
             let (id, run, state) = (id.to_owned(), run.id().to_string(), serde_json::to_string(run)?);
             let replace = self.0.run(move |connection| {
                 let sql = match expected {
                     Some(_) => REPLACE_STATE,
                     None => INSERT_STATE,
                 };
-                let changed = connection.execute(sql, params![id, run, revision, state, expected])?;
+                let changed = connection.execute(sql, params![id, run, revision, state, expected, conversation])?;
                 Ok(if changed == 0 { SaveOutcome::Conflict } else { SaveOutcome::Saved })
             });
             replace.await
@@ -226,7 +236,13 @@ impl RunStore for SqliteStore {
             let forget =
                 "DELETE FROM removed_runs WHERE number <= (SELECT max(number) FROM removed_runs) - ?1";
             transaction.execute(forget, [MAX_REMOVED as i64])?;
-            transaction.execute("DELETE FROM runs WHERE id = ?1", [&id])?;
+            for delete in [
+                "DELETE FROM runs WHERE id = ?1",
+                "DELETE FROM leases WHERE run = ?1",
+                "DELETE FROM inbox WHERE run = ?1",
+            ] {
+                transaction.execute(delete, [&id])?;
+            }
             Ok(transaction.commit()?)
         })
     }
@@ -236,6 +252,124 @@ impl RunStore for SqliteStore {
             let mut ids = connection.prepare("SELECT id FROM runs ORDER BY id")?;
             let ids = ids.query_map([], |row| row.get(0))?;
             Ok(ids.collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        let (id, driver) = (id.to_owned(), driver.to_string());
+        self.0.run(move |connection| {
+            // Others may read and write while a lease is only checked.
+            let (behavior, change, duration) = match request {
+                LeaseRequest::Take(duration) => (
+                    TransactionBehavior::Immediate,
+                    format!(
+                        "INSERT INTO leases VALUES (?1, ?2, {NOW} + ?3) ON CONFLICT (run) DO UPDATE \
+                         SET driver = ?2, expires = {NOW} + ?3 WHERE driver = ?2 OR expires <= {NOW}"
+                    ),
+                    duration,
+                ),
+                LeaseRequest::Renew(duration) => (
+                    TransactionBehavior::Immediate,
+                    format!("UPDATE leases SET expires = {NOW} + ?3 WHERE run = ?1 AND driver = ?2"),
+                    duration,
+                ),
+                LeaseRequest::Release => (
+                    TransactionBehavior::Immediate,
+                    "DELETE FROM leases WHERE run = ?1 AND driver = ?2 AND ?3 = 0".to_owned(),
+                    Duration::ZERO,
+                ),
+                LeaseRequest::Check => (TransactionBehavior::Deferred, String::new(), Duration::ZERO),
+            };
+            let transaction = connection.transaction_with_behavior(behavior)?;
+            if !change.is_empty() {
+                transaction.execute(&change, params![id, driver, i64::try_from(duration.as_millis())?])?;
+            }
+            if matches!(request, LeaseRequest::Take(_)) {
+                // Leases of runs that were never stored, which nobody removes.
+                let forget =
+                    format!("DELETE FROM leases WHERE expires <= {NOW} AND run NOT IN (SELECT id FROM runs)");
+                transaction.execute(&forget, [])?;
+            }
+            let sql = format!("SELECT driver FROM leases WHERE run = ?1 AND expires > {NOW}");
+            let holder = transaction.query_row(&sql, [&id], |row| row.get::<_, String>(0)).optional()?;
+            transaction.commit()?;
+            Ok(match holder {
+                Some(holder) if holder == driver => LeaseState::Held,
+                Some(_) => LeaseState::HeldElsewhere,
+                None => LeaseState::Free,
+            })
+        })
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        Box::pin(async move {
+            let (run, id, command) =
+                (id.to_owned(), command.id.clone(), serde_json::to_string(&command.command)?);
+            let post = self.0.run(move |connection| {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
+                if !transaction.query_row(sql, [&run], |row| row.get(0))? {
+                    return Ok(PostOutcome::UnknownRun);
+                }
+                let sql = "INSERT INTO inbox (run, id, command) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+                transaction.execute(sql, params![run, id, command])?;
+                transaction.commit()?;
+                Ok(PostOutcome::Posted)
+            });
+            post.await
+        })
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        let run = id.to_owned();
+        self.0.run(move |connection| {
+            let sql = "SELECT id, command FROM inbox WHERE run = ?1 ORDER BY number";
+            let mut statement = connection.prepare(sql)?;
+            let mut rows = statement.query([run])?;
+            let mut posted = Vec::new();
+            while let Some(row) = rows.next()? {
+                let id: String = row.get(0)?;
+                let command = parse_column(row.get_ref(1)?).map_err(|location| {
+                    format!("a row of the table `inbox` is corrupt or was written by a newer version ({location})")
+                })?;
+                posted.push(PostedCommand { id, command });
+            }
+            Ok(posted)
+        })
+    }
+
+    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
+        let (run, commands) = (id.to_owned(), commands.to_vec());
+        self.0.run(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for command in commands {
+                let sql = "DELETE FROM inbox WHERE run = ?1 AND id = ?2";
+                transaction.execute(sql, params![run, command])?;
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
+        let conversation = conversation.to_string();
+        self.0.run(move |connection| {
+            let mut ids = connection.prepare("SELECT id FROM runs WHERE conversation = ?1 ORDER BY id")?;
+            let ids = ids.query_map([conversation], |row| row.get(0))?;
+            Ok(ids.collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn age<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Duration>> {
+        let id = id.to_owned();
+        self.0.run(move |connection| {
+            let sql = "SELECT max(unixepoch() - updated, 0) FROM runs WHERE id = ?1";
+            let age = connection.query_row(sql, [id], |row| row.get::<_, i64>(0)).optional()?;
+            Ok(age.map(|seconds| Duration::from_secs(seconds.unsigned_abs())))
         })
     }
 }

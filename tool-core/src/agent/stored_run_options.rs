@@ -1,0 +1,53 @@
+//! The options of an agent for its stored runs.
+
+use std::time::Duration;
+
+/// The duration of the lease of a run, unless it is set.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// What dropping the future, the stream or the driver of a stored run means, set with
+/// [`on_drop`](crate::agent::AgentBuilder::on_drop). It applies to runs in progress; one that waits or has failed stays
+/// stored. If the process dies, or drops the run outside of a tokio runtime, the run is
+/// [interrupted](crate::memory::RunStatus::Interrupted).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnDrop {
+    /// The run is cancelled in the store: it is removed, or [marked as cancelled](crate::memory::RunStatus::Cancelled) if calls
+    /// have to be undone, which happens when it is resumed.
+    #[default]
+    Cancel,
+    /// The run can be resumed from where it was.
+    Keep,
+}
+
+/// What happens to a question in a conversation in which another run waits for an approval or a result, set with
+/// [`while_waiting`](crate::agent::AgentBuilder::while_waiting).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhileWaiting {
+    /// The question is refused with [`RunErrorKind::ConversationWaits`](crate::RunErrorKind::ConversationWaits), which names the
+    /// run that waits. Neither question can then be answered without knowledge of the other.
+    #[default]
+    Refuse,
+    /// The question is answered without knowledge of the run that waits, whose messages later follow those of this question.
+    Answer,
+}
+
+/// The options of an agent for its stored runs.
+pub(super) struct StoredRunOptions {
+    pub(super) lease: Duration,
+    pub(super) max_age: Option<Duration>,
+    pub(super) on_drop: OnDrop,
+    pub(super) while_waiting: WhileWaiting,
+}
+
+impl Default for StoredRunOptions {
+    fn default() -> Self {
+        Self {
+            lease: DEFAULT_LEASE,
+            max_age: None,
+            on_drop: OnDrop::default(),
+            while_waiting: WhileWaiting::default(),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The inbox of a stored run: what others want from the driver that holds the run.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Operation;
+use crate::memory::{MemoryError, RunStore};
+use crate::model::unique_id;
+use crate::run::{Approval, Run};
+
+/// A command to a stored run from a caller that does not hold it, such as a web page on which a person approves a call.
+///
+/// ```
+/// use tool_core::Approval;
+/// use tool_core::memory::RunCommand;
+///
+/// let approve = RunCommand::resolve_approval("call_1", Approval::Approve);
+/// assert_eq!(format!("{approve:?}"), "ResolveApproval(\"call_1\", Approve)");
+/// ```
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RunCommand {
+    /// Records a decision, like [`Run::resolve_approval`]. Ignored if the call does not await approval.
+    ResolveApproval {
+        /// The id of the call, which is a path for a call inside an [agent](crate::Agent::as_tool).
+        call: String,
+        /// The decision.
+        approval: Approval,
+    },
+    /// Cancels the run, like [`Run::cancel`]. Ignored if the run has an answer.
+    Cancel,
+}
+
+impl RunCommand {
+    /// Creates the command that records a decision about the call with this id.
+    #[must_use]
+    pub fn resolve_approval(call: impl Into<String>, approval: Approval) -> Self {
+        Self::ResolveApproval { call: call.into(), approval }
+    }
+
+    /// Applies the command. Applying it twice is the same as applying it once, because decisions are final.
+    pub(crate) fn apply(self, run: &mut Run) {
+        match self {
+            // Fails if the call was decided before: the first decision holds.
+            Self::ResolveApproval { call, approval } => drop(run.resolve_approval(&call, approval)),
+            Self::Cancel => run.cancel(),
+        }
+    }
+}
+
+/// Omits arguments and reasons.
+impl fmt::Debug for RunCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ResolveApproval { call, approval } => {
+                f.debug_tuple("ResolveApproval").field(call).field(approval).finish()
+            }
+            Self::Cancel => f.write_str("Cancel"),
+        }
+    }
+}
+
+/// A command in the inbox of a run, with an id that is unique in this inbox.
+///
+/// ```
+/// use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let posted = PostedCommand::new(RunCommand::Cancel);
+/// assert_eq!(InMemoryStore::new().post("order-17", &posted).await?, PostOutcome::UnknownRun);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PostedCommand {
+    /// The id of the command. A command that is posted twice is in the inbox once.
+    pub id: String,
+    /// The command.
+    pub command: RunCommand,
+}
+
+impl PostedCommand {
+    /// Gives a command a unique id.
+    #[must_use]
+    pub fn new(command: RunCommand) -> Self {
+        Self { id: unique_id("post"), command }
+    }
+}
+
+/// Posts a command to a stored run, under a new id.
+///
+/// # Errors
+///
+/// Fails if the command cannot be stored.
+pub(crate) async fn post(
+    store: &dyn RunStore,
+    id: &str,
+    command: RunCommand,
+) -> Result<PostOutcome, MemoryError> {
+    let posted = store.post(id, &PostedCommand::new(command)).await;
+    posted.map_err(|error| MemoryError::new(Operation::Post(id.to_owned()), error))
+}
+
+/// The outcome of [`RunStore::post`](crate::memory::RunStore::post).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the command may not have been stored"]
+pub enum PostOutcome {
+    /// The command is in the inbox.
+    Posted,
+    /// No run is stored under the id, for example because it has ended.
+    UnknownRun,
+    /// The store has no inboxes.
+    Unsupported,
+}

@@ -1,0 +1,167 @@
+//! Checks a store of runs against the contract.
+
+use std::time::Duration;
+
+use crate::memory::{
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunConflict, RunStore,
+};
+use crate::model::{ConversationId, Message};
+use crate::run::{Approval, Run};
+
+type Checked = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// Long enough for any machine.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// Checks a store of runs against the contract of [`RunStore`], for the tests of a store. It stores runs under ids that begin with
+/// `check-`, and removes them. Leases, inboxes, conversations and ages are checked if the store supports them.
+///
+/// ```
+/// use tool_core::memory::InMemoryStore;
+/// use tool_core::testing::check_run_store;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// check_run_store(&InMemoryStore::new()).await
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Returns an error of the store, or the rule that it violates.
+pub async fn check_run_store(store: &dyn RunStore) -> Checked {
+    check_states(store).await?;
+    check_leases(store).await?;
+    check_inboxes(store).await?;
+    check_conversations_and_ages(store).await
+}
+
+fn ensure(holds: bool, rule: &str) -> Checked {
+    if holds { Ok(()) } else { Err(format!("the store violates a rule: {rule}").into()) }
+}
+
+fn new_run() -> Run {
+    Run::new([Message::user("Go")]).with_conversation("check-conversation")
+}
+
+/// Ensures that a copy cannot be saved, and that the attempt changes nothing.
+async fn ensure_conflict(store: &dyn RunStore, id: &str, copy: &mut Run, rule: &str) -> Checked {
+    let before = store.load_run(id).await?;
+    let is_conflict = store.save_run(id, copy).await.is_err_and(|error| error.is::<RunConflict>());
+    let after = store.load_run(id).await?;
+    let revision = |run: &Option<Run>| run.as_ref().map(|run| run.revision().cloned());
+    ensure(is_conflict && revision(&before) == revision(&after), rule)
+}
+
+async fn check_states(store: &dyn RunStore) -> Checked {
+    let (a, b) = ("check-a", "check-b'; --\0\u{1f600}");
+    let mut run = new_run();
+    let mut never_stored = run.clone();
+    ensure(store.load_run(a).await?.is_none(), "an unknown run is `None`")?;
+    store.remove_run(a).await?;
+    store.save_run(b, &mut new_run()).await?;
+    store.save_run(a, &mut run).await?;
+    let ids = store.runs().await?;
+    let own: Vec<_> = ids.iter().filter(|id| id.starts_with("check-")).collect();
+    ensure(own == [a, b], "`runs` returns the ids of all stored runs, sorted")?;
+    let mut copy = store.load_run(a).await?.ok_or("a stored run can be loaded")?;
+    ensure(copy.revision() == run.revision(), "the loaded run has the revision of the stored state")?;
+    ensure(copy.id() == run.id() && copy.messages() == run.messages(), "the loaded run is the stored one")?;
+    ensure_conflict(store, a, &mut never_stored, "without an expected revision, no state is replaced").await?;
+    ensure_conflict(store, a, &mut new_run(), "another run does not replace a state").await?;
+    store.save_run(a, &mut run).await?;
+    ensure_conflict(store, a, &mut copy, "only the expected revision is replaced").await?;
+    store.remove_run(a).await?;
+    ensure(store.load_run(a).await?.is_none(), "a removed run is not stored any more")?;
+    ensure_conflict(store, a, &mut run, "a removed run does not return").await?;
+    ensure_conflict(store, a, &mut never_stored, "a copy that was never stored does not return either").await?;
+    store.save_run(a, &mut new_run()).await?;
+    store.remove_run(a).await?;
+    store.remove_run(b).await
+}
+
+async fn check_leases(store: &dyn RunStore) -> Checked {
+    let (id, first, second) = ("check-lease", DriverId::unique(), DriverId::unique());
+    let take = LeaseRequest::Take(LONG);
+    if store.lease(id, &first, LeaseRequest::Check).await? == LeaseState::Unsupported {
+        return Ok(());
+    }
+    // The driver, its request, the state, and the rule.
+    let steps = [
+        (&first, LeaseRequest::Check, LeaseState::Free, "no driver holds a new lease"),
+        (&first, LeaseRequest::Renew(LONG), LeaseState::Free, "a lease that was not taken is not renewed"),
+        (&first, take, LeaseState::Held, "a free lease can be taken before its run is stored"),
+        (&first, take, LeaseState::Held, "the holder can take its lease again"),
+        (&first, LeaseRequest::Renew(LONG), LeaseState::Held, "the holder can renew its lease"),
+        (&second, LeaseRequest::Check, LeaseState::HeldElsewhere, "others see the lease"),
+        (&second, take, LeaseState::HeldElsewhere, "others cannot take the lease"),
+        (&second, LeaseRequest::Renew(LONG), LeaseState::HeldElsewhere, "others cannot renew the lease"),
+        (&second, LeaseRequest::Release, LeaseState::HeldElsewhere, "others cannot release the lease"),
+        (&first, LeaseRequest::Check, LeaseState::Held, "the holder still has the lease"),
+        (&first, LeaseRequest::Release, LeaseState::Free, "the holder can release its lease"),
+        (&first, LeaseRequest::Renew(LONG), LeaseState::Free, "a lease that was released is not renewed"),
+        (&second, take, LeaseState::Held, "a lease that was released can be taken"),
+        (&second, LeaseRequest::Take(Duration::ZERO), LeaseState::Free, "a lease expires"),
+        (&first, take, LeaseState::Held, "a lease that has expired can be taken"),
+        (&second, LeaseRequest::Renew(LONG), LeaseState::HeldElsewhere, "a lease that was lost is not renewed"),
+    ];
+    for (driver, request, expected, rule) in steps {
+        let mut state = store.lease(id, driver, request).await?;
+        if request == LeaseRequest::Take(Duration::ZERO) {
+            state = store.lease(id, driver, LeaseRequest::Check).await?;
+        }
+        ensure(state == expected, rule)?;
+    }
+    let mut run = new_run();
+    store.save_run(id, &mut run).await?;
+    let revision = run.revision().cloned();
+    let _ = store.lease(id, &first, LeaseRequest::Renew(LONG)).await?;
+    let stored = store.load_run(id).await?;
+    ensure(
+        stored.is_some_and(|run| run.revision() == revision.as_ref()),
+        "a lease does not change the revision",
+    )?;
+    store.remove_run(id).await?;
+    let state = store.lease(id, &second, LeaseRequest::Check).await?;
+    ensure(state == LeaseState::Free, "a removed run has no lease")
+}
+
+async fn check_inboxes(store: &dyn RunStore) -> Checked {
+    let id = "check-inbox";
+    let approval = RunCommand::resolve_approval("call_1", Approval::deny("no"));
+    let commands = [PostedCommand::new(approval), PostedCommand::new(RunCommand::Cancel)];
+    match store.post(id, &commands[0]).await? {
+        PostOutcome::Unsupported => return Ok(()),
+        outcome => ensure(outcome == PostOutcome::UnknownRun, "a run that is not stored has no inbox")?,
+    }
+    let mut run = new_run();
+    store.save_run(id, &mut run).await?;
+    for command in [&commands[0], &commands[1], &commands[0]] {
+        let outcome = store.post(id, command).await?;
+        ensure(outcome == PostOutcome::Posted, "commands can be posted to a stored run")?;
+    }
+    for _ in 0..2 {
+        let posted = store.posted(id).await?;
+        ensure(posted == commands, "posted commands stay in the inbox in their order, each once")?;
+    }
+    store.save_run(id, &mut run).await?;
+    store.acknowledge(id, &[commands[0].id.clone(), "unknown".to_owned()]).await?;
+    let posted = store.posted(id).await?;
+    ensure(posted == commands[1..], "acknowledged commands leave the inbox, and no others do")?;
+    store.remove_run(id).await?;
+    ensure(store.posted(id).await?.is_empty(), "a removed run has no inbox")
+}
+
+async fn check_conversations_and_ages(store: &dyn RunStore) -> Checked {
+    let (id, conversation) = ("check-conversation", ConversationId::new("check-conversation"));
+    store.save_run(id, &mut new_run()).await?;
+    let of = store.runs_of(&conversation).await?;
+    ensure(of.is_empty() || of == [id], "`runs_of` returns the runs of the conversation")?;
+    let others = store.runs_of(&ConversationId::new("check-other")).await?;
+    ensure(others.is_empty(), "`runs_of` returns no run of another conversation")?;
+    let age = store.age(id).await?;
+    ensure(age.is_none_or(|age| age < LONG), "a run is new when it was stored")?;
+    store.remove_run(id).await?;
+    ensure(store.age(id).await?.is_none(), "a removed run has no age")?;
+    ensure(store.runs_of(&conversation).await?.is_empty(), "`runs_of` returns no removed run")
+}

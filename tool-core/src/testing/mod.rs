@@ -1,5 +1,0 @@
-//! A scripted model for tests.
-
-mod scripted;
-
-pub use self::scripted::ScriptedModel;
