@@ -35,7 +35,8 @@ impl Conversation {
         Self(sections)
     }
 
-    fn bytes(&self) -> usize {
+    /// Returns the approximate size of the messages of stored responses.
+    pub(super) fn bytes(&self) -> usize {
         self.0.iter().filter_map(|section| Some(section.weight.as_ref()?.bytes())).sum()
     }
 
@@ -80,12 +81,12 @@ impl ResponseRecorder {
         let weight = Some(store.add_weight(bytes));
         let reply = Section { messages: vec![Message::Assistant(message)], weight };
         let conversation = self.conversation.with_section(reply);
-        // Inserting it would drop all other responses and fail nevertheless.
-        if conversation.bytes() > MAX_BYTES {
+        // Inserting it would drop all other responses and fail nevertheless, or no request could continue it.
+        if conversation.bytes() > MAX_BYTES.min(self.state.limiter.max_total_bytes()) {
             return;
         }
         let response = response.to_string();
-        let bytes = response.len() + 1000;
+        let bytes = response.len() + size_of_val(&*conversation.0) + 1000;
         store.insert(id.to_owned(), self.caller, StoredResponse { response, conversation }, bytes);
     }
 }
@@ -113,7 +114,9 @@ mod tests {
     /// A long chain of responses keeps all of its messages alive, however few responses are stored.
     #[test]
     fn stores_a_conversation_only_if_all_of_it_fits() {
-        let state = Arc::new(ServerState::new(Config::default(), BTreeMap::new()));
+        let mut config = Config::default();
+        config.limits.max_total_body_bytes = MAX_BYTES;
+        let state = Arc::new(ServerState::new(config, BTreeMap::new()));
         let mut conversation = Conversation::default();
         for number in 1..=10 {
             let id = format!("resp_{number}");
