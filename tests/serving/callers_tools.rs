@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, Usage};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::ExternalTool;
 use tool_core::{Agent, Approval, Message, ToolCall, tool, tools};
 use tool_openai::server::Server;
 
@@ -271,6 +272,55 @@ async fn continues_by_the_id_of_the_previous_response() {
         );
         let visible = ["How warm is it here?", "Let me see. ", "Rome", "Rome", "It is warm.", "Thanks."];
         assert_eq!(read(2)[1..], visible, "only what the caller saw");
+    }
+}
+
+/// An agent as a tool can have an external tool of its own, which its author's program answers.
+#[tokio::test]
+async fn a_caller_answers_no_call_of_an_inner_agent() {
+    for (api, is_streamed) in APIS.into_iter().flat_map(|api| [(api, false), (api, true)]) {
+        let guide = Agent::builder(ScriptedModel::new().calls("locate", "{}").says("You are at the vault."));
+        let guide = guide
+            .tool(ExternalTool::new(ToolDefinition::new("locate")))
+            .build()
+            .unwrap()
+            .as_tool("guide", "Guides");
+        let model = ScriptedModel::new()
+            .calls_all([("guide", r#"{"question": "Where am I?"}"#), ("locate", "{}")])
+            .says("At the vault.");
+        let agent = Agent::builder(model.clone()).tool(guide).build().unwrap();
+        let caller = Caller::new(Server::new().agent("agent", agent)).await;
+        // Only the call of the caller's own tool is returned.
+        let (content, calls, _) = ask(&caller, api, &first_request(api), is_streamed).await;
+        assert_eq!(calls.len(), 1, "{api}");
+        let answer = caller.post(api, &second_request(api, &content, &calls)).await;
+        assert_eq!((answer.status, model.requests().len()), (500, 1), "{api}: {}", answer.body);
+    }
+}
+
+/// A run splits such a call, so one could contain any number of calls.
+#[tokio::test]
+async fn replays_no_call_that_contains_others() {
+    for name in
+        ["multi_tool_use.parallel", "functions.multi_tool_use.parallel", "multi_tool_use.parallel\" />"]
+    {
+        for count in [1, 2, 100_000] {
+            let uses = vec![r#"{"recipient_name":"x"}"#; count].join(",");
+            let arguments = format!(r#"{{"tool_uses": [{uses}]}}"#);
+            let call = json!({ "id": "a", "type": "function", "function": { "name": name, "arguments": arguments } });
+            let messages = json!([
+                { "role": "user", "content": "Hi" },
+                { "role": "assistant", "content": null, "tool_calls": [call] },
+                { "role": "tool", "tool_call_id": "a", "content": "" },
+            ]);
+            let model = ScriptedModel::new();
+            let agent = Agent::builder(model.clone()).build().unwrap();
+            let caller = Caller::new(Server::new().agent("agent", agent)).await;
+            let body = json!({ "model": "agent", "messages": messages });
+            let answer = caller.post("chat/completions", &body).await;
+            assert_eq!((answer.status, &answer.body["error"]["param"]), (400, &json!("messages")));
+            assert_eq!(model.requests().len(), 0);
+        }
     }
 }
 

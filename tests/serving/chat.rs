@@ -183,7 +183,9 @@ async fn passes_options_on() {
         .with_user("u")
         .with_metadata("a", "b");
     let model = ScriptedModel::new().expects(move |request| *request.options() == options).says("Hi.");
-    let agent = Agent::builder(model).build().unwrap();
+    // Callers of an agent cannot set another tier.
+    let tier = ModelOptions::default().with_service_tier("flex");
+    let agent = Agent::builder(model).options(tier).build().unwrap();
     let caller = Caller::new(Server::new().agent("m", agent)).await;
     let body = json!({
         "model": "m", "messages": [{ "role": "user", "content": "Hi" }], "frequency_penalty": 0.5,

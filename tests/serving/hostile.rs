@@ -69,6 +69,50 @@ async fn limits_the_calls_of_a_message() {
     }
 }
 
+#[tokio::test]
+async fn limits_the_tools_of_a_request() {
+    for (count, status) in [(1000, 200), (1001, 400)] {
+        let name = |number| format!("tool_{number}");
+        let mut chat = question();
+        chat["tools"] = (0..count)
+            .map(|number| json!({ "type": "function", "function": { "name": name(number) } }))
+            .collect();
+        let tools: Vec<_> =
+            (0..count).map(|number| json!({ "type": "function", "name": name(number) })).collect();
+        let responses = json!({ "model": "m", "input": "Hi", "tools": tools });
+        for (path, body) in [("chat/completions", chat), ("responses", responses)] {
+            let caller = Caller::new(Server::new().model("m", ScriptedModel::new().says("Hi."))).await;
+            let answer = caller.post(path, &body).await;
+            assert_eq!(answer.status, status, "{path} {count}: {}", answer.body["error"]);
+            if status == 400 {
+                let error = &answer.body["error"];
+                assert_eq!(
+                    (&error["param"], &error["message"]),
+                    (&json!("tools"), &json!("the request has more than 1000 tools"))
+                );
+            }
+        }
+    }
+}
+
+/// A small request can name a stored response with a large conversation, all of which is copied.
+#[tokio::test]
+async fn a_continued_conversation_counts_as_much_as_a_body() {
+    const TOTAL: usize = 100_000;
+    let model = ScriptedModel::new().says("Hi.").says("Hi.");
+    let server = Server::new().model("m", model.clone());
+    let caller = Caller::new(server.max_body_bytes(TOTAL).max_total_body_bytes(TOTAL)).await;
+    let ask = |previous: &Value, bytes: usize| json!({ "model": "m", "input": "a".repeat(bytes), "previous_response_id": previous });
+    let first = caller.ask("responses", &ask(&Value::Null, TOTAL / 2)).await;
+    assert_eq!(caller.post("responses", &ask(&first["id"], TOTAL / 2)).await.status, 503);
+    let second = caller.ask("responses", &ask(&first["id"], TOTAL / 4)).await;
+    assert_eq!(
+        caller.get(&format!("responses/{}", second["id"].as_str().unwrap())).await.body["id"],
+        second["id"]
+    );
+    assert_eq!(model.requests().len(), 2);
+}
+
 /// Sends bytes over a connection of their own and returns what the server sends until it closes the connection.
 async fn exchange(caller: &Caller, request: &str) -> String {
     let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();

@@ -6,6 +6,7 @@ mod handovers;
 mod rules;
 mod undoing;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ use tool_core::run::{Run, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, Event, FunctionTool, Message, RunErrorKind, Tool,
-    ToolCall, ToolError, ToolSet, tool, tools,
+    Agent, Answer, Approval, ChatMemory, ChatModel, ConversationId, Event, FunctionTool, Message,
+    RunErrorKind, Tool, ToolCall, ToolError, ToolSet, tool, tools,
 };
 
 #[tool("Finds an invoice")]
@@ -409,7 +410,30 @@ async fn an_agent_has_a_conversation_of_its_own_only_if_asked_for() {
         assert_eq!(lengths, if asked { [1, 3] } else { [1, 1] });
         let conversations = memory.conversations().await.unwrap();
         let conversations: Vec<_> = conversations.iter().map(|id| id.as_str()).collect();
-        assert_eq!(conversations, if asked { vec!["user-7/billing"] } else { vec![] });
+        assert_eq!(conversations, if asked { vec!["\u{1f}billing/user-7"] } else { vec![] });
+    }
+}
+
+/// Otherwise, an application whose ids are `user/topic` would show the caller what an agent reads, and the other way round.
+#[tokio::test]
+async fn the_conversation_of_an_agent_is_never_that_of_a_question() {
+    let inner = ScriptedModel::new().says("one").says("two");
+    let memory = ChatMemory::new(InMemoryStore::new());
+    let billing = Agent::builder(inner.clone()).memory(memory.clone()).build().unwrap();
+    let outer = ScriptedModel::new().calls("billing", QUESTION).says("a");
+    let tool = billing.as_tool("billing", "Answers").own_conversation();
+    let agent = Agent::builder(outer).tool(tool).build().unwrap();
+    agent.ask("Go").conversation("alice").await.unwrap();
+    billing.ask("What did alice ask?").conversation("alice/billing").await.unwrap();
+    assert_eq!(inner.requests()[1].len(), 1, "the question has no history");
+
+    let outer = ["alice", "alice/billing", "billing/alice", "alice/billing/billing", "billing"]
+        .map(ConversationId::new);
+    let mut ids = HashSet::from(outer.clone());
+    let mut level = outer.to_vec();
+    for _ in 0..3 {
+        level = level.iter().flat_map(|id| ["billing", "alice", "-"].map(|tool| id.of_agent(tool))).collect();
+        assert!(level.iter().all(|id| ids.insert(id.clone())), "{level:?}");
     }
 }
 

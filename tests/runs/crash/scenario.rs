@@ -60,7 +60,7 @@ pub(crate) enum Level {
 }
 
 pub(crate) const CONVERSATION: &str = "user-7";
-pub(crate) const INNER_CONVERSATION: &str = "user-7/team";
+pub(crate) const INNER_CONVERSATION: &str = "\u{1f}team/user-7";
 pub(crate) const QUESTION: &str = "Go on";
 
 /// Returns the messages that precede the run.

@@ -171,8 +171,8 @@ impl AgentTool {
         self
     }
 
-    /// Gives the agent a conversation of its own in its [memory](crate::agent::AgentBuilder::memory). Its id is that of the outer
-    /// conversation, a `/` and the name of the tool, so the agent remembers earlier calls in the same conversation. Without
+    /// Gives the agent a conversation of its own in its [memory](crate::agent::AgentBuilder::memory), so that it remembers earlier
+    /// calls in the same outer conversation. Its id is [that of the outer one for this agent](ConversationId::of_agent). Without
     /// this, the agent reads and stores no history.
     pub fn own_conversation(mut self) -> Self {
         self.has_conversation = true;
@@ -271,7 +271,7 @@ impl AgentTool {
             && self.has_conversation
             && let Some(outer) = context.get::<ConversationId>()
         {
-            ask = ask.conversation(format!("{}/{}", outer.as_str(), self.definition.name()));
+            ask = ask.conversation(outer.of_agent(self.definition.name()));
         }
         let (ask, parses_by_tool) = self.form.constrain(ask);
         let called_as = context.call().map_or(self.definition.name(), |call| &call.name);

@@ -41,13 +41,14 @@ pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
     let replies = messages.iter().filter_map(Message::as_assistant);
     let mut ids: HashSet<_> =
         replies.flat_map(|reply| &reply.tool_calls).map(|call| call.id.clone()).collect();
+    let mut numbers = HashMap::new();
     let mut repaired = Vec::with_capacity(messages.len());
     for (position, message) in messages.iter().enumerate() {
         match message {
             Message::Tool(_) => {}
             Message::Assistant(message) if !message.tool_calls.is_empty() => {
                 let mut message = message.clone();
-                make_ids_unique(&mut message.tool_calls, &mut ids);
+                make_ids_unique(&mut message.tool_calls, &mut ids, &mut numbers);
                 let results = results.results_for(position, &message.tool_calls);
                 repaired.push(Message::Assistant(message));
                 repaired.extend(results.into_iter().map(Message::Tool));
@@ -142,17 +143,26 @@ fn interrupted_result(call: &ToolCall) -> ToolMessage {
     result
 }
 
-/// Replaces the id of every call of a message whose id an earlier one has. `taken` are the ids of all calls of the history.
-fn make_ids_unique(calls: &mut [ToolCall], taken: &mut HashSet<String>) {
+/// Replaces the id of every call of a message whose id an earlier one has. `taken` are the ids of all calls of the history, and
+/// `numbers` the last number that was appended to each id.
+fn make_ids_unique(
+    calls: &mut [ToolCall],
+    taken: &mut HashSet<String>,
+    numbers: &mut HashMap<String, usize>,
+) {
     let mut earlier = HashSet::new();
-    for (position, call) in calls.iter_mut().enumerate() {
-        if !earlier.insert(call.id.clone()) {
-            let mut id = format!("{}_{position}", call.id);
-            while !taken.insert(id.clone()) {
-                id.push('_');
-            }
-            call.id = id;
+    for call in calls {
+        if earlier.insert(call.id.clone()) {
+            continue;
         }
+        let number = numbers.entry(call.id.clone()).or_default();
+        call.id = loop {
+            *number += 1;
+            let id = format!("{}_{number}", call.id);
+            if taken.insert(id.clone()) {
+                break id;
+            }
+        };
     }
 }
 
@@ -221,7 +231,8 @@ mod tests {
             // The same id in one message.
             ("a:1,1 1=x 1=y", "a:1,1_1 1=x 1_1=y"),
             ("a:1,1,1 1=x", "a:1,1_1,1_2 1=x 1_1! 1_2!"),
-            ("a:1,1,1_1 1=x 1=y 1_1=z", "a:1,1_1_,1_1 1=x 1_1_=y 1_1=z"),
+            ("a:1,1 1=x 1=y a:1,1 1=x 1=y", "a:1,1_1 1=x 1_1=y a:1,1_2 1=x 1_2=y"),
+            ("a:1,1,1_1 1=x 1=y 1_1=z", "a:1,1_2,1_1 1=x 1_2=y 1_1=z"),
             // Results in the right place retain their order, even if others are missing.
             ("a:1,2 2=y 1=x a:3", "a:1,2 2=y 1=x a:3 3!"),
         ];

@@ -32,6 +32,25 @@ impl ConversationId {
         Self::from(unique_id("conversation"))
     }
 
+    /// Returns the id of the conversation that an agent has [of its own](crate::agent::AgentTool::own_conversation) when it is
+    /// called by the tool of this name in this conversation.
+    ///
+    /// It begins with the control character U+001F, which begins no id of an application, so it is no other conversation's. An
+    /// application whose users choose ids must refuse those that contain control characters.
+    ///
+    /// ```
+    /// use tool_core::model::ConversationId;
+    ///
+    /// let id = ConversationId::new("alice");
+    /// assert_eq!(id.of_agent("billing").as_str(), "\u{1f}billing/alice");
+    /// assert_ne!(id.of_agent("billing"), ConversationId::new("alice/billing"));
+    /// ```
+    #[must_use]
+    pub fn of_agent(&self, tool: &str) -> Self {
+        // Names of tools contain no `/`, so the outer id begins after the first one.
+        Self::from(format!("\u{1f}{tool}/{self}"))
+    }
+
     /// Returns the id as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {

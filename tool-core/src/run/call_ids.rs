@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-use super::handover::executions_of_agent;
 use crate::arguments::without_whitespace;
 use crate::model::{AssistantMessage, Message};
 use crate::run::Run;
@@ -22,6 +21,9 @@ pub(super) struct CallIndex {
     positions: HashMap<u64, usize>,
     /// The number of calls that were requested with each name and arguments.
     requests: HashMap<u64, usize>,
+    /// The position of each executed call among the first `indexed` executions of the run, by its id.
+    executed: HashMap<u64, usize>,
+    indexed: usize,
 }
 
 impl CallIndex {
@@ -53,6 +55,23 @@ impl CallIndex {
         }
     }
 
+    /// Returns the last of these executions that was of a call with this id. They are those of earlier calls of this function,
+    /// and further ones.
+    fn execution<'e>(
+        &mut self,
+        id: &str,
+        executions: &'e [ToolExecution],
+    ) -> Option<(usize, &'e ToolExecution)> {
+        for (position, execution) in executions.iter().enumerate().skip(self.indexed) {
+            if execution.was_executed() {
+                self.executed.insert(self.hasher.hash_one(&*execution.call.id), position);
+            }
+        }
+        self.indexed = executions.len();
+        let position = *self.executed.get(&self.hasher.hash_one(id))?;
+        Some((position, executions.get(position)?))
+    }
+
     /// Counts a call. Returns the number of those before with the same name and arguments.
     pub(super) fn count_request(&mut self, name: &str, arguments: &str) -> usize {
         let count =
@@ -81,7 +100,7 @@ impl Run {
         let mut index = self.call_index.take().unwrap_or_else(new_index);
         let mut known = Vec::new();
         let mut replaced = HashSet::new();
-        let mut executed = None;
+        let first_of_agent = self.handovers.last().map_or(0, |handover| handover.executions);
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
             let is_usable = !call.id.trim().is_empty() && !call.id.contains('/');
             let is_replaced = replaced.contains(&call.id);
@@ -94,8 +113,9 @@ impl Run {
             }
             let repeated = std::mem::replace(&mut call.id, id);
             if !is_replaced && repeated != call.name && !is_count(&repeated) {
-                let executed = executed.get_or_insert_with(|| self.executions_by_id());
-                let outcome = executed.get(&*repeated).map(|earlier| {
+                let earlier = index.execution(&repeated, &self.tool_executions);
+                let of_agent = earlier.filter(|(position, _)| *position >= first_of_agent);
+                let outcome = of_agent.map(|(_, earlier)| {
                     if earlier.was_requested_as(call) {
                         return ToolExecution::new(call.clone(), earlier.outcome.clone()).into_reused();
                     }
@@ -109,12 +129,6 @@ impl Run {
         }
         self.call_index = Some(index);
         known
-    }
-
-    /// Returns the calls that the run executed for its current agent.
-    fn executions_by_id(&self) -> HashMap<&str, &ToolExecution> {
-        let executions = executions_of_agent(&self.tool_executions, &self.handovers).iter();
-        executions.filter(|one| one.was_executed()).map(|one| (&*one.call.id, one)).collect()
     }
 
     /// Returns the ids of all calls of the conversation.
@@ -134,7 +148,23 @@ fn is_count(id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_count;
+    use super::{CallIndex, is_count};
+    use crate::model::ToolCall;
+    use crate::tool::{ToolExecution, ToolOutput};
+
+    /// A long conversation can repeat an id in every turn.
+    #[test]
+    fn indexes_each_execution_once() {
+        let execution = |id| ToolExecution::new(ToolCall::new(id, "sum", "{}"), Ok(ToolOutput::text("3")));
+        let mut executions = vec![execution("a"), execution("b")];
+        let mut index = CallIndex::default();
+        let mut found = |id, executions: &[ToolExecution]| Some(index.execution(id, executions)?.0);
+        assert_eq!(found("b", &executions), Some(1));
+        // No execution changes; if one did, the index would not notice.
+        executions[0] = execution("x");
+        executions.push(execution("c"));
+        assert_eq!(["a", "c", "x", "d"].map(|id| found(id, &executions)), [Some(0), Some(2), None, None]);
+    }
 
     #[test]
     fn recognizes_ids_that_only_count() {

@@ -136,8 +136,9 @@ impl RunError {
     /// run can be driven further.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
-        let is_unfinished = matches!(self.kind, RunErrorKind::Store(_)) || !self.run.is_done();
-        self.kind.keeps_run() && is_unfinished
+        // The run of an error that was converted from a model's is empty.
+        let is_unfinished = !self.run.is_done() && !self.run.messages().is_empty();
+        self.kind.keeps_run() && (is_unfinished || matches!(self.kind, RunErrorKind::Store(_)))
     }
 
     /// Returns the calls that await approval.
@@ -175,6 +176,38 @@ impl RunError {
     /// Converts the error into the run, which can be driven further if it [`is_resumable`](Self::is_resumable).
     pub fn into_run(self) -> Run {
         *self.run
+    }
+}
+
+/// Converts the error of a model that the caller asked itself, so that `?` works in a loop of its own. The error carries an empty
+/// run and is not [resumable](RunError::is_resumable): the caller still has the run that needed the response.
+///
+/// ```
+/// use tool_core::run::Step;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, Answer, RunError, RunErrorKind};
+///
+/// async fn drive(agent: &Agent, question: &str) -> Result<Answer, RunError> {
+///     let mut run = agent.start(question);
+///     while let Step::CallModel(request) = run.next().await? {
+///         let response = agent.model().chat(&request).await?;
+///         run.record_response(response).await?;
+///     }
+///     run.finish().await
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let agent = Agent::builder(ScriptedModel::new().fails("the line is dead").says("Good morning!")).build()?;
+/// let error = drive(&agent, "Hello").await.unwrap_err();
+/// assert!(matches!(error.kind(), RunErrorKind::Model(_)) && !error.is_resumable());
+/// assert_eq!(drive(&agent, "Hello").await?.text(), "Good morning!");
+/// # Ok(())
+/// # }
+/// ```
+impl From<ModelError> for RunError {
+    fn from(error: ModelError) -> Self {
+        Self::new(RunErrorKind::Model(error), Run::new([]))
     }
 }
 

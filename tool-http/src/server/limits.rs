@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::Response;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -43,6 +43,12 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    fn max_total_bytes(&self) -> usize {
+        self.max_total_body_bytes.max(self.max_body_bytes).min(Semaphore::MAX_PERMITS)
+    }
+}
+
 /// Enforces the limits on requests and bodies.
 #[derive(Debug)]
 pub struct Limiter {
@@ -69,9 +75,15 @@ impl Limiter {
         let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         Self {
             requests: limits.max_concurrent_requests.map(semaphore),
-            body_bytes: semaphore(limits.max_total_body_bytes.max(limits.max_body_bytes)),
+            body_bytes: semaphore(limits.max_total_bytes()),
             limits,
         }
+    }
+
+    /// Returns the largest number of bytes that can be [reserved](Self::reserve).
+    #[must_use]
+    pub fn max_total_bytes(&self) -> usize {
+        self.limits.max_total_bytes()
     }
 
     /// Counts a request as in flight until the permit is dropped. Returns no permit if the number is unlimited.
@@ -120,24 +132,48 @@ impl Limiter {
         }
     }
 
-    /// Reserves bytes of the total.
-    fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Rejection> {
+    /// Reserves bytes of the total of the bodies in flight, for further data of a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if too few are left.
+    pub fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Rejection> {
         let permits = u32::try_from(bytes).map_err(|_| Rejection::Overloaded)?;
         Arc::clone(&self.body_bytes).try_acquire_many_owned(permits).map_err(|_| Rejection::Overloaded)
     }
 }
 
-/// Holds a value, such as a permit, until a streamed response has been sent.
-pub fn hold_until_sent(held: impl Send + 'static, response: Response) -> Response {
-    if response.body().size_hint().exact().is_some() {
-        return response;
+/// The largest part of a response that is passed to the connection at once. A slow caller delays the next one.
+const MAX_SENT_BYTES: usize = 64 << 10;
+
+/// Holds a value, such as a permit, until a response has been sent except for its last 64 KiB and what the connection buffers.
+pub fn hold_until_sent(held: impl Send + 'static, mut response: Response) -> Response {
+    match response.body().size_hint().exact() {
+        Some(0) => return response,
+        Some(length) => {
+            response.headers_mut().entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
+        }
+        None => {}
     }
     response.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |chunk| {
+        Body::from_stream(body.into_data_stream().flat_map(move |chunk| {
             let _held = &held;
-            chunk
+            stream::iter(split(chunk))
         }))
     })
+}
+
+/// Splits a chunk into parts that are passed to the connection one by one.
+fn split<E>(chunk: Result<Bytes, E>) -> Vec<Result<Bytes, E>> {
+    let mut chunk = match chunk {
+        Ok(chunk) if chunk.len() > MAX_SENT_BYTES => chunk,
+        chunk => return vec![chunk],
+    };
+    let mut parts = Vec::with_capacity(chunk.len().div_ceil(MAX_SENT_BYTES));
+    while !chunk.is_empty() {
+        parts.push(Ok(chunk.split_to(chunk.len().min(MAX_SENT_BYTES))));
+    }
+    parts
 }
 
 /// Returns `true` if the headers declare the body as JSON.
@@ -166,7 +202,6 @@ pub fn require_json(request: &Request) -> Result<(), Rejection> {
 mod tests {
     use std::convert::Infallible;
 
-    use futures_util::stream;
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -197,6 +232,26 @@ mod tests {
         assert_eq!(limiter.read_body(Body::from("0123456789")).await.unwrap().bytes.len(), 10);
         let too_large = limiter.read_body(Body::from("01234567890")).await;
         assert_eq!(too_large.unwrap_err(), Rejection::BodyTooLarge(10));
+    }
+
+    /// A caller that reads slowly does not free memory that is still in use.
+    #[tokio::test]
+    async fn holds_until_the_response_is_sent() {
+        let whole = || Body::from(vec![b'a'; 3 * MAX_SENT_BYTES - 1]);
+        let streamed = || Body::from_stream(whole().into_data_stream());
+        for (body, length) in [(whole(), Some("196607")), (streamed(), None)] {
+            let held = Arc::new(());
+            let response = hold_until_sent(Arc::clone(&held), Response::new(body));
+            let announced = response.headers().get(header::CONTENT_LENGTH);
+            assert_eq!(announced.map(|length| length.to_str().unwrap()), length);
+            let mut chunks = response.into_body().into_data_stream();
+            for expected in [MAX_SENT_BYTES, MAX_SENT_BYTES, MAX_SENT_BYTES - 1] {
+                assert_eq!(chunks.next().await.unwrap().unwrap().len(), expected);
+                assert_eq!(Arc::strong_count(&held), 2);
+            }
+            drop(chunks);
+            assert_eq!(Arc::strong_count(&held), 1);
+        }
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! An agent as a backend: from a request to its answer, or to calls that the caller executes.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 use futures_util::stream::{self, StreamExt};
-use serde_json::{Value, json};
+use serde::Serialize;
 use tool_core::agent::Ask;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinitions, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinitions,
+    ToolMessage, Usage,
 };
-use tool_core::run::{Run, RunLimits, StepError};
+use tool_core::run::{Run, RunLimits};
 use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
 use tool_http::server::Caller;
@@ -22,7 +25,7 @@ use super::state::ServerState;
 use crate::ids;
 
 /// Returns the answer of an agent as deltas, of all turns in the order in which they would be streamed.
-pub(super) fn answer(
+pub(super) async fn answer(
     agent: &Agent,
     request: &BackendRequest,
     state: &Arc<ServerState>,
@@ -45,7 +48,7 @@ pub(super) fn answer(
             return Ok(answer.deltas());
         }
     }
-    let run = rebuild_run(agent, chat, request.field_names.messages)?;
+    let run = rebuild_run(agent, chat, request.field_names.messages).await?;
     Ok(segment(run, caller_tools, None))
 }
 
@@ -262,26 +265,33 @@ fn merge_replies(messages: &[Message]) -> AssistantMessage {
 
 /// Returns a hash that identifies a conversation with a model.
 fn fingerprint(model: &str, messages: &[Message]) -> u64 {
-    hash(&json!([model, messages]))
+    hash(&(model, messages))
 }
 
 /// Returns a hash that identifies a request, whether or not its answer is streamed.
 fn request_fingerprint(BackendRequest { model, chat, .. }: &BackendRequest) -> u64 {
     let tools: Vec<_> = chat.tools().iter().collect();
-    hash(&json!([
-        model,
-        chat.messages(),
-        tools,
-        chat.tool_choice(),
-        chat.parallel_tool_calls(),
-        chat.response_format(),
-        chat.options(),
-    ]))
+    let settings = (chat.tool_choice(), chat.parallel_tool_calls(), chat.response_format(), chat.options());
+    hash(&(model, chat.messages(), tools, settings))
 }
 
-fn hash(value: &Value) -> u64 {
+/// Hashes the JSON of a value.
+fn hash(value: &impl Serialize) -> u64 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
-    STATE.get_or_init(RandomState::new).hash_one(value.to_string())
+    struct Writer(DefaultHasher);
+    impl io::Write for Writer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut writer = Writer(STATE.get_or_init(RandomState::new).build_hasher());
+    // Neither the writer nor these values fail.
+    let _ = serde_json::to_writer(&mut writer, value);
+    writer.0.finish()
 }
 
 /// Returns the limits of the agent plus the turns and calls that the run has taken: every request of the caller gets the full
@@ -315,9 +325,12 @@ impl<'a> SentResults<'a> {
 
     /// Returns the run with the results recorded, or `None` if one is missing.
     fn record(&self, mut run: Run) -> Option<Run> {
+        let mut awaiting: HashMap<_, _> =
+            run.awaiting_results().map(|call| (call.id.clone(), call.clone())).collect();
+        let results = results_by_id(self.messages);
         for (caller_id, run_id) in &self.paused.calls {
-            let call = run.awaiting_results().find(|call| call.id == *run_id)?.clone();
-            let output = find_result(caller_id, self.messages)?;
+            let call = awaiting.remove(run_id)?;
+            let output = ToolOutput::from(results.get(&**caller_id)?.content.clone());
             run.record_result(ToolExecution::external(call, Ok(output))).ok()?;
         }
         for message in self.messages {
@@ -331,23 +344,25 @@ impl<'a> SentResults<'a> {
     }
 }
 
-fn find_result(call_id: &str, messages: &[Message]) -> Option<ToolOutput> {
-    messages.iter().find_map(|message| match message {
-        Message::Tool(result) if result.call_id == call_id => Some(ToolOutput::from(result.content.clone())),
+/// Returns the first result of each call.
+fn results_by_id(messages: &[Message]) -> HashMap<&str, &ToolMessage> {
+    let results = messages.iter().rev().filter_map(|message| match message {
+        Message::Tool(result) => Some((&*result.call_id, result)),
         _ => None,
-    })
+    });
+    results.collect()
 }
 
 /// Builds a run from the conversation: the last user message is the question, and the replies and results after it are
-/// replayed.
-fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run, ApiError> {
+/// replayed. Yields in between, because a conversation can be long.
+async fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run, ApiError> {
     let invalid =
         || ApiError::invalid(param, "the last message must be a user message or the result of a call");
     let messages = chat.messages();
     let is_question = |message: &Message| matches!(message, Message::User(_));
     let question_index = messages.iter().rposition(is_question).ok_or_else(invalid)?;
     let Message::User(question) = &messages[question_index] else { return Err(invalid()) };
-    let history = messages[..question_index].to_vec();
+    let history = messages[..question_index].iter();
     let mut run = agent.ask(question.clone()).history(history).start().into_run();
     if let choice @ (ToolChoice::Required | ToolChoice::Tool(_)) = chat.tool_choice() {
         run = run.with_tool_choice(choice.clone());
@@ -357,32 +372,66 @@ fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run
     }
     // Limits do not apply to replayed turns.
     run = run.with_limits(RunLimits::new().max_turns(u32::MAX).max_repeated_calls(u32::MAX));
-    let mut replayed = messages[question_index + 1..].iter().peekable();
-    while let Some(message) = replayed.next() {
-        let Message::Assistant(reply) = message else { return Err(invalid()) };
-        let mut results = Vec::new();
-        while let Some(result @ Message::Tool(_)) = replayed.peek() {
-            results.push((*result).clone());
-            replayed.next();
-        }
-        replay_turn(&mut run, reply, &results).map_err(|_| invalid())?;
-        // The agent would execute a call that is still open, although the caller wrote it.
-        if run.is_done() || run.current_calls().next().is_some() {
-            return Err(invalid());
-        }
+    let is_result = |message: &Message| matches!(message, Message::Tool(_));
+    let mut rest = &messages[question_index + 1..];
+    while let Some((Message::Assistant(reply), after)) = rest.split_first() {
+        let (results, next) = after.split_at(after.iter().take_while(|one| is_result(one)).count());
+        replay_turn(&mut run, reply, results).await.ok_or_else(invalid)?;
+        rest = next;
     }
-    Ok(run)
+    if rest.is_empty() { Ok(run) } else { Err(invalid()) }
 }
 
-/// Records a reply of the model and the results of its calls.
-fn replay_turn(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Result<(), StepError> {
-    run.record_response(ChatResponse::new(reply.clone()))?;
+/// Records a reply of the model and the results of its calls. Returns `None` if the reply is the end of the run or has other
+/// calls than those with results: the agent would execute a call that is still open, although the caller wrote it.
+async fn replay_turn(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Option<()> {
+    // The run would split such a call into any number of others, none of which has a result.
+    if reply.tool_calls.iter().any(|call| call.name.contains("multi_tool_use.parallel")) {
+        return None;
+    }
+    run.record_response(ChatResponse::new(reply.clone())).ok()?;
+    let results = results_by_id(results);
     let open: Vec<_> = run.current_calls().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
     // The run may have replaced the ids of the calls.
     for ((call, is_finished), requested) in open.into_iter().zip(&reply.tool_calls) {
-        if let Some(output) = find_result(&requested.id, results).filter(|_| !is_finished) {
-            run.record_result(ToolExecution::external(call, Ok(output)))?;
+        tokio::task::consume_budget().await;
+        if let Some(result) = results.get(&*requested.id).filter(|_| !is_finished) {
+            let output = ToolOutput::from(result.content.clone());
+            run.record_result(ToolExecution::external(call, Ok(output))).ok()?;
         }
     }
-    Ok(())
+    (!run.is_done() && run.current_calls().next().is_none()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use tool_core::testing::ScriptedModel;
+
+    use super::*;
+
+    /// Other requests are answered in between.
+    #[tokio::test]
+    async fn yields_while_a_long_conversation_is_replayed() {
+        const TURNS: usize = 1000;
+        let turn = |_| {
+            let call = ToolCall::new("abc", "sum", "{}");
+            let reply = AssistantMessage::default().with_tool_calls([call]);
+            [Message::Assistant(reply), Message::Tool(ToolMessage::new("abc", "sum", "3"))]
+        };
+        let messages: Vec<_> = [Message::user("Hi")].into_iter().chain((0..TURNS).flat_map(turn)).collect();
+        let agent = Agent::builder(ScriptedModel::new()).build().unwrap();
+        let chat = ChatRequest::new(messages);
+        let mut replay = pin!(rebuild_run(&agent, &chat, "messages"));
+        let mut polls = 0;
+        let run = poll_fn(|context| {
+            polls += 1;
+            replay.as_mut().poll(context)
+        });
+        assert_eq!(run.await.unwrap().tool_executions().len(), TURNS);
+        // Tokio lets a task take 128 such steps at once.
+        assert!(polls > TURNS / 128, "{polls} polls");
+    }
 }

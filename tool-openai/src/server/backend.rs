@@ -38,6 +38,7 @@ pub(super) struct BackendRequest {
 pub(super) struct FieldNames {
     pub(super) messages: &'static str,
     pub(super) response_format: &'static str,
+    pub(super) reasoning_effort: &'static str,
 }
 
 /// The number of deltas that are buffered for a slow caller.
@@ -62,7 +63,7 @@ pub(super) async fn respond(
                 .map(ChatResponse::into_deltas)
                 .map_err(|error| state.config.error_mapper.map_model_error(&error))
         }
-        Backend::Agent(agent) => answer(&agent, &request, state, false)?.try_collect().await,
+        Backend::Agent(agent) => answer(&agent, &request, state, false).await?.try_collect().await,
     }
 }
 
@@ -71,7 +72,7 @@ pub(super) async fn respond(
 pub(super) async fn stream(state: &Arc<ServerState>, request: BackendRequest) -> Result<Deltas, ApiError> {
     let deltas = match resolve(state, &request)? {
         Backend::Model(model) => stream_model(model, request.chat, state.config.error_mapper),
-        Backend::Agent(agent) => answer(&agent, &request, state, true)?,
+        Backend::Agent(agent) => answer(&agent, &request, state, true).await?,
     };
     let deltas = AssertUnwindSafe(deltas).catch_unwind();
     let mut deltas = complete(deltas.map(|delta| delta.unwrap_or_else(|_| Err(ApiError::internal()))));

@@ -1,6 +1,6 @@
 //! Tools of the caller in addition to those of an agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use tool_core::agent::{Approver, ApproverFuture};
@@ -40,9 +40,12 @@ impl CallerTools {
         Ok(Self(set))
     }
 
-    /// Returns the calls of a run that await results of the caller.
+    /// Returns the calls of a run that await results of the caller. Calls of agents that the run asked are not among them: their
+    /// tools are not the caller's, whatever their names.
     pub(super) fn pending_calls(&self, run: &Run) -> Vec<ToolCall> {
-        run.awaiting_results().filter(|call| self.0.get(&call.name).is_some()).cloned().collect()
+        let own: HashSet<_> = run.current_calls().map(|(call, _)| &*call.id).collect();
+        let is_of_caller = |call: &&ToolCall| own.contains(&*call.id) && self.0.get(&call.name).is_some();
+        run.awaiting_results().filter(is_of_caller).cloned().collect()
     }
 }
 

@@ -52,7 +52,12 @@ fn admit(state: &ServerState, request: &mut Request) -> Result<Option<OwnedSemap
 }
 
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    json_text_response(status, body.to_string())
+}
+
+/// Returns a response with this JSON text.
+pub(super) fn json_text_response(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// Returns a response that streams server-sent events.

@@ -52,6 +52,7 @@ mod error;
 mod error_mapping;
 mod http;
 mod logprobs;
+mod options;
 mod paused_run;
 mod request;
 mod responses;
@@ -69,7 +70,7 @@ use std::{fmt, io};
 use axum::Router;
 use secrecy::SecretString;
 use tokio::net::ToSocketAddrs;
-use tool_core::{Agent, ChatModel};
+use tool_core::{Agent, ChatModel, ModelOptions};
 use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
 
 use self::backend::Backend;
@@ -104,6 +105,37 @@ impl Server {
     /// A call that needs approval is denied unless the agent has an [approver](tool_core::agent::AgentBuilder::approver).
     pub fn agent(mut self, name: impl Into<String>, agent: Agent) -> Self {
         self.backends.insert(name.into(), Backend::Agent(agent));
+        self
+    }
+
+    /// Sets which model options requests can set. `choose` receives the options of the request and those of them that take effect
+    /// by default, and returns those that do. They take precedence over the options of the agent.
+    ///
+    /// By default, a [model](Self::model) receives all options of the request. For an [agent](Self::agent), those that its author
+    /// has set take precedence, and of two limits of output tokens the lower one applies. A request with another
+    /// `service_tier` or `reasoning_effort` than the agent's is refused with status 400, because they determine the price of an answer. An agent that
+    /// [hands runs over](tool_core::agent::AgentBuilder::hand_over_to) ignores the other options of requests.
+    ///
+    /// ```
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, ModelOptions};
+    /// use tool_openai::server::Server;
+    ///
+    /// # fn main() -> Result<(), tool_core::agent::BuildError> {
+    /// let options = ModelOptions::default().with_max_output_tokens(500);
+    /// let agent = Agent::builder(ScriptedModel::new()).options(options).build()?;
+    /// let server = Server::new().agent("clerk", agent).model_options(|sent, mut options| {
+    ///     options.reasoning_effort = sent.reasoning_effort.clone();
+    ///     options
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn model_options(
+        mut self,
+        choose: impl Fn(&ModelOptions, ModelOptions) -> ModelOptions + Send + Sync + 'static,
+    ) -> Self {
+        self.config.choose_options = Some(Arc::new(choose));
         self
     }
 
@@ -155,7 +187,8 @@ impl Server {
     }
 
     /// Limits the total size of the bodies of all requests in flight; 128 MiB by default, and never less than
-    /// [`max_body_bytes`](Self::max_body_bytes). Requests beyond the limit are refused with status 503.
+    /// [`max_body_bytes`](Self::max_body_bytes). Requests beyond the limit are refused with status 503. A request that continues or
+    /// retrieves a stored response counts with its size; a conversation beyond the limit is not stored.
     ///
     /// A request takes a few times its size in memory while it is in flight; a malicious one, made of the shortest JSON
     /// values only, up to some 75 times. Where callers are untrusted, set both limits to what the memory allows.

@@ -6,13 +6,35 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 use tool_core::{Message, ToolCall};
+use tool_http::server::LimitedBody;
 
 use super::error::ApiError;
 
 /// The largest number of calls in one message.
 const MAX_CALLS: usize = 1000;
+
+/// The largest number of tools in one request.
+const MAX_TOOLS: usize = 1000;
+
+/// The size from which a body is not parsed on a thread of the runtime, in bytes.
+const LARGE_BODY: usize = 1 << 20;
+
+/// Parses a body without delaying other requests. Also returns its permit.
+pub(super) async fn parse_in_background<T: Send + 'static>(
+    LimitedBody { bytes, permit }: LimitedBody,
+    parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<(T, OwnedSemaphorePermit), ApiError> {
+    if bytes.len() < LARGE_BODY {
+        return Ok((parse(&bytes)?, permit));
+    }
+    // The task owns the permit, because it goes on if the caller disconnects.
+    let parsed = spawn_blocking(move || Ok((parse(&bytes)?, permit)));
+    parsed.await.unwrap_or_else(|_| Err(ApiError::internal()))
+}
 
 /// Parses the body of a request.
 pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
@@ -46,6 +68,14 @@ impl DeclaredFunction {
         // The caller relies on arguments that match the schema.
         definition.into_strict().map_err(|error| ApiError::invalid(path, error.to_string()))
     }
+}
+
+/// Checks that a request has no more tools than can be looked up for each call in reasonable time.
+pub(super) fn check_tools<T>(tools: &[T]) -> Result<(), ApiError> {
+    if tools.len() > MAX_TOOLS {
+        return Err(ApiError::invalid("tools", format!("the request has more than {MAX_TOOLS} tools")));
+    }
+    Ok(())
 }
 
 /// Parses `tool_choice`. `tool_name` returns the name in an object form, and `object_form` shows that form in errors.
@@ -108,4 +138,26 @@ pub(super) fn check_results(messages: &[Message], param: &str) -> Result<(), Api
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tool_http::server::{Limiter, Limits};
+
+    use super::*;
+
+    /// The runtime has one thread here, which answers all other requests.
+    #[tokio::test]
+    async fn parses_large_bodies_on_another_thread() {
+        let limiter = Limiter::new(Limits::default());
+        for (bytes, is_here) in [(LARGE_BODY - 1, true), (LARGE_BODY, false)] {
+            let body = limiter.read_body(vec![b' '; bytes].into()).await.unwrap();
+            let here = thread::current().id();
+            let parse = move |body: &[u8]| Ok((body.len(), thread::current().id() == here));
+            let (parsed, permit) = parse_in_background(body, parse).await.unwrap();
+            assert_eq!((parsed, permit.num_permits()), ((bytes, is_here), bytes));
+        }
+    }
 }

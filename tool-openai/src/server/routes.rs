@@ -8,8 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
-use serde_json::Value;
-use tool_http::server::{Caller, LimitedBody, hold_until_sent};
+use tool_http::server::Caller;
 
 use super::error::ApiError;
 use super::state::ServerState;
@@ -39,9 +38,8 @@ async fn create_completion(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let LimitedBody { bytes, permit } = state.limiter.read_body(request.into_body()).await?;
-    let response = chat::create(&state, caller, &bytes).await?;
-    Ok(hold_until_sent(permit, response))
+    let body = state.limiter.read_body(request.into_body()).await?;
+    chat::create(&state, caller, body).await
 }
 
 async fn create_response(
@@ -49,9 +47,8 @@ async fn create_response(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let LimitedBody { bytes, permit } = state.limiter.read_body(request.into_body()).await?;
-    let response = responses::create(&state, caller, &bytes).await?;
-    Ok(hold_until_sent(permit, response))
+    let body = state.limiter.read_body(request.into_body()).await?;
+    responses::create(&state, caller, body).await
 }
 
 async fn get_response(
@@ -75,19 +72,16 @@ async fn list_models(State(state): SharedState) -> Response {
 }
 
 async fn get_model(State(state): SharedState, name: PathParam) -> Response {
-    lookup(name, |name| state.model_json(name))
+    lookup(name, |name| Ok(http::json_response(StatusCode::OK, &state.model_json(name)?)))
 }
 
 /// Responds with what `find` returns for a parameter of the path. A parameter that is not valid UTF-8 is an unknown URL.
-fn lookup(param: PathParam, find: impl FnOnce(&str) -> Result<Value, ApiError>) -> Response {
+fn lookup(param: PathParam, find: impl FnOnce(&str) -> Result<Response, ApiError>) -> Response {
     let found = match param {
         Ok(Path(param)) => find(&param),
         Err(_) => Err(unknown_url()),
     };
-    match found {
-        Ok(found) => http::json_response(StatusCode::OK, &found),
-        Err(error) => error.into_response(),
-    }
+    found.unwrap_or_else(IntoResponse::into_response)
 }
 
 fn unknown_url() -> ApiError {

@@ -1,14 +1,17 @@
 //! The configuration of a server and the state that its requests share.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use tool_core::ModelOptions;
 use tool_http::server::{Access, Limiter, Limits};
 
-use super::backend::Backend;
+use super::backend::{Backend, FieldNames};
 use super::error::ApiError;
 use super::error_mapping::ErrorMapper;
+use super::options::{ChooseOptions, choose_options};
 use super::paused_run::PausedRun;
 use super::responses::StoredResponse;
 use super::store::{Retention, Store};
@@ -21,6 +24,7 @@ pub(super) struct Config {
     pub(super) limits: Limits,
     pub(super) retention: Retention,
     pub(super) error_mapper: ErrorMapper,
+    pub(super) choose_options: Option<Arc<ChooseOptions>>,
 }
 
 impl Default for Config {
@@ -32,6 +36,7 @@ impl Default for Config {
             limits: Limits { max_body_bytes: 32 << 20, ..Limits::default() },
             retention: Retention::default(),
             error_mapper: ErrorMapper::default(),
+            choose_options: None,
         }
     }
 }
@@ -60,6 +65,16 @@ impl ServerState {
 
     pub(super) fn backend(&self, name: &str) -> Result<&Backend, ApiError> {
         self.backends.get(name).ok_or_else(|| ApiError::unknown_model(name))
+    }
+
+    /// Returns the model options that a request to this model or agent sets.
+    pub(super) fn model_options(
+        &self,
+        model: &str,
+        sent: ModelOptions,
+        names: &FieldNames,
+    ) -> Result<ModelOptions, ApiError> {
+        choose_options(self.backend(model)?, self.config.choose_options.as_deref(), sent, names)
     }
 
     pub(super) fn models_json(&self) -> Value {

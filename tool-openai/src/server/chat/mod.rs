@@ -6,35 +6,46 @@ mod response;
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
 
 use tool_core::model::Delta;
-use tool_http::server::Caller;
+use tool_http::server::{Caller, LimitedBody, hold_until_sent};
 
 use self::response::CompletionWriter;
 use super::backend::{FieldNames, respond, stream};
 use super::error::ApiError;
 use super::http;
+use super::request::parse_in_background;
 use super::state::{ServerState, unix_time};
 
-const FIELD_NAMES: FieldNames = FieldNames { messages: "messages", response_format: "response_format" };
+const FIELD_NAMES: FieldNames = FieldNames {
+    messages: "messages",
+    response_format: "response_format",
+    reasoning_effort: "reasoning_effort",
+};
 
 pub(super) async fn create(
     state: &Arc<ServerState>,
     caller: Caller,
-    body: &Bytes,
+    body: LimitedBody,
 ) -> Result<Response, ApiError> {
-    let request = request::parse(body, caller)?;
+    let (request, permit) = {
+        let state = Arc::clone(state);
+        parse_in_background(body, move |body| request::parse(body, caller, &state)).await?
+    };
     let writer = CompletionWriter::new(request.backend_request.model.clone(), unix_time());
     if request.is_streamed {
         let deltas = stream(state, request.backend_request).await?;
-        return Ok(http::sse_response(writer.events(deltas, request.includes_usage)));
+        let response = http::sse_response(writer.events(deltas, request.includes_usage));
+        return Ok(hold_until_sent(permit, response));
     }
     let deltas = respond(state, request.backend_request).await?;
     match deltas.last() {
-        Some(Delta::Done(response)) => Ok(http::json_response(StatusCode::OK, &writer.completion(response))),
+        Some(Delta::Done(response)) => {
+            let response = http::json_response(StatusCode::OK, &writer.completion(response));
+            Ok(hold_until_sent(permit, response))
+        }
         _ => Err(ApiError::internal()),
     }
 }

@@ -12,7 +12,8 @@ use super::FIELD_NAMES;
 use super::messages::{WireMessage, parse_messages};
 use crate::server::backend::BackendRequest;
 use crate::server::error::ApiError;
-use crate::server::request::{DeclaredFunction, json_format, parse_body, parse_tool_choice};
+use crate::server::request::{DeclaredFunction, check_tools, json_format, parse_body, parse_tool_choice};
+use crate::server::state::ServerState;
 
 /// A parsed request.
 pub(super) struct Request {
@@ -81,7 +82,7 @@ struct WireTool {
     function: Option<DeclaredFunction>,
 }
 
-pub(super) fn parse(body: &[u8], caller: Caller) -> Result<Request, ApiError> {
+pub(super) fn parse(body: &[u8], caller: Caller, state: &ServerState) -> Result<Request, ApiError> {
     let wire: WireRequest = parse_body(body)?;
     if wire.n.is_some_and(|n| n != 1) {
         return Err(ApiError::invalid("n", "only one choice is supported; omit `n`"));
@@ -107,6 +108,7 @@ pub(super) fn parse(body: &[u8], caller: Caller) -> Result<Request, ApiError> {
         Some(WireStop::Several(texts)) => texts,
         None => Vec::new(),
     };
+    let options = state.model_options(&wire.model, options, &FIELD_NAMES)?;
     let chat = ChatRequest::new(parse_messages(wire.messages)?)
         .with_tools(definitions)
         .with_tool_choice(choice)
@@ -127,6 +129,7 @@ fn parse_tools(tools: Vec<WireTool>) -> Result<ToolDefinitions, ApiError> {
         }
         _ => Err(ApiError::invalid(format!("tools[{index}]"), "unsupported type of tool; use `function`")),
     };
+    check_tools(&tools)?;
     tools.into_iter().enumerate().map(parse_tool).collect()
 }
 

@@ -8,13 +8,12 @@ mod wire;
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tool_core::model::Delta;
-use tool_http::server::Caller;
+use tool_http::server::{Caller, LimitedBody, hold_until_sent};
 
 use self::output::ResponseWriter;
 use self::stored::ResponseRecorder;
@@ -22,28 +21,42 @@ pub(super) use self::stored::StoredResponse;
 use super::backend::{FieldNames, respond, stream};
 use super::error::ApiError;
 use super::http;
+use super::request::parse_in_background;
 use super::state::ServerState;
 
-const FIELD_NAMES: FieldNames = FieldNames { messages: "input", response_format: "text.format" };
+const FIELD_NAMES: FieldNames =
+    FieldNames { messages: "input", response_format: "text.format", reasoning_effort: "reasoning.effort" };
 
 pub(super) async fn create(
     state: &Arc<ServerState>,
     caller: Caller,
-    body: &Bytes,
+    body: LimitedBody,
 ) -> Result<Response, ApiError> {
-    let request = request::parse(body, caller, |id| {
-        find_stored(state, caller, id).map_err(|error| error.with_param("previous_response_id"))
-    })?;
+    let request_bytes = body.bytes.len();
+    let parser_state = Arc::clone(state);
+    let parse = move |body: &[u8]| {
+        let (state, mut reserved) = (parser_state, None);
+        let request = request::parse(body, caller, &state, |id| {
+            let stored = find_stored(&state, caller, id);
+            let stored = stored.map_err(|error| error.with_param("previous_response_id"))?;
+            // A small request can continue a large conversation.
+            reserved = Some(state.limiter.reserve(stored.conversation.bytes())?);
+            Ok(stored)
+        })?;
+        Ok((request, reserved))
+    };
+    let ((request, reserved), permit) = parse_in_background(body, parse).await?;
+    let held = (permit, reserved);
     let mut writer = ResponseWriter::new(request.echoed);
     let recorder =
-        request.is_stored.then(|| ResponseRecorder::new(state, caller, request.conversation, body.len()));
+        request.is_stored.then(|| ResponseRecorder::new(state, caller, request.conversation, request_bytes));
     if !request.is_streamed {
         let deltas = respond(state, request.backend_request).await?;
         let mut response = Value::Null;
         for delta in deltas {
             response = write_delta(&mut writer, recorder.as_ref(), delta).unwrap_or(response);
         }
-        return Ok(http::json_response(StatusCode::OK, &response));
+        return Ok(hold_until_sent(held, http::json_response(StatusCode::OK, &response)));
     }
     let deltas = stream(state, request.backend_request).await?;
     let first = stream::iter(writer.start_events());
@@ -56,7 +69,7 @@ pub(super) async fn create(
         }
         stream::iter(writer.take_events())
     });
-    Ok(http::sse_response(first.chain(rest)))
+    Ok(hold_until_sent(held, http::sse_response(first.chain(rest))))
 }
 
 /// Writes a delta. After the last one, stores and returns the complete response; stored first, so that the caller can
@@ -78,13 +91,16 @@ fn write_delta(
     Some(response)
 }
 
-pub(super) fn retrieve(state: &ServerState, caller: Caller, id: &str) -> Result<Value, ApiError> {
-    serde_json::from_str(&find_stored(state, caller, id)?.response).map_err(|_| ApiError::internal())
+pub(super) fn retrieve(state: &ServerState, caller: Caller, id: &str) -> Result<Response, ApiError> {
+    let stored = find_stored(state, caller, id)?;
+    let reserved = state.limiter.reserve(stored.response.len())?;
+    Ok(hold_until_sent(reserved, http::json_text_response(StatusCode::OK, stored.response.clone())))
 }
 
-pub(super) fn delete(state: &ServerState, caller: Caller, id: &str) -> Result<Value, ApiError> {
+pub(super) fn delete(state: &ServerState, caller: Caller, id: &str) -> Result<Response, ApiError> {
     if state.responses.remove(id, caller) {
-        Ok(json!({ "id": id, "object": "response", "deleted": true }))
+        let deleted = json!({ "id": id, "object": "response", "deleted": true });
+        Ok(http::json_response(StatusCode::OK, &deleted))
     } else {
         Err(not_found(id))
     }

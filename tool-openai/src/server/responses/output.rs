@@ -103,7 +103,7 @@ impl ResponseWriter {
                 self.open_calls.push(call);
             }
             Delta::Arguments { index, text } => {
-                let Some(open) = self.open_calls.iter_mut().find(|call| call.index == index) else { return };
+                let Some(open) = self.open_calls.iter_mut().rfind(|call| call.index == index) else { return };
                 open.call.arguments.push_str(&text);
                 let fields = json!({ "item_id": open.id, "output_index": open.position, "delta": text });
                 self.emit("response.function_call_arguments.delta", fields);

@@ -13,7 +13,10 @@ use super::stored::{Conversation, StoredResponse};
 use super::wire::{WireFormat, WireRequest, WireTool};
 use crate::server::backend::BackendRequest;
 use crate::server::error::ApiError;
-use crate::server::request::{DeclaredFunction, check_results, json_format, parse_body, parse_tool_choice};
+use crate::server::request::{
+    DeclaredFunction, check_results, check_tools, json_format, parse_body, parse_tool_choice,
+};
+use crate::server::state::ServerState;
 
 /// A parsed request.
 pub(super) struct Request {
@@ -30,6 +33,7 @@ pub(super) struct Request {
 pub(super) fn parse(
     body: &[u8],
     caller: Caller,
+    state: &ServerState,
     find_response: impl FnOnce(&str) -> Result<Arc<StoredResponse>, ApiError>,
 ) -> Result<Request, ApiError> {
     let wire: WireRequest = parse_body(body)?;
@@ -59,22 +63,23 @@ pub(super) fn parse(
     options.service_tier = wire.service_tier;
     options.user = wire.safety_identifier.or(wire.user);
     options.metadata = wire.metadata.unwrap_or_default();
+    let options = state.model_options(&wire.model, options, &FIELD_NAMES)?;
     let wire_format = wire.text.and_then(|text| text.format);
     let echoed = json!({
         "model": wire.model,
         "instructions": wire.instructions,
-        "max_output_tokens": wire.max_output_tokens,
+        "max_output_tokens": options.max_output_tokens,
         "metadata": options.metadata,
         "parallel_tool_calls": wire.parallel_tool_calls.unwrap_or(true),
         "previous_response_id": wire.previous_response_id,
         "reasoning": { "effort": options.reasoning_effort, "summary": null },
         "store": wire.store.unwrap_or(true),
-        "temperature": wire.temperature,
+        "temperature": options.temperature,
         "text": { "format": format_json(wire_format.as_ref()) },
         "tool_choice": wire.tool_choice.unwrap_or_else(|| json!("auto")),
         "tools": tools.iter().map(tool_json).collect::<Vec<_>>(),
-        "top_logprobs": wire.top_logprobs,
-        "top_p": wire.top_p,
+        "top_logprobs": wire.top_logprobs.and(options.top_logprobs),
+        "top_p": options.top_p,
         "truncation": "disabled",
     });
     let chat = ChatRequest::new(messages)
@@ -130,6 +135,7 @@ fn parse_tools(tools: &[WireTool]) -> Result<ToolDefinitions, ApiError> {
         }
         _ => Err(ApiError::invalid(format!("tools[{index}]"), "unsupported type of tool; use `function`")),
     };
+    check_tools(tools)?;
     tools.iter().enumerate().map(parse_tool).collect()
 }
 

@@ -35,7 +35,8 @@ impl Conversation {
         Self(sections)
     }
 
-    fn bytes(&self) -> usize {
+    /// Returns the approximate size of the messages of stored responses.
+    pub(super) fn bytes(&self) -> usize {
         self.0.iter().filter_map(|section| Some(section.weight.as_ref()?.bytes())).sum()
     }
 
@@ -80,12 +81,12 @@ impl ResponseRecorder {
         let weight = Some(store.add_weight(bytes));
         let reply = Section { messages: vec![Message::Assistant(message)], weight };
         let conversation = self.conversation.with_section(reply);
-        // Inserting it would drop all other responses and fail nevertheless.
-        if conversation.bytes() > MAX_BYTES {
+        // Inserting it would drop all other responses and fail nevertheless, or no request could continue it.
+        if conversation.bytes() > MAX_BYTES.min(self.state.limiter.max_total_bytes()) {
             return;
         }
         let response = response.to_string();
-        let bytes = response.len() + 1000;
+        let bytes = response.len() + size_of_val(&*conversation.0) + 1000;
         store.insert(id.to_owned(), self.caller, StoredResponse { response, conversation }, bytes);
     }
 }
@@ -110,24 +111,26 @@ mod tests {
         assert!(stored.conversation.bytes() >= 1000 * size_of::<Message>());
     }
 
-    /// A long chain of responses keeps all of its messages alive, however few responses are stored.
+    /// A long chain of responses keeps all of its messages alive, however few responses are stored, and a request that continues
+    /// one needs room for them.
     #[test]
     fn stores_a_conversation_only_if_all_of_it_fits() {
-        let state = Arc::new(ServerState::new(Config::default(), BTreeMap::new()));
-        let mut conversation = Conversation::default();
-        for number in 1..=10 {
-            let id = format!("resp_{number}");
-            // Five of these fit.
-            let request_bytes = MAX_BYTES / 5 - 10_000;
-            let with_input = conversation.with_input(vec![Message::user("Hi")]);
-            let recorder = ResponseRecorder::new(&state, Caller::ANYONE, with_input, request_bytes);
-            recorder.store(AssistantMessage::text("Hi."), &json!({ "id": id }));
-            let Some(stored) = state.responses.get(&id, Caller::ANYONE) else {
-                assert_eq!(number, 6);
-                return;
-            };
-            conversation = stored.conversation.clone();
+        // Five of these messages fit into the store.
+        let request_bytes = MAX_BYTES / 5 - 10_000;
+        for (max_total_body_bytes, stored) in [(2 * MAX_BYTES, 5), (2 * MAX_BYTES / 5, 2)] {
+            let mut config = Config::default();
+            config.limits.max_total_body_bytes = max_total_body_bytes;
+            let state = Arc::new(ServerState::new(config, BTreeMap::new()));
+            let mut conversation = Conversation::default();
+            for number in 1..=stored + 1 {
+                let id = format!("resp_{number}");
+                let with_input = conversation.with_input(vec![Message::user("Hi")]);
+                let recorder = ResponseRecorder::new(&state, Caller::ANYONE, with_input, request_bytes);
+                recorder.store(AssistantMessage::text("Hi."), &json!({ "id": id }));
+                let found = state.responses.get(&id, Caller::ANYONE);
+                assert_eq!(found.is_some(), number <= stored, "{number} of {stored}");
+                conversation = found.map(|found| found.conversation.clone()).unwrap_or_default();
+            }
         }
-        panic!("the stored responses exceed the limit");
     }
 }

@@ -1,0 +1,99 @@
+//! The work that one request can cause, counted in allocated bytes, so that the load of the machine does not matter.
+
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tool_core::Agent;
+use tool_core::agent::Turn;
+use tool_core::testing::ScriptedModel;
+use tool_openai::server::Server;
+
+use crate::caller::Caller;
+use crate::callers_tools::APIS;
+
+fn user() -> Value {
+    json!({ "role": "user", "content": "Hi" })
+}
+
+/// Returns a message with calls that have these ids, and one result for each of `answered`, in the form of the API.
+fn turn(api: &str, ids: &[&str], answered: &[&str], number: usize) -> Vec<Value> {
+    let arguments = format!(r#"{{"number": {number}}}"#);
+    if api == "responses" {
+        let call =
+            |id| json!({ "type": "function_call", "call_id": id, "name": "f", "arguments": arguments });
+        let result = |id| json!({ "type": "function_call_output", "call_id": id, "output": "" });
+        return ids.iter().map(call).chain(answered.iter().map(result)).collect();
+    }
+    let call =
+        |id| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": arguments } });
+    let calls: Vec<_> = ids.iter().map(call).collect();
+    let result = |id| json!({ "role": "tool", "tool_call_id": id, "content": "" });
+    let message = json!({ "role": "assistant", "content": "", "tool_calls": calls });
+    [message].into_iter().chain(answered.iter().map(result)).collect()
+}
+
+/// Returns the messages of a request of this size.
+type Shape = fn(api: &str, size: usize) -> Vec<Value>;
+
+const SHAPES: [(&str, Shape); 6] = [
+    ("turns with distinct ids", |api, size| {
+        let turns = (0..size).flat_map(|number| {
+            let id = format!("call_of_turn_{number}");
+            turn(api, &[&id], &[&id], number)
+        });
+        [user()].into_iter().chain(turns).collect()
+    }),
+    ("turns that share an id", |api, size| {
+        let turns = (0..size).flat_map(|number| turn(api, &["abc"], &["abc"], number));
+        [user()].into_iter().chain(turns).collect()
+    }),
+    ("earlier turns that share an id", |api, size| {
+        let turns = (0..size).flat_map(|number| turn(api, &["abc"], &["abc"], number));
+        turns.chain([user()]).collect()
+    }),
+    ("turns whose calls share an id", |api, size| {
+        let turns = (0..size).flat_map(|number| turn(api, &["abc", "abc"], &["abc"], number));
+        [user()].into_iter().chain(turns).collect()
+    }),
+    ("earlier turns whose calls share an id", |api, size| {
+        let turns = (0..size).flat_map(|number| turn(api, &["abc", "abc"], &["abc"], number));
+        turns.chain([user()]).collect()
+    }),
+    ("questions", |_, size| vec![user(); size]),
+];
+
+fn request(api: &str, messages: Vec<Value>) -> Value {
+    let field = if api == "responses" { "input" } else { "messages" };
+    json!({ "model": "m", field: messages })
+}
+
+/// Returns the number of bytes that are allocated for a request, in the order of their allocation and freed or not.
+fn allocated_bytes(api: &str, body: &Value, is_streamed: bool) -> u64 {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let caller = runtime.block_on(async {
+        // The hook lets the agent repair the messages.
+        let agent = Agent::builder(ScriptedModel::new().says("Hi."))
+            .before_turn(|turn: &mut Turn<'_>| drop(turn.messages_mut().pop_if(|_| false)));
+        Caller::new(Server::new().agent("m", agent.build().unwrap())).await
+    });
+    let mut body = body.clone();
+    body["stream"] = json!(is_streamed);
+    let request = caller.request(api, &body);
+    let measured = allocation_counter::measure(|| {
+        let response = runtime.block_on(async { request.send().await.unwrap().bytes().await.unwrap() });
+        assert!(response.len() > 100);
+    });
+    measured.bytes_total
+}
+
+#[test]
+fn the_work_for_a_request_grows_no_faster_than_the_request() {
+    for (shape, messages) in SHAPES {
+        for (api, is_streamed) in APIS.into_iter().flat_map(|api| [(api, false), (api, true)]) {
+            let [small, medium, large] = [200, 400, 800]
+                .map(|size| allocated_bytes(api, &request(api, messages(api, size)), is_streamed));
+            // A linear function grows twice as much in the second step, a quadratic one four times.
+            let growth = (large - medium) as f64 / (medium - small) as f64;
+            assert!(growth < 3.0, "{api}, {shape}: {small}, {medium} and {large} bytes");
+        }
+    }
+}
