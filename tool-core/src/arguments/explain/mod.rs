@@ -1,6 +1,7 @@
 //! Explanations of invalid values: all mistakes, each with its path, what is expected there, and what was found.
 
 mod choices;
+mod limits;
 mod refusals;
 mod validators;
 mod walk;
@@ -21,7 +22,7 @@ use crate::arguments::{Members, Target, duplicate_members, tokens};
 use crate::schema::{NodeId, Shape};
 
 /// A mistake in a value.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Mistake {
     pub(crate) path: String,
     pub(crate) text: String,
@@ -67,7 +68,7 @@ pub(crate) fn is_within_limits(shape: &Shape, node: NodeId, text: &str) -> bool 
 /// Explains which limits of its schema a value exceeds that its type accepts.
 pub(crate) fn explain_limits(shape: &Shape, node: NodeId, path: &str, text: &str) -> Vec<Mistake> {
     let mut walk = Walk::new(shape, Rules::Limits, path, text);
-    walk.value(node, text.trim_ascii(), 0);
+    walk.limits(node, text.trim_ascii());
     if walk.mistakes.is_empty() && walk.is_incomplete {
         walk.report_undecided(text);
     }

@@ -4,11 +4,12 @@
 //! is reported that its schema refuses: [`Rules::All`].
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::limits::Fit;
 use super::validators::{Part, Validators};
 use super::wording::{missing_value, quote, unexpected_value, unknown_member, unmatched_member};
 use super::{Mistake, offset_in};
@@ -35,7 +36,7 @@ pub(super) struct Walk<'w> {
     pub(super) shape: &'w Shape,
     rules: Rules<'w>,
     /// The text of the whole value.
-    text: &'w str,
+    pub(super) text: &'w str,
     pub(super) path: String,
     /// The steps from the whole value to the current one.
     steps: Vec<Step>,
@@ -50,7 +51,11 @@ pub(super) struct Walk<'w> {
     flattened_until: Option<usize>,
     /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
     pub(super) is_mismatched: bool,
-    budget: Budget,
+    pub(super) budget: Budget,
+    /// The current value has a name that its schema does not list.
+    pub(super) is_unlisted: bool,
+    /// The values that were read under such names, by their schemas and positions, with their mistakes.
+    pub(super) read: HashMap<(NodeId, usize), (Fit, Vec<Mistake>)>,
     /// The validators of the schema. `None` if a type decides.
     validators: Option<Validators<'w>>,
 }
@@ -94,6 +99,8 @@ impl<'w> Walk<'w> {
             flattened_until: None,
             is_mismatched: false,
             budget: Budget::for_text(text),
+            is_unlisted: false,
+            read: HashMap::new(),
             validators,
         }
     }
@@ -113,7 +120,7 @@ impl<'w> Walk<'w> {
         self.validators.as_mut()?.accepts_argument(name, value)
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.mistakes.iter().map(|mistake| mistake.text.len()).sum::<usize>() > MAX_REPORT_BYTES
     }
 
