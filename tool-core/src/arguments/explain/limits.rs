@@ -391,7 +391,7 @@ impl<'w> Walk<'w> {
     }
 
     /// Reads a value without adding its mistakes, which are returned.
-    fn tentatively<R>(&mut self, read: impl FnOnce(&mut Self) -> R) -> (R, Vec<Mistake>) {
+    pub(super) fn tentatively<R>(&mut self, read: impl FnOnce(&mut Self) -> R) -> (R, Vec<Mistake>) {
         let before = std::mem::take(&mut self.mistakes);
         let result = read(self);
         (result, std::mem::replace(&mut self.mistakes, before))
