@@ -16,6 +16,7 @@ mod hostile;
 mod injecting;
 mod integers;
 mod invariants;
+mod limits;
 mod options;
 mod providers;
 mod report;

@@ -160,8 +160,8 @@ struct Wrapped<T> {
 }
 
 /// Wraps an answer that is the value alone, as models that are not constrained write it: JSON other than an object that has the
-/// answer already, or one word for a variant of an enum. More words could be anything, and an object is wrapped only if the type
-/// accepts objects.
+/// answer already, one word for a variant of an enum, or a date, time or other value that begins with a digit. More words could be
+/// anything, and an object is wrapped only if the type accepts objects.
 fn wrap_bare_value(text: &str, contract: &Contract) -> Option<String> {
     let text = text.trim();
     let is_json = if text.starts_with('{') {
@@ -172,7 +172,9 @@ fn wrap_bare_value(text: &str, contract: &Contract) -> Option<String> {
     } else {
         serde_json::from_str::<IgnoredAny>(text).is_ok()
     };
-    let is_word = || text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+    let begins_with_digit = text.starts_with(|c: char| c.is_ascii_digit());
+    let is_sign = |c| matches!(c, '_' | '-') || begins_with_digit && matches!(c, ':' | '.' | '+');
+    let is_word = || text.chars().all(|c| c.is_alphanumeric() || is_sign(c));
     match text {
         "" => None,
         _ if is_json => Some(format!(r#"{{"answer":{text}}}"#)),
@@ -251,5 +253,33 @@ impl Tool for FinalTool {
 
     fn call<'a>(&'a self, arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
         ToolFuture::ready(Ok(ToolOutput::text(arguments)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Moment(String);
+
+    #[test]
+    fn dates_and_times_can_be_answered_alone() {
+        let parser = AnswerParser::<Moment>::new();
+        let moments =
+            ["2026-11-23", "12:30", "12:30:00.5", "2026-11-23T12:30:00Z", "2026-11-23T12:30:00.25+01:00"];
+        for moment in moments {
+            for text in [moment.to_owned(), format!("\"{moment}\""), format!(r#"{{"answer":"{moment}"}}"#)] {
+                assert_eq!(parser.parse(&text).map(|Moment(moment)| moment), Ok(moment.to_owned()), "{text}");
+            }
+        }
+        for (text, why) in [
+            ("at:12", "not valid JSON: expected value at line 1 column 1"),
+            ("12:30 or later", "expected a JSON object, got 12:30 or later"),
+            ("12:30\"", "expected a JSON object, got 12:30\""),
+        ] {
+            let error = parser.parse(text).map(|Moment(moment)| moment);
+            assert_eq!(error, Err(format!("the answer does not have the requested form: {why}")), "{text}");
+        }
     }
 }

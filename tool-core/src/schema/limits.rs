@@ -139,7 +139,7 @@ pub(crate) fn has_limits(schema: &Value) -> bool {
 }
 
 /// Returns `true` if the schema itself, as schemars generates it, has such a limit.
-fn has_own_limit(schema: &Map<String, Value>) -> bool {
+pub(super) fn has_own_limit(schema: &Map<String, Value>) -> bool {
     let number = |keyword: &str| schema.get(keyword).filter(|value| value.is_number());
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
     // The limits that integer types have themselves. Those of a `char` can also be those of a string.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::limits::{Limits, Pattern};
+use super::limits::{Limits, Pattern, has_own_limit};
 
 /// The maximum number of references that are followed one after another.
 const MAX_REFERENCES: usize = 128;
@@ -93,6 +93,8 @@ pub(crate) struct Node {
     /// The values of `enum`, or that of `const`.
     pub(crate) constants: Option<Vec<Value>>,
     pub(crate) limits: Limits,
+    /// There are limits that the type does not enforce by itself.
+    pub(crate) is_limited: bool,
     /// The range of the Rust integer that `format` names.
     pub(crate) range: Option<(i128, i128)>,
     /// `format` names a Rust integer, which is read only in its plain notation: not from `1.0`.
@@ -101,6 +103,8 @@ pub(crate) struct Node {
     pub(crate) all: Vec<NodeId>,
     /// The alternatives: `anyOf` and `oneOf`, without nested alternatives.
     pub(crate) choices: Vec<NodeId>,
+    /// The alternatives are the variants of an enum that is not untagged.
+    pub(crate) has_variants: bool,
     pub(crate) properties: HashMap<String, Property>,
     /// The names of the properties in order.
     pub(crate) names: Vec<String>,
@@ -221,6 +225,7 @@ impl Shape {
         let NodeId(index) = std::mem::replace(&mut property.node, next);
         let mut node = self.nodes[index].clone();
         change(&mut node);
+        node.is_limited = true;
         self.nodes.push(node);
     }
 
@@ -231,16 +236,22 @@ impl Shape {
         };
         let mut visits = MAX_VISITS;
         let nested = (0..self.nodes.len()).filter(is_nested);
-        let flattened: Vec<_> =
-            nested.map_while(|index| Some((index, self.alternatives(NodeId(index), &mut visits)?))).collect();
-        for (index, choices) in flattened {
-            self.nodes[index].choices = choices;
+        let flattened: Vec<_> = nested
+            .map_while(|index| {
+                let (choices, has_variants) = self.alternatives(NodeId(index), &mut visits)?;
+                Some((index, choices, has_variants))
+            })
+            .collect();
+        for (index, choices, has_variants) in flattened {
+            (self.nodes[index].choices, self.nodes[index].has_variants) = (choices, has_variants);
         }
     }
 
-    /// Returns the alternatives of a node in order, each once, or `None` if there are no visits left.
-    fn alternatives(&self, node: NodeId, visits: &mut usize) -> Option<Vec<NodeId>> {
+    /// Returns the alternatives of a node in order, each once, and whether some of them are variants. Returns `None` if there are no
+    /// visits left.
+    fn alternatives(&self, node: NodeId, visits: &mut usize) -> Option<(Vec<NodeId>, bool)> {
         let (mut found, mut seen) = (Vec::new(), HashSet::from([node]));
+        let mut has_variants = self.node(node).has_variants;
         let mut waiting: Vec<_> = self.node(node).choices.iter().rev().copied().collect();
         while let Some(id) = waiting.pop() {
             *visits = visits.checked_sub(1)?;
@@ -248,12 +259,30 @@ impl Shape {
                 continue;
             }
             if self.node(id).only_has_choices() {
+                has_variants |= self.node(id).has_variants;
                 waiting.extend(self.node(id).choices.iter().rev());
             } else {
                 found.push(id);
             }
         }
-        Some(found)
+        Some((found, has_variants))
+    }
+
+    /// Returns `true` if the values that a schema describes, or parts of them, have limits.
+    pub(crate) fn is_limited(&self, id: NodeId) -> bool {
+        let (mut seen, mut waiting) = (HashSet::new(), vec![id]);
+        while let Some(id) = waiting.pop() {
+            let node = self.node(id);
+            if node.is_limited {
+                return true;
+            }
+            if seen.insert(id) {
+                let parts = [&node.all, &node.choices, &node.prefix].into_iter().flatten().copied();
+                let members = node.properties.values().map(|property| property.node);
+                waiting.extend(parts.chain(members).chain(node.items).chain(node.additional));
+            }
+        }
+        false
     }
 }
 
@@ -326,8 +355,15 @@ impl<'s> Parser<'s> {
             let target = self.id(target);
             all.insert(0, target);
         }
-        let mut choices = self.ids(get("anyOf"));
-        choices.extend(self.ids(get("oneOf")));
+        let (mut choices, variants) = (self.ids(get("anyOf")), self.ids(get("oneOf")));
+        let has_variants = choices.is_empty();
+        if has_variants {
+            choices = variants;
+        } else if !variants.is_empty() {
+            // Each of the two holds.
+            all.push(NodeId(self.nodes.len()));
+            self.nodes.push(Node { choices: variants, has_variants: true, ..Node::default() });
+        }
         let description =
             |schema: &Value| schema.get("description").and_then(Value::as_str).map(str::to_owned);
         let properties: HashMap<_, _> = object("properties")
@@ -351,7 +387,9 @@ impl<'s> Parser<'s> {
         let is_map = is_type || is_closed;
         let mut of_values = object("patternProperties").map(|(_, schema)| schema).filter(|_| is_map);
         let of_values = of_values.next().filter(|first| of_values.all(|other| other == *first));
-        let additional = of_values.or(get("additionalProperties").filter(|_| by_pattern.is_none()));
+        // Beside the alternatives of an enum, the members of a map are those that nothing else has evaluated.
+        let others = get("additionalProperties").or(get("unevaluatedProperties").filter(|_| is_type));
+        let additional = of_values.or(others.filter(|_| by_pattern.is_none()));
         let additional = additional.map(|schema| self.id(schema));
         let mut patterns =
             object("patternProperties").filter(|_| is_type && is_closed && properties.is_empty());
@@ -374,11 +412,13 @@ impl<'s> Parser<'s> {
             types: get("type").map(texts),
             constants: constants.or_else(|| get("const").map(|constant| vec![constant.clone()])),
             limits,
+            is_limited: is_type && has_own_limit(schema),
             range: format.and_then(integer_range),
             is_plain_integer: format
                 .is_some_and(|format| format.starts_with("int") || format.starts_with("uint")),
             all,
             choices,
+            has_variants,
             names: object("properties").map(|(name, _)| name.clone()).collect(),
             properties,
             required: get("required").map(texts).unwrap_or_default(),

@@ -9,7 +9,11 @@ impl ToolCall {
     /// [`AgentBuilder::needs_approval`](crate::agent::AgentBuilder::needs_approval).
     ///
     /// The arguments are repaired as a tool repairs them, so both see the same values: serde alone would refuse the
-    /// `"900"` that a tool accepts as a number. The struct needs only the relevant arguments; others are ignored.
+    /// `"900"` that a tool accepts as a number. The struct needs only the relevant arguments; others are ignored. A decision
+    /// must not search the text in [`arguments`](Self::arguments), where `"\/etc"` means `"/etc"`.
+    ///
+    /// As a [`serde_json::Value`], all arguments are read, for decisions about several tools. Without a type, `"900"` remains a
+    /// string.
     ///
     /// ```
     /// use tool_core::ToolCall;
@@ -39,12 +43,38 @@ impl ToolCall {
 mod tests {
     use schemars::JsonSchema;
     use serde::Deserialize;
+    use serde_json::Value;
 
     use crate::model::ToolCall;
 
     #[derive(Deserialize, JsonSchema)]
     struct Payment {
         euros: u32,
+    }
+
+    #[test]
+    fn reads_the_values_that_a_tool_reads_however_they_are_written() {
+        let path = |text: &str| {
+            let arguments = ToolCall::new("call_1", "read", text).arguments_as::<Value>();
+            arguments.map(|arguments| arguments["path"].clone()).map_err(|error| error.to_string())
+        };
+        for text in [
+            r#"{"path": "/etc/passwd"}"#,
+            r#"{"path": "\/etc\/passwd"}"#,
+            r#"{"p\u0061th": "\u002fetc/passwd"}"#,
+            r#"{'path': '/etc/passwd',}"#,
+            "```json\n{\"path\": \"\\/etc/passwd\"}\n```",
+            r#""{\"path\":\"/etc\\/passwd\"}""#,
+        ] {
+            assert_eq!(path(text), Ok("/etc/passwd".into()), "{text}");
+        }
+        for text in ["", "null", "{}"] {
+            assert_eq!(path(text), Ok(Value::Null), "{text}");
+        }
+        let twice = r#"{"path": "/tmp", "path": "\/etc\/passwd"}"#;
+        assert_eq!(path(twice), Err("invalid arguments: `path` is given twice".into()));
+        let no_object = "invalid arguments: expected a JSON object, got a list";
+        assert_eq!(path("[]"), Err(no_object.into()));
     }
 
     #[test]

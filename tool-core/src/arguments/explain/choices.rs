@@ -22,28 +22,24 @@ impl Walk<'_> {
         if node.choices.is_empty() {
             return;
         }
-        let may_hold = |choice: &Node| has_type(choice, text) || self.is_positional(choice, text);
-        let choices = probable_choices(self.shape, node, text, may_hold);
-        if self.finds_all() && self.report_tag(node, text) {
+        let choices = probable_choices(self.shape, node, text, |choice| has_type(choice, text));
+        if self.report_tag(node, text) {
             return;
         }
         // Of several objects, the one that has all of the names was probably meant.
         let choices = match serde_json::from_str(text) {
-            Ok(Members(members)) if self.finds_all() => narrowed(self.shape, choices, |choice| {
+            Ok(Members(members)) => narrowed(self.shape, choices, |choice| {
                 members.iter().all(|(name, _)| choice.properties.contains_key(&**name))
             }),
             _ => choices,
         };
         // The value is a name that none of the alternatives has.
-        if self.finds_all() && choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
+        if choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
             self.report_value(id, text);
             return;
         }
         match *choices {
-            [] => {
-                self.is_mismatched = true;
-                return;
-            }
+            [] => return,
             [choice] => {
                 let found_before = self.mistakes.len();
                 self.value(choice, text, depth + 1);
@@ -55,21 +51,21 @@ impl Walk<'_> {
         let mut trials = Vec::new();
         for choice in choices {
             let was_incomplete = self.is_incomplete;
-            let (found, is_mismatched) = self.walk_tentatively(|walk| walk.value(choice, text, depth + 1));
-            if found.is_empty() && !is_mismatched {
+            let ((), found) = self.tentatively(|walk| walk.value(choice, text, depth + 1));
+            if found.is_empty() {
                 return;
             }
             // The alternative is refused, so what is unknown about it does not matter.
             self.is_incomplete = was_incomplete;
-            trials.push((is_mismatched && !self.finds_all(), found));
+            trials.push(found);
         }
         // The alternative with the fewest mistakes was probably meant.
-        trials.sort_by_key(|(is_mismatched, found)| (*is_mismatched, found.len()));
+        trials.sort_by_key(Vec::len);
         match &*trials {
-            [(_, first), (_, second), ..] if first.len() == second.len() && self.finds_all() => {
+            [first, second, ..] if first.len() == second.len() => {
                 self.report_value(id, text);
             }
-            _ => self.add_or_report(trials.swap_remove(0).1, id, text),
+            _ => self.add_or_report(trials.swap_remove(0), id, text),
         }
     }
 

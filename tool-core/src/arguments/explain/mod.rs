@@ -1,6 +1,7 @@
 //! Explanations of invalid values: all mistakes, each with its path, what is expected there, and what was found.
 
 mod choices;
+mod limits;
 mod refusals;
 mod validators;
 mod walk;
@@ -12,7 +13,7 @@ use self::refusals::{Refusal, Refusals};
 #[cfg(feature = "dynamic")]
 pub(crate) use self::validators::IsValid;
 pub(crate) use self::validators::SchemaValidator;
-use self::walk::{Rules, Walk};
+use self::walk::Walk;
 pub(crate) use self::wording::{
     duplicate_member, missing_value, not_an_object, unknown_member, unknown_name,
 };
@@ -21,7 +22,7 @@ use crate::arguments::{Members, Target, duplicate_members, tokens};
 use crate::schema::{NodeId, Shape};
 
 /// A mistake in a value.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Mistake {
     pub(crate) path: String,
     pub(crate) text: String,
@@ -66,8 +67,8 @@ pub(crate) fn is_within_limits(shape: &Shape, node: NodeId, text: &str) -> bool 
 
 /// Explains which limits of its schema a value exceeds that its type accepts.
 pub(crate) fn explain_limits(shape: &Shape, node: NodeId, path: &str, text: &str) -> Vec<Mistake> {
-    let mut walk = Walk::new(shape, Rules::Limits, path, text);
-    walk.value(node, text.trim_ascii(), 0);
+    let mut walk = Walk::new(shape, None, path, text);
+    walk.limits(node, text.trim_ascii());
     if walk.mistakes.is_empty() && walk.is_incomplete {
         walk.report_undecided(text);
     }
@@ -83,7 +84,7 @@ pub(crate) fn explain(
     target: &dyn Target,
     error: Option<&serde_json::Error>,
 ) -> Vec<Mistake> {
-    let mut walk = Walk::new(shape, Rules::All(target), path, text);
+    let mut walk = Walk::new(shape, Some(target), path, text);
     walk.value(node, text.trim_ascii(), 0);
     if walk.mistakes.is_empty() && error.is_none() {
         walk.whole_arguments(node, text);

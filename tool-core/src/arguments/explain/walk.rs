@@ -1,14 +1,14 @@
 //! The walk through a value and its schema, which finds the mistakes.
 //!
-//! A value that its type accepted must be within the limits of its schema: [`Rules::Limits`]. Of a value that was refused, everything
-//! is reported that its schema refuses: [`Rules::All`].
+//! Of a value that was refused, everything is reported that its schema refuses. The limits of a value that was read are in `limits`.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::limits::Fit;
 use super::validators::{Part, Validators};
 use super::wording::{missing_value, quote, unexpected_value, unknown_member, unmatched_member};
 use super::{Mistake, offset_in};
@@ -21,21 +21,13 @@ use crate::schema::{Kind, Length, Node, NodeId, Shape, integer};
 /// The length of a member for which it is found out whether a type has flattened it. That reads it once per level.
 const MAX_FLATTENED_BYTES: usize = 1 << 12;
 
-/// The mistakes that a [`Walk`] looks for.
-#[derive(Clone, Copy)]
-pub(super) enum Rules<'d> {
-    /// Limits that are exceeded, which types do not enforce by themselves.
-    Limits,
-    /// All mistakes in a value that the target refused.
-    All(&'d dyn Target),
-}
-
 /// A walk through a value and the schemas that describe it.
 pub(super) struct Walk<'w> {
     pub(super) shape: &'w Shape,
-    rules: Rules<'w>,
+    /// What refused the value. `None` for a value that was read.
+    target: Option<&'w dyn Target>,
     /// The text of the whole value.
-    text: &'w str,
+    pub(super) text: &'w str,
     pub(super) path: String,
     /// The steps from the whole value to the current one.
     steps: Vec<Step>,
@@ -48,9 +40,11 @@ pub(super) struct Walk<'w> {
     is_part: bool,
     /// The end of the outermost struct that has flattened the current value, whose type reads it after the other members.
     flattened_until: Option<usize>,
-    /// Some part of the value is not of the type that its schema describes, so the value belongs to another alternative.
-    pub(super) is_mismatched: bool,
-    budget: Budget,
+    pub(super) budget: Budget,
+    /// The current value has a name that its schema does not list.
+    pub(super) is_unlisted: bool,
+    /// The values that were read under such names, by their schemas and positions, with their mistakes.
+    pub(super) read: HashMap<(NodeId, usize), (Fit, Vec<Mistake>)>,
     /// The validators of the schema. `None` if a type decides.
     validators: Option<Validators<'w>>,
 }
@@ -76,14 +70,11 @@ pub(super) enum Step {
 }
 
 impl<'w> Walk<'w> {
-    pub(super) fn new(shape: &'w Shape, rules: Rules<'w>, path: &str, text: &'w str) -> Self {
-        let validators = match rules {
-            Rules::All(target) => target.validator().map(Validators::new),
-            Rules::Limits => None,
-        };
+    pub(super) fn new(shape: &'w Shape, target: Option<&'w dyn Target>, path: &str, text: &'w str) -> Self {
+        let validators = target.and_then(Target::validator).map(Validators::new);
         Self {
             shape,
-            rules,
+            target,
             text,
             path: path.into(),
             steps: Vec::new(),
@@ -92,14 +83,11 @@ impl<'w> Walk<'w> {
             is_incomplete: false,
             is_part: false,
             flattened_until: None,
-            is_mismatched: false,
             budget: Budget::for_text(text),
+            is_unlisted: false,
+            read: HashMap::new(),
             validators,
         }
-    }
-
-    pub(super) fn finds_all(&self) -> bool {
-        matches!(self.rules, Rules::All(_))
     }
 
     /// Returns `true` if the validator accepts a part of a schema, or if there is none.
@@ -113,7 +101,7 @@ impl<'w> Walk<'w> {
         self.validators.as_mut()?.accepts_argument(name, value)
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.mistakes.iter().map(|mistake| mistake.text.len()).sum::<usize>() > MAX_REPORT_BYTES
     }
 
@@ -181,9 +169,7 @@ impl<'w> Walk<'w> {
         }
         let node = self.shape.node(id);
         if node.is_never {
-            if self.finds_all() {
-                self.report(format!("`{}` must be left out", self.path), text);
-            }
+            self.report(format!("`{}` must be left out", self.path), text);
             return;
         }
         let was_part = self.is_part;
@@ -199,14 +185,7 @@ impl<'w> Walk<'w> {
             self.value(*part, text, depth + 1);
         }
         if !has_type(node, text) {
-            if self.finds_all() {
-                self.report_value(id, text);
-            }
-            if self.is_positional(node, text) {
-                self.fields(node, text, depth);
-            } else {
-                self.is_mismatched = true;
-            }
+            self.report_value(id, text);
             return;
         }
         self.beside_properties(node, text, |walk| walk.choices(id, text, depth));
@@ -229,11 +208,9 @@ impl<'w> Walk<'w> {
     /// Reports a value that is not one of the `enum`, out of range, or exceeds a limit.
     fn value_without_parts(&mut self, id: NodeId, text: &str) {
         let node = self.shape.node(id);
-        let is_known = is_one_of(node, text);
-        self.is_mismatched |= !is_known;
         let is_readable = !self.is_too_large(node, text) && !is_infinite(text);
-        let is_valid = is_known && is_in_range(node, text) && is_readable;
-        if self.finds_all() && !is_valid {
+        let is_valid = is_one_of(node, text) && is_in_range(node, text) && is_readable;
+        if !is_valid {
             self.report_value(id, text);
         } else if !node.limits.allow(text)
             && let Some(mistake) = self.report_value(id, text)
@@ -262,43 +239,10 @@ impl<'w> Walk<'w> {
         self.validators.is_some() && is_integer && integer(text).is_some_and(|integer| too_large(&integer))
     }
 
-    /// Walks through a value by a schema that it need not have. Returns the mistakes instead of adding them, and whether the value
-    /// is of another type.
-    pub(super) fn walk_tentatively(&mut self, walk: impl FnOnce(&mut Self)) -> (Vec<Mistake>, bool) {
-        let before = std::mem::take(&mut self.mistakes);
-        let was_mismatched = std::mem::take(&mut self.is_mismatched);
-        walk(self);
-        let found = std::mem::replace(&mut self.mistakes, before);
-        (found, std::mem::replace(&mut self.is_mismatched, was_mismatched))
-    }
-
-    /// Returns `true` if the value can be a struct whose fields are in a list, which its type accepted.
-    pub(super) fn is_positional(&self, node: &Node, text: &str) -> bool {
-        !self.finds_all() && node.names_type("object") && Kind::of(text) == Some(Kind::Array)
-    }
-
-    /// Walks through the fields of a struct that are in a list.
-    fn fields(&mut self, node: &Node, text: &str, depth: usize) {
-        let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(text) else { return };
-        // With more values, the schema does not list all fields.
-        if values.len() > node.names.len() {
-            self.is_mismatched = true;
-            return;
-        }
-        let fields = node.names.iter().filter_map(|name| node.properties.get(name));
-        let (tags, others): (Vec<_>, Vec<_>) =
-            fields.map(|field| field.node).partition(|field| is_tag(self.shape.node(*field)));
-        for (index, (value, field)) in values.iter().zip(tags.into_iter().chain(others)).enumerate() {
-            self.step(Step::Field(index), |walk| walk.value(field, value.get(), depth + 1));
-        }
-    }
-
     fn members(&mut self, id: NodeId, text: &str, depth: usize) {
         let Ok(Members(members)) = serde_json::from_str(text) else { return };
         let node = self.shape.node(id);
-        if self.finds_all() {
-            self.missing_members(node, &members, text);
-        }
+        self.missing_members(node, &members, text);
         let is_tag = |name: &str| {
             node.properties.get(name).is_some_and(|property| is_tag(self.shape.node(property.node)))
         };
@@ -315,41 +259,6 @@ impl<'w> Walk<'w> {
             if is_argument && self.is_valid_argument(name, value.get()) == Some(true) {
                 self.mistakes.truncate(found_before);
             }
-        }
-        if !self.finds_all() && !self.is_part {
-            self.unlisted_members(node, &members, depth);
-        }
-    }
-
-    /// Checks the members that the type has read under names which the schema does not list, such as those of
-    /// `#[serde(alias)]`. Each stands for one of the properties that are absent, and must be within the limits of one of them.
-    fn unlisted_members(&mut self, node: &Node, members: &[(Cow<'_, str>, &RawValue)], depth: usize) {
-        let is_open = node.additional.is_some_and(|additional| !self.shape.node(additional).is_never);
-        if is_open || node.by_pattern.is_some() {
-            return;
-        }
-        let given: HashSet<&str> = members.iter().map(|(name, _)| &**name).collect();
-        let absent = node.names.iter().filter(|name| !given.contains(name.as_str()));
-        let absent: Vec<_> = absent.filter_map(|name| node.properties.get(name)).collect();
-        let is_unlisted = |(name, _): &&(Cow<'_, str>, &RawValue)| !node.properties.contains_key(&**name);
-        for (name, value) in members.iter().filter(is_unlisted) {
-            if self.is_full() || self.is_incomplete {
-                return;
-            }
-            let mut exceeded = Vec::new();
-            for property in &absent {
-                let (found, is_mismatched) = self.walk_tentatively(|walk| {
-                    walk.step(Step::Member(name.to_string()), |walk| {
-                        walk.value(property.node, value.get(), depth + 1);
-                    });
-                });
-                if found.is_empty() && !is_mismatched {
-                    exceeded.clear();
-                    break;
-                }
-                exceeded = if exceeded.is_empty() { found } else { exceeded };
-            }
-            self.mistakes.extend(exceeded);
         }
     }
 
@@ -398,7 +307,7 @@ impl<'w> Walk<'w> {
 
     /// Returns `true` if the type has a member of this name in the object that the steps lead to, whatever the schema says.
     fn has_member(&self, steps: &[Step], name: &str, value: &str) -> bool {
-        let Rules::All(target) = self.rules else { return true };
+        let Some(target) = self.target else { return true };
         // Nothing but this member and what encloses it, so that no other mistake is in its way.
         let Some((start, end)) = enclosing_texts(steps) else { return true };
         let quoted = Value::from(name).to_string();
@@ -408,7 +317,7 @@ impl<'w> Walk<'w> {
 
     /// Returns `true` if the type of the object that the steps lead to has flattened a member, which it then reads after all others.
     fn is_flattened(&self, steps: &[Step], name: &str, value: &str) -> bool {
-        let Rules::All(target) = self.rules else { return false };
+        let Some(target) = self.target else { return false };
         let Some((start, _)) = enclosing_texts(steps).filter(|_| value.len() <= MAX_FLATTENED_BYTES) else {
             return false;
         };
@@ -435,7 +344,7 @@ impl<'w> Walk<'w> {
             return;
         }
         // Unknown arguments of the tool are reported by the caller.
-        let reports_unknown = self.finds_all() && enclosing > 0;
+        let reports_unknown = enclosing > 0;
         if reports_unknown && let Some(pattern) = node.unmatched_pattern(name) {
             let mistake = unmatched_member(self.part_of_path(enclosing), name, pattern);
             self.report(mistake, value);
