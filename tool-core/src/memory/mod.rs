@@ -23,11 +23,11 @@ pub use self::inbox::{PostOutcome, PostedCommand, RunCommand};
 pub use self::lease::{DriverId, LeaseRequest, LeaseState};
 pub use self::repair::repair_history;
 #[cfg(feature = "sqlite")]
-#[doc(no_inline)]
-pub use rusqlite;
-#[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 pub(crate) use self::stored_runs::has_expired;
 pub use self::stored_runs::{RunStatus, StoredRun, StoredRuns};
 pub use self::window::Window;
+#[cfg(feature = "sqlite")]
+#[doc(no_inline)]
+pub use rusqlite;

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{
-    AgentBuilder, Approver, Event, OnDrop, ProposedCall, ProposedReply, Turn, WhileWaiting,
-};
+use crate::agent::{AgentBuilder, Approver, Event, OnDrop, ProposedCall, ProposedReply, Turn, WhileWaiting};
 use crate::memory::{ChatMemory, RunStore};
 use crate::model::{ModelOptions, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
