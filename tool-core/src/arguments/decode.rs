@@ -9,9 +9,8 @@ use serde_json::value::RawValue;
 
 use super::contract::Contract;
 use super::explain::{self, explain, explain_limits, is_within_limits};
-use super::repair::{Repair, repair, repair_parts, without_omitted, write_object};
+use super::repair::{Repair, repair, repair_at, repair_parts, without_omitted, write_object};
 use super::report::{ArgumentErrors, Report};
-use super::restore::read_repaired;
 use super::target::{IgnoredMember, Refused, Target, read_all};
 use super::{Members, lenient, report_duplicates, tokens};
 use crate::schema::{NodeId, Shape};
@@ -99,7 +98,7 @@ impl Decoder<'_> {
                 if report_duplicates(self.path, &repaired, self.report) {
                     return false;
                 }
-                let (repaired, refused_again) = read_repaired(target, &original, repaired);
+                let (repaired, refused_again) = self.read_repaired(target, &original, refused, repaired);
                 (text, refused) = (Cow::Owned(repaired), refused_again);
             }
         }
@@ -123,17 +122,24 @@ impl Decoder<'_> {
         let text = self.without_unknown_members(target, text, members);
         let (shape, node) = (self.shape, self.node);
         let is_within_limits = |text: &str| !has_limits || is_within_limits(shape, node, text);
+        let mut refused = None;
         if self.report.is_empty() {
-            let refused = read_all(target, &text).err();
+            refused = read_all(target, &text).err();
             if is_within_limits(&text) && self.report_ignored_members(&text, refused.as_ref()) {
                 return true;
             }
         }
-        let original = without_omitted(shape, node, &text).map_or(text, Cow::Owned);
+        let original = match without_omitted(shape, node, &text) {
+            Some(original) => {
+                refused = read_all(target, &original).err();
+                Cow::Owned(original)
+            }
+            None => text,
+        };
         let repaired = self.repair_members(&original, repair);
         // A string that was decoded to an object can contain duplicate members.
         if self.report.is_empty() && !report_duplicates("", &repaired, self.report) {
-            let (text, refused) = read_repaired(target, &original, repaired.clone());
+            let (text, refused) = self.read_repaired(target, &original, refused, repaired.clone());
             if is_within_limits(&text) && self.report_ignored_members(&text, refused.as_ref()) {
                 self.record_repaired_members(&original, &text);
                 return true;
@@ -141,7 +147,8 @@ impl Decoder<'_> {
         }
         // Only mistakes that cannot be repaired are reported.
         let repaired = self.repair_members(&repaired, repair_parts);
-        let (text, refused) = read_repaired(target, &original, repaired);
+        let refused = read_all(target, &repaired).err();
+        let text = repaired;
         let is_valid = self.report_mistakes(target, &text, refused.as_ref());
         if is_valid && self.report.is_empty() {
             self.record_repaired_members(&original, &text);
@@ -151,6 +158,29 @@ impl Decoder<'_> {
             self.report.add("", "they do not match the schema of the tool");
         }
         false
+    }
+
+    /// Reads a value that a type refused again: first with only the part repaired where it was refused, because a type can accept more
+    /// than its schema, and then the repaired text. Returns the text that was read.
+    fn read_repaired(
+        &self,
+        target: &mut dyn Target,
+        original: &str,
+        refused: Option<Refused>,
+        repaired: String,
+    ) -> (String, Option<Refused>) {
+        if !self.mode.forbids_repair
+            && let Some(Refused::ByType(error)) = refused
+            && let offset = explain::error_offset(original, &error)
+            && let Some(text) = repair_at(self.shape, self.node, original, offset)
+        {
+            let refused = read_all(target, &text).err();
+            if !refused.as_ref().is_some_and(Refused::is_mismatch) {
+                return (text, refused);
+            }
+        }
+        let refused = read_all(target, &repaired).err();
+        (repaired, refused)
     }
 
     /// Returns the object without the members that the tool does not have. These are reported, or recorded if they may be ignored.

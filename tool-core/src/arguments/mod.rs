@@ -1,8 +1,8 @@
 //! The arguments of a call, from the model's text to typed values: reading, repair, limits and explanations of mistakes.
 //!
 //! `decode` reads values with their types, which are a `target` and decide what is accepted; `matching` compares values with schemas.
-//! After a failure, `lenient` corrects the text as a whole, `repair` single values, `restore` takes back the repairs of what the type
-//! accepts, and `explain` reports all mistakes: those that its walk finds by the schema, and `explain::refusals` by the type. `describe`
+//! After a failure, `lenient` corrects the text as a whole, `repair` the value at the type's error or else all of them, and `explain`
+//! reports all mistakes: those that its walk finds by the schema, and `explain::refusals` by the type. `describe`
 //! words what a schema expects, and `explain::wording` all other sentences.
 //! `tokens` finds duplicate members, and `watched` those that a type ignores.
 
@@ -22,7 +22,6 @@ mod parameter;
 mod parameter_limits;
 mod repair;
 mod report;
-mod restore;
 pub(crate) mod schemas;
 mod target;
 mod tokens;

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::budget::Budget;
 use super::matching::{has_type, probable_choices};
+use super::tokens::part_at;
 use crate::arguments::{Members, duplicate_members};
 use crate::schema::{Kind, Node, NodeId, SchemaOf, Shape, integer};
 
@@ -86,6 +88,14 @@ pub(crate) fn repair(shape: &Shape, node: NodeId, text: &str) -> Option<String> 
     Repairer::new(shape, text).run(node, text)
 }
 
+/// Repairs only the part of a value at an offset, where its type refused it. Returns `None` if that cannot be repaired.
+pub(crate) fn repair_at(shape: &Shape, node: NodeId, text: &str, offset: usize) -> Option<String> {
+    let part = part_at(text, offset).value;
+    let start = text.as_ptr().addr();
+    let only = Some(start + part.start..start + part.end);
+    Repairer { is_partial: true, only, ..Repairer::new(shape, text) }.run(node, text)
+}
+
 /// Repairs the parts of a value that can be repaired, although the value as a whole cannot. Returns `None` if there are none.
 /// The remaining mistakes in the result are certain.
 pub(crate) fn repair_parts(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
@@ -121,6 +131,8 @@ struct Repairer<'s> {
     only_nulls: bool,
     /// Parts that cannot be repaired are left unchanged.
     is_partial: bool,
+    /// The addresses of the only part to repair.
+    only: Option<Range<usize>>,
     budget: Budget,
     /// The number of lists that were added around the current value. For a type that is a list of itself, it would grow
     /// without end.
@@ -129,7 +141,14 @@ struct Repairer<'s> {
 
 impl<'s> Repairer<'s> {
     fn new(shape: &'s Shape, text: &str) -> Self {
-        Self { shape, only_nulls: false, is_partial: false, budget: Budget::for_text(text), lists: 0 }
+        Self {
+            shape,
+            only_nulls: false,
+            is_partial: false,
+            only: None,
+            budget: Budget::for_text(text),
+            lists: 0,
+        }
     }
 
     fn run(mut self, node: NodeId, text: &str) -> Option<String> {
@@ -153,6 +172,10 @@ impl<'s> Repairer<'s> {
         let node = self.shape.node(id);
         if node.is_never {
             return None;
+        }
+        // The tag of a variant is compared even so.
+        if node.constants.is_none() && self.only.as_ref().is_some_and(|only| !overlaps(only, text)) {
+            return Some(Cow::Borrowed(text));
         }
         let mut repaired = self.repair_by_choices(node, text, depth)?;
         if let Cow::Owned(next) = self.repair_by_itself(node, &repaired, depth)? {
@@ -300,6 +323,12 @@ impl<'s> Repairer<'s> {
             _ => None,
         }
     }
+}
+
+/// Returns `true` if a text has some of these addresses.
+fn overlaps(addresses: &Range<usize>, text: &str) -> bool {
+    let start = text.as_ptr().addr();
+    start < addresses.end && addresses.start < start + text.len()
 }
 
 /// Returns the value that a string contains, if the schema requires such a value.

@@ -161,12 +161,15 @@ impl<'w> Walk<'w> {
 
     /// Reads a value by the first of the alternatives that fits it. Those before it that possibly fit count too.
     fn read_first(&mut self, choices: &[NodeId], beside: &Beside<'w>, text: &str, depth: usize) -> Fit {
+        let mut beside = beside.clone();
+        let names: Vec<_> = choices.iter().map(|choice| self.names_of(*choice)).collect();
+        // What one alternative lists is no other name of a member of the others.
+        if names.iter().filter(|names| !names.is_empty()).count() > 1 {
+            beside.names.extend(names.into_iter().flatten());
+            self.is_incomplete |= self.budget.spend(beside.names.len(), depth).is_none();
+        }
         let mut trials = Vec::new();
         for choice in choices {
-            // What one alternative lists is no other name of a member of the others.
-            let mut beside = beside.clone();
-            let others = choices.iter().filter(|other| *other != choice);
-            beside.names.extend(others.flat_map(|other| self.names_of(*other)));
             let was_incomplete = std::mem::take(&mut self.is_incomplete);
             let (fit, found) = self.tentatively(|walk| walk.read_value(*choice, &beside, text, depth + 1));
             trials.push((fit, found, std::mem::replace(&mut self.is_incomplete, was_incomplete)));
