@@ -4,17 +4,33 @@
 //! questions are answered one after the other, and none waits for a person.
 
 use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
 
-use restate_sdk::context::RequestTarget;
+use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::Message;
 use tool_core::memory::{Window, repair_history};
 
 use crate::limit;
-use crate::names::{Added, HoldRequest};
+use crate::names::{Added, Ended, HoldRequest};
 
 /// The number of runs that added messages. Those of run `n` are at the key `n`.
 const RUNS: &str = "runs";
+
+/// The time after which a conversation checks that its run goes on.
+const CHECK_TIME: Duration = Duration::from_secs(10);
+
+type Pending<'c> = Pin<Box<dyn DurableFuture<Output = Result<Progress, TerminalError>> + Send + 'c>>;
+
+/// What a conversation learns about the run that has it.
+enum Progress {
+    /// The run waits for a person, or has ended and adds messages.
+    Stopped(Option<Added>),
+    Goes,
+    Ended,
+    Removed,
+}
 
 pub(crate) struct Conversations {
     pub(crate) agent: String,
@@ -49,7 +65,7 @@ impl ConversationsService for Conversations {
             Some(window) => window.apply(history),
             None => history,
         };
-        let signal = ctx.invocation_handle(invocation).signal("history");
+        let signal = ctx.invocation_handle(invocation.clone()).signal("history");
         match limit::check("the history of the conversation", &history, self.max_bytes) {
             Ok(()) => signal.resolve(Json(history)),
             Err(reason) => signal.reject(TerminalError::new_with_code(
@@ -58,8 +74,30 @@ impl ConversationsService for Conversations {
             )),
         }
         let target = RequestTarget::workflow(&*self.agent, run, "first_stop");
-        let added = ctx.request::<(), Json<Option<Added>>>(target, ()).call().await?;
-        if let Json(Some(added)) = added {
+        let stopped = ctx.request::<(), Json<Option<Added>>>(target, ()).call();
+        let handle = stopped.invocation_handle().await?;
+        let mut pending = DurableFuturesUnordered::<Pending<'_>>::new();
+        pending.push(Box::pin(stopped.map_ok(|Json(added)| Progress::Stopped(added))));
+        pending.push(Box::pin(ctx.sleep(CHECK_TIME).map_ok(|()| Progress::Goes)));
+        let added = loop {
+            match pending.next().await? {
+                Some((_, Ok(Progress::Stopped(added)))) => break added,
+                // A run that was killed, or that ended and was removed while it waited in the queue, has no invocation.
+                Some((_, Ok(Progress::Goes))) => {
+                    let ended = ctx.invocation_handle(invocation.clone()).attach::<Json<Ended>>();
+                    pending.push(Box::pin(ended.map_ok(|_| Progress::Ended)));
+                }
+                // It may be removed before it says why it stopped.
+                Some((_, Ok(Progress::Ended))) => {
+                    pending.push(Box::pin(ctx.sleep(CHECK_TIME).map_ok(|()| Progress::Removed)));
+                }
+                Some((_, Ok(Progress::Removed) | Err(_))) | None => {
+                    handle.cancel();
+                    break None;
+                }
+            }
+        };
+        if let Some(added) = added {
             append(&ctx, added).await?;
         }
         Ok(())

@@ -82,6 +82,8 @@ pub(crate) struct Waiting {
 pub(crate) enum Stop {
     NeedsApproval(Vec<ToolCall>),
     Paused(String),
+    /// Nothing happened for a while.
+    GoesOn,
     Ended,
 }
 

@@ -21,6 +21,9 @@ pub(crate) const WAITING: &str = "waiting";
 /// Resolved when the run first waits for a person, or with the messages that it adds to its conversation.
 pub(crate) const FIRST_STOP: &str = "first-stop";
 
+/// The longest time for which a handler waits for a run.
+pub(crate) const WAIT_TIME: Duration = Duration::from_secs(60);
+
 /// Resolved when the run is cancelled.
 const CANCELLED: &str = "cancelled";
 
@@ -103,7 +106,13 @@ impl RunsService for Runs {
         {
             return Ok(Json(Stop::Paused(reason.clone())));
         }
-        Ok(ctx.promise::<Json<Stop>>(&stop(waiting.round)).await?)
+        // A run that is killed resolves nothing.
+        let stop = stop(waiting.round);
+        restate_sdk::select! {
+            stop = ctx.promise::<Json<Stop>>(&stop) => Ok(stop?),
+            _ = ctx.sleep(WAIT_TIME) => Ok(Json(Stop::GoesOn)),
+            on_cancel => Ok(Json(Stop::GoesOn))
+        }
     }
 
     /// Records a decision about a call that waits.

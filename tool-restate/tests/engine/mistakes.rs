@@ -1,14 +1,22 @@
 //! Bad input: each has one clear error, and nothing is lost.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tool_core::agent::ToolSearch;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::ToolProviderRequest;
-use tool_core::{Agent, ToolCall, ToolSet, tool, tools};
+use tool_core::{Agent, Approval, ToolCall, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
-use crate::support::{admin, agent, client, failure, free_address, http, serve, serve_at, unique};
+use crate::support::{
+    admin, agent, answer, client, end_by_engine, failure, free_address, http, serve, serve_at, unique,
+    waiting_calls, within,
+};
 
 fn builder() -> tool_core::agent::AgentBuilder {
     Agent::builder(ScriptedModel::new())
@@ -248,4 +256,97 @@ async fn a_worker_with_a_key_refuses_requests_that_are_not_signed() {
     let error = register(&admin(), &format!("http://{}", worker.address)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Server);
     assert!(error.to_string().contains("401"), "{error}");
+}
+
+#[tool("Needs a person", needs_approval)]
+fn ask_person() {}
+
+static STUCK: AtomicU32 = AtomicU32::new(0);
+
+#[tool("Never returns")]
+async fn stuck() {
+    STUCK.fetch_add(1, Ordering::SeqCst);
+    std::future::pending().await
+}
+
+/// One request after the other, each by its name, to an agent with a run that waits for a person.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn every_request_ends_if_no_worker_lives() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("ask_person", "{}");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![ask_person]).build().unwrap();
+    let worker = serve(Worker::new().agent(clerk)).await;
+    let key = "waits";
+    let waiting = agent(&name).ask("Go").key(key).events().send().await.unwrap();
+    waiting_calls(&waiting).await;
+    drop(worker);
+    let clerk = client().timeout(Duration::from_millis(500)).agent(&*name);
+    let run = clerk.run(key);
+    let calls: [(&str, BoxFuture<'_, Result<(), tool_restate::Error>>); 6] = [
+        ("resolve_approval", run.resolve_approval("call_1_0", Approval::Approve).boxed()),
+        ("say", run.say("No").boxed()),
+        ("resume", run.resume().boxed()),
+        ("cancel", run.cancel().boxed()),
+        ("conversation", clerk.conversation("c").map_ok(drop).boxed()),
+        ("events", async { run.events(1000).next().await.map(drop) }.boxed()),
+    ];
+    for (what, call) in calls {
+        let error = within(5, what, call).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{what}: {error}");
+        assert_eq!(
+            error.to_string(),
+            "there was no response within 500ms; check that a worker lives",
+            "{what}"
+        );
+    }
+    let run = client().wait_timeout(Duration::from_millis(700)).agent(&*name).run(key);
+    assert_eq!(within(5, "wait", run.wait()).await.unwrap_err().kind(), ErrorKind::Timeout);
+    let mut events = run.events(1000);
+    assert_eq!(within(5, "next", events.next()).await.unwrap_err().kind(), ErrorKind::Timeout);
+    // Without a limit of its own, waiting ends as well.
+    let run = client().timeout(Duration::from_millis(500)).agent(&*name).run(key);
+    assert_eq!(within(70, "wait", run.wait()).await.unwrap_err().kind(), ErrorKind::Timeout);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_killed_run_ends_those_who_wait_for_it() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("stuck", "{}");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![stuck]).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let run = agent(&name).ask("Go").events().send().await.unwrap();
+    // One client waits already: it does not see the call, about which a person has decided.
+    while STUCK.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let waiting = tokio::spawn({
+        let run = run.clone();
+        async move { run.wait().await }
+    });
+    let reading = tokio::spawn({
+        let mut events = run.events(0);
+        async move {
+            while events.next().await?.is_some() {}
+            Ok::<_, tool_restate::Error>(())
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    end_by_engine("kill", &name, run.key()).await;
+    let expected = format!(
+        "the run `{}` of the agent `{name}` was killed by the tools of the engine; nothing was undone",
+        run.key()
+    );
+    let errors = [
+        within(20, "one that waited", waiting).await.unwrap().unwrap_err(),
+        within(20, "a reader", reading).await.unwrap().unwrap_err(),
+        within(20, "one that waits later", run.wait()).await.unwrap_err(),
+        run.peek().await.unwrap_err(),
+        run.cancel().await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Killed, "{error}");
+        assert_eq!(error.to_string(), expected);
+    }
 }
