@@ -263,7 +263,8 @@ pub struct Question {
 
 impl Question {
     /// Sets the key of the run, which is unique among the runs of the agent: a question with the key of an earlier run is not asked
-    /// again, and [`send`](Self::send) returns that run. By default, each question has a key of its own.
+    /// again, and [`send`](Self::send) returns that run. The key is free again when the earlier run is removed, after the
+    /// [retention](crate::Worker::retention): the question then starts another run. By default, each question has a key of its own.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -298,7 +299,8 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached or is too old, if no worker has the agent, or if the question is too large.
+    /// Fails if the server cannot be reached or is too old, if no worker has the agent, if the question is too large, or if the key
+    /// belongs to a run that answers another question, which a worker checks.
     pub async fn send(self) -> Result<Run, Error> {
         let Self { agent, key, question, invalid } = self;
         if let Some(error) = invalid {
@@ -322,9 +324,13 @@ impl Question {
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
+        let digest = question.digest();
         let request = agent.client.ingress.request::<_, ()>(agent.target(&key, "run"), Json(question));
         let sent = agent.request(agent.client.timeout, request.send()).await?;
         let is_new = sent.send_status() == SendStatus::Accepted;
+        if !is_new {
+            once_begun(|| agent.call(agent.target(&key, "compare"), &digest)).await?;
+        }
         Ok(Run { agent, key: key.into(), is_new })
     }
 }
@@ -477,20 +483,25 @@ impl Run {
     ///
     /// Fails if the server cannot be reached, or if there is no such run.
     pub async fn cancel(&self) -> Result<(), Error> {
-        let mut attempts = 0;
-        loop {
+        once_begun(|| async {
             self.peek().await?;
-            let target = self.agent.target(&self.key, "cancel");
-            match self.agent.get(self.agent.client.timeout, target).await {
-                // The run was sent just now and waits for its first worker.
-                Err(error) if error.kind() == ErrorKind::NotStarted && attempts < 50 => {
-                    attempts += 1;
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-                cancelled => return cancelled,
+            self.agent.get(self.agent.client.timeout, self.agent.target(&self.key, "cancel")).await
+        })
+        .await
+    }
+}
+
+/// Repeats a request for a run that was sent just now and waits for its first worker.
+async fn once_begun<F: Future<Output = Result<(), Error>>>(request: impl Fn() -> F) -> Result<(), Error> {
+    for _ in 0..50 {
+        match request().await {
+            Err(error) if error.kind() == ErrorKind::NotStarted => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
+            other => return other,
         }
     }
+    request().await
 }
 
 /// A reader of the events of a run.

@@ -25,7 +25,7 @@ use crate::names::{
     calls_service, conversations_service,
 };
 use crate::runs::{
-    FIRST_STOP, INVOCATION, Runs, WAITING, decision_signal, message_signal, resume_signal, stop,
+    FIRST_STOP, INVOCATION, QUESTION, Runs, WAITING, decision_signal, message_signal, resume_signal, stop,
 };
 use crate::turn::{CalledTool, Started, TurnOutcome, TurnRecord};
 
@@ -104,6 +104,7 @@ impl<'c> Drive<'c> {
         question: Question,
     ) -> HandlerResult<Ended> {
         ctx.set(INVOCATION, ctx.invocation_id().to_owned());
+        ctx.set(QUESTION, question.digest());
         let publishes = question.events;
         let history = match &question.conversation {
             Some(conversation) => match open_conversation(service, ctx, conversation).await {

@@ -33,6 +33,8 @@ pub enum ErrorKind {
     Killed,
     /// The request took too long, for example because no worker lives. The server may still execute it.
     Timeout,
+    /// The key belongs to a run that answers another question.
+    KeyInUse,
     /// The run was sent and has not begun yet.
     NotStarted,
     /// The call does not wait for a decision, or the run does not wait for a message.
@@ -145,6 +147,7 @@ impl Error {
             409 => (ErrorKind::AlreadyDecided, message.to_owned()),
             400 => (ErrorKind::InvalidInput, message.to_owned()),
             413 => (ErrorKind::TooLarge, message.to_owned()),
+            422 => (ErrorKind::KeyInUse, message.to_owned()),
             425 => (ErrorKind::NotStarted, message.to_owned()),
             502..=504 => (ErrorKind::Connect, format!("the Restate server is not ready: {status} {message}")),
             _ => (ErrorKind::Server, format!("the Restate server failed: {status} {message}")),

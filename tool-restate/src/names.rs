@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
 use tool_core::run::{Answer, StopReason};
@@ -44,6 +45,14 @@ pub(crate) struct Question {
     /// The run publishes its events.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) events: bool,
+}
+
+impl Question {
+    /// Returns a digest, which tells questions apart that have the same key.
+    pub(crate) fn digest(&self) -> String {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// A call, for the worker that executes it.

@@ -14,8 +14,9 @@ use crate::drive::Drive;
 use crate::names::{Added, Decided, Decision, Ended, Question, Stop, Waiting};
 use crate::turn::Model;
 
-/// The state of a run that its handlers share: the id of its invocation, and the calls that wait for a person.
+/// The state of a run that its handlers share: the id of its invocation, the digest of its question, and the calls that wait for a person.
 pub(crate) const INVOCATION: &str = "invocation";
+pub(crate) const QUESTION: &str = "question";
 pub(crate) const WAITING: &str = "waiting";
 
 /// Resolved when the run first waits for a person, or with the messages that it adds to its conversation.
@@ -77,6 +78,8 @@ pub(crate) trait RunsService {
     async fn say(message: Json<Content>) -> HandlerResult<()>;
     #[shared]
     async fn resume() -> HandlerResult<()>;
+    #[shared]
+    async fn compare(digest: Json<String>) -> HandlerResult<()>;
     #[shared]
     async fn cancel() -> HandlerResult<()>;
     #[shared]
@@ -165,12 +168,21 @@ impl RunsService for Runs {
         resolve(&ctx, signal, ()).await
     }
 
+    /// Fails if the run answers another question than the one with this digest.
+    async fn compare(&self, ctx: SharedWorkflowContext<'_>, Json(digest): Json<String>) -> HandlerResult<()> {
+        invocation(&ctx).await?;
+        match ctx.get::<String>(QUESTION).await? {
+            Some(own) if own != digest => {
+                let message = format!("the run `{}` answers another question; choose another key", ctx.key());
+                Err(TerminalError::new_with_code(422, message).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Cancels the run.
     async fn cancel(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
-        let Some(invocation) = ctx.get::<String>(INVOCATION).await? else {
-            let message = format!("the run `{}` has not begun yet", ctx.key());
-            return Err(TerminalError::new_with_code(425, message).into());
-        };
+        let invocation = invocation(&ctx).await?;
         ctx.resolve_promise(CANCELLED, true);
         ctx.invocation_handle(invocation).cancel();
         Ok(())
@@ -180,6 +192,13 @@ impl RunsService for Runs {
     async fn first_stop(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Option<Added>>> {
         Ok(ctx.promise::<Json<Option<Added>>>(FIRST_STOP).await?)
     }
+}
+
+/// Returns the id of the run's invocation. Fails if it has not begun.
+async fn invocation(ctx: &SharedWorkflowContext<'_>) -> Result<String, TerminalError> {
+    ctx.get::<String>(INVOCATION).await?.ok_or_else(|| {
+        TerminalError::new_with_code(425, format!("the run `{}` has not begun yet", ctx.key()))
+    })
 }
 
 /// Returns the calls of a run that wait for a decision which nobody has sent.

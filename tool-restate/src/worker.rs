@@ -68,7 +68,7 @@ pub struct Worker {
     model_attempts: Option<u32>,
     model_patience: Duration,
     longest_call: Duration,
-    retention: Option<Duration>,
+    retention: Duration,
     max_value_bytes: usize,
     ingress_url: Option<String>,
     identity_keys: Vec<String>,
@@ -118,7 +118,7 @@ impl Worker {
             model_attempts: None,
             model_patience: Duration::from_secs(6 * 60 * 60),
             longest_call: Duration::from_secs(24 * 60 * 60),
-            retention: None,
+            retention: RETENTION,
             max_value_bytes: MAX_BYTES,
             ingress_url: None,
             identity_keys: Vec::new(),
@@ -210,9 +210,10 @@ impl Worker {
         self
     }
 
-    /// Sets the time for which the engine keeps a run after its end, with its answer; a day by default.
+    /// Sets the time for which the engine stores a run after its end, with its answer and its [key](crate::Question::key); thirty days by
+    /// default. Its steps are stored for a day at most.
     pub fn retention(mut self, time: Duration) -> Self {
-        self.retention = Some(time);
+        self.retention = time;
         self
     }
 
@@ -277,13 +278,12 @@ impl Worker {
         let retention = self.retention;
         let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
             // A run that undoes its calls finds their outcomes for this time, also if no worker lives meanwhile.
-            let options = service_options().ingress_private(true).idempotency_retention(UNDO_RETENTION);
+            let options = service_options()
+                .ingress_private(true)
+                .idempotency_retention(RETENTION)
+                .journal_retention(retention.min(JOURNAL_RETENTION));
             let options =
                 options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
-            let options = match retention {
-                Some(time) => options.journal_retention(time),
-                None => options,
-            };
             let (types, publisher) = (Arc::clone(&types), publisher.clone());
             let calls = Calls { executor, max_bytes: self.max_value_bytes, publisher, types };
             Ok(named(calls.serve(), &calls_service(name))?.options(options))
@@ -350,7 +350,7 @@ impl Worker {
                 has_local_calls: self.has_local_calls,
                 model_attempts: self.model_attempts,
                 model_patience: self.model_patience,
-                retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
+                retention,
             };
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
             let mut options = service_options().abort_timeout(Duration::from_secs(60 * 60));
@@ -361,18 +361,19 @@ impl Worker {
             if self.has_local_calls {
                 options = options.abort_timeout(self.longest_call);
             }
-            if let Some(time) = retention {
-                options = options
-                    .handler("run", HandlerOptions::new().workflow_retention(time).journal_retention(time));
-            }
+            let run = HandlerOptions::new().workflow_retention(retention);
+            options = options.handler("run", run.journal_retention(retention.min(JOURNAL_RETENTION)));
             builder = builder.bind(named(runs.serve(), &name)?.options(options));
         }
         Ok(builder.build())
     }
 }
 
-/// The time for which the engine keeps the outcome of a call that undoes another.
-const UNDO_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The time for which the engine stores the outcome of a run by default, and of a call that undoes another.
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The longest time for which the engine stores the steps of what has ended.
+const JOURNAL_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
 /// otherwise, and soon enough after it has come back.
