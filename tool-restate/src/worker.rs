@@ -10,6 +10,7 @@ use restate_sdk::prelude::*;
 use restate_sdk::service::macro_support::{ServiceBoxFuture, service_definition};
 use restate_sdk::service::{Discoverable, Service};
 use serde::de::DeserializeOwned;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::agent::AgentTool;
 use tool_core::memory::Window;
@@ -385,15 +386,20 @@ fn service_options() -> ServiceOptions {
         .retry_policy_max_attempts(1_000_000_000)
 }
 
-/// Listens at the first address that is free. Connections inherit that they send small messages at once, which the SDK does not set:
+/// Listens at the first address that is free. Connections inherit the options of the
+/// socket: small messages are sent at once, which the SDK does not set:
 /// every step would wait for an acknowledgement otherwise.
 async fn listen(address: impl ToSocketAddrs) -> std::io::Result<TcpListener> {
     let mut error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the address is empty");
+    // Closes the connections of an engine or a balancer that has vanished.
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     for address in tokio::net::lookup_host(address).await? {
         let listen = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
             socket.set_nodelay(true)?;
+            SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
             socket.bind(address)?;
             socket.listen(1024)
         };
