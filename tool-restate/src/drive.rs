@@ -22,12 +22,12 @@ use crate::events::{EventTarget, RunEvent, Unfinished, events_service};
 use crate::limit;
 use crate::names::{
     Added, CallInput, Decided, Ended, HoldRequest, JsonContext, Question, RunFailure, Stop, Waiting,
-    calls_service, conversations_service,
+    calls_service, conversations_service, tool_service,
 };
 use crate::runs::{
     FIRST_STOP, INVOCATION, QUESTION, Runs, WAITING, decision_signal, message_signal, resume_signal, stop,
 };
-use crate::turn::{CalledTool, Started, TurnOutcome, TurnRecord};
+use crate::turn::{CalledTool, Started, Tools, TurnOutcome, TurnRecord};
 
 /// The code of the error with which the engine reports a cancellation.
 const CANCELLED: u16 = 409;
@@ -91,6 +91,8 @@ struct Open<'c> {
     in_flight: BTreeMap<usize, InFlight>,
     /// The calls about which a person was asked.
     asked: HashSet<String>,
+    /// A person has decided since the tools of this worker were checked.
+    has_decision: bool,
     /// The number of timers that were set. Only the last one counts.
     timers: u32,
     /// The last timer was set for calls that are still in flight.
@@ -315,6 +317,7 @@ impl<'c> Drive<'c> {
             pending: DurableFuturesUnordered::new(),
             in_flight: BTreeMap::new(),
             asked: HashSet::new(),
+            has_decision: false,
             timers: 0,
             has_timer: false,
         };
@@ -329,6 +332,22 @@ impl<'c> Drive<'c> {
                     return Ok(());
                 }
             };
+            if open.has_decision && !ready.is_empty() {
+                open.has_decision = false;
+                match self.check_tools(&ready).await {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(error) if is_cancellation(&error) => {
+                        self.cancel(&mut open).await;
+                        continue;
+                    }
+                    Err(error) => {
+                        open.has_decision = true;
+                        self.pause(error.message()).await?;
+                        continue;
+                    }
+                }
+            }
             let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
             // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
             let undoes = |call: &ToolCall| self.run.current_calls().all(|(one, _)| one.id != call.id);
@@ -367,6 +386,34 @@ impl<'c> Drive<'c> {
         }
     }
 
+    /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
+    async fn check_tools(&mut self, ready: &[ToolCall]) -> Result<bool, TerminalError> {
+        let (model, tools) = (&self.service.model, &self.started_with);
+        let compare = move || ready_with(model.compare_tools(tools));
+        let policy =
+            RunRetryPolicy::default().max_delay(MODEL_DELAY).max_duration(self.service.model_patience);
+        let Json(compared) = self.ctx.run(compare).name("tools").retry_policy(policy).await?;
+        match compared {
+            Tools::Same => return Ok(true),
+            Tools::Refused(reason) => self.fail(reason),
+            Tools::Changed(present) => {
+                let is_changed = |call: &&ToolCall| {
+                    let before = self.started_with.get(&call.name);
+                    before.is_some() && before != present.get(&call.name)
+                };
+                let changed: Vec<_> = ready.iter().filter(is_changed).cloned().collect();
+                if changed.is_empty() {
+                    return Ok(true);
+                }
+                for call in changed {
+                    let reason = format!("the tool `{}` has changed since the call was approved", call.name);
+                    self.record(ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Cancels the calls that the run no longer waits for, because it has stopped.
     fn abandon(&mut self, open: &mut Open<'c>) {
         let awaited: HashSet<_> =
@@ -401,8 +448,11 @@ impl<'c> Drive<'c> {
         for call in ready.into_iter().take(self.room(open)) {
             let input = self.input(&call)?;
             let undoes = input.request.undone.is_some();
-            let route = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
-            let target = RequestTarget::service(calls_service(route), "call");
+            let owner = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
+            let known =
+                input.definition.as_ref().filter(|hash| self.started_with.get(&call.name) == Some(hash));
+            let service = known.map(|hash| tool_service(owner, &call.name, hash));
+            let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
             if undoes {
                 self.start_undo(open, target, call, input).await?;
                 continue;
@@ -611,6 +661,7 @@ impl<'c> Drive<'c> {
                 }
             }
             Arrived::Decision(call, Decided { value, at }) => {
+                open.has_decision = true;
                 self.resume_clock(open, at);
                 // Fails if the run has stopped or somebody has sent a message instead.
                 let _ = self.run.resolve_approval(&call, value);
@@ -713,6 +764,13 @@ impl<'c> Drive<'c> {
         ctx.resolve_promise(&stop(round), Json(Stop::Ended));
         ended
     }
+}
+
+/// Returns the outcome of a step that awaits nothing.
+fn ready_with<T, E: std::error::Error + Send + Sync + 'static>(
+    outcome: Result<T, E>,
+) -> impl Future<Output = HandlerResult<Json<T>>> {
+    ready(outcome.map(Json).map_err(HandlerError::from))
 }
 
 fn is_interrupted(execution: &ToolExecution) -> bool {

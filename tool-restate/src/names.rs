@@ -15,7 +15,14 @@ use tool_core::{Approval, Message, ToolCall};
 
 use crate::events::EventTarget;
 
-/// Returns the name of the service that executes the calls of an agent, or of workers that have only tools.
+/// Returns the name of the service that executes the calls of one definition of a tool, which other programs may have as well.
+pub(crate) fn tool_service(owner: &str, tool: &str, hash: &str) -> String {
+    let is_valid = |one: char| one.is_ascii_alphanumeric() || matches!(one, '_' | '-');
+    let tool = tool.replace(|one| !is_valid(one), "_");
+    format!("{owner}.calls.{tool}.{}", hash.get(..16).unwrap_or(hash))
+}
+
+/// Returns the name of the service that executes the calls of tools of providers, of an agent or of workers that have only tools.
 pub(crate) fn calls_service(name: &str) -> String {
     format!("{name}.calls")
 }

@@ -1,6 +1,6 @@
 //! A worker: a process that executes runs and calls for the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::context::ContextTypes;
 use crate::conversations::{self, Conversations, ConversationsService as _};
 use crate::events::{self, Events, EventsService as _, Publisher, events_service};
 use crate::limit::MAX_BYTES;
-use crate::names::{calls_service, conversations_service, is_service_name};
+use crate::names::{calls_service, conversations_service, is_service_name, tool_service};
 use crate::runs::{Runs, RunsService as _};
 use crate::turn::Model;
 
@@ -34,7 +34,9 @@ pub enum ChangedTools {
     /// The run fails before its next turn, with the difference.
     #[default]
     Fail,
-    /// The model is offered those tools that are the same as at the start of the run.
+    /// The run waits until a worker has the tools that it started with: for [`Worker::model_patience`], and then for an operator.
+    Wait,
+    /// The model is offered those tools that are the same as at the start of the run, and reads which calls were not executed.
     Continue,
 }
 
@@ -277,7 +279,7 @@ impl Worker {
         };
         let mut builder = Endpoint::builder();
         let retention = self.retention;
-        let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
+        let calls = |executor: Executor, service: &str| -> Result<ServiceDefinition, WorkerError> {
             // A run that undoes its calls finds their outcomes for this time, also if no worker lives meanwhile.
             let options = service_options()
                 .ingress_private(true)
@@ -287,7 +289,7 @@ impl Worker {
                 options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
             let (types, publisher) = (Arc::clone(&types), publisher.clone());
             let calls = Calls { executor, max_bytes: self.max_value_bytes, publisher, types };
-            Ok(named(calls.serve(), &calls_service(name))?.options(options))
+            Ok(named(calls.serve(), service)?.options(options))
         };
         let mut names: Vec<String> = Vec::new();
         let mut add_name = |name: &str| -> Result<(), WorkerError> {
@@ -316,13 +318,17 @@ impl Worker {
                     "the tools `{name}` cannot be executed: {reason}"
                 )));
             }
-            builder = builder.bind(calls(Executor::Tools(tools.clone(), context.clone()), name)?);
+            for service in services(name, [tools]) {
+                builder = builder.bind(calls(Executor::Tools(tools.clone(), context.clone()), &service)?);
+            }
         }
         for agent in &self.agents {
             check(agent)?;
             let name = agent.name().unwrap_or_default().to_owned();
             add_name(&name)?;
-            builder = builder.bind(calls(Executor::Agent(agent.clone()), &name)?);
+            for service in services(&name, [agent.tools(), agent.undo_tools()]) {
+                builder = builder.bind(calls(Executor::Agent(agent.clone()), &service)?);
+            }
             let conversations = Conversations {
                 agent: name.clone(),
                 window: self.window.clone(),
@@ -375,6 +381,13 @@ const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest time for which the engine stores the steps of what has ended.
 const JOURNAL_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Returns the names of the services that execute calls: one for each tool, and one for the tools of providers.
+fn services<'a>(owner: &str, tools: impl IntoIterator<Item = &'a ToolSet>) -> BTreeSet<String> {
+    let definitions = tools.into_iter().flat_map(|tools| tools.definitions().iter());
+    let tools = definitions.map(|one| tool_service(owner, one.name(), &one.hash()));
+    tools.chain([calls_service(owner)]).collect()
+}
 
 /// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
 /// otherwise, and soon enough after it has come back.
