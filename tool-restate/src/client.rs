@@ -406,7 +406,7 @@ impl Run {
             },
         };
         let Json(ended) = ended.map_err(|error| self.error_of_run(error))?.into_body();
-        Ok(Some(outcome(ended)))
+        Ok(Some(self.outcome(ended).await?))
     }
 
     /// Returns the outcome of a run that has ended, or `None` if it goes on.
@@ -418,8 +418,26 @@ impl Run {
         let handle = self.handle().await?;
         let output = self.agent.request(self.agent.client.timeout, handle.output()).await;
         match output.map_err(|error| self.error_of_run(error))?.into_body() {
-            Output::Ready(Json(ended)) => Ok(Some(outcome(ended))),
+            Output::Ready(Json(ended)) => Ok(Some(self.outcome(ended).await?)),
             Output::NotReady => Ok(None),
+        }
+    }
+
+    async fn outcome(&self, ended: Ended) -> Result<Outcome, Error> {
+        let parts = match ended {
+            Ended::Answer(answer) => return Ok(Outcome::Answer(answer)),
+            Ended::Failed(failure) => return Ok(Outcome::Failed(failure)),
+            Ended::Parts(parts) => parts,
+        };
+        let mut json = Vec::new();
+        for part in 0..parts {
+            let target = self.agent.target(&self.key, "part");
+            json.extend(self.agent.call::<_, Vec<u8>>(target, part).await?);
+        }
+        match serde_json::from_slice(&json) {
+            Ok(Ended::Answer(answer)) => Ok(Outcome::Answer(answer)),
+            Ok(Ended::Failed(failure)) => Ok(Outcome::Failed(failure)),
+            _ => Err(Error::new(ErrorKind::Server, "the parts of the outcome cannot be read".into())),
         }
     }
 
@@ -572,13 +590,6 @@ impl fmt::Debug for Events {
             .field("run", &self.run)
             .field("position", &self.position)
             .finish_non_exhaustive()
-    }
-}
-
-fn outcome(ended: Ended) -> Outcome {
-    match ended {
-        Ended::Answer(answer) => Outcome::Answer(answer),
-        Ended::Failed(failure) => Outcome::Failed(failure),
     }
 }
 

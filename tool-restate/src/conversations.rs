@@ -15,7 +15,7 @@ use tool_core::memory::{Window, repair_history};
 use crate::limit;
 use crate::names::{Added, Ended, HoldRequest};
 
-/// The number of runs that added messages. Those of run `n` are at the key `n`.
+/// The number of times that messages were added. Those of time `n` are at the key `n`.
 const RUNS: &str = "runs";
 
 /// The time after which a conversation checks that its run goes on.
@@ -98,14 +98,14 @@ impl ConversationsService for Conversations {
             }
         };
         if let Some(added) = added {
-            append(&ctx, added).await?;
+            self.append_to(&ctx, added).await?;
         }
         Ok(())
     }
 
     /// Adds the messages of a run that had waited for a person.
     async fn append(&self, ctx: ObjectContext<'_>, Json(added): Json<Added>) -> HandlerResult<()> {
-        append(&ctx, added).await?;
+        self.append_to(&ctx, added).await?;
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl ConversationsService for Conversations {
     }
 }
 
-const EMPTY: Added = Added { messages: Vec::new() };
+const EMPTY: Added = Added { messages: Vec::new(), stored: None };
 
 async fn load(ctx: &ObjectContext<'_>) -> Result<Vec<Message>, TerminalError> {
     let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
@@ -136,9 +136,26 @@ async fn load(ctx: &ObjectContext<'_>) -> Result<Vec<Message>, TerminalError> {
     Ok(messages)
 }
 
-async fn append(ctx: &ObjectContext<'_>, added: Added) -> Result<(), TerminalError> {
-    let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
-    ctx.set(&runs.to_string(), Json(added));
-    ctx.set(RUNS, runs + 1);
-    Ok(())
+impl Conversations {
+    /// Adds messages, which can be larger than a value.
+    async fn append_to(&self, ctx: &ObjectContext<'_>, added: Added) -> Result<(), TerminalError> {
+        let Added { mut messages, stored } = added;
+        if let Some((run, parts)) = stored {
+            let mut json = Vec::new();
+            for part in 0..parts {
+                let target = RequestTarget::workflow(&*self.agent, &*run, "part");
+                json.extend(ctx.request::<_, Vec<u8>>(target, part).call().await?);
+            }
+            if let Ok(Ended::Answer(answer)) = serde_json::from_slice(&json) {
+                messages = answer.messages().to_vec();
+            }
+        }
+        let mut runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
+        for messages in limit::batches(messages, self.max_bytes) {
+            ctx.set(&runs.to_string(), Json(Added { messages, stored: None }));
+            runs += 1;
+        }
+        ctx.set(RUNS, runs);
+        Ok(())
+    }
 }

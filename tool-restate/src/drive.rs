@@ -25,7 +25,8 @@ use crate::names::{
     calls_service, conversations_service, tool_service,
 };
 use crate::runs::{
-    FIRST_STOP, INVOCATION, QUESTION, Runs, WAITING, decision_signal, message_signal, resume_signal, stop,
+    FIRST_STOP, INVOCATION, QUESTION, Runs, WAITING, decision_signal, message_signal, part_key,
+    resume_signal, stop,
 };
 use crate::turn::{CalledTool, Started, Tools, TurnOutcome, TurnRecord};
 
@@ -190,7 +191,7 @@ impl<'c> Drive<'c> {
 
     /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.
     async fn flush_events(&mut self) -> Result<(), TerminalError> {
-        for events in batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
+        for events in limit::batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
             let target = events_target(self.service, self.ctx, "add");
             self.ctx.request::<_, ()>(target, Json(events)).call().await?;
         }
@@ -729,30 +730,31 @@ impl<'c> Drive<'c> {
         }
         let Self { service, ctx, run, round, failure, conversation, .. } = self;
         let ended = match run.finish() {
-            Ok(answer) => {
-                match limit::check("the answer with its messages", &answer, service.model.max_bytes) {
-                    Ok(()) => Ended::Answer(answer),
-                    Err(message) => Ended::Failed(failed(message)),
-                }
-            }
+            Ok(answer) => Ended::Answer(answer),
             Err(error) => {
                 let reason = match error.kind() {
                     RunErrorKind::Stopped(reason) if failure.is_none() => Some(reason.clone()),
                     _ => None,
                 };
-                let failure = RunFailure {
+                Ended::Failed(RunFailure {
                     reason,
                     message: failure.unwrap_or_else(|| error.to_string()),
                     tool_executions: error.tool_executions().to_vec(),
                     undo_executions: error.run().undo_executions().to_vec(),
-                };
-                Ended::Failed(limit::limited_failure(failure, service.model.max_bytes))
+                })
             }
         };
-        let added = match &ended {
-            Ended::Answer(answer) => Some(Added { messages: answer.messages().to_vec() }),
-            Ended::Failed(_) => None,
+        let messages = match &ended {
+            Ended::Answer(answer) => Some(answer.messages().to_vec()),
+            _ => None,
         };
+        let ended = store_parts(ctx, ended, service.model.max_bytes);
+        let added = messages.map(|messages| match &ended {
+            Ended::Parts(parts) => {
+                Added { messages: Vec::new(), stored: Some((ctx.key().to_owned(), *parts)) }
+            }
+            _ => Added { messages, stored: None },
+        });
         if round == 0 {
             ctx.resolve_promise(FIRST_STOP, Json(added));
         } else if let (Some(added), Some(conversation)) = (added, conversation) {
@@ -783,30 +785,11 @@ fn events_target(service: &Runs, ctx: &WorkflowContext<'_>, handler: &str) -> Re
 
 /// Stores the last events of a run without waiting, and removes all of them later.
 fn end_events(service: &Runs, ctx: &WorkflowContext<'_>, events: Vec<RunEvent>) {
-    for events in batches(events, service.model.max_bytes) {
+    for events in limit::batches(events, service.model.max_bytes) {
         drop(ctx.request::<_, ()>(events_target(service, ctx, "add"), Json(events)).send());
     }
     let clear = ctx.request::<(), ()>(events_target(service, ctx, "clear"), ());
     drop(clear.send_after(service.retention));
-}
-
-/// Divides events into requests that the engine takes.
-fn batches(events: Vec<RunEvent>, max_bytes: usize) -> Vec<Vec<RunEvent>> {
-    let (mut batches, mut bytes) = (Vec::<Vec<RunEvent>>::new(), 0);
-    for event in events {
-        let size = limit::size(&event) + 1;
-        match batches.last_mut() {
-            Some(batch) if bytes + size <= max_bytes => {
-                batch.push(event);
-                bytes += size;
-            }
-            _ => {
-                batches.push(vec![event]);
-                bytes = size;
-            }
-        }
-    }
-    batches
 }
 
 /// Waits until the conversation is free, and returns its messages.
@@ -820,6 +803,20 @@ async fn open_conversation(
     drop(ctx.request::<_, ()>(target, Json(hold)).send());
     let Json(history) = ctx.signal::<Json<Vec<Message>>>("history").await?;
     Ok(history)
+}
+
+/// Stores the end of a run beside it if it is larger than a value can be.
+fn store_parts(ctx: &WorkflowContext<'_>, ended: Ended, max_bytes: usize) -> Ended {
+    if limit::size(&ended) <= max_bytes {
+        return ended;
+    }
+    let json = serde_json::to_vec(&ended).unwrap_or_default();
+    let mut parts = 0;
+    for part in json.chunks(max_bytes) {
+        ctx.set(&part_key(parts), part.to_vec());
+        parts += 1;
+    }
+    Ended::Parts(parts)
 }
 
 /// Ends a run before its first turn.

@@ -124,6 +124,8 @@ pub(crate) struct Decided<T> {
 pub(crate) enum Ended {
     Answer(Answer),
     Failed(RunFailure),
+    /// It is larger than a value can be: its JSON is in the state of the run, in this number of parts.
+    Parts(u32),
 }
 
 /// A run that asks for its conversation.
@@ -137,6 +139,9 @@ pub(crate) struct HoldRequest {
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Added {
     pub(crate) messages: Vec<Message>,
+    /// The run whose end is stored in parts, and their number. The messages are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stored: Option<(String, u32)>,
 }
 
 /// A run that ended without an answer.

@@ -19,6 +19,11 @@ pub(crate) const INVOCATION: &str = "invocation";
 pub(crate) const QUESTION: &str = "question";
 pub(crate) const WAITING: &str = "waiting";
 
+/// Returns the name of the state that has this part of the end of a run.
+pub(crate) fn part_key(part: u32) -> String {
+    format!("part-{part}")
+}
+
 /// Resolved when the run first waits for a person, or with the messages that it adds to its conversation.
 pub(crate) const FIRST_STOP: &str = "first-stop";
 
@@ -80,6 +85,8 @@ pub(crate) trait RunsService {
     async fn resume() -> HandlerResult<()>;
     #[shared]
     async fn compare(digest: Json<String>) -> HandlerResult<()>;
+    #[shared]
+    async fn part(part: u32) -> HandlerResult<Vec<u8>>;
     #[shared]
     async fn cancel() -> HandlerResult<()>;
     #[shared]
@@ -166,6 +173,11 @@ impl RunsService for Runs {
             return Err(TerminalError::new_with_code(404, message).into());
         }
         resolve(&ctx, signal, ()).await
+    }
+
+    /// Returns a part of the end of the run.
+    async fn part(&self, ctx: SharedWorkflowContext<'_>, part: u32) -> HandlerResult<Vec<u8>> {
+        Ok(ctx.get::<Vec<u8>>(&part_key(part)).await?.unwrap_or_default())
     }
 
     /// Fails if the run answers another question than the one with this digest.

@@ -234,8 +234,8 @@ impl Worker {
         self
     }
 
-    /// Limits what one step stores, in bytes of JSON: a reply, an output, an answer with its messages. A call with a larger output ends
-    /// its run. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
+    /// Limits what one step stores, in bytes of JSON: a reply, an output, a history. A larger one ends its run. The answer
+    /// of a run, and the records of one that failed, can be larger: they are stored in parts of this size. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
     pub fn max_value_bytes(mut self, bytes: usize) -> Self {
         self.max_value_bytes = bytes;
         self
@@ -360,7 +360,8 @@ impl Worker {
                 retention,
             };
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
-            let mut options = service_options().abort_timeout(Duration::from_secs(60 * 60));
+            let mut options =
+                service_options().abort_timeout(Duration::from_secs(60 * 60)).enable_lazy_state(true);
             // They only wait, for which they need no worker.
             let waits = |options: HandlerOptions| options.inactivity_timeout(Duration::from_millis(100));
             options = options.handler("first_stop", waits(private()));

@@ -187,20 +187,11 @@ fn long(bytes: usize) -> String {
 async fn a_value_that_is_too_large_ends_its_run() {
     for is_local in [false, true] {
         let name = unique("clerk");
-        let model = ScriptedModel::new()
-            .calls("long", r#"{"bytes": 200000}"#)
-            .says("y".repeat(200_000))
-            .calls_all([("long", r#"{"bytes": 40000}"#), ("long", r#"{"bytes": 40001}"#)])
-            .calls("long", r#"{"bytes": 40002}"#)
-            .says("Done.");
+        let model = ScriptedModel::new().calls("long", r#"{"bytes": 200000}"#).says("y".repeat(200_000));
         let clerk = Agent::builder(model).name(&*name).tools(tools![long]).build().unwrap();
         let worker = Worker::new().agent(clerk).max_value_bytes(100_000);
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
-        for expected in [
-            "the output of the tool has ",
-            "the reply of the model has ",
-            "the answer with its messages has ",
-        ] {
+        for expected in ["the output of the tool has ", "the reply of the model has "] {
             let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
             assert!(failure.message.contains(expected), "{}", failure.message);
             assert!(failure.message.contains(" bytes, more than the "), "{}", failure.message);
@@ -212,7 +203,7 @@ async fn a_value_that_is_too_large_ends_its_run() {
 
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_failure_that_is_too_large_leaves_its_records_out() {
+async fn a_failure_that_is_larger_than_a_value_has_its_records() {
     let name = unique("clerk");
     let long = |bytes| ("long", format!(r#"{{"bytes": {bytes}}}"#));
     let model = ScriptedModel::new().calls_all([long(40_000), long(40_001), long(40_002)]).fails("dead");
@@ -220,8 +211,45 @@ async fn a_failure_that_is_too_large_leaves_its_records_out() {
     let _worker = serve(Worker::new().model_attempts(1).agent(clerk).max_value_bytes(100_000)).await;
     let failure = failure(&agent(&name).ask("Go").events().send().await.unwrap()).await;
     assert!(failure.message.contains("dead"), "{}", failure.message);
-    assert!(failure.message.ends_with("(the records of the calls are too large and left out)"));
-    assert!(failure.tool_executions.is_empty());
+    let lengths: Vec<_> =
+        failure.tool_executions.iter().map(|one| one.output().unwrap().to_string().len()).collect();
+    assert_eq!(lengths, [40_000, 40_001, 40_002]);
+}
+
+/// Also if it waited for a person, and adds its messages to the conversation later.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_answer_that_is_larger_than_a_value_is_stored_in_parts() {
+    for needs_approval in [false, true] {
+        let name = unique("clerk");
+        let call = |bytes| ("long", format!(r#"{{"bytes": {bytes}}}"#));
+        let calls = [call(40_000), call(40_001)];
+        let model = ScriptedModel::new().calls_all(calls);
+        let model = if needs_approval { model.calls("ask_person", "{}") } else { model };
+        let model = model.calls("long", r#"{"bytes": 40002}"#).says("Done – ä.");
+        let clerk = Agent::builder(model).name(&*name).tools(tools![long, ask_person]).build().unwrap();
+        let _worker = serve(Worker::new().agent(clerk).max_value_bytes(100_000)).await;
+        let run = agent(&name).ask("Go").conversation("c").send().await.unwrap();
+        if needs_approval {
+            let calls = waiting_calls(&run).await;
+            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        }
+        let answer = within(20, "the answer", answer(&run)).await;
+        assert_eq!(answer.text(), "Done – ä.");
+        let texts = |messages: &[tool_core::Message]| -> Vec<usize> {
+            messages.iter().map(|one| one.text().len()).filter(|length| *length >= 40_000).collect()
+        };
+        assert_eq!(texts(answer.messages()), [40_000, 40_001, 40_002]);
+        // The conversation is too large to be read at once, which shows that it has the messages.
+        let is_stored = async {
+            while agent(&name).conversation("c").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(10, "the messages", is_stored).await;
+        let error = agent(&name).conversation("c").await.unwrap_err().to_string();
+        assert!(error.starts_with("the conversation has 120"), "{error}");
+    }
 }
 
 /// Its tools are known only when the model is asked.
