@@ -27,6 +27,8 @@ pub enum ErrorKind {
     ServerTooOld,
     /// No registered worker has the agent.
     UnknownAgent,
+    /// The same program is registered under another URI.
+    AlreadyRegistered,
     /// The agent has no run with this key, or it ended longer ago than it is kept.
     UnknownRun,
     /// The run was killed by the tools of the engine: it has no outcome, and its effects were not undone.

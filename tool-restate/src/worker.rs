@@ -75,6 +75,7 @@ pub struct Worker {
     max_value_bytes: usize,
     ingress_url: Option<String>,
     identity_keys: Vec<String>,
+    version: String,
 }
 
 /// The error of a worker that cannot serve.
@@ -125,6 +126,7 @@ impl Worker {
             max_value_bytes: MAX_BYTES,
             ingress_url: None,
             identity_keys: Vec::new(),
+            version: String::new(),
         }
     }
 
@@ -234,6 +236,13 @@ impl Worker {
         self
     }
 
+    /// Sets the version of the program, which tells it from another with the same tools: [`register`](crate::register) refuses a second
+    /// URI of one program. Empty by default.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
     /// Limits what one step stores, in bytes of JSON: a reply, an output, a history. A larger one ends its run. The answer
     /// of a run, and the records of one that failed, can be larger: they are stored in parts of this size. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
     pub fn max_value_bytes(mut self, bytes: usize) -> Self {
@@ -281,7 +290,7 @@ impl Worker {
         let retention = self.retention;
         let calls = |executor: Executor, service: &str| -> Result<ServiceDefinition, WorkerError> {
             // A run that undoes its calls finds their outcomes for this time, also if no worker lives meanwhile.
-            let options = service_options()
+            let options = service_options(&self.version)
                 .ingress_private(true)
                 .idempotency_retention(RETENTION)
                 .journal_retention(retention.min(JOURNAL_RETENTION));
@@ -335,13 +344,14 @@ impl Worker {
                 max_bytes: self.max_value_bytes,
             };
             let private = || HandlerOptions::new().ingress_private(true);
-            let options = service_options().enable_lazy_state(true);
+            let options = service_options(&self.version).enable_lazy_state(true);
             let options =
                 conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder =
                 builder.bind(named(conversations.serve(), &conversations_service(&name))?.options(options));
-            let options =
-                events::PRIVATE.iter().fold(service_options(), |all, name| all.handler(*name, private()));
+            let options = events::PRIVATE
+                .iter()
+                .fold(service_options(&self.version), |all, name| all.handler(*name, private()));
             builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
             let runs = Runs {
                 name: name.clone(),
@@ -360,8 +370,9 @@ impl Worker {
                 retention,
             };
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
-            let mut options =
-                service_options().abort_timeout(Duration::from_secs(60 * 60)).enable_lazy_state(true);
+            let mut options = service_options(&self.version)
+                .abort_timeout(Duration::from_secs(60 * 60))
+                .enable_lazy_state(true);
             // They only wait, for which they need no worker.
             let waits = |options: HandlerOptions| options.inactivity_timeout(Duration::from_millis(100));
             options = options.handler("first_stop", waits(private()));
@@ -376,6 +387,9 @@ impl Worker {
         Ok(builder.build())
     }
 }
+
+/// The key of the version among the metadata of the services.
+pub(crate) const VERSION: &str = "version";
 
 /// The time for which the engine stores the outcome of a run by default, and of a call that undoes another.
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -392,8 +406,9 @@ fn services<'a>(owner: &str, tools: impl IntoIterator<Item = &'a ToolSet>) -> BT
 
 /// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
 /// otherwise, and soon enough after it has come back.
-fn service_options() -> ServiceOptions {
+fn service_options(version: &str) -> ServiceOptions {
     ServiceOptions::new()
+        .metadata(VERSION, version)
         .retry_policy_initial_interval(Duration::from_millis(100))
         .retry_policy_exponentiation_factor(2.0)
         .retry_policy_max_interval(Duration::from_secs(5))

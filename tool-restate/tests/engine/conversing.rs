@@ -78,7 +78,7 @@ async fn a_history_that_is_too_large_fails_its_run() {
     let _first = serve(worker()).await;
     let clerk = agent(&name);
     answer(&clerk.ask("Go on").conversation("user-7").send().await.unwrap()).await;
-    let _second = serve(worker().max_value_bytes(50_000)).await;
+    let _second = serve(worker().version("2").max_value_bytes(50_000)).await;
     let failed = failure(&clerk.ask("Go on").conversation("user-7").send().await.unwrap()).await;
     assert!(failed.message.starts_with("the history of the conversation has 60"), "{}", failed.message);
     assert!(failed.message.contains("limit it with `Worker::window`"), "{}", failed.message);

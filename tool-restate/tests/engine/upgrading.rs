@@ -3,10 +3,11 @@
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Approval, ToolSet, tool, tools};
-use tool_restate::{ChangedTools, Outcome, Worker};
+use tool_restate::{ChangedTools, ErrorKind, Outcome, Worker, register};
 
 use crate::support::{
-    Mortal, agent, answer, failure, free_address, serve, serve_at, unique, waiting_calls, within,
+    Mortal, Serving, admin, agent, answer, failure, free_address, serve, serve_at, unique, waiting_calls,
+    within,
 };
 
 #[tool("Pays somebody", needs_approval)]
@@ -55,6 +56,34 @@ async fn a_waiting_run_finishes_while_the_next_version_is_deployed() {
     let answer = answer(&run).await;
     assert_eq!(answer.text(), "Paid.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5");
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_program_is_registered_under_one_uri() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new();
+    let program = |tools, version| Worker::new().agent(clerk(&name, &model, tools)).version(version);
+    let first = serve(program(tools![pay, balance], "1")).await;
+    let uri = |serving: &Serving| format!("http://{}", serving.address);
+    let same = serve_at(program(tools![pay, balance], "1"), free_address()).await;
+    let error = register(&admin(), &uri(&same)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyRegistered);
+    let expected = format!(
+        "`{}` serves the same program as `{}/`, which would get nothing any more; register one URI for all its workers, or set \
+         another `Worker::version`",
+        uri(&same),
+        uri(&first)
+    );
+    assert_eq!(error.to_string(), expected);
+    // The same URI again, other tools, and another version are accepted.
+    register(&admin(), &uri(&first)).await.unwrap();
+    for newer in
+        [program(tools![pay], "1"), program(tools![newer::pay], "1"), program(tools![newer::pay], "2")]
+    {
+        let newer = serve_at(newer, free_address()).await;
+        register(&admin(), &uri(&newer)).await.unwrap();
+    }
 }
 
 mod booking {
