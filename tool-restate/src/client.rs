@@ -1,13 +1,15 @@
 //! The client: it starts runs, waits for them, and decides about their calls.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use restate_sdk::ingress::{self, ClientError, Output, RequestExecutor, RequestTarget, SendStatus};
-use restate_sdk::serde::Json;
+use restate_sdk::serde::{Deserialize, Json};
 use serde::Serialize;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
@@ -20,9 +22,14 @@ use crate::context::type_key;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Page, RunEvent, events_service};
 use crate::names::{self, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name};
+use crate::runs::WAIT_TIME;
+use crate::worker::VERSION;
 
 /// The largest question, in bytes of JSON; the server's own limit is 32 MiB.
 const MAX_QUESTION_BYTES: usize = 16 * 1024 * 1024;
+
+/// The time that a request takes at most, by default.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time for which a client that waits for a run tolerates that the server cannot be reached.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,6 +58,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Client {
     pub(crate) ingress: ingress::Client<Http>,
     url: Arc<str>,
+    timeout: Duration,
+    wait_timeout: Option<Duration>,
 }
 
 /// Sends the requests of the SDK's client.
@@ -96,7 +105,34 @@ impl Client {
         let uri = parsed.as_str().trim_end_matches('/').parse();
         let uri: http::Uri = uri.map_err(|_| Error::invalid_url(url))?;
         let ingress = ingress::Client::new(uri, Http(http)).map_err(|_| Error::invalid_url(url))?;
-        Ok(Self { ingress, url: parsed.as_str().into() })
+        Ok(Self { ingress, url: parsed.as_str().into(), timeout: TIMEOUT, wait_timeout: None })
+    }
+
+    /// Limits the time of each request; a minute by default. A request that takes longer fails with [`ErrorKind::Timeout`], for
+    /// example because no worker lives; the server may still execute it later. [`Run::wait`] and [`Events::next`] send requests until
+    /// there is something to return: see [`wait_timeout`](Self::wait_timeout).
+    #[must_use]
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.timeout = time;
+        self
+    }
+
+    /// Limits the time of [`Run::wait`] and [`Events::next`], which fail with [`ErrorKind::Timeout`] afterwards. Unlimited by default,
+    /// as long as a worker lives.
+    #[must_use]
+    pub fn wait_timeout(mut self, time: Duration) -> Self {
+        self.wait_timeout = Some(time);
+        self
+    }
+
+    /// Awaits the future within the limit for waiting.
+    async fn wait_for<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        match self.wait_timeout {
+            Some(limit) => {
+                tokio::time::timeout(limit, future).await.unwrap_or_else(|_| Err(Error::timeout(limit)))
+            }
+            None => future.await,
+        }
     }
 
     /// Returns the agent with this name.
@@ -118,7 +154,8 @@ fn new_http_client(url: &str) -> Result<(reqwest::Client, Url), Error> {
 }
 
 /// Registers a worker with a server, by the URL of the server's administration (port 9070) and the URI of the worker. A worker is
-/// registered once, and the server's ingress knows it a moment later; a new program is registered under another URI, because runs stay with the worker that they began on.
+/// registered once, and the server's ingress knows it a moment later; a new program is registered under another URI, because runs stay with the program that they began on.
+/// Several workers of one program are registered once, by the URI of a balancer in front of them.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tool_restate::Error> {
@@ -129,22 +166,91 @@ fn new_http_client(url: &str) -> Result<(reqwest::Client, Url), Error> {
 ///
 /// # Errors
 ///
-/// Fails if the server or the worker cannot be reached, or if another program was registered under this URI.
+/// Fails if the server or the worker cannot be reached, if another program was registered under this URI, or if this program is
+/// registered under another URI, whose workers would get nothing any more: its tools and its [version](crate::Worker::version) are the same.
 pub async fn register(admin_url: &str, worker_uri: &str) -> Result<(), Error> {
-    let (http, url) = new_http_client(admin_url)?;
-    let url = url.join("deployments").map_err(|_| Error::invalid_url(admin_url))?;
-    let request = http.post(url.clone()).header("content-type", "application/json");
-    let body = serde_json::json!({ "uri": worker_uri }).to_string();
-    let response = request.body(body).send().await.map_err(|error| Error::no_server(url.as_str(), error))?;
-    if response.status().is_success() {
-        return Ok(());
+    let admin = Admin::new(admin_url)?;
+    let deploy = |dry_run: bool| {
+        let body = serde_json::json!({ "uri": worker_uri, "dry_run": dry_run }).to_string();
+        move |request: reqwest::RequestBuilder| request.body(body)
+    };
+    let what = format!("the server did not register `{worker_uri}`");
+    let offered = admin.send(http::Method::POST, "deployments", deploy(true), &what).await?;
+    let registered = admin.send(http::Method::GET, "services", |request| request, &what).await?;
+    if let Some(id) = deployment_of_same_program(&offered.services, &registered.services) {
+        let path = format!("deployments/{id}");
+        let other = admin.send(http::Method::GET, &path, |request| request, &what).await?.uri;
+        if other.trim_end_matches('/') != worker_uri.trim_end_matches('/') {
+            let message = format!(
+                "`{worker_uri}` serves the same program as `{other}`, which would get nothing any more; register one URI for all its \
+                 workers, or set another `Worker::version`"
+            );
+            return Err(Error::new(ErrorKind::AlreadyRegistered, message));
+        }
     }
-    let status = response.status();
-    let text = response.text().await.unwrap_or_default();
-    Err(Error::new(
-        ErrorKind::Server,
-        format!("the server did not register `{worker_uri}`: {status} {}", message_of(&text)),
-    ))
+    admin.send(http::Method::POST, "deployments", deploy(false), &what).await.map(drop)
+}
+
+/// The administration of a server.
+struct Admin {
+    http: reqwest::Client,
+    url: Url,
+}
+
+/// A response of the administration, of which requests differ.
+#[derive(serde::Deserialize)]
+struct Deployment {
+    #[serde(default)]
+    uri: String,
+    #[serde(default)]
+    services: Vec<Service>,
+}
+
+#[derive(serde::Deserialize)]
+struct Service {
+    name: String,
+    #[serde(default)]
+    deployment_id: String,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+}
+
+impl Admin {
+    fn new(url: &str) -> Result<Self, Error> {
+        let (http, url) = new_http_client(url)?;
+        Ok(Self { http, url })
+    }
+
+    async fn send(
+        &self,
+        method: http::Method,
+        path: &str,
+        with_body: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
+        what: &str,
+    ) -> Result<Deployment, Error> {
+        let url = self.url.join(path).map_err(|_| Error::invalid_url(self.url.as_str()))?;
+        let request = self.http.request(method, url.clone()).header("content-type", "application/json");
+        let no_server = |error| Error::no_server(url.as_str(), error);
+        let response = with_body(request).timeout(TIMEOUT).send().await.map_err(no_server)?;
+        let (status, text) = (response.status(), response.text().await.map_err(no_server)?);
+        let failed = |reason: &str| Error::new(ErrorKind::Server, format!("{what}: {status} {reason}"));
+        match status.is_success() {
+            true => serde_json::from_str(&text).map_err(|_| failed("unexpected response")),
+            false => Err(failed(&message_of(&text))),
+        }
+    }
+}
+
+/// Returns the deployment that has just these services. The names contain hashes of the tools.
+fn deployment_of_same_program<'a>(offered: &[Service], registered: &'a [Service]) -> Option<&'a str> {
+    let version = |service: &Service| service.metadata.get(VERSION).cloned();
+    let programs = |services: &[&Service]| -> BTreeSet<(String, Option<String>)> {
+        services.iter().map(|one| (one.name.clone(), version(one))).collect()
+    };
+    let first = offered.first()?;
+    let id = &registered.iter().find(|one| one.name == first.name)?.deployment_id;
+    let others: Vec<_> = registered.iter().filter(|one| one.deployment_id == *id).collect();
+    (programs(&offered.iter().collect::<Vec<_>>()) == programs(&others)).then_some(id)
 }
 
 /// An agent that runs on workers.
@@ -179,9 +285,7 @@ impl RemoteAgent {
     /// Fails if the server cannot be reached, or if there is no such agent.
     pub async fn conversation(&self, id: &str) -> Result<Vec<Message>, Error> {
         let target = RequestTarget::object(conversations_service(&self.name), id, "messages");
-        let response = self.client.ingress.request::<(), Json<Vec<Message>>>(target, ()).call().await;
-        let Json(messages) =
-            response.and_then(ingress::CallResponse::into_body).map_err(|error| self.error(error))?;
+        let Json(messages) = self.get::<Json<Vec<Message>>>(self.client.timeout, target).await?;
         Ok(messages)
     }
 
@@ -189,11 +293,28 @@ impl RemoteAgent {
         RequestTarget::workflow(&*self.name, key, handler)
     }
 
-    /// Calls a handler of a run that returns nothing.
-    async fn command<I: Serialize>(&self, key: &str, handler: &str, input: I) -> Result<(), Error> {
-        let request = self.client.ingress.request::<Json<I>, ()>(self.target(key, handler), Json(input));
-        let response = request.call().await.and_then(ingress::CallResponse::into_body);
-        response.map_err(|error| self.error(error))
+    /// Calls a handler that takes nothing.
+    async fn get<O: Deserialize>(&self, limit: Duration, target: RequestTarget) -> Result<O, Error> {
+        let call = self.client.ingress.request::<(), O>(target, ()).call();
+        self.request(limit, call).await?.into_body().map_err(|error| self.error(error))
+    }
+
+    /// Calls a handler.
+    async fn call<I: Serialize, O: Deserialize>(&self, target: RequestTarget, input: I) -> Result<O, Error> {
+        let call = self.client.ingress.request::<_, O>(target, Json(input)).call();
+        self.request(self.client.timeout, call).await?.into_body().map_err(|error| self.error(error))
+    }
+
+    /// Awaits a request within a limit of time.
+    async fn request<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(limit, request).await {
+            Ok(response) => response.map_err(|error| self.error(error)),
+            Err(_) => Err(Error::timeout(limit)),
+        }
     }
 
     fn error(&self, error: ClientError) -> Error {
@@ -212,7 +333,8 @@ pub struct Question {
 
 impl Question {
     /// Sets the key of the run, which is unique among the runs of the agent: a question with the key of an earlier run is not asked
-    /// again, and [`send`](Self::send) returns that run. By default, each question has a key of its own.
+    /// again, and [`send`](Self::send) returns that run. The key is free again when the earlier run is removed, after the
+    /// [retention](crate::Worker::retention): the question then starts another run. By default, each question has a key of its own.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -247,7 +369,8 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached or is too old, if no worker has the agent, or if the question is too large.
+    /// Fails if the server cannot be reached or is too old, if no worker has the agent, if the question is too large, or if the key
+    /// belongs to a run that answers another question, which a worker checks.
     pub async fn send(self) -> Result<Run, Error> {
         let Self { agent, key, question, invalid } = self;
         if let Some(error) = invalid {
@@ -271,9 +394,13 @@ impl Question {
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
+        let digest = question.digest();
         let request = agent.client.ingress.request::<_, ()>(agent.target(&key, "run"), Json(question));
-        let sent = request.send().await.map_err(|error| agent.error(error))?;
+        let sent = agent.request(agent.client.timeout, request.send()).await?;
         let is_new = sent.send_status() == SendStatus::Accepted;
+        if !is_new {
+            once_begun(|| agent.call(agent.target(&key, "compare"), &digest)).await?;
+        }
         Ok(Run { agent, key: key.into(), is_new })
     }
 }
@@ -299,16 +426,23 @@ impl Run {
         self.is_new
     }
 
-    /// Waits until the run has ended or a call waits for a decision, for any time. It tolerates that the server cannot be reached for
-    /// a minute, for example while it restarts.
+    /// Waits until the run has ended, a call waits for a decision, or the run waits for an operator. It tolerates that the server
+    /// cannot be reached for a minute, for example while it restarts.
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached, or if there is no such run.
+    /// Fails if the server cannot be reached, if no worker lives, if there is no such run, if the run was killed by the tools of the
+    /// engine, or after the client's [limit](Client::wait_timeout).
     pub async fn wait(&self) -> Result<Outcome, Error> {
+        self.agent.client.wait_for(self.wait_for_outcome()).await
+    }
+
+    async fn wait_for_outcome(&self) -> Result<Outcome, Error> {
         let mut unreachable_since = None;
         loop {
             match self.wait_once(&mut unreachable_since).await {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) => {}
                 Err(error) if error.is_transient() => {
                     let since = *unreachable_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > PATIENCE {
@@ -316,50 +450,75 @@ impl Run {
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
-                waited => return waited,
+                Err(error) => return Err(error),
             }
         }
     }
 
-    async fn wait_once(&self, unreachable_since: &mut Option<Instant>) -> Result<Outcome, Error> {
+    /// Waits for a while. Returns `None` if the run goes on.
+    async fn wait_once(&self, unreachable_since: &mut Option<Instant>) -> Result<Option<Outcome>, Error> {
         if let Some(ended) = self.peek().await? {
-            return Ok(ended);
+            return Ok(Some(ended));
         }
         *unreachable_since = None;
-        let target = self.agent.target(&self.key, "wait");
-        let response = self.agent.client.ingress.request::<(), Json<Stop>>(target, ()).call().await;
-        let Json(stop) =
-            response.and_then(ingress::CallResponse::into_body).map_err(|error| self.agent.error(error))?;
-        match stop {
-            Stop::NeedsApproval(calls) => return Ok(Outcome::NeedsApproval(calls)),
-            Stop::Paused(reason) => return Ok(Outcome::Paused(reason)),
-            Stop::Ended => {}
-        }
-        let handle = self.handle().await?;
-        let Json(ended) = handle.attach().await.map_err(|error| self.agent.error(error))?.into_body();
-        Ok(outcome(ended))
+        let (agent, handle) = (&self.agent, self.handle().await?);
+        let limit = agent.client.timeout.saturating_add(WAIT_TIME);
+        // A run that is killed resolves nothing, but its invocation ends.
+        let mut ended = pin!(agent.request(limit, handle.attach()));
+        let stopped = pin!(agent.get::<Json<Stop>>(limit, agent.target(&self.key, "wait")));
+        let ended = match select(&mut ended, stopped).await {
+            Either::Left((ended, _)) => ended,
+            Either::Right((stop, _)) => match stop?.0 {
+                Stop::NeedsApproval(calls) => return Ok(Some(Outcome::NeedsApproval(calls))),
+                Stop::Paused(reason) => return Ok(Some(Outcome::Paused(reason))),
+                Stop::GoesOn => return Ok(None),
+                Stop::Ended => ended.await,
+            },
+        };
+        let Json(ended) = ended.map_err(|error| self.error_of_run(error))?.into_body();
+        Ok(Some(self.outcome(ended).await?))
     }
 
     /// Returns the outcome of a run that has ended, or `None` if it goes on.
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached, or if there is no such run.
+    /// Fails if the server cannot be reached, if there is no such run, or if it was killed by the tools of the engine.
     pub async fn peek(&self) -> Result<Option<Outcome>, Error> {
-        let output = self.handle().await?.output().await;
+        let handle = self.handle().await?;
+        let output = self.agent.request(self.agent.client.timeout, handle.output()).await;
         match output.map_err(|error| self.error_of_run(error))?.into_body() {
-            Output::Ready(Json(ended)) => Ok(Some(outcome(ended))),
+            Output::Ready(Json(ended)) => Ok(Some(self.outcome(ended).await?)),
             Output::NotReady => Ok(None),
         }
     }
 
-    async fn handle(&self) -> Result<ingress::InvocationHandle<Http, Json<Ended>>, Error> {
-        let lookup = self.agent.client.ingress.lookup_workflow(&*self.agent.name, &*self.key, None);
-        lookup.await.map_err(|error| self.error_of_run(error))
+    async fn outcome(&self, ended: Ended) -> Result<Outcome, Error> {
+        let parts = match ended {
+            Ended::Answer(answer) => return Ok(Outcome::Answer(answer)),
+            Ended::Failed(failure) => return Ok(Outcome::Failed(failure)),
+            Ended::Parts(parts) => parts,
+        };
+        let mut json = Vec::new();
+        for part in 0..parts {
+            let target = self.agent.target(&self.key, "part");
+            json.extend(self.agent.call::<_, Vec<u8>>(target, part).await?);
+        }
+        match serde_json::from_slice(&json) {
+            Ok(Ended::Answer(answer)) => Ok(Outcome::Answer(answer)),
+            Ok(Ended::Failed(failure)) => Ok(Outcome::Failed(failure)),
+            _ => Err(Error::new(ErrorKind::Server, "the parts of the outcome cannot be read".into())),
+        }
     }
 
-    fn error_of_run(&self, error: ClientError) -> Error {
-        Error::from_ingress_of_run(error, &self.agent.client.url, &self.agent.name, &self.key)
+    async fn handle(&self) -> Result<ingress::InvocationHandle<Http, Json<Ended>>, Error> {
+        let (agent, client) = (&self.agent, &self.agent.client);
+        let lookup = client.ingress.lookup_workflow(&*agent.name, &*self.key, None);
+        agent.request(client.timeout, lookup).await.map_err(|error| self.error_of_run(error))
+    }
+
+    fn error_of_run(&self, error: Error) -> Error {
+        error.of_run(&self.agent.name, &self.key)
     }
 
     /// Returns the events of the run, if its question [asked for them](Question::events), from its beginning or from the
@@ -367,7 +526,13 @@ impl Run {
     /// the run does not wait for them.
     #[must_use]
     pub fn events(&self, from: u32) -> Events {
-        Events { run: self.clone(), position: from, received: VecDeque::new(), has_ended: false }
+        Events {
+            run: self.clone(),
+            position: from,
+            received: VecDeque::new(),
+            has_ended: false,
+            is_over: false,
+        }
     }
 
     /// Decides about a call that waits. The run goes on at once, on any worker.
@@ -377,7 +542,8 @@ impl Run {
     /// Fails if there is no such call, if it does not wait, if it was decided about before, or if the new arguments are not a JSON
     /// object. The run is unchanged then.
     pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
-        self.agent.command(&self.key, "decide", Decision { call: call_id.to_owned(), approval }).await
+        let decision = Decision { call: call_id.to_owned(), approval };
+        self.agent.call(self.agent.target(&self.key, "decide"), decision).await
     }
 
     /// Sends a message to a run that waits for a decision: the calls that await approval are denied, and the model reads the message.
@@ -386,7 +552,7 @@ impl Run {
     ///
     /// Fails if the run does not wait.
     pub async fn say(&self, message: impl Into<Content>) -> Result<(), Error> {
-        self.agent.command(&self.key, "say", message.into()).await
+        self.agent.call(self.agent.target(&self.key, "say"), message.into()).await
     }
 
     /// Resumes a run that [waits for an operator](Outcome::Paused).
@@ -395,9 +561,7 @@ impl Run {
     ///
     /// Fails if the run does not wait for an operator, or if the server cannot be reached.
     pub async fn resume(&self) -> Result<(), Error> {
-        let target = self.agent.target(&self.key, "resume");
-        let response = self.agent.client.ingress.request::<(), ()>(target, ()).call().await;
-        response.and_then(ingress::CallResponse::into_body).map_err(|error| self.agent.error(error))
+        self.agent.get(self.agent.client.timeout, self.agent.target(&self.key, "resume")).await
     }
 
     /// Cancels the run: calls in flight are cancelled, and finished calls are undone if their tools support it.
@@ -407,22 +571,25 @@ impl Run {
     ///
     /// Fails if the server cannot be reached, or if there is no such run.
     pub async fn cancel(&self) -> Result<(), Error> {
-        let mut attempts = 0;
-        loop {
+        once_begun(|| async {
             self.peek().await?;
-            let target = self.agent.target(&self.key, "cancel");
-            let response = self.agent.client.ingress.request::<(), ()>(target, ()).call().await;
-            let response = response.and_then(ingress::CallResponse::into_body);
-            match response.map_err(|error| self.agent.error(error)) {
-                // The run was sent just now and waits for its first worker.
-                Err(error) if error.kind() == ErrorKind::NotStarted && attempts < 50 => {
-                    attempts += 1;
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-                cancelled => return cancelled,
+            self.agent.get(self.agent.client.timeout, self.agent.target(&self.key, "cancel")).await
+        })
+        .await
+    }
+}
+
+/// Repeats a request for a run that was sent just now and waits for its first worker.
+async fn once_begun<F: Future<Output = Result<(), Error>>>(request: impl Fn() -> F) -> Result<(), Error> {
+    for _ in 0..50 {
+        match request().await {
+            Err(error) if error.kind() == ErrorKind::NotStarted => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
+            other => return other,
         }
     }
+    request().await
 }
 
 /// A reader of the events of a run.
@@ -431,19 +598,31 @@ pub struct Events {
     position: u32,
     received: VecDeque<RunEvent>,
     has_ended: bool,
+    /// The run had ended when the reader last checked it.
+    is_over: bool,
 }
+
+/// The number of requests without an event after which a reader checks whether its run goes on.
+const POLLS_PER_CHECK: u64 = 50;
 
 /// The time between two requests of a reader that has read everything.
 const POLL_TIME: Duration = Duration::from_millis(100);
 
 impl Events {
-    /// Returns the next event, for which it asks the server ten times a second, or `None` after [`RunEvent::Ended`].
+    /// Returns the next event, for which it asks the server ten times a second, or `None` after [`RunEvent::Ended`], or if the run ended
+    /// without storing events.
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached. The reader can continue afterwards, and misses nothing.
+    /// Fails if the server cannot be reached, if no worker lives, if there is no such run, if it was killed by the tools of the
+    /// engine, or after the client's [limit](Client::wait_timeout). The reader can continue afterwards, and misses nothing.
     pub async fn next(&mut self) -> Result<Option<RunEvent>, Error> {
-        loop {
+        let client = self.run.agent.client.clone();
+        client.wait_for(self.next_event()).await
+    }
+
+    async fn next_event(&mut self) -> Result<Option<RunEvent>, Error> {
+        for requests in 1_u64.. {
             if let Some(event) = self.received.pop_front() {
                 self.position += 1;
                 self.has_ended |= matches!(event, RunEvent::Ended);
@@ -454,15 +633,18 @@ impl Events {
             }
             let (agent, key) = (&self.run.agent, &*self.run.key);
             let target = RequestTarget::object(events_service(&agent.name), key, "read");
-            let response =
-                agent.client.ingress.request::<u32, Json<Page>>(target, self.position).call().await;
-            let page =
-                response.and_then(ingress::CallResponse::into_body).map_err(|error| agent.error(error))?;
+            let page = agent.call::<u32, Json<Page>>(target, self.position).await?;
             if page.0.events.is_empty() {
                 tokio::time::sleep(POLL_TIME).await;
+                if requests % POLLS_PER_CHECK == 0 {
+                    // The last events of a run arrive soon after its end.
+                    let was_over = std::mem::replace(&mut self.is_over, self.run.peek().await?.is_some());
+                    self.has_ended = was_over && self.is_over;
+                }
             }
             self.received.extend(page.0.events);
         }
+        Ok(None)
     }
 
     /// Returns the position after the last event that was read, from which another reader can [continue](Run::events).
@@ -478,13 +660,6 @@ impl fmt::Debug for Events {
             .field("run", &self.run)
             .field("position", &self.position)
             .finish_non_exhaustive()
-    }
-}
-
-fn outcome(ended: Ended) -> Outcome {
-    match ended {
-        Ended::Answer(answer) => Outcome::Answer(answer),
-        Ended::Failed(failure) => Outcome::Failed(failure),
     }
 }
 

@@ -4,17 +4,33 @@
 //! questions are answered one after the other, and none waits for a person.
 
 use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
 
-use restate_sdk::context::RequestTarget;
+use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::Message;
 use tool_core::memory::{Window, repair_history};
 
 use crate::limit;
-use crate::names::{Added, HoldRequest};
+use crate::names::{Added, Ended, HoldRequest};
 
-/// The number of runs that added messages. Those of run `n` are at the key `n`.
+/// The number of times that messages were added. Those of time `n` are at the key `n`.
 const RUNS: &str = "runs";
+
+/// The time after which a conversation checks that its run goes on.
+const CHECK_TIME: Duration = Duration::from_secs(10);
+
+type Pending<'c> = Pin<Box<dyn DurableFuture<Output = Result<Progress, TerminalError>> + Send + 'c>>;
+
+/// What a conversation learns about the run that has it.
+enum Progress {
+    /// The run waits for a person, or has ended and adds messages.
+    Stopped(Option<Added>),
+    Goes,
+    Ended,
+    Removed,
+}
 
 pub(crate) struct Conversations {
     pub(crate) agent: String,
@@ -49,7 +65,7 @@ impl ConversationsService for Conversations {
             Some(window) => window.apply(history),
             None => history,
         };
-        let signal = ctx.invocation_handle(invocation).signal("history");
+        let signal = ctx.invocation_handle(invocation.clone()).signal("history");
         match limit::check("the history of the conversation", &history, self.max_bytes) {
             Ok(()) => signal.resolve(Json(history)),
             Err(reason) => signal.reject(TerminalError::new_with_code(
@@ -58,16 +74,38 @@ impl ConversationsService for Conversations {
             )),
         }
         let target = RequestTarget::workflow(&*self.agent, run, "first_stop");
-        let added = ctx.request::<(), Json<Option<Added>>>(target, ()).call().await?;
-        if let Json(Some(added)) = added {
-            append(&ctx, added).await?;
+        let stopped = ctx.request::<(), Json<Option<Added>>>(target, ()).call();
+        let handle = stopped.invocation_handle().await?;
+        let mut pending = DurableFuturesUnordered::<Pending<'_>>::new();
+        pending.push(Box::pin(stopped.map_ok(|Json(added)| Progress::Stopped(added))));
+        pending.push(Box::pin(ctx.sleep(CHECK_TIME).map_ok(|()| Progress::Goes)));
+        let added = loop {
+            match pending.next().await? {
+                Some((_, Ok(Progress::Stopped(added)))) => break added,
+                // A run that was killed, or that ended and was removed while it waited in the queue, has no invocation.
+                Some((_, Ok(Progress::Goes))) => {
+                    let ended = ctx.invocation_handle(invocation.clone()).attach::<Json<Ended>>();
+                    pending.push(Box::pin(ended.map_ok(|_| Progress::Ended)));
+                }
+                // It may be removed before it says why it stopped.
+                Some((_, Ok(Progress::Ended))) => {
+                    pending.push(Box::pin(ctx.sleep(CHECK_TIME).map_ok(|()| Progress::Removed)));
+                }
+                Some((_, Ok(Progress::Removed) | Err(_))) | None => {
+                    handle.cancel();
+                    break None;
+                }
+            }
+        };
+        if let Some(added) = added {
+            self.append_to(&ctx, added).await?;
         }
         Ok(())
     }
 
     /// Adds the messages of a run that had waited for a person.
     async fn append(&self, ctx: ObjectContext<'_>, Json(added): Json<Added>) -> HandlerResult<()> {
-        append(&ctx, added).await?;
+        self.append_to(&ctx, added).await?;
         Ok(())
     }
 
@@ -85,7 +123,7 @@ impl ConversationsService for Conversations {
     }
 }
 
-const EMPTY: Added = Added { messages: Vec::new() };
+const EMPTY: Added = Added { messages: Vec::new(), stored: None };
 
 async fn load(ctx: &ObjectContext<'_>) -> Result<Vec<Message>, TerminalError> {
     let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
@@ -98,9 +136,26 @@ async fn load(ctx: &ObjectContext<'_>) -> Result<Vec<Message>, TerminalError> {
     Ok(messages)
 }
 
-async fn append(ctx: &ObjectContext<'_>, added: Added) -> Result<(), TerminalError> {
-    let runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
-    ctx.set(&runs.to_string(), Json(added));
-    ctx.set(RUNS, runs + 1);
-    Ok(())
+impl Conversations {
+    /// Adds messages, which can be larger than a value.
+    async fn append_to(&self, ctx: &ObjectContext<'_>, added: Added) -> Result<(), TerminalError> {
+        let Added { mut messages, stored } = added;
+        if let Some((run, parts)) = stored {
+            let mut json = Vec::new();
+            for part in 0..parts {
+                let target = RequestTarget::workflow(&*self.agent, &*run, "part");
+                json.extend(ctx.request::<_, Vec<u8>>(target, part).call().await?);
+            }
+            if let Ok(Ended::Answer(answer)) = serde_json::from_slice(&json) {
+                messages = answer.messages().to_vec();
+            }
+        }
+        let mut runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
+        for messages in limit::batches(messages, self.max_bytes) {
+            ctx.set(&runs.to_string(), Json(Added { messages, stored: None }));
+            runs += 1;
+        }
+        ctx.set(RUNS, runs);
+        Ok(())
+    }
 }

@@ -22,12 +22,13 @@ use crate::events::{EventTarget, RunEvent, Unfinished, events_service};
 use crate::limit;
 use crate::names::{
     Added, CallInput, Decided, Ended, HoldRequest, JsonContext, Question, RunFailure, Stop, Waiting,
-    calls_service, conversations_service,
+    calls_service, conversations_service, tool_service,
 };
 use crate::runs::{
-    FIRST_STOP, INVOCATION, Runs, WAITING, decision_signal, message_signal, resume_signal, stop,
+    FIRST_STOP, INVOCATION, QUESTION, Runs, WAITING, decision_signal, message_signal, part_key,
+    resume_signal, stop,
 };
-use crate::turn::{CalledTool, Started, TurnOutcome, TurnRecord};
+use crate::turn::{CalledTool, Started, Tools, TurnOutcome, TurnRecord};
 
 /// The code of the error with which the engine reports a cancellation.
 const CANCELLED: u16 = 409;
@@ -91,6 +92,8 @@ struct Open<'c> {
     in_flight: BTreeMap<usize, InFlight>,
     /// The calls about which a person was asked.
     asked: HashSet<String>,
+    /// A person has decided since the tools of this worker were checked.
+    has_decision: bool,
     /// The number of timers that were set. Only the last one counts.
     timers: u32,
     /// The last timer was set for calls that are still in flight.
@@ -104,6 +107,7 @@ impl<'c> Drive<'c> {
         question: Question,
     ) -> HandlerResult<Ended> {
         ctx.set(INVOCATION, ctx.invocation_id().to_owned());
+        ctx.set(QUESTION, question.digest());
         let publishes = question.events;
         let history = match &question.conversation {
             Some(conversation) => match open_conversation(service, ctx, conversation).await {
@@ -187,7 +191,7 @@ impl<'c> Drive<'c> {
 
     /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.
     async fn flush_events(&mut self) -> Result<(), TerminalError> {
-        for events in batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
+        for events in limit::batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
             let target = events_target(self.service, self.ctx, "add");
             self.ctx.request::<_, ()>(target, Json(events)).call().await?;
         }
@@ -314,6 +318,7 @@ impl<'c> Drive<'c> {
             pending: DurableFuturesUnordered::new(),
             in_flight: BTreeMap::new(),
             asked: HashSet::new(),
+            has_decision: false,
             timers: 0,
             has_timer: false,
         };
@@ -328,6 +333,22 @@ impl<'c> Drive<'c> {
                     return Ok(());
                 }
             };
+            if open.has_decision && !ready.is_empty() {
+                open.has_decision = false;
+                match self.check_tools(&ready).await {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(error) if is_cancellation(&error) => {
+                        self.cancel(&mut open).await;
+                        continue;
+                    }
+                    Err(error) => {
+                        open.has_decision = true;
+                        self.pause(error.message()).await?;
+                        continue;
+                    }
+                }
+            }
             let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
             // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
             let undoes = |call: &ToolCall| self.run.current_calls().all(|(one, _)| one.id != call.id);
@@ -366,6 +387,34 @@ impl<'c> Drive<'c> {
         }
     }
 
+    /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
+    async fn check_tools(&mut self, ready: &[ToolCall]) -> Result<bool, TerminalError> {
+        let (model, tools) = (&self.service.model, &self.started_with);
+        let compare = move || ready_with(model.compare_tools(tools));
+        let policy =
+            RunRetryPolicy::default().max_delay(MODEL_DELAY).max_duration(self.service.model_patience);
+        let Json(compared) = self.ctx.run(compare).name("tools").retry_policy(policy).await?;
+        match compared {
+            Tools::Same => return Ok(true),
+            Tools::Refused(reason) => self.fail(reason),
+            Tools::Changed(present) => {
+                let is_changed = |call: &&ToolCall| {
+                    let before = self.started_with.get(&call.name);
+                    before.is_some() && before != present.get(&call.name)
+                };
+                let changed: Vec<_> = ready.iter().filter(is_changed).cloned().collect();
+                if changed.is_empty() {
+                    return Ok(true);
+                }
+                for call in changed {
+                    let reason = format!("the tool `{}` has changed since the call was approved", call.name);
+                    self.record(ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Cancels the calls that the run no longer waits for, because it has stopped.
     fn abandon(&mut self, open: &mut Open<'c>) {
         let awaited: HashSet<_> =
@@ -400,8 +449,11 @@ impl<'c> Drive<'c> {
         for call in ready.into_iter().take(self.room(open)) {
             let input = self.input(&call)?;
             let undoes = input.request.undone.is_some();
-            let route = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
-            let target = RequestTarget::service(calls_service(route), "call");
+            let owner = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
+            let known =
+                input.definition.as_ref().filter(|hash| self.started_with.get(&call.name) == Some(hash));
+            let service = known.map(|hash| tool_service(owner, &call.name, hash));
+            let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
             if undoes {
                 self.start_undo(open, target, call, input).await?;
                 continue;
@@ -610,6 +662,7 @@ impl<'c> Drive<'c> {
                 }
             }
             Arrived::Decision(call, Decided { value, at }) => {
+                open.has_decision = true;
                 self.resume_clock(open, at);
                 // Fails if the run has stopped or somebody has sent a message instead.
                 let _ = self.run.resolve_approval(&call, value);
@@ -677,30 +730,31 @@ impl<'c> Drive<'c> {
         }
         let Self { service, ctx, run, round, failure, conversation, .. } = self;
         let ended = match run.finish() {
-            Ok(answer) => {
-                match limit::check("the answer with its messages", &answer, service.model.max_bytes) {
-                    Ok(()) => Ended::Answer(answer),
-                    Err(message) => Ended::Failed(failed(message)),
-                }
-            }
+            Ok(answer) => Ended::Answer(answer),
             Err(error) => {
                 let reason = match error.kind() {
                     RunErrorKind::Stopped(reason) if failure.is_none() => Some(reason.clone()),
                     _ => None,
                 };
-                let failure = RunFailure {
+                Ended::Failed(RunFailure {
                     reason,
                     message: failure.unwrap_or_else(|| error.to_string()),
                     tool_executions: error.tool_executions().to_vec(),
                     undo_executions: error.run().undo_executions().to_vec(),
-                };
-                Ended::Failed(limit::limited_failure(failure, service.model.max_bytes))
+                })
             }
         };
-        let added = match &ended {
-            Ended::Answer(answer) => Some(Added { messages: answer.messages().to_vec() }),
-            Ended::Failed(_) => None,
+        let messages = match &ended {
+            Ended::Answer(answer) => Some(answer.messages().to_vec()),
+            _ => None,
         };
+        let ended = store_parts(ctx, ended, service.model.max_bytes);
+        let added = messages.map(|messages| match &ended {
+            Ended::Parts(parts) => {
+                Added { messages: Vec::new(), stored: Some((ctx.key().to_owned(), *parts)) }
+            }
+            _ => Added { messages, stored: None },
+        });
         if round == 0 {
             ctx.resolve_promise(FIRST_STOP, Json(added));
         } else if let (Some(added), Some(conversation)) = (added, conversation) {
@@ -714,6 +768,13 @@ impl<'c> Drive<'c> {
     }
 }
 
+/// Returns the outcome of a step that awaits nothing.
+fn ready_with<T, E: std::error::Error + Send + Sync + 'static>(
+    outcome: Result<T, E>,
+) -> impl Future<Output = HandlerResult<Json<T>>> {
+    ready(outcome.map(Json).map_err(HandlerError::from))
+}
+
 fn is_interrupted(execution: &ToolExecution) -> bool {
     execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::OutcomeUnknown)
 }
@@ -724,30 +785,11 @@ fn events_target(service: &Runs, ctx: &WorkflowContext<'_>, handler: &str) -> Re
 
 /// Stores the last events of a run without waiting, and removes all of them later.
 fn end_events(service: &Runs, ctx: &WorkflowContext<'_>, events: Vec<RunEvent>) {
-    for events in batches(events, service.model.max_bytes) {
+    for events in limit::batches(events, service.model.max_bytes) {
         drop(ctx.request::<_, ()>(events_target(service, ctx, "add"), Json(events)).send());
     }
     let clear = ctx.request::<(), ()>(events_target(service, ctx, "clear"), ());
     drop(clear.send_after(service.retention));
-}
-
-/// Divides events into requests that the engine takes.
-fn batches(events: Vec<RunEvent>, max_bytes: usize) -> Vec<Vec<RunEvent>> {
-    let (mut batches, mut bytes) = (Vec::<Vec<RunEvent>>::new(), 0);
-    for event in events {
-        let size = limit::size(&event) + 1;
-        match batches.last_mut() {
-            Some(batch) if bytes + size <= max_bytes => {
-                batch.push(event);
-                bytes += size;
-            }
-            _ => {
-                batches.push(vec![event]);
-                bytes = size;
-            }
-        }
-    }
-    batches
 }
 
 /// Waits until the conversation is free, and returns its messages.
@@ -761,6 +803,20 @@ async fn open_conversation(
     drop(ctx.request::<_, ()>(target, Json(hold)).send());
     let Json(history) = ctx.signal::<Json<Vec<Message>>>("history").await?;
     Ok(history)
+}
+
+/// Stores the end of a run beside it if it is larger than a value can be.
+fn store_parts(ctx: &WorkflowContext<'_>, ended: Ended, max_bytes: usize) -> Ended {
+    if limit::size(&ended) <= max_bytes {
+        return ended;
+    }
+    let json = serde_json::to_vec(&ended).unwrap_or_default();
+    let mut parts = 0;
+    for part in json.chunks(max_bytes) {
+        ctx.set(&part_key(parts), part.to_vec());
+        parts += 1;
+    }
+    Ended::Parts(parts)
 }
 
 /// Ends a run before its first turn.

@@ -1,6 +1,7 @@
 //! The errors of the client.
 
 use std::fmt;
+use std::time::Duration;
 
 use restate_sdk::ingress::ClientError;
 
@@ -26,8 +27,16 @@ pub enum ErrorKind {
     ServerTooOld,
     /// No registered worker has the agent.
     UnknownAgent,
+    /// The same program is registered under another URI.
+    AlreadyRegistered,
     /// The agent has no run with this key, or it ended longer ago than it is kept.
     UnknownRun,
+    /// The run was killed by the tools of the engine: it has no outcome, and its effects were not undone.
+    Killed,
+    /// The request took too long, for example because no worker lives. The server may still execute it.
+    Timeout,
+    /// The key belongs to a run that answers another question.
+    KeyInUse,
     /// The run was sent and has not begun yet.
     NotStarted,
     /// The call does not wait for a decision, or the run does not wait for a message.
@@ -69,6 +78,11 @@ impl Error {
         Self::with_source(ErrorKind::Connect, message, source)
     }
 
+    pub(crate) fn timeout(limit: Duration) -> Self {
+        let message = format!("there was no response within {limit:?}; check that a worker lives");
+        Self::new(ErrorKind::Timeout, message)
+    }
+
     /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -99,15 +113,22 @@ impl Error {
         }
     }
 
-    pub(crate) fn from_ingress_of_run(error: ClientError, url: &str, agent: &str, key: &str) -> Self {
-        let error = Self::from_ingress(error, url, agent);
-        match error.kind {
+    /// Describes an error of a request for the outcome of a run.
+    pub(crate) fn of_run(self, agent: &str, key: &str) -> Self {
+        match self.kind {
             ErrorKind::NotWaiting => Self {
                 kind: ErrorKind::UnknownRun,
                 message: format!("the agent `{agent}` has no run `{key}`"),
-                ..error
+                ..self
             },
-            _ => error,
+            ErrorKind::AlreadyDecided => Self {
+                kind: ErrorKind::Killed,
+                message: format!(
+                    "the run `{key}` of the agent `{agent}` was killed by the tools of the engine; nothing was undone"
+                ),
+                ..self
+            },
+            _ => self,
         }
     }
 
@@ -128,6 +149,7 @@ impl Error {
             409 => (ErrorKind::AlreadyDecided, message.to_owned()),
             400 => (ErrorKind::InvalidInput, message.to_owned()),
             413 => (ErrorKind::TooLarge, message.to_owned()),
+            422 => (ErrorKind::KeyInUse, message.to_owned()),
             425 => (ErrorKind::NotStarted, message.to_owned()),
             502..=504 => (ErrorKind::Connect, format!("the Restate server is not ready: {status} {message}")),
             _ => (ErrorKind::Server, format!("the Restate server failed: {status} {message}")),

@@ -5,8 +5,6 @@ use std::io::{self, Write};
 use serde::Serialize;
 use tool_core::tool::{ToolError, ToolExecution};
 
-use crate::names::RunFailure;
-
 /// The largest value by default. The server takes 32 MiB with what belongs to it.
 pub(crate) const MAX_BYTES: usize = 30 * 1024 * 1024;
 
@@ -28,20 +26,23 @@ pub(crate) fn size<T: Serialize>(value: &T) -> usize {
     serde_json::to_writer(&mut bytes, value).map_or(0, |()| bytes.0)
 }
 
-/// Leaves the records out of a failure that is too large with them.
-pub(crate) fn limited_failure(mut failure: RunFailure, max_bytes: usize) -> RunFailure {
-    if size(&failure) > max_bytes {
-        failure.message.push_str(" (the records of the calls are too large and left out)");
-        failure.tool_executions.clear();
+/// Divides values into batches that the engine takes.
+pub(crate) fn batches<T: Serialize>(values: Vec<T>, max_bytes: usize) -> Vec<Vec<T>> {
+    let (mut batches, mut bytes) = (Vec::<Vec<T>>::new(), 0);
+    for value in values {
+        let size = size(&value) + 1;
+        match batches.last_mut() {
+            Some(batch) if bytes + size <= max_bytes => {
+                batch.push(value);
+                bytes += size;
+            }
+            _ => {
+                batches.push(vec![value]);
+                bytes = size;
+            }
+        }
     }
-    if size(&failure) > max_bytes {
-        failure.undo_executions.clear();
-    }
-    if size(&failure) > max_bytes {
-        failure.message = failure.message.chars().take(max_bytes / 16).collect();
-        failure.reason = None;
-    }
-    failure
+    batches
 }
 
 /// Replaces an output that is too large by an error that the model reads.

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
 use tool_core::run::{Answer, StopReason};
@@ -14,7 +15,14 @@ use tool_core::{Approval, Message, ToolCall};
 
 use crate::events::EventTarget;
 
-/// Returns the name of the service that executes the calls of an agent, or of workers that have only tools.
+/// Returns the name of the service that executes the calls of one definition of a tool, which other programs may have as well.
+pub(crate) fn tool_service(owner: &str, tool: &str, hash: &str) -> String {
+    let is_valid = |one: char| one.is_ascii_alphanumeric() || matches!(one, '_' | '-');
+    let tool = tool.replace(|one| !is_valid(one), "_");
+    format!("{owner}.calls.{tool}.{}", hash.get(..16).unwrap_or(hash))
+}
+
+/// Returns the name of the service that executes the calls of tools of providers, of an agent or of workers that have only tools.
 pub(crate) fn calls_service(name: &str) -> String {
     format!("{name}.calls")
 }
@@ -44,6 +52,14 @@ pub(crate) struct Question {
     /// The run publishes its events.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) events: bool,
+}
+
+impl Question {
+    /// Returns a digest, which tells questions apart that have the same key.
+    pub(crate) fn digest(&self) -> String {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// A call, for the worker that executes it.
@@ -82,6 +98,8 @@ pub(crate) struct Waiting {
 pub(crate) enum Stop {
     NeedsApproval(Vec<ToolCall>),
     Paused(String),
+    /// Nothing happened for a while.
+    GoesOn,
     Ended,
 }
 
@@ -106,6 +124,8 @@ pub(crate) struct Decided<T> {
 pub(crate) enum Ended {
     Answer(Answer),
     Failed(RunFailure),
+    /// It is larger than a value can be: its JSON is in the state of the run, in this number of parts.
+    Parts(u32),
 }
 
 /// A run that asks for its conversation.
@@ -119,6 +139,9 @@ pub(crate) struct HoldRequest {
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Added {
     pub(crate) messages: Vec<Message>,
+    /// The run whose end is stored in parts, and their number. The messages are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stored: Option<(String, u32)>,
 }
 
 /// A run that ended without an answer.

@@ -14,12 +14,21 @@ use crate::drive::Drive;
 use crate::names::{Added, Decided, Decision, Ended, Question, Stop, Waiting};
 use crate::turn::Model;
 
-/// The state of a run that its handlers share: the id of its invocation, and the calls that wait for a person.
+/// The state of a run that its handlers share: the id of its invocation, the digest of its question, and the calls that wait for a person.
 pub(crate) const INVOCATION: &str = "invocation";
+pub(crate) const QUESTION: &str = "question";
 pub(crate) const WAITING: &str = "waiting";
+
+/// Returns the name of the state that has this part of the end of a run.
+pub(crate) fn part_key(part: u32) -> String {
+    format!("part-{part}")
+}
 
 /// Resolved when the run first waits for a person, or with the messages that it adds to its conversation.
 pub(crate) const FIRST_STOP: &str = "first-stop";
+
+/// The longest time for which a handler waits for a run.
+pub(crate) const WAIT_TIME: Duration = Duration::from_secs(60);
 
 /// Resolved when the run is cancelled.
 const CANCELLED: &str = "cancelled";
@@ -75,6 +84,10 @@ pub(crate) trait RunsService {
     #[shared]
     async fn resume() -> HandlerResult<()>;
     #[shared]
+    async fn compare(digest: Json<String>) -> HandlerResult<()>;
+    #[shared]
+    async fn part(part: u32) -> HandlerResult<Vec<u8>>;
+    #[shared]
     async fn cancel() -> HandlerResult<()>;
     #[shared]
     async fn first_stop() -> HandlerResult<Json<Option<Added>>>;
@@ -103,7 +116,13 @@ impl RunsService for Runs {
         {
             return Ok(Json(Stop::Paused(reason.clone())));
         }
-        Ok(ctx.promise::<Json<Stop>>(&stop(waiting.round)).await?)
+        // A run that is killed resolves nothing.
+        let stop = stop(waiting.round);
+        restate_sdk::select! {
+            stop = ctx.promise::<Json<Stop>>(&stop) => Ok(stop?),
+            _ = ctx.sleep(WAIT_TIME) => Ok(Json(Stop::GoesOn)),
+            on_cancel => Ok(Json(Stop::GoesOn))
+        }
     }
 
     /// Records a decision about a call that waits.
@@ -156,12 +175,26 @@ impl RunsService for Runs {
         resolve(&ctx, signal, ()).await
     }
 
+    /// Returns a part of the end of the run.
+    async fn part(&self, ctx: SharedWorkflowContext<'_>, part: u32) -> HandlerResult<Vec<u8>> {
+        Ok(ctx.get::<Vec<u8>>(&part_key(part)).await?.unwrap_or_default())
+    }
+
+    /// Fails if the run answers another question than the one with this digest.
+    async fn compare(&self, ctx: SharedWorkflowContext<'_>, Json(digest): Json<String>) -> HandlerResult<()> {
+        invocation(&ctx).await?;
+        match ctx.get::<String>(QUESTION).await? {
+            Some(own) if own != digest => {
+                let message = format!("the run `{}` answers another question; choose another key", ctx.key());
+                Err(TerminalError::new_with_code(422, message).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Cancels the run.
     async fn cancel(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
-        let Some(invocation) = ctx.get::<String>(INVOCATION).await? else {
-            let message = format!("the run `{}` has not begun yet", ctx.key());
-            return Err(TerminalError::new_with_code(425, message).into());
-        };
+        let invocation = invocation(&ctx).await?;
         ctx.resolve_promise(CANCELLED, true);
         ctx.invocation_handle(invocation).cancel();
         Ok(())
@@ -171,6 +204,13 @@ impl RunsService for Runs {
     async fn first_stop(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Option<Added>>> {
         Ok(ctx.promise::<Json<Option<Added>>>(FIRST_STOP).await?)
     }
+}
+
+/// Returns the id of the run's invocation. Fails if it has not begun.
+async fn invocation(ctx: &SharedWorkflowContext<'_>) -> Result<String, TerminalError> {
+    ctx.get::<String>(INVOCATION).await?.ok_or_else(|| {
+        TerminalError::new_with_code(425, format!("the run `{}` has not begun yet", ctx.key()))
+    })
 }
 
 /// Returns the calls of a run that wait for a decision which nobody has sent.

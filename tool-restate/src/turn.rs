@@ -28,6 +28,17 @@ pub(crate) struct Started {
     pub(crate) at: u64,
 }
 
+/// The tools of a worker, compared with those that a run started with.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Tools {
+    Same,
+    /// The run fails, for this reason.
+    Refused(String),
+    /// The run continues with those that are the same.
+    Changed(BTreeMap<String, String>),
+}
+
 /// The outcome of one turn.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct TurnRecord {
@@ -94,7 +105,8 @@ pub(crate) struct Model {
 
 impl Model {
     fn hashes(&self) -> BTreeMap<String, String> {
-        let definitions = self.agent.tools().definitions().iter();
+        let definitions =
+            self.agent.tools().definitions().iter().chain(self.agent.undo_tools().definitions());
         definitions.map(|one| (one.name().to_owned(), one.hash())).collect()
     }
 
@@ -152,6 +164,20 @@ impl Model {
         Ok(TurnRecord { outcome, started, finished: now() })
     }
 
+    /// Compares the tools of this worker with those that a run started with. Fails if the run is to wait for others.
+    pub(crate) fn compare_tools(&self, started_with: &BTreeMap<String, String>) -> Result<Tools, ModelError> {
+        let present = self.hashes();
+        if present == *started_with {
+            return Ok(Tools::Same);
+        }
+        let reason = difference(started_with, &present);
+        match self.changed_tools {
+            ChangedTools::Fail => Ok(Tools::Refused(reason)),
+            ChangedTools::Wait => Err(ModelError::new(reason)),
+            ChangedTools::Continue => Ok(Tools::Changed(present)),
+        }
+    }
+
     async fn ask_model(
         &self,
         run: Run,
@@ -159,14 +185,15 @@ impl Model {
         context: &JsonContext,
         publishing: Option<&Publishing>,
     ) -> Result<TurnOutcome, RunErrorKind> {
-        let present = self.hashes();
         let mut ask = self.agent.resume(run);
-        if present != *started_with {
-            if self.changed_tools == ChangedTools::Fail {
-                return Ok(TurnOutcome::Refused(difference(started_with, &present)));
+        match self.compare_tools(started_with).map_err(RunErrorKind::Model)? {
+            Tools::Same => {}
+            Tools::Refused(reason) => return Ok(TurnOutcome::Refused(reason)),
+            Tools::Changed(present) => {
+                let is_same =
+                    |tool: &ToolDefinition| started_with.get(tool.name()) == present.get(tool.name());
+                ask = ask.only_tools(self.agent.tools().clone().filter(is_same));
             }
-            let is_same = |tool: &ToolDefinition| started_with.get(tool.name()) == present.get(tool.name());
-            ask = ask.only_tools(self.agent.tools().clone().filter(is_same));
         }
         let ask = match self.types.apply_to_ask(ask, context) {
             Ok(ask) => ask,
@@ -271,7 +298,7 @@ fn difference(before: &BTreeMap<String, String>, present: &BTreeMap<String, Stri
     let parts: Vec<_> = parts.map(|(what, names)| format!("{what}: {}", list(names))).collect();
     format!(
         "the worker has other tools than the run started with ({}); deploy it under another URI, \
-         or set `.changed_tools(ChangedTools::Continue)`",
+         or set `.changed_tools(..)`",
         parts.join("; ")
     )
 }

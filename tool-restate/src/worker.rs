@@ -1,6 +1,6 @@
 //! A worker: a process that executes runs and calls for the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use restate_sdk::prelude::*;
 use restate_sdk::service::macro_support::{ServiceBoxFuture, service_definition};
 use restate_sdk::service::{Discoverable, Service};
 use serde::de::DeserializeOwned;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::agent::AgentTool;
 use tool_core::memory::Window;
@@ -22,7 +23,7 @@ use crate::context::ContextTypes;
 use crate::conversations::{self, Conversations, ConversationsService as _};
 use crate::events::{self, Events, EventsService as _, Publisher, events_service};
 use crate::limit::MAX_BYTES;
-use crate::names::{calls_service, conversations_service, is_service_name};
+use crate::names::{calls_service, conversations_service, is_service_name, tool_service};
 use crate::runs::{Runs, RunsService as _};
 use crate::turn::Model;
 
@@ -33,7 +34,9 @@ pub enum ChangedTools {
     /// The run fails before its next turn, with the difference.
     #[default]
     Fail,
-    /// The model is offered those tools that are the same as at the start of the run.
+    /// The run waits until a worker has the tools that it started with: for [`Worker::model_patience`], and then for an operator.
+    Wait,
+    /// The model is offered those tools that are the same as at the start of the run, and reads which calls were not executed.
     Continue,
 }
 
@@ -68,10 +71,11 @@ pub struct Worker {
     model_attempts: Option<u32>,
     model_patience: Duration,
     longest_call: Duration,
-    retention: Option<Duration>,
+    retention: Duration,
     max_value_bytes: usize,
     ingress_url: Option<String>,
     identity_keys: Vec<String>,
+    version: String,
 }
 
 /// The error of a worker that cannot serve.
@@ -118,10 +122,11 @@ impl Worker {
             model_attempts: None,
             model_patience: Duration::from_secs(6 * 60 * 60),
             longest_call: Duration::from_secs(24 * 60 * 60),
-            retention: None,
+            retention: RETENTION,
             max_value_bytes: MAX_BYTES,
             ingress_url: None,
             identity_keys: Vec::new(),
+            version: String::new(),
         }
     }
 
@@ -210,9 +215,10 @@ impl Worker {
         self
     }
 
-    /// Sets the time for which the engine keeps a run after its end, with its answer; a day by default.
+    /// Sets the time for which the engine stores a run after its end, with its answer and its [key](crate::Question::key); thirty days by
+    /// default. Its steps are stored for a day at most.
     pub fn retention(mut self, time: Duration) -> Self {
-        self.retention = Some(time);
+        self.retention = time;
         self
     }
 
@@ -230,8 +236,15 @@ impl Worker {
         self
     }
 
-    /// Limits what one step stores, in bytes of JSON: a reply, an output, an answer with its messages. A call with a larger output ends
-    /// its run. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
+    /// Sets the version of the program, which tells it from another with the same tools: [`register`](crate::register) refuses a second
+    /// URI of one program. Empty by default.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Limits what one step stores, in bytes of JSON: a reply, an output, a history. A larger one ends its run. The answer
+    /// of a run, and the records of one that failed, can be larger: they are stored in parts of this size. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
     pub fn max_value_bytes(mut self, bytes: usize) -> Self {
         self.max_value_bytes = bytes;
         self
@@ -275,18 +288,17 @@ impl Worker {
         };
         let mut builder = Endpoint::builder();
         let retention = self.retention;
-        let calls = |executor: Executor, name: &str| -> Result<ServiceDefinition, WorkerError> {
+        let calls = |executor: Executor, service: &str| -> Result<ServiceDefinition, WorkerError> {
             // A run that undoes its calls finds their outcomes for this time, also if no worker lives meanwhile.
-            let options = service_options().ingress_private(true).idempotency_retention(UNDO_RETENTION);
+            let options = service_options(&self.version)
+                .ingress_private(true)
+                .idempotency_retention(RETENTION)
+                .journal_retention(retention.min(JOURNAL_RETENTION));
             let options =
                 options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
-            let options = match retention {
-                Some(time) => options.journal_retention(time),
-                None => options,
-            };
             let (types, publisher) = (Arc::clone(&types), publisher.clone());
             let calls = Calls { executor, max_bytes: self.max_value_bytes, publisher, types };
-            Ok(named(calls.serve(), &calls_service(name))?.options(options))
+            Ok(named(calls.serve(), service)?.options(options))
         };
         let mut names: Vec<String> = Vec::new();
         let mut add_name = |name: &str| -> Result<(), WorkerError> {
@@ -315,26 +327,31 @@ impl Worker {
                     "the tools `{name}` cannot be executed: {reason}"
                 )));
             }
-            builder = builder.bind(calls(Executor::Tools(tools.clone(), context.clone()), name)?);
+            for service in services(name, [tools]) {
+                builder = builder.bind(calls(Executor::Tools(tools.clone(), context.clone()), &service)?);
+            }
         }
         for agent in &self.agents {
             check(agent)?;
             let name = agent.name().unwrap_or_default().to_owned();
             add_name(&name)?;
-            builder = builder.bind(calls(Executor::Agent(agent.clone()), &name)?);
+            for service in services(&name, [agent.tools(), agent.undo_tools()]) {
+                builder = builder.bind(calls(Executor::Agent(agent.clone()), &service)?);
+            }
             let conversations = Conversations {
                 agent: name.clone(),
                 window: self.window.clone(),
                 max_bytes: self.max_value_bytes,
             };
             let private = || HandlerOptions::new().ingress_private(true);
-            let options = service_options().enable_lazy_state(true);
+            let options = service_options(&self.version).enable_lazy_state(true);
             let options =
                 conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder =
                 builder.bind(named(conversations.serve(), &conversations_service(&name))?.options(options));
-            let options =
-                events::PRIVATE.iter().fold(service_options(), |all, name| all.handler(*name, private()));
+            let options = events::PRIVATE
+                .iter()
+                .fold(service_options(&self.version), |all, name| all.handler(*name, private()));
             builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
             let runs = Runs {
                 name: name.clone(),
@@ -350,10 +367,12 @@ impl Worker {
                 has_local_calls: self.has_local_calls,
                 model_attempts: self.model_attempts,
                 model_patience: self.model_patience,
-                retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
+                retention,
             };
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
-            let mut options = service_options().abort_timeout(Duration::from_secs(60 * 60));
+            let mut options = service_options(&self.version)
+                .abort_timeout(Duration::from_secs(60 * 60))
+                .enable_lazy_state(true);
             // They only wait, for which they need no worker.
             let waits = |options: HandlerOptions| options.inactivity_timeout(Duration::from_millis(100));
             options = options.handler("first_stop", waits(private()));
@@ -361,38 +380,55 @@ impl Worker {
             if self.has_local_calls {
                 options = options.abort_timeout(self.longest_call);
             }
-            if let Some(time) = retention {
-                options = options
-                    .handler("run", HandlerOptions::new().workflow_retention(time).journal_retention(time));
-            }
+            let run = HandlerOptions::new().workflow_retention(retention);
+            options = options.handler("run", run.journal_retention(retention.min(JOURNAL_RETENTION)));
             builder = builder.bind(named(runs.serve(), &name)?.options(options));
         }
         Ok(builder.build())
     }
 }
 
-/// The time for which the engine keeps the outcome of a call that undoes another.
-const UNDO_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The key of the version among the metadata of the services.
+pub(crate) const VERSION: &str = "version";
+
+/// The time for which the engine stores the outcome of a run by default, and of a call that undoes another.
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The longest time for which the engine stores the steps of what has ended.
+const JOURNAL_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Returns the names of the services that execute calls: one for each tool, and one for the tools of providers.
+fn services<'a>(owner: &str, tools: impl IntoIterator<Item = &'a ToolSet>) -> BTreeSet<String> {
+    let definitions = tools.into_iter().flat_map(|tools| tools.definitions().iter());
+    let tools = definitions.map(|one| tool_service(owner, one.name(), &one.hash()));
+    tools.chain([calls_service(owner)]).collect()
+}
 
 /// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
 /// otherwise, and soon enough after it has come back.
-fn service_options() -> ServiceOptions {
+fn service_options(version: &str) -> ServiceOptions {
     ServiceOptions::new()
+        .metadata(VERSION, version)
         .retry_policy_initial_interval(Duration::from_millis(100))
         .retry_policy_exponentiation_factor(2.0)
         .retry_policy_max_interval(Duration::from_secs(5))
         .retry_policy_max_attempts(1_000_000_000)
 }
 
-/// Listens at the first address that is free. Connections inherit that they send small messages at once, which the SDK does not set:
+/// Listens at the first address that is free. Connections inherit the options of the
+/// socket: small messages are sent at once, which the SDK does not set:
 /// every step would wait for an acknowledgement otherwise.
 async fn listen(address: impl ToSocketAddrs) -> std::io::Result<TcpListener> {
     let mut error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the address is empty");
+    // Closes the connections of an engine or a balancer that has vanished.
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     for address in tokio::net::lookup_host(address).await? {
         let listen = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
             socket.set_nodelay(true)?;
+            SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
             socket.bind(address)?;
             socket.listen(1024)
         };

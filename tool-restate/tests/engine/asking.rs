@@ -12,7 +12,7 @@ use tool_core::tool::{Attempt, IdempotencyKey};
 use tool_core::{Agent, Approval, ToolCall, tool, tools};
 use tool_restate::{ErrorKind, Outcome, Run, Worker};
 
-use crate::support::{Serving, agent, answer, failure, serve, unique, waiting_calls, within};
+use crate::support::{Serving, agent, answer, end_by_engine, failure, serve, unique, waiting_calls, within};
 
 #[tool("Sums two numbers")]
 fn sum(a: f64, b: f64) -> f64 {
@@ -41,11 +41,23 @@ async fn a_key_starts_one_run() {
     let clerk = Agent::builder(model.clone()).name(&*name).build().unwrap();
     let _worker = serve(Worker::new().agent(clerk)).await;
     let first = agent(&name).ask("One").key("order 7/ä").send().await.unwrap();
-    let second = agent(&name).ask("Two").key("order 7/ä").send().await.unwrap();
+    let second = agent(&name).ask("One").key("order 7/ä").send().await.unwrap();
     assert!(first.is_new() && !second.is_new());
     assert_eq!(answer(&second).await.text(), "First.");
     assert_eq!(answer(&agent(&name).run("order 7/ä")).await.text(), "First.");
     assert_eq!(model.requests().len(), 1);
+    let others = [
+        agent(&name).ask("Two"),
+        agent(&name).ask("One").conversation("c"),
+        agent(&name).ask("One").context_json(&7_u32),
+    ];
+    for other in others {
+        let error = other.key("order 7/ä").send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::KeyInUse);
+        assert_eq!(error.to_string(), "the run `order 7/ä` answers another question; choose another key");
+    }
+    end_by_engine("purge", &name, first.key()).await;
+    assert!(agent(&name).ask("Two").key("order 7/ä").send().await.unwrap().is_new());
 }
 
 static ATTEMPTS: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());

@@ -1,11 +1,14 @@
 //! Conversations.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
 use tool_core::memory::Window;
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Approval, tool, tools};
 use tool_restate::{ErrorKind, Worker};
 
-use crate::support::{agent, answer, failure, serve, unique, waiting_calls};
+use crate::support::{agent, answer, end_by_engine, failure, serve, unique, until, waiting_calls, within};
 
 #[tool("Needs a person", needs_approval)]
 fn ask_person() -> &'static str {
@@ -75,7 +78,7 @@ async fn a_history_that_is_too_large_fails_its_run() {
     let _first = serve(worker()).await;
     let clerk = agent(&name);
     answer(&clerk.ask("Go on").conversation("user-7").send().await.unwrap()).await;
-    let _second = serve(worker().max_value_bytes(50_000)).await;
+    let _second = serve(worker().version("2").max_value_bytes(50_000)).await;
     let failed = failure(&clerk.ask("Go on").conversation("user-7").send().await.unwrap()).await;
     assert!(failed.message.starts_with("the history of the conversation has 60"), "{}", failed.message);
     assert!(failed.message.contains("limit it with `Worker::window`"), "{}", failed.message);
@@ -83,4 +86,47 @@ async fn a_history_that_is_too_large_fails_its_run() {
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     let other = clerk.ask("Hello").conversation("user-8").send().await.unwrap();
     assert_eq!(answer(&other).await.text(), "Afresh.");
+}
+
+static HELD: AtomicU32 = AtomicU32::new(0);
+static MAY_END: AtomicBool = AtomicBool::new(false);
+
+#[tool("Takes long")]
+async fn hold_on() {
+    HELD.fetch_add(1, Ordering::SeqCst);
+    while !MAY_END.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A run that was killed, or was cancelled and removed before its turn came, has the conversation no longer.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_that_is_gone_does_not_lock_its_conversation() {
+    let name = unique("clerk");
+    let model =
+        ScriptedModel::new().calls("hold_on", "{}").calls("hold_on", "{}").says("Held.").says("Free.");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![hold_on]).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let clerk = agent(&name);
+    let killed = clerk.ask("First").conversation("user-7").send().await.unwrap();
+    until("the first call", || HELD.load(Ordering::SeqCst) == 1).await;
+    end_by_engine("kill", &name, killed.key()).await;
+    let second = clerk.ask("Second").conversation("user-7").send().await.unwrap();
+    let second_is_executed = async {
+        while HELD.load(Ordering::SeqCst) < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(30, "the second call", second_is_executed).await;
+    let removed = clerk.ask("Third").conversation("user-7").send().await.unwrap();
+    removed.cancel().await.unwrap();
+    failure(&removed).await;
+    // As after the retention.
+    end_by_engine("purge", &name, removed.key()).await;
+    assert_eq!(removed.peek().await.unwrap_err().kind(), ErrorKind::UnknownRun);
+    let last = clerk.ask("Last").conversation("user-7").send().await.unwrap();
+    MAY_END.store(true, Ordering::SeqCst);
+    assert_eq!(within(30, "the second answer", answer(&second)).await.text(), "Held.");
+    assert_eq!(within(60, "the last answer", answer(&last)).await.text(), "Free.");
 }

@@ -12,3 +12,4 @@ mod mistakes;
 mod spreading;
 mod streaming;
 mod upgrading;
+mod vanishing;

@@ -1,14 +1,22 @@
 //! Bad input: each has one clear error, and nothing is lost.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tool_core::agent::ToolSearch;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::ToolProviderRequest;
-use tool_core::{Agent, ToolCall, ToolSet, tool, tools};
+use tool_core::{Agent, Approval, ToolCall, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
-use crate::support::{admin, agent, client, failure, free_address, http, serve, serve_at, unique};
+use crate::support::{
+    admin, agent, answer, client, end_by_engine, failure, free_address, http, serve, serve_at, unique,
+    waiting_calls, within,
+};
 
 fn builder() -> tool_core::agent::AgentBuilder {
     Agent::builder(ScriptedModel::new())
@@ -179,20 +187,11 @@ fn long(bytes: usize) -> String {
 async fn a_value_that_is_too_large_ends_its_run() {
     for is_local in [false, true] {
         let name = unique("clerk");
-        let model = ScriptedModel::new()
-            .calls("long", r#"{"bytes": 200000}"#)
-            .says("y".repeat(200_000))
-            .calls_all([("long", r#"{"bytes": 40000}"#), ("long", r#"{"bytes": 40001}"#)])
-            .calls("long", r#"{"bytes": 40002}"#)
-            .says("Done.");
+        let model = ScriptedModel::new().calls("long", r#"{"bytes": 200000}"#).says("y".repeat(200_000));
         let clerk = Agent::builder(model).name(&*name).tools(tools![long]).build().unwrap();
         let worker = Worker::new().agent(clerk).max_value_bytes(100_000);
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
-        for expected in [
-            "the output of the tool has ",
-            "the reply of the model has ",
-            "the answer with its messages has ",
-        ] {
+        for expected in ["the output of the tool has ", "the reply of the model has "] {
             let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
             assert!(failure.message.contains(expected), "{}", failure.message);
             assert!(failure.message.contains(" bytes, more than the "), "{}", failure.message);
@@ -204,7 +203,7 @@ async fn a_value_that_is_too_large_ends_its_run() {
 
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_failure_that_is_too_large_leaves_its_records_out() {
+async fn a_failure_that_is_larger_than_a_value_has_its_records() {
     let name = unique("clerk");
     let long = |bytes| ("long", format!(r#"{{"bytes": {bytes}}}"#));
     let model = ScriptedModel::new().calls_all([long(40_000), long(40_001), long(40_002)]).fails("dead");
@@ -212,8 +211,45 @@ async fn a_failure_that_is_too_large_leaves_its_records_out() {
     let _worker = serve(Worker::new().model_attempts(1).agent(clerk).max_value_bytes(100_000)).await;
     let failure = failure(&agent(&name).ask("Go").events().send().await.unwrap()).await;
     assert!(failure.message.contains("dead"), "{}", failure.message);
-    assert!(failure.message.ends_with("(the records of the calls are too large and left out)"));
-    assert!(failure.tool_executions.is_empty());
+    let lengths: Vec<_> =
+        failure.tool_executions.iter().map(|one| one.output().unwrap().to_string().len()).collect();
+    assert_eq!(lengths, [40_000, 40_001, 40_002]);
+}
+
+/// Also if it waited for a person, and adds its messages to the conversation later.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_answer_that_is_larger_than_a_value_is_stored_in_parts() {
+    for needs_approval in [false, true] {
+        let name = unique("clerk");
+        let call = |bytes| ("long", format!(r#"{{"bytes": {bytes}}}"#));
+        let calls = [call(40_000), call(40_001)];
+        let model = ScriptedModel::new().calls_all(calls);
+        let model = if needs_approval { model.calls("ask_person", "{}") } else { model };
+        let model = model.calls("long", r#"{"bytes": 40002}"#).says("Done – ä.");
+        let clerk = Agent::builder(model).name(&*name).tools(tools![long, ask_person]).build().unwrap();
+        let _worker = serve(Worker::new().agent(clerk).max_value_bytes(100_000)).await;
+        let run = agent(&name).ask("Go").conversation("c").send().await.unwrap();
+        if needs_approval {
+            let calls = waiting_calls(&run).await;
+            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        }
+        let answer = within(20, "the answer", answer(&run)).await;
+        assert_eq!(answer.text(), "Done – ä.");
+        let texts = |messages: &[tool_core::Message]| -> Vec<usize> {
+            messages.iter().map(|one| one.text().len()).filter(|length| *length >= 40_000).collect()
+        };
+        assert_eq!(texts(answer.messages()), [40_000, 40_001, 40_002]);
+        // The conversation is too large to be read at once, which shows that it has the messages.
+        let is_stored = async {
+            while agent(&name).conversation("c").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(10, "the messages", is_stored).await;
+        let error = agent(&name).conversation("c").await.unwrap_err().to_string();
+        assert!(error.starts_with("the conversation has 120"), "{error}");
+    }
 }
 
 /// Its tools are known only when the model is asked.
@@ -248,4 +284,97 @@ async fn a_worker_with_a_key_refuses_requests_that_are_not_signed() {
     let error = register(&admin(), &format!("http://{}", worker.address)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Server);
     assert!(error.to_string().contains("401"), "{error}");
+}
+
+#[tool("Needs a person", needs_approval)]
+fn ask_person() {}
+
+static STUCK: AtomicU32 = AtomicU32::new(0);
+
+#[tool("Never returns")]
+async fn stuck() {
+    STUCK.fetch_add(1, Ordering::SeqCst);
+    std::future::pending().await
+}
+
+/// One request after the other, each by its name, to an agent with a run that waits for a person.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn every_request_ends_if_no_worker_lives() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("ask_person", "{}");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![ask_person]).build().unwrap();
+    let worker = serve(Worker::new().agent(clerk)).await;
+    let key = "waits";
+    let waiting = agent(&name).ask("Go").key(key).events().send().await.unwrap();
+    waiting_calls(&waiting).await;
+    drop(worker);
+    let clerk = client().timeout(Duration::from_millis(500)).agent(&*name);
+    let run = clerk.run(key);
+    let calls: [(&str, BoxFuture<'_, Result<(), tool_restate::Error>>); 6] = [
+        ("resolve_approval", run.resolve_approval("call_1_0", Approval::Approve).boxed()),
+        ("say", run.say("No").boxed()),
+        ("resume", run.resume().boxed()),
+        ("cancel", run.cancel().boxed()),
+        ("conversation", clerk.conversation("c").map_ok(drop).boxed()),
+        ("events", async { run.events(1000).next().await.map(drop) }.boxed()),
+    ];
+    for (what, call) in calls {
+        let error = within(5, what, call).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{what}: {error}");
+        assert_eq!(
+            error.to_string(),
+            "there was no response within 500ms; check that a worker lives",
+            "{what}"
+        );
+    }
+    let run = client().wait_timeout(Duration::from_millis(700)).agent(&*name).run(key);
+    assert_eq!(within(5, "wait", run.wait()).await.unwrap_err().kind(), ErrorKind::Timeout);
+    let mut events = run.events(1000);
+    assert_eq!(within(5, "next", events.next()).await.unwrap_err().kind(), ErrorKind::Timeout);
+    // Without a limit of its own, waiting ends as well.
+    let run = client().timeout(Duration::from_millis(500)).agent(&*name).run(key);
+    assert_eq!(within(70, "wait", run.wait()).await.unwrap_err().kind(), ErrorKind::Timeout);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_killed_run_ends_those_who_wait_for_it() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("stuck", "{}");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![stuck]).build().unwrap();
+    let _worker = serve(Worker::new().agent(clerk)).await;
+    let run = agent(&name).ask("Go").events().send().await.unwrap();
+    // One client waits already: it does not see the call, about which a person has decided.
+    while STUCK.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let waiting = tokio::spawn({
+        let run = run.clone();
+        async move { run.wait().await }
+    });
+    let reading = tokio::spawn({
+        let mut events = run.events(0);
+        async move {
+            while events.next().await?.is_some() {}
+            Ok::<_, tool_restate::Error>(())
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    end_by_engine("kill", &name, run.key()).await;
+    let expected = format!(
+        "the run `{}` of the agent `{name}` was killed by the tools of the engine; nothing was undone",
+        run.key()
+    );
+    let errors = [
+        within(20, "one that waited", waiting).await.unwrap().unwrap_err(),
+        within(20, "a reader", reading).await.unwrap().unwrap_err(),
+        within(20, "one that waits later", run.wait()).await.unwrap_err(),
+        run.peek().await.unwrap_err(),
+        run.cancel().await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Killed, "{error}");
+        assert_eq!(error.to_string(), expected);
+    }
 }

@@ -3,9 +3,12 @@
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{Agent, Approval, ToolSet, tool, tools};
-use tool_restate::{ChangedTools, Worker};
+use tool_restate::{ChangedTools, ErrorKind, Outcome, Worker, register};
 
-use crate::support::{agent, answer, failure, free_address, serve, serve_at, unique, waiting_calls};
+use crate::support::{
+    Mortal, Serving, admin, agent, answer, failure, free_address, serve, serve_at, unique, waiting_calls,
+    within,
+};
 
 #[tool("Pays somebody", needs_approval)]
 fn pay(euros: u32) -> String {
@@ -51,6 +54,114 @@ async fn a_waiting_run_finishes_while_the_next_version_is_deployed() {
     assert_eq!(answer(&agent(&name).ask("Hello").send().await.unwrap()).await.text(), "New.");
     run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
     let answer = answer(&run).await;
+    assert_eq!(answer.text(), "Paid.");
+    assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5");
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_program_is_registered_under_one_uri() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new();
+    let program = |tools, version| Worker::new().agent(clerk(&name, &model, tools)).version(version);
+    let first = serve(program(tools![pay, balance], "1")).await;
+    let uri = |serving: &Serving| format!("http://{}", serving.address);
+    let same = serve_at(program(tools![pay, balance], "1"), free_address()).await;
+    let error = register(&admin(), &uri(&same)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyRegistered);
+    let expected = format!(
+        "`{}` serves the same program as `{}/`, which would get nothing any more; register one URI for all its workers, or set \
+         another `Worker::version`",
+        uri(&same),
+        uri(&first)
+    );
+    assert_eq!(error.to_string(), expected);
+    // The same URI again, other tools, and another version are accepted.
+    register(&admin(), &uri(&first)).await.unwrap();
+    for newer in
+        [program(tools![pay], "1"), program(tools![newer::pay], "1"), program(tools![newer::pay], "2")]
+    {
+        let newer = serve_at(newer, free_address()).await;
+        register(&admin(), &uri(&newer)).await.unwrap();
+    }
+}
+
+mod booking {
+    use tool_core::tool;
+
+    #[tool("Books a room", undo = "unbook")]
+    pub(crate) fn book() {}
+
+    #[tool("Cancels a booking")]
+    pub(crate) fn unbook() -> &'static str {
+        "old"
+    }
+}
+
+mod newer_booking {
+    use tool_core::tool;
+
+    #[tool("Cancels a booking for a fee")]
+    pub(crate) fn unbook() -> &'static str {
+        "new"
+    }
+}
+
+/// The newest deployment has other definitions of the tools under the same names, also on workers with only tools.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn calls_and_undos_go_to_the_program_that_offered_the_tool() {
+    for (is_routed, is_approved) in [(false, true), (false, false), (true, true)] {
+        let (name, shop) = (unique("clerk"), unique("shop"));
+        let model = ScriptedModel::new().calls("book", "{}").calls("pay", r#"{"euros": 5}"#).says("Paid.");
+        let clerk = |tools, undo_tools| {
+            let clerk = Agent::builder(model.clone()).name(&*name).tools(tools).undo_tools(undo_tools);
+            let worker = Worker::new().agent(clerk.build().unwrap());
+            if is_routed { worker.tools_at(&*shop, ["pay"]) } else { worker }
+        };
+        let _old = serve(clerk(tools![pay, booking::book], tools![booking::unbook])).await;
+        let _old_shop = serve(Worker::tools_only(&*shop, tools![pay])).await;
+        let run = agent(&name).ask("Pay").send().await.unwrap();
+        let calls = within(20, "the approval", waiting_calls(&run)).await;
+        let _new = serve(clerk(tools![newer::pay, booking::book], tools![newer_booking::unbook])).await;
+        let _new_shop = serve(Worker::tools_only(&*shop, tools![newer::pay])).await;
+        if is_approved {
+            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+            let answer = within(20, "the answer", answer(&run)).await;
+            assert_eq!(answer.text(), "Paid.");
+            assert_eq!(answer.tool_executions()[1].output().unwrap().to_string(), "paid 5");
+        } else {
+            run.cancel().await.unwrap();
+            let failure = within(20, "the end", failure(&run)).await;
+            assert_eq!(failure.undo_executions[0].output().unwrap().to_string(), "old");
+        }
+    }
+}
+
+/// The new program has the old one's URI, and then the old one is back.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_can_wait_until_its_tools_are_back() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("pay", r#"{"euros": 5}"#).says("Paid.");
+    let address = free_address();
+    let worker = |tools| Worker::new().agent(clerk(&name, &model, tools)).changed_tools(ChangedTools::Wait);
+    let worker = |tools| worker(tools).model_patience(std::time::Duration::from_secs(1));
+    let old = Mortal::start(worker(tools![pay]), address).await;
+    crate::support::register_at(address).await;
+    let run = agent(&name).ask("Pay").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    drop(old);
+    let new = Mortal::start(worker(tools![newer::pay]), address).await;
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    match within(20, "the pause", run.wait()).await.unwrap() {
+        Outcome::Paused(reason) => assert!(reason.contains("(changed: `pay`)"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    drop(new);
+    let _old = Mortal::start(worker(tools![pay]), address).await;
+    run.resume().await.unwrap();
+    let answer = within(20, "the answer", answer(&run)).await;
     assert_eq!(answer.text(), "Paid.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5");
 }
