@@ -16,10 +16,10 @@ pub use self::error::{MemoryError, MemoryErrorKind, RunConflict};
 pub use self::in_memory::InMemoryStore;
 pub use self::repair::repair_history;
 #[cfg(feature = "sqlite")]
-#[doc(no_inline)]
-pub use rusqlite;
-#[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 pub use self::stored_runs::StoredRuns;
 pub use self::window::Window;
+#[cfg(feature = "sqlite")]
+#[doc(no_inline)]
+pub use rusqlite;
