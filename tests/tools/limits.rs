@@ -1,5 +1,7 @@
 //! Limits in the schemas of types: each kind of limit, in each position of a value, under each name, for each kind of tool.
 
+#![expect(dead_code, reason = "the arguments are only read")]
+
 use std::collections::BTreeMap;
 
 use futures_util::FutureExt;
