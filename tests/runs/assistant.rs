@@ -118,7 +118,7 @@ trait Guide {
     fn find(&self, city: &str, place: &str, user: &Mood) -> Ask;
 
     #[ask]
-    fn chat(&self, user: &Mood, message: &str, city: &str) -> Ask;
+    fn talk(&self, user: &Mood, message: &str, city: &str) -> Ask;
 
     #[ask("Is {city} old?")]
     fn is_old(&self, city: &str, #[inject] user: Mood) -> Ask;
@@ -133,7 +133,7 @@ async fn instructions_contain_parameters_of_the_method() {
             "Happy through Rome",
             "Where is the {city}?",
         ),
-        (|agent| agent.chat(&Mood::Sad, "Hello", "{user}"), "Sad through {user}", "Hello"),
+        (|agent| agent.talk(&Mood::Sad, "Hello", "{user}"), "Sad through {user}", "Hello"),
         (|agent| agent.is_old("Bonn", Mood::Happy), "Happy through Bonn", "Is Bonn old?"),
     ];
     for (ask, instructions, question) in table {
