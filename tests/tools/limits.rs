@@ -1,6 +1,6 @@
 //! Limits in the schemas of types: each kind of limit, in each position of a value, under each name, for each kind of tool.
 
-#![expect(dead_code, reason = "the arguments are only read")]
+#![expect(dead_code, reason = "the values are only read")]
 
 use std::collections::BTreeMap;
 
@@ -243,6 +243,18 @@ positions! {
     in_two_flattened_enums: Two<Internal, External> { r#"{"kind":"One","None":null,…}"# r#"{"kind":"None","One":{…}}"# },
         refused { r#"{"kind":"first","None":null,…}"# r#"{"kind":"None","first":{…}}"# }
     in_flattened_enums_beside_maps: Open<Internal> { r#"{"kind":"One",…}"# }, refused { r#"{"kind":"first",…}"# }
+}
+
+#[test]
+fn in_the_arguments_themselves() {
+    let closure = FunctionTool::new("closure", |_: Limited| ());
+    let set = ToolSet::default().with(closure).unwrap();
+    for (members, is_within) in members() {
+        let text = format!("{{{members}}}");
+        assert_eq!(call(&set, &text).is_ok(), is_within, "{text}");
+        let read = ToolCall::new("1", "any", &*text).arguments_as::<Limited>();
+        assert_eq!(read.is_ok(), is_within, "{text}");
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
