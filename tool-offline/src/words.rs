@@ -40,10 +40,7 @@ pub(crate) fn key(word: &str) -> String {
     let lower = word.to_lowercase();
     let stemmed = stem(&lower);
     let is_same = |other: &&str| **other == lower || stem(other) == stemmed;
-    SYNONYMS
-        .iter()
-        .find(|group| group.iter().any(|one| is_same(&one)))
-        .map_or(stemmed, |group| group[0].to_owned())
+    SYNONYMS.iter().find(|group| group.iter().any(&is_same)).map_or(stemmed, |group| group[0].to_owned())
 }
 
 /// Removes the endings of an English word.
