@@ -390,6 +390,41 @@ async fn results_of_a_search_are_bounded() {
     }
 }
 
+#[tokio::test]
+async fn a_search_without_a_match_returns_the_names_in_groups() {
+    let expected = "No tool matches. Search with other words, one task at a time. These are the names of the tools, grouped by their \
+        first word:\n\
+        - unrelated (40): unrelated_0, unrelated_1, unrelated_2, unrelated_3, unrelated_4, unrelated_5, unrelated_6, \
+        unrelated_7, unrelated_8, unrelated_9, …\n\
+        - forecast (1): forecast\n- pay (1): pay\n- refund (1): refund\n- sum (1): sum";
+    for (search, text) in [
+        (search(), "Wie wird das Wetter?"),
+        (search(), "12 34"),
+        (search(), ""),
+        (search().call_through(), "明日の天気"),
+    ] {
+        let model = ScriptedModel::new()
+            .calls("search_tools", query(text))
+            .expects(move |request| {
+                assert_eq!(request.messages().last().unwrap().text(), expected);
+                true
+            })
+            .says("Done.");
+        agent(model, search).build().unwrap().ask("What now?").await.unwrap();
+    }
+    // The list is bounded.
+    let letters = || 'a'..='z';
+    let words = letters().flat_map(|one| letters().map(move |other| format!("{one}{other}_x")));
+    let tools = words.map(|name| Arc::new(FunctionTool::new(name, || "nothing")) as Arc<dyn Tool>);
+    let tools = ToolSet::new(tools).unwrap();
+    let model = ScriptedModel::new()
+        .calls("search_tools", query("12"))
+        .expects(|request| request.messages().last().unwrap().text().lines().count() == 51)
+        .says("Done.");
+    let agent = Agent::builder(model).tools(tools).tool_search(ToolSearch::bm25());
+    agent.build().unwrap().ask("What now?").await.unwrap();
+}
+
 fn system_messages(request: &ChatRequest<'_>) -> Vec<String> {
     let system = request.messages().iter().filter(|one| matches!(one, Message::System(_)));
     system.map(|one| one.text().into_owned()).collect()

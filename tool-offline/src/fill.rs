@@ -1,122 +1,163 @@
-//! Fills in the arguments of a call, guided by types, names next to values, prepositions and order.
+//! Fills in the arguments of a call: the best pairs of slots and values first, and no value twice.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 
-use serde_json::{Map, Value};
+use serde_json::{Number, Value};
 
-use crate::candidates::{Candidate, OPTIONAL_THRESHOLD, Source};
-use crate::facts::{self, Fact, FactKind};
-use crate::matching::Tool;
-use crate::nulls::fill_with_nulls;
-use crate::slots::Slot;
-use crate::tokens::Text;
+use crate::facts::{Fact, FactKind, Question};
+use crate::form::{Form, Slot, SlotKind};
+use crate::text::TokenKind;
+use crate::words::keys;
+
+/// The score from which a value is meant for an optional slot.
+const MIN_OPTIONAL_SCORE: f64 = 3.5;
+
+/// What makes required slots come first.
+const REQUIRED_SCORE: f64 = 100.0;
 
 /// The arguments of a call, as far as they can be filled in.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) arguments: Value,
-    /// The indices of the facts that were used.
+    /// The indices of the used facts.
     pub(crate) used: Vec<usize>,
-    /// The indices of the required slots without a value.
-    pub(crate) missing: Vec<usize>,
-    /// A used fact is the result of a step that has not finished.
-    pub(crate) is_waiting: bool,
+    /// The paths of the required slots without a value.
+    pub(crate) missing: Vec<String>,
 }
 
-/// Fills the slots of a tool from the facts and the words in `range`. No value is used twice.
-pub(crate) fn fill(tool: &Tool<'_>, text: &Text, range: &Range<usize>, facts: &[Fact]) -> Filled {
-    let source = Source { text, range, facts };
-    let mut candidates: Vec<Candidate> = Vec::new();
-    for (at, slot) in tool.slots.iter().enumerate() {
-        let first = if slot.is_required { 1.0 } else { 0.0 };
-        let of_slot = |one: Candidate| Candidate { slot: at, score: one.score + first, ..one };
-        candidates.extend(source.candidates(slot).into_iter().map(of_slot));
-    }
-    let is_required = |one: &Candidate| tool.slots.get(one.slot).is_some_and(|slot| slot.is_required);
-    // In "subtract 3 from 10", the 10 comes first.
-    let is_from = |at: &usize| facts.get(*at).is_some_and(|fact| fact.preposition == "from");
-    candidates.sort_by(|one, other| {
-        let order = |one: &Candidate| {
-            (one.slot, Reverse(one.facts.first().is_some_and(is_from)), one.facts.first().copied())
-        };
-        other.score.total_cmp(&one.score).then_with(|| order(one).cmp(&order(other)))
-    });
-    let mut chosen: Vec<&Candidate> = Vec::new();
-    let is_free = |candidate: &Candidate, chosen: &[&Candidate]| {
-        chosen.iter().all(|other| {
-            other.slot != candidate.slot
-                && !candidate.facts.iter().any(|fact| other.facts.contains(fact))
-                && (candidate.span.start >= other.span.end || other.span.start >= candidate.span.end)
-        })
-    };
-    for candidate in &candidates {
-        if (is_required(candidate) || candidate.score >= OPTIONAL_THRESHOLD) && is_free(candidate, &chosen) {
-            chosen.push(candidate);
-        }
-    }
-    // An unused value goes into the only slot that accepts it.
-    let is_vague = |fact: &Fact| {
-        matches!(
-            fact.kind,
-            FactKind::Name | FactKind::Phrase { .. } | FactKind::PendingResult(_) | FactKind::Result
-        )
-    };
-    for (at, _) in facts.iter().enumerate().filter(|(_, fact)| !is_vague(fact)) {
-        let fits = |one: &&Candidate| one.facts == [at] && one.score >= 4.0 && is_free(one, &chosen);
-        let left = facts::single(candidates.iter().filter(fits));
-        chosen.extend(left);
-    }
-    let mut filled = assemble(&tool.slots, chosen);
-    fill_with_nulls(tool.definition.parameters(), &mut filled.arguments);
-    filled
+/// A value for a slot.
+struct Candidate {
+    slot: usize,
+    facts: Vec<usize>,
+    score: f64,
+    value: Value,
 }
 
-fn assemble(slots: &[Slot], mut chosen: Vec<&Candidate>) -> Filled {
-    // An optional object is omitted unless it is complete.
-    loop {
-        let is_filled = |at: usize| chosen.iter().any(|candidate| candidate.slot == at);
-        let is_lacking = |owner: &[String]| {
-            let mut lacking =
-                slots.iter().enumerate().filter(|(at, slot)| !slot.is_required && !is_filled(*at));
-            lacking.any(|(_, slot)| slot.required_in == Some(owner.len()) && slot.path.starts_with(owner))
-        };
-        let is_loose = |slot: &Slot| {
-            (1..slot.path.len()).any(|depth| is_lacking(slot.path.get(..depth).unwrap_or_default()))
-        };
-        let loose = chosen.iter().position(|candidate| {
-            slots.get(candidate.slot).is_some_and(|slot| !slot.is_required && is_loose(slot))
-        });
-        match loose {
-            Some(loose) => drop(chosen.remove(loose)),
-            None => break,
-        }
-    }
-    chosen.sort_by_key(|candidate| candidate.slot);
-    let mut arguments = Map::new();
-    for candidate in &chosen {
-        if let Some(slot) = slots.get(candidate.slot) {
-            insert(&mut arguments, &slot.path, candidate.value.clone().unwrap_or_default());
-        }
-    }
-    let is_missing =
-        |(at, slot): &(usize, &Slot)| slot.is_required && !chosen.iter().any(|one| one.slot == *at);
-    Filled {
-        arguments: Value::Object(arguments),
-        used: chosen.iter().flat_map(|candidate| candidate.facts.clone()).collect(),
-        missing: slots.iter().enumerate().filter(is_missing).map(|(at, _)| at).collect(),
-        is_waiting: chosen.iter().any(|candidate| candidate.value.is_none()),
-    }
-}
-
-fn insert(object: &mut Map<String, Value>, path: &[String], value: Value) {
-    match path {
-        [] => {}
-        [name] => drop(object.insert(name.clone(), value)),
-        [name, rest @ ..] => {
-            if let Value::Object(inner) = object.entry(name.clone()).or_insert_with(|| Map::new().into()) {
-                insert(inner, rest, value);
+/// Fills the slots from the facts and from the words in `range`.
+pub(crate) fn fill(form: &Form, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
+    let mut candidates = Vec::new();
+    for (at, slot) in form.slots.iter().enumerate() {
+        let least = if slot.is_required { f64::MIN_POSITIVE } else { least_score(&slot.kind) };
+        let first = if slot.is_required { REQUIRED_SCORE } else { 0.0 };
+        let mut add = |facts: Vec<usize>, score: f64, value: Value| {
+            if score >= least {
+                candidates.push(Candidate { slot: at, facts, score: first + score, value });
             }
+        };
+        match &slot.kind {
+            SlotKind::Boolean | SlotKind::OneOf(_) => {
+                if let Some(value) = word_value(slot, question, range) {
+                    add(Vec::new(), MIN_OPTIONAL_SCORE, value);
+                }
+            }
+            SlotKind::List(item) => {
+                let items: Vec<_> = facts
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(at, fact)| Some((at, fit(item, fact)?.1)))
+                    .collect();
+                if !items.is_empty() {
+                    let (facts, values): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+                    add(facts, MIN_OPTIONAL_SCORE, values.into());
+                }
+            }
+            _ => {}
+        }
+        for (index, fact) in facts.iter().enumerate() {
+            if let Some((score, value)) = fit(&slot.kind, fact) {
+                add(vec![index], score + name_score(slot, fact), value);
+            }
+        }
+    }
+    // Stable, so that equal candidates are in the order of the slots and then of the values.
+    candidates.sort_by(|one, other| other.score.total_cmp(&one.score));
+    let mut values = vec![None; form.slots.len()];
+    let mut used = Vec::new();
+    for candidate in candidates {
+        let is_free = candidate.facts.iter().all(|fact| !used.contains(fact));
+        if let Some(value @ None) = values.get_mut(candidate.slot).filter(|_| is_free) {
+            *value = Some(candidate.value);
+            used.extend(candidate.facts);
+        }
+    }
+    let slots = form.slots.iter().zip(&values);
+    let missing = slots.filter(|(slot, value)| slot.is_required && value.is_none());
+    let missing = missing.map(|(slot, _)| slot.path.clone()).collect();
+    Filled { arguments: form.assemble(&values), used, missing }
+}
+
+fn least_score(kind: &SlotKind) -> f64 {
+    match kind {
+        SlotKind::Number { .. } => f64::MIN_POSITIVE,
+        _ => MIN_OPTIONAL_SCORE,
+    }
+}
+
+/// Returns how well a fact fits a kind of slot, and its value.
+fn fit(kind: &SlotKind, fact: &Fact) -> Option<(f64, Value)> {
+    let text = || Value::from(&*fact.text);
+    let is_capitalized = fact.text.starts_with(char::is_uppercase);
+    Some(match (kind, &fact.kind) {
+        (SlotKind::Other, _) => return None,
+        // Its value is known once the step is done.
+        (SlotKind::Text(_), FactKind::Pending(_)) => (1.0, Value::Null),
+        (_, FactKind::Pending(_)) => (2.0, Value::Null),
+        (SlotKind::Number { is_integer }, _) => (2.0, as_number(fact.number()?, *is_integer)?),
+        (SlotKind::Text(TokenKind::Email), FactKind::Email)
+        | (SlotKind::Text(TokenKind::Date), FactKind::Date)
+        | (SlotKind::Text(TokenKind::Link), FactKind::Link) => (6.0, text()),
+        (SlotKind::Text(TokenKind::Word), FactKind::Words) => {
+            (1.0 + f64::from(is_capitalized) + f64::from(fact.preposition.is_some()), text())
+        }
+        (SlotKind::Text(TokenKind::Word), FactKind::Quoted) => (3.0, text()),
+        (SlotKind::Text(TokenKind::Email), _) => return None,
+        (SlotKind::Text(_), FactKind::Result) => (1.0, text()),
+        (SlotKind::Text(_), _) => (0.5, text()),
+        (SlotKind::Boolean, FactKind::Result) => (2.0, fact.text.parse::<bool>().ok()?.into()),
+        (SlotKind::OneOf(values), FactKind::Result) => {
+            (2.0, values.iter().find(|one| **one == fact.text)?.as_str().into())
+        }
+        (SlotKind::List(_), FactKind::Result) => {
+            (2.0, serde_json::from_str(&fact.text).ok().filter(Value::is_array)?)
+        }
+        (SlotKind::Boolean | SlotKind::OneOf(_) | SlotKind::List(_), _) => return None,
+    })
+}
+
+/// Returns the number, or for an integer a number without a fraction.
+fn as_number(number: Number, is_integer: bool) -> Option<Value> {
+    if !is_integer || number.is_i64() || number.is_u64() {
+        return Some(number.into());
+    }
+    let whole = number.as_f64().filter(|number| number.fract() == 0.0)?;
+    format!("{whole:.0}").parse::<i64>().ok().map(Value::from)
+}
+
+/// Returns how well the words around a value fit the name of a slot.
+fn name_score(slot: &Slot, fact: &Fact) -> f64 {
+    let is_named = fact.names.iter().any(|name| slot.words.contains(name));
+    let has_preposition = fact.preposition.as_ref().is_some_and(|one| slot.words.contains(one));
+    2.0 * f64::from(is_named) + 3.0 * f64::from(has_preposition)
+}
+
+/// Returns the value of a flag or of a choice that the words in a range name.
+fn word_value(slot: &Slot, question: &Question<'_>, range: &Range<usize>) -> Option<Value> {
+    let position = |key: &String| range.clone().find(|at| question.keys[*at] == *key);
+    match &slot.kind {
+        SlotKind::OneOf(values) => {
+            let is_named = |value: &&String| {
+                let keys = keys(value);
+                !keys.is_empty() && keys.iter().all(|key| position(key).is_some())
+            };
+            values.iter().find(is_named).map(|value| value.as_str().into())
+        }
+        _ => {
+            let at = slot.words.iter().find_map(position)?;
+            let is_negated = (range.start..at)
+                .rev()
+                .take(2)
+                .any(|at| ["without", "no", "not"].contains(&&*question.word(at)));
+            Some((!is_negated).into())
         }
     }
 }

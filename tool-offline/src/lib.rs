@@ -20,25 +20,17 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod arithmetic;
-mod candidates;
-mod clauses;
-mod clock;
+mod answer;
 mod facts;
 mod fill;
-mod fit;
-mod matching;
-mod nulls;
-mod planner;
-mod progress;
+mod form;
+mod plan;
+mod replay;
 mod reply;
-mod slots;
-mod structured;
 #[cfg(test)]
 mod tests;
-mod thesaurus;
-mod tokens;
-mod wording;
+mod text;
+mod words;
 
 use futures_util::stream;
 use tool_core::ChatModel;
@@ -52,7 +44,7 @@ const NAME: &str = "offline";
 ///
 /// It compares the words of the question with the names, descriptions and parameters of the tools, fills in arguments
 /// according to their schemas, calls tools one after another where one needs the result of another, and words its
-/// answer from the results. No tool and no answer is built in; it knows only how English words relate to each other.
+/// answer from the results. No tool and no answer is built in.
 ///
 /// ```
 /// use tool_core::{Agent, tool, tools};
@@ -82,23 +74,26 @@ const NAME: &str = "offline";
 /// # }
 /// ```
 ///
-/// # Capabilities
+/// # What it understands
 ///
-/// - Chooses tools by words, their stems and a small thesaurus: `sum` is called for "add", "plus" and "total".
-/// - Fills in numbers, texts, e-mail addresses, links, dates, booleans, enums, lists and nested objects from the
-///   question, guided by names next to the values, prepositions, types and order.
-/// - Uses results: of an inner operation in an outer one ("the square root of the sum of …"), of the previous step for
-///   "that" and "it", and fields of an object by their names.
-/// - Calls independent tools in one turn, unless the request forbids parallel calls.
-/// - Answers in the JSON of a [schema](tool_core::model::ResponseFormat), filled in from results and the question.
-/// - Reports missing values, failed calls and questions that no tool fits. A failed call is not retried.
+/// - Tools: a clause mentions a tool by the words of its name or description, their stems, or one of a dozen groups of synonyms: `sum`
+///   is called for "add", "plus" and "total". Of the tools that a clause mentions, each takes the values behind it, and the result of
+///   the next one: "the square root of the sum of …".
+/// - Values: numbers, quotations, e-mail addresses, links and dates; choices and flags by their words ("without breakfast"); and as a
+///   text, the words that neither name a tool or a parameter nor are common English words. They are assigned by type, names
+///   beside them, prepositions and order, to parameters and members of nested objects.
+/// - Results: "that" and "it" stand for the previous result, also for that of an earlier question.
+/// - Several clauses: "and", commas, "then" and sentences separate calls. Calls that do not depend on each other are in one turn, unless
+///   the request forbids parallel calls. A clause without a tool repeats the one before: "the weather in Paris and in Rome".
+/// - A [schema](tool_core::model::ResponseFormat) for the answer, whose JSON is filled in from results and the question.
+///
+/// It reports missing values, failed calls and questions that no tool fits. A failed call is not retried.
 ///
 /// # Limitations
 ///
-/// It does not understand language. It reads plain English that states what is wanted in the words of the tools or near
-/// synonyms, knows no facts, does not follow instructions in system messages, draws no conclusions from results, and
-/// plans only calls that the question mentions. It cannot fill in lists of objects. It reads the first 4000 tokens of a
-/// question.
+/// It does not understand language: it knows no facts, ignores system messages and draws no conclusions from results. A clause with
+/// a number or a quotation that no tool takes is declined. Chains of operators ("2 + 3 * 4") have no precedence and are declined, and
+/// lists of objects cannot be filled in. It reads the first 1000 words and marks of a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OfflineModel;

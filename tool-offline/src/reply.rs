@@ -3,10 +3,10 @@
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice, ToolDefinition, Usage};
 use tool_core::{Message, ToolCall};
 
-use crate::NAME;
-use crate::matching::Tools;
-use crate::progress::{self, StepState};
-use crate::{planner, structured, wording};
+use crate::facts::Question;
+use crate::plan::{Tool, plan};
+use crate::replay::{StepState, executed_calls, replay};
+use crate::{NAME, answer};
 
 /// Returns the model's response, with an estimate of its usage.
 pub(crate) fn respond(request: &ChatRequest<'_>) -> ChatResponse {
@@ -29,9 +29,10 @@ fn estimate_tokens(bytes: usize) -> u64 {
 fn message(request: &ChatRequest<'_>) -> AssistantMessage {
     let messages = request.messages();
     let last = messages.iter().rposition(|message| matches!(message, Message::User(_)));
-    let (before, rest) = messages.split_at(last.unwrap_or(0));
-    let question = rest.first().map(Message::text).filter(|_| last.is_some()).unwrap_or_default();
-    let executed = progress::executed_calls(rest);
+    let (before, rest) = messages.split_at(last.unwrap_or(messages.len()));
+    let text = rest.first().map(Message::text).unwrap_or_default();
+    let replies = executed_calls(rest);
+    let executed = replies.concat();
     let choice = request.tool_choice();
     let is_offered = |tool: &&ToolDefinition| match choice {
         ToolChoice::None => !executed.is_empty(),
@@ -39,37 +40,36 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         _ => true,
     };
     let must_call = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
-    let tools = Tools::new(request.tools().iter().filter(is_offered));
-    let earlier_result = before.iter().rev().find_map(|message| match message {
+    let tools: Vec<_> = request.tools().iter().filter(is_offered).map(Tool::new).collect();
+    let earlier = before.iter().rev().find_map(|message| match message {
         Message::Tool(result) if !result.is_error => Some(result.content.text()),
         _ => None,
     });
-    let plan = planner::plan(&question, &tools, earlier_result.as_deref(), must_call);
-    let progress = progress::evaluate(&plan, &tools, &executed);
-    let mut calls: Vec<(String, String)> = Vec::new();
-    for (step, state) in plan.steps.iter().zip(&progress.states) {
-        if let (Some(tool), StepState::Ready(arguments)) = (tools.get(step.tool), state) {
-            let call = (tool.name().to_owned(), arguments.to_string());
-            if !calls.contains(&call) {
-                calls.push(call);
-            }
+    let question = Question::new(&text);
+    let plan = plan(&question, &tools, earlier.as_deref(), must_call);
+    let (states, others) = replay(&plan, &tools, &question, &replies);
+    let mut calls: Vec<(&str, String)> = Vec::new();
+    for (step, state) in plan.steps.iter().zip(&states) {
+        let StepState::Ready(arguments) = state else { continue };
+        let call = (tools[step.tool].name, arguments.to_string());
+        let is_executed =
+            executed.iter().any(|one| (&*one.call.name, &one.call.arguments) == (call.0, &call.1));
+        if !is_executed && !calls.contains(&call) {
+            calls.push(call);
         }
     }
-    if *choice == ToolChoice::None {
-        calls.clear();
-    } else if request.parallel_tool_calls() == Some(false) {
-        calls.truncate(1);
+    match choice {
+        ToolChoice::None => calls.clear(),
+        _ if request.parallel_tool_calls() == Some(false) => calls.truncate(1),
+        _ => {}
     }
     if calls.is_empty() {
-        let structured = request.response_format().map(|format| structured::answer(format, messages));
-        return AssistantMessage::text(match structured {
-            Some(Ok(json)) => json,
-            Some(Err(missing)) => wording::missing_fields(&missing),
-            None => wording::answer(&plan, &tools, &progress, &executed),
+        return AssistantMessage::text(match request.response_format() {
+            Some(format) => answer::structured(format, messages),
+            None => answer::answer(&plan, &tools, &question, &states, &others),
         });
     }
-    let first = next_call_number(messages);
-    let calls = calls.into_iter().zip(first..);
+    let calls = calls.into_iter().zip(next_call_number(messages)..);
     let calls =
         calls.map(|((name, arguments), number)| ToolCall::new(format!("call_{number}"), name, arguments));
     AssistantMessage::default().with_tool_calls(calls)
@@ -77,10 +77,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
 
 /// Returns a number greater than that of every call in the conversation.
 fn next_call_number(messages: &[Message]) -> u64 {
-    let calls = messages.iter().flat_map(|message| match message {
-        Message::Assistant(message) => &message.tool_calls[..],
-        _ => &[],
-    });
+    let calls = messages.iter().filter_map(Message::as_assistant).flat_map(|reply| &reply.tool_calls);
     let numbers = calls.filter_map(|call| call.id.strip_prefix("call_")?.parse::<u32>().ok());
     numbers.max().map_or(1, |number| u64::from(number) + 1)
 }

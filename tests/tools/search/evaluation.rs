@@ -89,7 +89,7 @@ fn the_right_tool_is_among_the_first_five() {
     recall("other questions", places(&more, &other_questions).iter());
     // Plain BM25 reaches 78 and 94.
     let [first, among_five] = recall("all", found.iter());
-    assert!(first >= 81.0 && among_five >= 96.0, "first {first:.2} %, among five {among_five:.2} %");
+    assert!(first >= 83.0 && among_five >= 96.0, "first {first:.2} %, among five {among_five:.2} %");
 }
 
 /// The bytes of the definitions in a request.

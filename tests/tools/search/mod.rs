@@ -55,7 +55,7 @@ fn compares_names_descriptions_and_parameters() {
         ("Please write a new bill for our customer!", "createInvoice"),
         ("list of INVOICES", "list-invoices"),
         ("usd", "convert"),
-        ("exchange 100 dollars", "convert"),
+        ("change 100 dollars of money", "convert"),
         ("http status", "getHTTPStatus"),
         ("web address", "getHTTPStatus"),
         ("forecasts for several cities", "weather"),
@@ -65,7 +65,7 @@ fn compares_names_descriptions_and_parameters() {
     for (query, expected) in table {
         assert_eq!(found(&tools, query).first().map(String::as_str), Some(expected), "{query}");
     }
-    for nothing in ["", "  ", "the of and", "zebra", "\u{0}\u{202e}!?"] {
+    for nothing in ["", "  ", "the of and", "zebra", "exchange 100 dollars", "\u{0}\u{202e}!?"] {
         assert!(found(&tools, nothing).is_empty(), "{nothing}");
     }
     assert_eq!(tools.search("customer invoices", 1).len(), 1);

@@ -31,7 +31,7 @@ pub use self::registry::{Registration, registered};
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub(crate) use self::resolver::NamedTools;
 pub use self::resolver::ToolResolver;
-pub(crate) use self::search::search;
+pub(crate) use self::search::{name_groups, search};
 pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
 use crate::arguments::Mode;
 use crate::model::{ToolDefinition, ToolDefinitions};

@@ -11,7 +11,7 @@ use crate::content::abbreviate;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::future::on_blocking_thread_if_any;
 use crate::tool::{FunctionTool, ToolError, ToolOutput};
-use crate::toolset::{ToolSet, search};
+use crate::toolset::{ToolSet, name_groups, search};
 
 /// The bytes of definitions that one search makes available. A server can send definitions of any length.
 const MAX_DEFINITION_BYTES: usize = 16_000;
@@ -19,6 +19,10 @@ const MAX_DEFINITION_BYTES: usize = 16_000;
 /// The characters of a description in a list of tools, and of a source in the description of the search.
 const MAX_DESCRIPTION_CHARS: usize = 300;
 const MAX_SOURCE_CHARS: usize = 100;
+
+/// The groups of names that a search without a match lists, and the names in each.
+const MAX_GROUPS: usize = 50;
+const MAX_GROUP_NAMES: usize = 10;
 
 /// The sources that the description of the search lists.
 const MAX_SOURCES: usize = 20;
@@ -52,6 +56,9 @@ pub(super) fn search_tools(settings: &ToolSearch, all: &ToolSet, sources: &[Tool
         // Servers supply the texts, and the first search indexes them.
         on_blocking_thread_if_any(move || {
             let found = search(&*sources, &query, max_results);
+            if found.is_empty() {
+                return list_groups(&sources, max_bytes);
+            }
             if calls_through { show(&found, max_bytes) } else { list(&found, max_bytes) }
         })
     })
@@ -109,6 +116,26 @@ fn list(found: &[&ToolDefinition], max_bytes: usize) -> ToolOutput {
     ToolOutput::text(text).with_data(json!({ "found": names }))
 }
 
+/// Lists the names of all tools by their first word, so that the model learns the words of the tools.
+fn list_groups(sources: &[ToolDefinitions], max_bytes: usize) -> ToolOutput {
+    let mut text = String::from(
+        "No tool matches. Search with other words, one task at a time. These are the names of the tools, grouped by \
+         their first word:",
+    );
+    for (word, names) in
+        name_groups(sources.iter().flat_map(|source| source.iter())).into_iter().take(MAX_GROUPS)
+    {
+        let shown = names.iter().take(MAX_GROUP_NAMES).copied().collect::<Vec<_>>().join(", ");
+        let more = if names.len() > MAX_GROUP_NAMES { ", …" } else { "" };
+        let line = format!("\n- {word} ({}): {shown}{more}", names.len());
+        if text.len() + line.len() > max_bytes {
+            break;
+        }
+        text.push_str(&line);
+    }
+    ToolOutput::text(text)
+}
+
 /// Shows the definitions of the tools, each on one line.
 fn show(found: &[&ToolDefinition], max_bytes: usize) -> ToolOutput {
     let mut text = first_line(found, "Call them with `call_tool`:");
@@ -126,7 +153,6 @@ fn show(found: &[&ToolDefinition], max_bytes: usize) -> ToolOutput {
 
 fn first_line(found: &[&ToolDefinition], how: &str) -> String {
     match found.len() {
-        0 => "No tool matches. Search with other words, one task at a time.".to_owned(),
         1 => format!("Found 1 tool. {}", how.replace("They", "It").replace("them", "it")),
         count => format!("Found {count} tools, the best match first. {how}"),
     }

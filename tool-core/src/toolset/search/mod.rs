@@ -10,7 +10,8 @@
 mod text;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use self::text::FIELDS;
 use crate::content::first_chars;
@@ -27,9 +28,6 @@ const LENGTH_INFLUENCE: f64 = 0.75;
 /// The occurrences of a term in one field that count. A description that repeats a word is not more about it.
 const MAX_COUNT: u16 = 3;
 
-/// The weight of two neighbouring terms of the query that are neighbours in a name or a description, relative to one term.
-const PAIR_WEIGHT: f64 = 0.5;
-
 /// The weight of a similar term in place of the term of the query, times their similarity.
 const SIMILAR_WEIGHT: f64 = 0.3;
 const MIN_SIMILARITY: f64 = 0.65;
@@ -37,9 +35,6 @@ const MIN_SIMILARITY: f64 = 0.65;
 const MIN_SIMILAR_LENGTH: usize = 4;
 /// The words of a query for which similar terms are looked up.
 const MAX_COMPARED_WORDS: usize = 16;
-
-/// The weight of a synonym in place of the term of the query.
-const SYNONYM_WEIGHT: f64 = 0.25;
 
 /// The weight of the terms of a tool's name that the query does not contain. Of two tools, the one whose name says less else is first.
 const UNMATCHED_NAME_WEIGHT: f64 = 0.1;
@@ -50,7 +45,7 @@ const MAX_QUERY_TERMS: usize = 200;
 
 impl ToolSet {
     /// Returns the tools that match a query best, best first and at most `limit`: words of a question, or keywords. Tools without any
-    /// of the words, their synonyms or similar words are not among them.
+    /// of the words or similar words are not among them.
     ///
     /// The search compares names, descriptions, and the names, descriptions and possible values of parameters. It is
     /// deterministic and needs no model. The index is built on the first search of a set.
@@ -68,7 +63,7 @@ impl ToolSet {
     /// fn forecast(city: String) {}
     ///
     /// let tools = tools![sum, forecast];
-    /// let found = tools.search("Will it rain in Rome?", 5);
+    /// let found = tools.search("What is the weather in Rome?", 5);
     /// assert_eq!(found[0].name(), "forecast");
     /// assert!(tools.search("pancakes", 5).is_empty());
     /// ```
@@ -87,7 +82,7 @@ pub(crate) fn search<'a>(
     let sets: Vec<_> = sets.into_iter().collect();
     let indices: Vec<_> = sets.iter().map(|set| set.encoded(SearchIndex::new)).collect();
     let statistics = Statistics::new(indices.iter().map(|index| &**index).collect());
-    let query = Query::new(query, &statistics);
+    let query = read_query(query, &statistics);
     let mut found = Vec::new();
     for (index, set) in indices.iter().zip(&sets) {
         let scores = index.scores(&query, &statistics);
@@ -98,6 +93,19 @@ pub(crate) fn search<'a>(
     found.into_iter().take(limit).map(|(_, definition)| definition).collect()
 }
 
+/// Returns the names of the tools by their first word, the largest group first.
+pub(crate) fn name_groups<'a>(
+    tools: impl IntoIterator<Item = &'a ToolDefinition>,
+) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in tools.into_iter().map(ToolDefinition::name) {
+        groups.entry(words::first_word(name)).or_default().push(name);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, names)| Reverse(names.len()));
+    groups
+}
+
 /// The index of a set of definitions.
 #[derive(Default)]
 struct SearchIndex {
@@ -106,8 +114,6 @@ struct SearchIndex {
     compared: Vec<(String, u16)>,
     /// The positions in `compared` of the terms with a gram.
     grams: HashMap<Gram, Vec<u32>>,
-    /// The tools whose name or description has these two terms as neighbours, and contains them in this order.
-    pairs: HashMap<(String, String), Vec<usize>>,
     tools: Vec<IndexedTool>,
 }
 
@@ -151,14 +157,7 @@ impl SearchIndex {
                 }
             }
         }
-        let [name, description, _] = fields;
-        for pair in name.windows(2).chain(description.windows(2)) {
-            let [one, other] = pair else { continue };
-            let tools = self.pairs.entry((one.clone(), other.clone())).or_default();
-            if tools.last() != Some(&tool) {
-                tools.push(tool);
-            }
-        }
+        let [name, ..] = fields;
         self.tools.push(IndexedTool { lengths, name: name.into_iter().collect() });
     }
 
@@ -192,7 +191,7 @@ impl SearchIndex {
     fn scores(&self, query: &Query, statistics: &Statistics<'_>) -> Vec<Option<f64>> {
         let mut scores = vec![None; self.tools.len()];
         let mut add = |tool: usize, score: f64| *scores[tool].get_or_insert(0.0) += score;
-        for (term, weight) in &query.terms {
+        for (term, weight) in query {
             let Some(postings) = self.terms.get(term) else { continue };
             let rarity = statistics.rarity(term);
             for posting in postings {
@@ -200,14 +199,9 @@ impl SearchIndex {
                 add(posting.tool, weight * rarity * count * (SATURATION + 1.0) / (count + SATURATION));
             }
         }
-        for pair in &query.pairs {
-            let Some(tools) = self.pairs.get(pair) else { continue };
-            let rarity = statistics.pair_rarity(pair);
-            tools.iter().for_each(|tool| add(*tool, PAIR_WEIGHT * rarity));
-        }
         for (score, tool) in scores.iter_mut().zip(&self.tools) {
             let Some(score) = score else { continue };
-            let unmatched = tool.name.iter().filter(|term| !query.terms.contains_key(*term));
+            let unmatched = tool.name.iter().filter(|term| !query.contains_key(*term));
             *score -= unmatched.map(|term| statistics.rarity(term)).sum::<f64>() * UNMATCHED_NAME_WEIGHT;
         }
         scores
@@ -235,15 +229,8 @@ impl<'a> Statistics<'a> {
 
     /// Returns the inverse document frequency of a term.
     fn rarity(&self, term: &str) -> f64 {
-        self.rarity_of(|index| index.terms.get(term).map_or(0, Vec::len))
-    }
-
-    fn pair_rarity(&self, pair: &(String, String)) -> f64 {
-        self.rarity_of(|index| index.pairs.get(pair).map_or(0, Vec::len))
-    }
-
-    fn rarity_of(&self, tools_with: impl Fn(&SearchIndex) -> usize) -> f64 {
-        let with = self.indices.iter().map(|index| tools_with(index)).sum::<usize>() as f64;
+        let tools_with = self.indices.iter().map(|index| index.terms.get(term).map_or(0, Vec::len));
+        let with = tools_with.sum::<usize>() as f64;
         (1.0 + (self.tools - with + 0.5) / (with + 0.5)).ln()
     }
 
@@ -257,39 +244,27 @@ impl<'a> Statistics<'a> {
     }
 }
 
-/// The terms of a query.
-struct Query {
-    /// The terms with their weights: those of the query, and with less weight those that are similar or synonyms.
-    terms: BTreeMap<String, f64>,
-    pairs: BTreeSet<(String, String)>,
-}
+/// The terms of a query with their weights: its own terms, and with less weight those that are similar.
+type Query = BTreeMap<String, f64>;
 
-impl Query {
-    fn new(text: &str, statistics: &Statistics<'_>) -> Self {
-        let words: Vec<_> = words::terms(first_chars(text, MAX_QUERY_CHARS)).take(MAX_QUERY_TERMS).collect();
-        let mut terms: BTreeMap<_, f64> = words.iter().map(|word| (word.clone(), 1.0)).collect();
-        let mut add = |term: String, weight: f64| {
-            let highest = terms.entry(term).or_insert(0.0);
-            *highest = highest.max(weight);
-        };
-        let mut distinct = HashSet::new();
-        let distinct: Vec<_> = words.iter().filter(|word| distinct.insert(*word)).collect();
-        for word in &distinct {
-            words::synonyms(word).for_each(|synonym| add(synonym.to_owned(), SYNONYM_WEIGHT));
+fn read_query(text: &str, statistics: &Statistics<'_>) -> Query {
+    let words = words::terms(first_chars(text, MAX_QUERY_CHARS)).take(MAX_QUERY_TERMS);
+    let mut query = Query::new();
+    let mut long = Vec::new();
+    for word in words {
+        if query.insert(word.clone(), 1.0).is_none() && word.len() >= MIN_SIMILAR_LENGTH {
+            long.push(word);
         }
-        let long = distinct.into_iter().filter(|word| word.len() >= MIN_SIMILAR_LENGTH);
-        let is_known =
-            |word: &&String| statistics.indices.iter().any(|index| index.terms.contains_key(*word));
-        // Those that no tool has need it most.
-        let (known, unknown): (Vec<_>, Vec<_>) = long.partition(is_known);
-        for word in unknown.into_iter().chain(known).take(MAX_COMPARED_WORDS) {
-            for (other, similarity) in statistics.indices.iter().flat_map(|index| index.similar(word)) {
-                add(other.to_owned(), SIMILAR_WEIGHT * similarity);
-            }
-        }
-        let pairs = words.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-        Self { terms, pairs }
     }
+    // Those that no tool has need similar terms most. The sort is stable.
+    long.sort_by_key(|word| statistics.indices.iter().any(|index| index.terms.contains_key(word)));
+    for word in long.iter().take(MAX_COMPARED_WORDS) {
+        for (other, similarity) in statistics.indices.iter().flat_map(|index| index.similar(word)) {
+            let weight = query.entry(other.to_owned()).or_insert(0.0);
+            *weight = weight.max(SIMILAR_WEIGHT * similarity);
+        }
+    }
+    query
 }
 
 /// Returns the distinct groups of three letters of a term, with its beginning and end.

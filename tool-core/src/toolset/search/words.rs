@@ -1,9 +1,7 @@
-//! From text to the terms that the index compares: words, their stems and their synonyms.
+//! From text to the terms that the index compares: words and their stems.
 //!
 //! A library's stemmer (`rust-stemmers`) found no tool more than these few rules in the evaluation of `tests/tools/search`, because
 //! the index also compares the letters of words.
-
-use std::sync::LazyLock;
 
 /// The characters of a word that are read; the rest of a longer one is ignored.
 const MAX_WORD_CHARS: usize = 32;
@@ -15,49 +13,6 @@ const STOP_WORDS: &[&str] = &[
     "it", "its", "may", "me", "might", "my", "no", "not", "of", "on", "or", "our", "please", "she", "should",
     "so", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "to",
     "us", "was", "we", "were", "what", "which", "why", "will", "with", "would", "you", "your",
-];
-
-/// Groups of words that tools and questions use for the same thing.
-const SYNONYMS: &[&[&str]] = &[
-    &["add", "create", "insert", "make", "new"],
-    &["address", "city", "location", "place", "town", "where"],
-    &["appointment", "calendar", "event", "meeting"],
-    &["attorney", "lawyer"],
-    &["book", "reservation", "reserve"],
-    &["bug", "issue", "ticket"],
-    &["business", "company", "corporation", "firm"],
-    &["buy", "order", "purchase"],
-    &["cab", "ride", "taxi"],
-    &["calculate", "compute"],
-    &["cancel", "delete", "remove"],
-    &["car", "vehicle"],
-    &["change", "edit", "modify", "set", "update"],
-    &["convert", "exchange"],
-    &["cost", "fare", "fee", "price", "rate"],
-    &["country", "nation"],
-    &["cuisine", "dining", "eat", "food", "meal", "restaurant"],
-    &["currency", "dollar", "eur", "euro", "money", "pound", "usd", "yen"],
-    &["date", "day", "time", "when"],
-    &["directory", "folder"],
-    &["distance", "far", "kilometer", "km", "mile"],
-    &["doctor", "physician"],
-    &["document", "file"],
-    &["email", "mail", "message", "send", "sms"],
-    &["employment", "job", "work"],
-    &["fetch", "get", "list", "read", "retrieve", "show"],
-    &["film", "movie"],
-    &["find", "locate", "lookup", "search"],
-    &["flight", "fly", "plane"],
-    &["forecast", "rain", "temperature", "weather"],
-    &["grocery", "market", "shop", "store", "supermarket"],
-    &["home", "house", "property"],
-    &["hotel", "room"],
-    &["image", "photo", "picture"],
-    &["journey", "route", "travel", "trip"],
-    &["music", "song", "track"],
-    &["people", "person", "who"],
-    &["speed", "velocity"],
-    &["win", "winner"],
 ];
 
 /// Endings that do not change what a word is about, longest first where one contains the other.
@@ -82,6 +37,12 @@ pub(super) fn terms(text: &str) -> impl Iterator<Item = String> {
         }
     }
     terms.into_iter()
+}
+
+/// Returns the first word of a name, as written.
+pub(super) fn first_word(name: &str) -> &str {
+    let run = name.split(|c: char| !c.is_alphanumeric()).find(|run| !run.is_empty());
+    run.and_then(|run| split_run(run).next()).unwrap_or(name)
 }
 
 /// Splits letters and digits where a name has several words: `getHTTPStatus2` is `get`, `HTTP`, `Status` and `2`.
@@ -158,15 +119,6 @@ fn stem(word: &str) -> String {
     stem
 }
 
-/// Returns the stems of the words that are used for the same thing as the word with this stem.
-pub(super) fn synonyms(term: &str) -> impl Iterator<Item = &'static str> {
-    static STEMS: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
-        SYNONYMS.iter().map(|group| group.iter().map(|word| stem(word)).collect()).collect()
-    });
-    let groups = STEMS.iter().filter(move |group| group.iter().any(|word| word == term));
-    groups.flatten().map(String::as_str).filter(move |other| *other != term)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,10 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_synonyms_by_their_stems() {
-        assert_eq!(synonyms("movi").collect::<Vec<_>>(), ["film"]);
-        assert_eq!(synonyms("film").collect::<Vec<_>>(), ["movi"]);
-        assert_eq!(synonyms("sum").count(), 0);
+    fn stop_words_are_sorted() {
         assert!(STOP_WORDS.is_sorted());
     }
 }

@@ -1,0 +1,204 @@
+//! Splits a text into tokens: words, numbers, quotations, addresses, dates and marks.
+
+use std::ops::Range;
+
+use serde_json::Number;
+
+/// The number of tokens that are read of a text.
+const MAX_TOKENS: usize = 1_000;
+
+/// The quotation marks, each with the one that closes it.
+const QUOTES: [(char, char); 6] = [('"', '"'), ('`', '`'), ('\'', '\''), ('“', '”'), ('‘', '’'), ('«', '»')];
+
+/// A part of a text.
+#[derive(Debug)]
+pub(crate) struct Token<'t> {
+    pub(crate) kind: TokenKind,
+    /// The text as written, without quotation marks.
+    pub(crate) text: &'t str,
+    /// The bytes of the token in the text.
+    pub(crate) span: Range<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum TokenKind {
+    Word,
+    Number(Number),
+    Quoted,
+    Email,
+    Link,
+    /// A date of the form `2026-12-31`, with or without a time.
+    Date,
+    Mark,
+}
+
+pub(crate) fn tokenize(text: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    let mut before = None;
+    while let Some(first) = rest.chars().next()
+        && tokens.len() < MAX_TOKENS
+    {
+        let start = text.len() - rest.len();
+        let (length, kind) = scan(rest, first, before);
+        let (token, tail) = rest.split_at(length);
+        if !first.is_whitespace() {
+            let text = if kind == TokenKind::Quoted { inside_quotes(token) } else { token };
+            tokens.push(Token { kind, text, span: start..start + length });
+        }
+        before = token.chars().next_back();
+        rest = tail;
+    }
+    tokens
+}
+
+/// Returns the length in bytes and the kind of the token at the start of `rest`, which begins with `first`.
+fn scan(rest: &str, first: char, before: Option<char>) -> (usize, TokenKind) {
+    let is_joined = before.is_some_and(char::is_alphanumeric);
+    if let Some(length) = quotation(rest, first).filter(|_| !is_joined) {
+        return (length, TokenKind::Quoted);
+    }
+    let end = rest.find(|c: char| c.is_whitespace() || "\"“”<>".contains(c)).unwrap_or(rest.len());
+    let chunk = rest[..end].trim_end_matches(|c: char| ".,;:!?)]}'’".contains(c));
+    let is_path = first == '/' || first == '~' || first == '.' && chunk.starts_with("./");
+    let kind = match chunk {
+        _ if is_email(chunk) => Some(TokenKind::Email),
+        _ if ["http://", "https://", "www."].iter().any(|start| chunk.starts_with(start)) => {
+            Some(TokenKind::Link)
+        }
+        _ if is_date(chunk) => Some(TokenKind::Date),
+        _ if is_path && chunk.len() > 1 && !is_joined => Some(TokenKind::Word),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        return (chunk.len(), kind);
+    }
+    if let Some((length, number)) = number(rest, is_joined) {
+        return (length, TokenKind::Number(number));
+    }
+    match word_len(rest) {
+        0 => (first.len_utf8(), TokenKind::Mark),
+        length => (length, TokenKind::Word),
+    }
+}
+
+fn quotation(rest: &str, first: char) -> Option<usize> {
+    let (_, close) = *QUOTES.iter().find(|(open, _)| *open == first)?;
+    let ends = |at: usize| !rest[at + close.len_utf8()..].starts_with(char::is_alphanumeric);
+    let places = rest.char_indices().skip(1).filter(|(_, c)| *c == close);
+    // An apostrophe inside a word does not end a quotation.
+    places.map(|(at, _)| at).find(|at| ends(*at)).map(|at| at + close.len_utf8())
+}
+
+fn inside_quotes(quotation: &str) -> &str {
+    let mut inside = quotation.chars();
+    inside.next();
+    inside.next_back();
+    inside.as_str()
+}
+
+fn is_email(chunk: &str) -> bool {
+    let Some((user, domain)) = chunk.split_once('@') else { return false };
+    let is_part =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "._%+-".contains(c));
+    is_part(user) && is_part(domain) && domain.contains('.')
+}
+
+fn is_date(chunk: &str) -> bool {
+    let is_day =
+        |(at, byte): (usize, u8)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() };
+    chunk.len() >= 10
+        && chunk.bytes().take(10).enumerate().all(is_day)
+        && chunk.get(10..).is_some_and(|time| time.is_empty() || time.starts_with('T'))
+}
+
+/// Reads a number as people write it: `-2.5`, `1,000` or `1e5`. After a word or a value, `-` is no sign.
+fn number(rest: &str, is_joined: bool) -> Option<(usize, Number)> {
+    let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let sign = usize::from(rest.starts_with('-') && !is_joined);
+    let body = &rest[sign..];
+    let mut length = digits(body);
+    while (1..=3).contains(&digits(body))
+        && body[length..].strip_prefix(',').is_some_and(|more| digits(more) == 3)
+    {
+        length += 4;
+    }
+    match body[length..].strip_prefix('.').map(digits) {
+        Some(fraction) if fraction > 0 => length += 1 + fraction,
+        _ if length == 0 => return None,
+        _ => {}
+    }
+    if let Some(exponent) = body[length..].strip_prefix(['e', 'E']) {
+        let signed = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        if digits(signed) > 0 {
+            length += 1 + exponent.len() - signed.len() + digits(signed);
+        }
+    }
+    // An address such as 10.0.0.1 is no number.
+    if body[length..].starts_with('.') && digits(&body[length + 1..]) > 0 {
+        return None;
+    }
+    // JSON requires a digit before the point and allows no leading zeros.
+    let plain = body[..length].replace(',', "");
+    let plain = plain.trim_start_matches('0');
+    let zero = if plain.starts_with(|c: char| c.is_ascii_digit()) { "" } else { "0" };
+    Some((sign + length, format!("{}{zero}{plain}", &rest[..sign]).parse().ok()?))
+}
+
+/// Returns the length of a word: letters and digits with single joints between them, such as `e-mail` and `notes/today.txt`.
+/// The end of `what's` is not part of it.
+fn word_len(rest: &str) -> usize {
+    let mut length = 0;
+    let mut chars = rest.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let next = chars.peek().map(|(_, next)| *next);
+        let is_joint = at > 0 && "-'’./".contains(c) && next.is_some_and(char::is_alphanumeric);
+        let tail = rest[at + c.len_utf8()..].strip_prefix('s');
+        let is_possessive =
+            "'’".contains(c) && tail.is_some_and(|tail| !tail.starts_with(char::is_alphanumeric));
+        if !(c.is_alphanumeric() || c == '_' || is_joint) || is_possessive {
+            break;
+        }
+        length = at + c.len_utf8();
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_tokens() {
+        for (text, tokens) in [
+            ("What's Bob's e-mail?", "What|'|s|Bob|'|s|e-mail|?"),
+            ("a=3, b=-11.", "a|=|3|,|b|=|-11|."),
+            ("5-3 and 5 - 3", "5|-|3|and|5|-|3"),
+            ("1,000.5 or 1,2", "1,000.5|or|1|,|2"),
+            ("don't 'say “it’s”' now", "don't|say “it’s”|now"),
+            ("see https://a.org/b?c=1, (a@b.org).", "see|https://a.org/b?c=1|,|(|a@b.org|)|."),
+            ("10.0.0.1 on 2026-03-01T10:00Z", "10.0.0.1|on|2026-03-01T10:00Z"),
+            ("./a/b.txt /tmp.", "./a/b.txt|/tmp|."),
+            ("\"open 'end", "\"|open|'|end"),
+        ] {
+            let cut: Vec<_> = tokenize(text).into_iter().map(|token| token.text).collect();
+            assert_eq!(cut.join("|"), tokens);
+        }
+    }
+
+    #[test]
+    fn reads_numbers_exactly() {
+        for (text, number) in [
+            ("475695037565", "475695037565"),
+            ("007", "7"),
+            (".5", "0.5"),
+            ("1e5", "100000.0"),
+            ("-2.50", "-2.5"),
+            ("0", "0"),
+        ] {
+            let [token] = &tokenize(text)[..] else { panic!("{text}") };
+            let TokenKind::Number(found) = &token.kind else { panic!("{text}: {:?}", token.kind) };
+            assert_eq!(found.to_string(), number);
+        }
+    }
+}
