@@ -1,9 +1,9 @@
 //! The service that executes calls, each as an invocation of its own.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, ready, select};
 use restate_sdk::prelude::*;
 use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
@@ -107,13 +107,44 @@ impl CallsService for Calls {
                 Err(cancelled) => return Err(cancelled.into()),
             }
         };
-        let (cancellation, unfinished) = (CancellationToken::new(), Unfinished::default());
-        let (publisher, published) = (self.publisher.as_ref(), unfinished.clone());
-        let is_unknown = input.at_most_once && !is_first;
-        let execution = self.executor.execute(input, &self.types, &cancellation, publisher, &published);
-        let execution = if is_unknown {
-            ToolExecution::new(call, Err(ToolError::outcome_unknown()))
-        } else if undoes {
+        let unfinished = Unfinished::default();
+        if !is_first {
+            // A cancelled step returns nothing to its caller, so the outcome is left here.
+            let executed: Arc<Mutex<Option<ToolExecution>>> = Arc::default();
+            let recorded = loop {
+                // The journal may have the outcome already: it is then returned, and the tool is not executed.
+                let (call, input, executed) = (call.clone(), input.clone(), Arc::clone(&executed));
+                let (executor, types, max_bytes) =
+                    (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
+                let (publisher, published) = (self.publisher.clone(), unfinished.clone());
+                let execute = move || async move {
+                    let earlier = executed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let execution = match earlier {
+                        Some(execution) => execution,
+                        None if input.at_most_once => {
+                            ToolExecution::new(call, Err(ToolError::outcome_unknown()))
+                        }
+                        None => {
+                            let never = CancellationToken::new();
+                            executor.execute(input, &types, &never, publisher.as_ref(), &published).await
+                        }
+                    };
+                    let execution = limited(execution, max_bytes);
+                    *executed.lock().unwrap_or_else(PoisonError::into_inner) = Some(execution.clone());
+                    Ok(Json(execution))
+                };
+                match ctx.run(execute).name(OUTCOME).await {
+                    Err(_) if undoes => {}
+                    recorded => break recorded,
+                }
+            };
+            unfinished.finish().await;
+            return Ok(recorded?);
+        }
+        let cancellation = CancellationToken::new();
+        let publisher = self.publisher.as_ref();
+        let execution = self.executor.execute(input, &self.types, &cancellation, publisher, &unfinished);
+        let execution = if undoes {
             execution.await
         } else {
             // Nothing resolves this signal: it fails when the invocation is cancelled. A recorded step would not notice.
@@ -126,11 +157,21 @@ impl CallsService for Calls {
                 }
             }
         };
+        let execution = limited(execution, self.max_bytes);
+        let recorded = loop {
+            let outcome = execution.clone();
+            // Fails if the call is cancelled after it was executed.
+            if let Ok(recorded) = ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
+                break recorded;
+            }
+        };
         unfinished.finish().await;
-        // The result is the record of the call: a step of its own would store it twice.
-        Ok(Json(limited(execution, self.max_bytes)))
+        Ok(recorded)
     }
 }
+
+/// The name of the step that records the outcome of a call.
+const OUTCOME: &str = "outcome";
 
 /// Records that execution begins. Evaluates to `true` if no earlier execution of the handler has recorded it. A macro, because the
 /// SDK's futures are `Send` only for a context of a known type.

@@ -309,8 +309,8 @@ impl Publishing {
     }
 }
 
-/// The events of steps that have ended. They are awaited for a short time, because an engine that cannot be reached on this way must
-/// not cost the outcome.
+/// The events of steps that have ended. They are awaited only once the step is recorded, because an engine that cannot be reached
+/// on this way must not cost its outcome.
 #[derive(Clone, Default)]
 pub(crate) struct Unfinished(Arc<Mutex<Vec<JoinHandle<()>>>>);
 
