@@ -375,10 +375,11 @@ impl<'c> Drive<'c> {
             };
             match arrived {
                 Ok(Some((index, Ok(arrived)))) => self.accept(&mut open, index, arrived),
-                Ok(Some((index, Err(error)))) => match open.in_flight.remove(&index) {
+                Ok(Some((index, Err(_)))) => match open.in_flight.remove(&index) {
                     // Its invocation was killed, or cancelled before it began.
                     Some(lost) => self.record(ToolExecution::new(lost.call, Err(ToolError::interrupted()))),
-                    None => return Err(error.into()),
+                    // The run no longer waits for it.
+                    None => {}
                 },
                 Ok(None) => return Err(TerminalError::new("a run waits for nothing").into()),
                 Err(error) if is_cancellation(&error) => self.cancel(&mut open).await,
