@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use tool_core::memory::{InMemoryStore, RunStore};
+use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey, ToolErrorKind, ToolExecution};
-use tool_core::{Agent, ToolContext, tool, tools};
+use tool_core::{Agent, Message, ToolCall, ToolContext, tool, tools};
 
 static SEEN: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
 
@@ -169,4 +170,31 @@ async fn a_run_is_stored_while_it_is_running() {
         "2",
         "the first attempt is in the record"
     );
+}
+
+/// A model writes any id; services take keys in headers.
+#[test]
+fn a_key_is_bounded_and_printable_whatever_the_id_of_the_call_is() {
+    let long = "x".repeat(100_000);
+    let ids = ["call_1x", "a\r\nX-Admin: 1", "zwölf", " ", &long, &"y".repeat(65)];
+    let mut keys = HashSet::new();
+    for id in ids {
+        let mut run = Run::new([Message::user("Go")]);
+        let reply = AssistantMessage::default().with_tool_calls([ToolCall::new(id, "look", "{}")]);
+        run.record_response(ChatResponse::new(reply)).unwrap();
+        let id = run.current_calls().next().unwrap().0.id.clone();
+        let restored: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+        for mut run in [restored, run.clone()] {
+            let key = run.begin_call(&id).unwrap().key;
+            let key = key.as_str().strip_prefix(run.id().as_str()).unwrap();
+            assert!(key.len() <= 72 && key.bytes().all(|byte| byte.is_ascii_graphic()), "{key}");
+            keys.insert(key.to_owned());
+        }
+        // An earlier version may have started the call under the whole id.
+        let mut state = serde_json::to_value(&run).unwrap();
+        state.as_object_mut().unwrap().remove("bounded_keys").unwrap();
+        let mut run: Run = serde_json::from_value(state).unwrap();
+        assert_eq!(run.begin_call(&id).unwrap().key.as_str(), format!("{}/{id}", run.id()));
+    }
+    assert_eq!(keys.len(), ids.len());
 }

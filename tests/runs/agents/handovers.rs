@@ -45,7 +45,7 @@ async fn a_run_is_handed_over_with_instructions_and_tools() {
         assert_eq!(handovers, [("billing", 1)]);
         let parts: Vec<_> =
             answer.usage_by_agent().into_iter().map(|(agent, usage)| (agent, usage.total_tokens)).collect();
-        assert_eq!(parts, [("".to_owned(), 2), ("billing".to_owned(), 10)]);
+        assert_eq!(parts, [("agent".to_owned(), 2), ("billing".to_owned(), 10)]);
         assert_eq!(effects.take(), ["pay call_1_1"; 3]);
     }
     let mut events = Vec::new();
@@ -187,7 +187,7 @@ async fn an_inner_run_can_be_handed_over() {
     let answer = in_all_ways(|| desk(asks(), inner()), |_| Approval::Approve).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "Refunded.");
     let parts: Vec<_> = answer.usage_by_agent().into_iter().map(|(agent, _)| agent).collect();
-    assert_eq!(parts, ["", "billing", "billing/refunds"]);
+    assert_eq!(parts, ["agent", "billing", "billing/refunds"]);
 }
 
 #[tokio::test]
@@ -387,4 +387,21 @@ async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
         let expected = if is_at_most_once[0] { "cancelled by billing" } else { "cancelled by desk" };
         assert_eq!(undone.collect::<Vec<_>>(), [expected], "the other one was not started again");
     }
+}
+
+#[tokio::test]
+async fn a_second_handover_in_one_turn_is_reported_as_not_followed() {
+    let other = |text| Agent::builder(Replies(&[], text)).build().unwrap();
+    let sales = || FunctionTool::new("sales", || "noted");
+    let desk = || {
+        let calls = Replies(&[&[("billing", "{}"), ("sales", "{}")]], "");
+        Agent::builder(calls)
+            .hand_over_to("billing", "Takes over invoices", &other("It is paid."))
+            .hand_over_by(sales(), &other("Buy this."))
+    };
+    let answer = alike(desk).await.unwrap();
+    assert_eq!(answer.text(), "It is paid.");
+    let results: Vec<_> = answer.messages()[2..4].iter().map(Message::text).collect();
+    let refused = "not handed over, because this turn handed the run over to `billing`; output: noted";
+    assert_eq!(results, ["handed over", refused]);
 }

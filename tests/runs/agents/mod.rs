@@ -209,7 +209,7 @@ async fn tokens_and_calls_of_inner_runs_count_for_the_outer_limits() {
     assert_eq!(answer.usage().total_tokens, 50);
     let parts: Vec<_> =
         answer.usage_by_agent().into_iter().map(|(agent, usage)| (agent, usage.total_tokens)).collect();
-    assert_eq!(parts, [("".to_owned(), 20), ("billing".to_owned(), 30)]);
+    assert_eq!(parts, [("agent".to_owned(), 20), ("billing".to_owned(), 30)]);
     let error = alike(|| build(false).max_total_tokens(29)).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(29))), "{error}");
     let inner = error.run().inner_runs().next().unwrap().run();

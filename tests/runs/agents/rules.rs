@@ -174,3 +174,82 @@ async fn the_rules_of_the_asked_agent_hold_after_a_handover() {
     let error = agent.ask("Refund it").tools(tools![send_back_guarded]).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
 }
+
+/// A call that runs alone in the inner run runs alone in the outer one, too.
+#[tokio::test]
+async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
+    type Log = Arc<Mutex<Vec<&'static str>>>;
+    async fn log(log: &Log, begin: &'static str, end: &'static str) {
+        log.lock().unwrap().push(begin);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        log.lock().unwrap().push(end);
+    }
+
+    #[tool("Locks the register", exclusive)]
+    async fn settle(#[inject] steps: &Log) {
+        log(steps, "settle", "settled").await;
+    }
+
+    #[tool("Looks")]
+    async fn look(#[inject] steps: &Log) {
+        log(steps, "look", "looked").await;
+    }
+
+    for is_exclusive in [false, true] {
+        let log = Log::default();
+        let (settles, looks) =
+            (Replies(&[&[("settle", "{}")]], "Done."), Replies(&[&[("look", "{}")]], "Done."));
+        let inner = Agent::builder(if is_exclusive { looks } else { settles });
+        let inner = inner.tools(tools![settle, look]).context(Arc::clone(&log)).build().unwrap();
+        let mut policy = tool_core::model::ToolPolicy::default();
+        policy.exclusive = is_exclusive;
+        // Two agents beside a call: the exclusive calls of both run one after the other, and not beside the third.
+        let middle = Replies(&[&[("inner", QUESTION), ("look", "{}")]], "Done.");
+        let middle = Agent::builder(middle)
+            .tool(inner.as_tool("inner", "Settles").with_policy(policy))
+            .tools(tools![look])
+            .context(Arc::clone(&log));
+        let middle = middle.build().unwrap().as_tool("middle", "Settles");
+        let desk = Replies(&[&[("middle", QUESTION), ("look", "{}"), ("middle", QUESTION)]], "Done.");
+        let desk = Agent::builder(desk).tool(middle).tools(tools![look]).context(Arc::clone(&log));
+        assert_eq!(desk.build().unwrap().ask("Settle").await.unwrap().text(), "Done.");
+        let log = log.lock().unwrap();
+        let positions = |what| log.iter().enumerate().filter(move |(_, one)| **one == what).map(|(at, _)| at);
+        match is_exclusive {
+            false => positions("settle").for_each(|at| assert_eq!(log[at + 1], "settled", "{log:?}")),
+            // The two calls inside of the exclusive ones are the last to begin in their branches.
+            true => assert_eq!(log[log.len() - 2..], ["look", "looked"], "{log:?}"),
+        }
+        assert_eq!(log.len(), 10);
+    }
+}
+
+#[tokio::test]
+async fn a_state_can_be_read_at_each_allowed_depth_of_waiting_agents() {
+    for levels in 1..=12 {
+        let build = || {
+            let model = Replies(&[&[("send_back_guarded", r#"{"euros": 7}"#)]], "deepest");
+            let mut agent = Agent::builder(model).tools(tools![send_back_guarded]).build().unwrap();
+            for _ in 0..levels {
+                let outer = Agent::builder(Replies(&[&[("inner", QUESTION)]], "asked"));
+                agent = outer
+                    .max_turns(5)
+                    .limits(RunLimits::new().max_depth(12))
+                    .tool(agent.as_tool("inner", "Asks"))
+                    .build()
+                    .unwrap();
+            }
+            agent
+        };
+        let error = build().ask("Go").await.unwrap_err();
+        let state = serde_json::to_string(error.run()).unwrap();
+        let mut run: Run =
+            serde_json::from_str(&state).unwrap_or_else(|error| panic!("{levels} levels: {error}"));
+        run.resolve_all_approvals(&Approval::Approve);
+        let answer = build().resume(run).await.unwrap();
+        assert_eq!(answer.text(), "asked");
+        let _ = restored(answer.inner_runs()[0].run().clone());
+    }
+}

@@ -289,6 +289,18 @@ fn refuses_a_state_with_a_call_that_is_recorded_twice() {
     assert_eq!(error.to_string(), expected);
 }
 
+/// The state after the turn could not be read: an id ties a result to its call.
+#[test]
+fn refuses_a_state_whose_open_call_has_the_id_of_a_finished_one() {
+    let mut run = calling();
+    run.record_result(ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok(ToolOutput::text("1"))))
+        .unwrap();
+    run.record_response(calls("b", "{}")).unwrap();
+    let state = serde_json::to_string(&run).unwrap();
+    let error = serde_json::from_str::<Run>(&state.replace(r#""id":"b""#, r#""id":"a""#)).unwrap_err();
+    assert_eq!(error.to_string(), "the state of the run is inconsistent");
+}
+
 /// Servers choose how deep the data of their tools is.
 #[test]
 fn a_state_can_be_read_however_deep_the_data_of_an_output_is() {

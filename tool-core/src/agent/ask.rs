@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -172,19 +173,74 @@ impl Ask {
         self
     }
 
-    /// Sets the limits of the run, in place of the agent's.
+    /// Sets all limits of the run, in place of the agent's. To change some of them, use the methods for single limits, or start from the
+    /// [limits of the agent](crate::Agent::limits).
+    ///
+    /// ```
+    /// use tool_core::Agent;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().says("Good morning!");
+    /// let agent = Agent::builder(model).max_calls(20).max_turns(5).build()?;
+    /// let driver = agent.ask("Hello").max_total_tokens(1000).max_turns(3).start();
+    /// assert_eq!(*driver.run().limits(), agent.limits().clone().max_total_tokens(1000).max_turns(3));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn limits(mut self, limits: RunLimits) -> Self {
         self.limits = Some(limits);
         self
     }
 
-    /// Limits the number of requests to the model in this run. The other limits remain as they are.
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        let limits = self.limits.get_or_insert_with(|| match &self.start {
+    /// Returns the limits of the run, to change some of them.
+    fn limits_mut(&mut self) -> &mut RunLimits {
+        self.limits.get_or_insert_with(|| match &self.start {
             Start::Question { .. } => self.agent.0.limits.clone(),
             Start::Run(run) => run.limits().clone(),
-        });
-        limits.max_turns = turns;
+        })
+    }
+
+    /// Limits the number of requests to the model in this run. The other limits remain as they are.
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        self.limits_mut().max_turns = turns;
+        self
+    }
+
+    /// Limits the number of calls that the model may request in this run. The other limits remain as they are.
+    pub fn max_calls(mut self, calls: u32) -> Self {
+        self.limits_mut().max_calls = Some(calls);
+        self
+    }
+
+    /// Limits the number of tokens that this run may use. The other limits remain as they are.
+    pub fn max_total_tokens(mut self, tokens: u64) -> Self {
+        self.limits_mut().max_total_tokens = Some(tokens);
+        self
+    }
+
+    /// Limits the time that this run may take. The other limits remain as they are.
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.limits_mut().max_time = Some(time);
+        self
+    }
+
+    /// Limits the number of characters that all calls of this run may return together. The other limits remain as they are.
+    pub fn max_run_output_chars(mut self, chars: usize) -> Self {
+        self.limits_mut().max_output_chars = Some(chars);
+        self
+    }
+
+    /// Limits how often a call with the same name and arguments is executed in this run. The other limits remain as they are.
+    pub fn max_repeated_calls(mut self, calls: u32) -> Self {
+        self.limits_mut().max_repeated_calls = calls;
+        self
+    }
+
+    /// Limits the number of answers that are sent back to the model in this run. The other limits remain as they are.
+    pub fn max_wrong_answers(mut self, answers: u32) -> Self {
+        self.limits_mut().max_wrong_answers = answers;
         self
     }
 

@@ -10,6 +10,7 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::SinkExt;
 
 use super::emitter::EventEmitter;
+use super::executor::Gate;
 use crate::model::ToolCall;
 use crate::run::{InnerRun, Run, RunErrorKind};
 
@@ -22,6 +23,8 @@ pub(super) struct Delegation {
     pub(super) levels: u32,
     /// The time limit of the call, which is one of the inner run.
     pub(super) timeout: Option<Duration>,
+    /// Lets exclusive calls of the inner run run alone.
+    pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
     pub(super) states: mpsc::Sender<InnerState>,
     /// The run that the call continues.

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_rules::CallRules;
 use super::emitter::EventEmitter;
-use super::executor::CallExecutor;
+use super::executor::{CallExecutor, Gate};
 use super::trace::RunTrace;
 use crate::agent::Agent;
 use crate::tool::{CallRequest, Progress, ToolContext, ToolError, ToolExecution};
@@ -71,6 +71,7 @@ impl Agent {
         let executor = CallExecutor {
             tools,
             context,
+            gate: Gate::default(),
             emitter: EventEmitter::with_hooks(self.0.hooks.clone()),
             trace: RunTrace::new(self.0.trace).call_trace(),
             cancellation: cancellation.clone(),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_channel::mpsc;
 use futures_util::FutureExt;
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::delegation::{Delegation, InnerState, InnerStates};
@@ -21,11 +22,16 @@ use crate::tool::{
 };
 use crate::toolset::ToolSet;
 
+/// Lets an exclusive call run alone among the calls of all runs of a question. A call that asks an agent does not pass the gate, but
+/// the calls of the agent do, unless it is exclusive itself: then they have a gate of their own.
+pub(super) type Gate = Arc<RwLock<()>>;
+
 /// Executes the calls of a turn. Independent of the run, which changes while calls are running.
 pub(super) struct CallExecutor {
     /// The tools of the turn, or the set of the tool that undoes a call.
     pub(super) tools: ToolSet,
     pub(super) context: ToolContext,
+    pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
     pub(super) trace: CallTrace,
     /// The token of the run, parent of those of the calls.
@@ -96,6 +102,11 @@ impl CallExecutor {
         if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
             tokio::time::sleep(attempt.delay()).await;
         }
+        let (_exclusive, _shared) = match delegation.is_some() {
+            _ if self.is_exclusive(&call) => (Some(self.gate.write().await), None),
+            false => (None, Some(self.gate.read().await)),
+            true => (None, None),
+        };
         if !is_continued {
             self.emitter.clone().emit(|| Event::CallStarted(call.clone())).await;
         }
@@ -124,6 +135,15 @@ impl CallExecutor {
             span.finish(&execution);
         }
         execution
+    }
+
+    /// Returns the gate for the calls of an agent that this call asks.
+    pub(super) fn inner_gate(&self, call: &ToolCall) -> Gate {
+        if self.is_exclusive(call) { Gate::default() } else { Arc::clone(&self.gate) }
+    }
+
+    fn is_exclusive(&self, call: &ToolCall) -> bool {
+        self.tools.get(&call.name).is_some_and(|tool| tool.definition().policy().exclusive)
     }
 
     async fn execute_within_timeout(

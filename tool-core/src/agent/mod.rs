@@ -302,6 +302,11 @@ impl Agent {
         }
     }
 
+    /// Returns the [limits](AgentBuilder::limits) of the agent's runs. A question can [change](Ask::limits) some of them.
+    pub fn limits(&self) -> &RunLimits {
+        &self.0.limits
+    }
+
     /// Returns the agent's [memory](AgentBuilder::memory), for example to show a conversation.
     #[must_use]
     pub fn memory(&self) -> Option<&ChatMemory> {

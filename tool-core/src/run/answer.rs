@@ -65,7 +65,8 @@ impl Answer {
         &self.handovers
     }
 
-    /// Returns the tokens of each agent: first those of the agent that was asked, under an empty name, then those of the agents
+    /// Returns the tokens of each agent: first those of the agent that was asked, under its
+    /// [name](crate::agent::AgentBuilder::name) or `agent` if it has none, then those of the agents
     /// that it [handed the run over](Self::handovers) to, and those of the [agents](Self::inner_runs) that calls asked, under
     /// the names of their tools. The names of nested agents are joined by `/`.
     #[must_use]
@@ -75,6 +76,13 @@ impl Answer {
             inner.add_usage("", &mut parts);
         }
         parts
+    }
+
+    /// Sets the name of the agent that was asked.
+    pub(crate) fn set_agent_name(&mut self, name: Option<&str>) {
+        if let Some((first, _)) = self.own_usage_by_agent.first_mut() {
+            name.unwrap_or("agent").clone_into(first);
+        }
     }
 
     /// Returns the runs of the agents that calls of the run asked, in the order of the calls.

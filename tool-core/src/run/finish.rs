@@ -116,7 +116,7 @@ impl Run {
         };
         let (usage, own_usage_by_agent) = (self.usage(), self.own_usage_by_agent());
         let messages = self.messages.split_off(self.history_len);
-        Ok(Answer {
+        let mut answer = Answer {
             text,
             refusal,
             finish_reason,
@@ -127,6 +127,8 @@ impl Run {
             inner_runs: self.inner_runs,
             turns: self.turns,
             messages,
-        })
+        };
+        answer.set_agent_name(None);
+        Ok(answer)
     }
 }

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::call::{CallRecord, CallState};
 use super::turn::Turn;
-use crate::content::Content;
+use crate::content::{Content, Part};
 use crate::model::{Message, ModelOptions, ToolChoice, Usage};
 use crate::run::{ErrorPolicies, Run};
-use crate::tool::ToolExecution;
+use crate::tool::{ToolExecution, ToolOutput};
 
 /// A step by which an agent [handed its run over](crate::agent::AgentBuilder::hand_over_to) to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -70,13 +71,31 @@ pub(super) fn executions_of_agent<'e>(
     executions.get(before..).unwrap_or_default()
 }
 
+/// Returns `true` if the call was executed and hands the run over.
+fn hands_over(record: &CallRecord) -> bool {
+    let is_executed = |one: &ToolExecution| one.was_executed() && one.outcome().is_ok();
+    record.policy.is_some_and(|policy| policy.hands_over) && record.outcome().is_some_and(is_executed)
+}
+
 impl Turn {
     /// Returns the position of the first call that hands the run over.
     pub(super) fn handover(&self) -> Option<usize> {
-        self.calls.iter().position(|record| {
-            let is_executed = |one: &ToolExecution| one.was_executed() && one.outcome().is_ok();
-            record.policy.is_some_and(|policy| policy.hands_over) && record.outcome().is_some_and(is_executed)
-        })
+        self.calls.iter().position(hands_over)
+    }
+
+    /// Adds to the outputs of all but the first call that hands the run over that it was not followed.
+    pub(super) fn refuse_further_handovers(&mut self, agent: &str) {
+        for record in self.calls.iter_mut().filter(|record| hands_over(record)).skip(1) {
+            let CallState::Finished(execution) = &mut record.state else { continue };
+            if let Ok(output) = &mut execution.outcome {
+                let note =
+                    format!("not handed over, because this turn handed the run over to `{agent}`; output: ");
+                let content = [Part::from(note)].into_iter().chain(output.content().clone().into_parts());
+                let data = output.stored_data().cloned();
+                let refused = ToolOutput::from(content.collect::<Content>());
+                *output = data.into_iter().fold(refused, ToolOutput::with_data);
+            }
+        }
     }
 }
 
@@ -152,7 +171,7 @@ impl Run {
         Some(self.handovers.iter().filter(|handover| handover.executions <= position).count())
     }
 
-    /// Returns the tokens of each agent that the run was of, the first under an empty name.
+    /// Returns the tokens of each agent that the run was of, the first under an empty name. A run does not know its name.
     pub(super) fn own_usage_by_agent(&self) -> Vec<(String, Usage)> {
         let first = self.handovers.first().map_or(self.usage, |handover| handover.earlier_usage);
         let later = self.handovers.iter().map(|handover| (handover.agent.clone(), handover.usage));

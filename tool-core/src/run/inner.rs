@@ -85,7 +85,8 @@ impl InnerRun {
         let name = if outer.is_empty() { self.agent.clone() } else { format!("{outer}/{}", self.agent) };
         for (agent, used) in self.run.own_usage_by_agent() {
             let name = if agent.is_empty() { name.clone() } else { format!("{name}/{agent}") };
-            match parts.iter_mut().find(|(other, _)| *other == name) {
+            // The first part is of the agent that was asked, whose name an inner agent can have, too.
+            match parts.iter_mut().skip(1).find(|(other, _)| *other == name) {
                 Some((_, usage)) => *usage += used,
                 None => parts.push((name, used)),
             }

@@ -56,6 +56,8 @@ struct State<'a> {
     inner_runs: &'a [InnerRun],
     #[serde(rename = "handed_over", skip_serializing_if = "<[_]>::is_empty")]
     handovers: &'a [Handover],
+    #[serde(rename = "bounded_keys", skip_serializing_if = "std::ops::Not::not")]
+    has_bounded_keys: bool,
     stage: &'a Stage,
 }
 
@@ -125,6 +127,7 @@ impl Serialize for Run {
             undo_executions: &self.undo_executions,
             inner_runs: &self.inner_runs,
             handovers: &self.handovers,
+            has_bounded_keys: self.has_bounded_keys,
             stage: &self.stage,
         };
         state.serialize(serializer)
@@ -162,6 +165,8 @@ struct AnyState {
     inner_runs: Vec<InnerRun>,
     #[serde(rename = "handed_over", default)]
     handovers: Vec<Handover>,
+    #[serde(rename = "bounded_keys", default)]
+    has_bounded_keys: bool,
     stage: Option<SavedStage>,
     revision: Option<RunRevision>,
     #[serde(rename = "saving")]
@@ -208,6 +213,7 @@ impl AnyState {
             inner_runs: self.inner_runs,
             handovers: self.handovers,
             stage: Stage::Asking,
+            has_bounded_keys: self.has_bounded_keys,
             stored: StoredState {
                 confirmed: self.revision,
                 in_doubt: self.unconfirmed_revision,
@@ -274,6 +280,7 @@ impl Run {
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 turn.calls.len() == calls.len()
                     && ids.len() == calls.len()
+                    && !self.tool_executions.iter().any(|execution| ids.contains(&execution.call.id))
                     && turn.calls.iter().any(CallRecord::is_open)
                     && calls.iter().zip(&turn.calls).all(has_same_id)
             }

@@ -45,6 +45,8 @@ pub struct Run {
     pub(super) inner_runs: Vec<InnerRun>,
     pub(super) handovers: Vec<Handover>,
     pub(super) stage: Stage,
+    /// The keys of calls are bounded. Runs that an earlier version has stored retain the keys of their attempts.
+    pub(super) has_bounded_keys: bool,
     pub(super) stored: StoredState,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
@@ -153,6 +155,7 @@ impl Run {
             inner_runs: Vec::new(),
             handovers: Vec::new(),
             stage: Stage::Asking,
+            has_bounded_keys: true,
             stored: StoredState::default(),
             cache: RequestCache::default(),
             call_index: None,

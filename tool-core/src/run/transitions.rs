@@ -215,7 +215,8 @@ impl Run {
     }
 
     fn key(&self, call_id: &str) -> IdempotencyKey {
-        IdempotencyKey::new(self.id.as_str(), call_id)
+        let key = if self.has_bounded_keys { IdempotencyKey::new } else { IdempotencyKey::with_whole_id };
+        key(self.id.as_str(), call_id)
     }
 
     /// Records the outcome of a call, which is identified by its id. If the call failed and is to be retried, it stays
@@ -277,9 +278,12 @@ impl Run {
         if !turn.is_finished() {
             return;
         }
-        let turn = std::mem::take(turn);
+        let mut turn = std::mem::take(turn);
         let answer = turn.answer_positions();
         let handover = turn.handover().and_then(|position| Some(self.calls().get(position)?.name.clone()));
+        if let Some(agent) = &handover {
+            turn.refuse_further_handovers(agent);
+        }
         let first = self.messages.len();
         self.append_results(turn, "the run had ended");
         if !answer.is_empty() {

@@ -231,6 +231,7 @@ impl Server {
     /// fn delete(user: u32) {}
     ///
     /// #[derive(serde::Deserialize, JsonSchema)]
+    /// #[schemars(crate = "tool_core::schemars")]
     /// struct Target {
     ///     user: u32,
     /// }

@@ -194,6 +194,7 @@ impl RunDriver {
                 is_undo: self.run.is_undoing(),
                 levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
                 timeout: executor.timeout,
+                gate: executor.inner_gate(&call),
                 emitter: self.emitter.clone(),
                 states: states.clone(),
                 continued: Mutex::new(continued.cloned()),
@@ -257,6 +258,7 @@ impl RunDriver {
         CallExecutor {
             tools,
             context: tools_of_agent.context.clone().with_rules(self.rules.clone()),
+            gate: Arc::clone(&self.gate),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),
             cancellation: self.cancellation.clone(),

@@ -20,7 +20,7 @@ use super::assistant::QuestionError;
 use super::call_rules::{CallRules, ExecuteCallsIf};
 use super::delegation::Delegation;
 use super::emitter::EventEmitter;
-use super::executor::Ending;
+use super::executor::{Ending, Gate};
 use super::run_tools::RunTools;
 use super::tool_search::{Divided, SentMessages};
 use super::trace::RunTrace;
@@ -103,6 +103,7 @@ pub struct RunDriver {
     question: QuestionRules,
     /// The rules about the calls of the run.
     pub(super) rules: Arc<CallRules>,
+    gate: Gate,
     /// Running unless the run awaits approval.
     clock: Option<Instant>,
     /// The turn of the last `TurnStarted` event.
@@ -170,6 +171,7 @@ impl RunDriver {
             Some((outer, called_as)) => rules.inside(outer, called_as),
             None => rules,
         };
+        let delegation = outer.as_ref().and_then(|outer| outer.delegation.as_deref());
         let external = question.cancellation.as_ref();
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
@@ -184,6 +186,7 @@ impl RunDriver {
             cancellation,
             question,
             rules: Arc::new(rules),
+            gate: delegation.map(|outer| Arc::clone(&outer.gate)).unwrap_or_default(),
             clock: None,
             offer: Offer::default(),
             sent: None,
@@ -389,7 +392,8 @@ impl RunDriver {
             guard.disarm();
         }
         match self.run.finish() {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                answer.set_agent_name(self.origin.name());
                 self.trace.record_answer(&answer);
                 if !self.emitter.hooks.is_empty() {
                     self.emitter.call_hooks(&Event::Done(answer.clone()));

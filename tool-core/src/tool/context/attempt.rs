@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::model::{ConversationId, ToolCall, impl_id, unique_id};
 use crate::tool::{ToolOutput, write_output};
@@ -47,12 +48,27 @@ impl Attempt {
 #[serde(from = "String", into = "String")]
 pub struct IdempotencyKey(Arc<str>);
 
+/// The length of the longest call id that is part of a key.
+const MAX_ID: usize = 64;
+
 impl IdempotencyKey {
+    /// Creates the key of a call. A model can write any id, so one that is long or not printable is replaced by its digest. No id
+    /// contains a `/`, so the digest is not the key of another call.
     pub(crate) fn new(run: &str, call_id: &str) -> Self {
+        if call_id.len() <= MAX_ID && call_id.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Self::with_whole_id(run, call_id);
+        }
+        let digest: String = Sha256::digest(call_id).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self::with_whole_id(run, &format!("sha256/{digest}"))
+    }
+
+    /// Creates the key of a call as earlier versions did, for runs that they have stored.
+    pub(crate) fn with_whole_id(run: &str, call_id: &str) -> Self {
         Self([run, "/", call_id].concat().into())
     }
 
-    /// Returns the key as text. It consists of letters, digits, `_`, `/`, and the characters of the provider's call ids.
+    /// Returns the key as text: the id of the run, a `/`, and the id of the call or its digest. It consists of printable ASCII characters
+    /// without spaces, so that it can be sent in a header.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
