@@ -67,8 +67,9 @@ async fn main() -> Result<(), Failure> {
         .route("/pending", get(pending))
         .route("/runs/{run}/calls/{call}/{decision}", post(decide))
         .with_state(agent);
-    println!("listening on http://127.0.0.1:{port}");
-    Ok(axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, service).await?)
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    Ok(axum::serve(listener, service).await?)
 }
 
 /// Answers a question. If the client disconnects, the future is dropped and the run is cancelled.
