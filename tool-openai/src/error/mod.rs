@@ -414,7 +414,10 @@ impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
         let is_permanent = matches!(
             error.kind(),
-            ErrorKind::Config | ErrorKind::InvalidRequest | ErrorKind::ContextLength | ErrorKind::ContentFilter
+            ErrorKind::Config
+                | ErrorKind::InvalidRequest
+                | ErrorKind::ContextLength
+                | ErrorKind::ContentFilter
         );
         let error = Self::new(error);
         if is_permanent { error.permanent() } else { error }
