@@ -375,12 +375,12 @@ impl<'c> Drive<'c> {
             };
             match arrived {
                 Ok(Some((index, Ok(arrived)))) => self.accept(&mut open, index, arrived),
-                Ok(Some((index, Err(_)))) => match open.in_flight.remove(&index) {
-                    // Its invocation was killed, or cancelled before it began.
-                    Some(lost) => self.record(ToolExecution::new(lost.call, Err(ToolError::interrupted()))),
-                    // The run no longer waits for it.
-                    None => {}
-                },
+                Ok(Some((index, Err(_)))) => {
+                    // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
+                    if let Some(lost) = open.in_flight.remove(&index) {
+                        self.record(ToolExecution::new(lost.call, Err(ToolError::interrupted())));
+                    }
+                }
                 Ok(None) => return Err(TerminalError::new("a run waits for nothing").into()),
                 Err(error) if is_cancellation(&error) => self.cancel(&mut open).await,
                 Err(error) => return Err(error.into()),

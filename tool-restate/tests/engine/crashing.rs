@@ -2,8 +2,7 @@
 //!
 //! `CRASH_RUNS` is the number of runs, and `CRASH_SERVER_KILLS` that of the deaths of the server; with `CRASH_LOCAL_CALLS`, calls are local. Workers are other processes of this
 //! test, behind a proxy with one address. Each execution is a line in a file when it begins, and another when it takes effect: an
-//! execution may follow another one of the same call only if the process of the first, or the server, was killed meanwhile. The script
-//! `mutants` shows that wrong programs fail.
+//! execution may follow another one of the same call only if the process of the first, or the server, was killed meanwhile.
 
 use std::collections::BTreeMap;
 use std::env;
