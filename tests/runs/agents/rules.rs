@@ -230,8 +230,13 @@ async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
 async fn a_state_can_be_read_at_each_allowed_depth_of_waiting_agents() {
     for levels in 1..=12 {
         let build = || {
-            let model = Replies(&[&[("send_back_guarded", r#"{"euros": 7}"#)]], "deepest");
-            let mut agent = Agent::builder(model).tools(tools![send_back_guarded]).build().unwrap();
+            let model = Replies(&[&[("data", "{}"), ("send_back_guarded", r#"{"euros": 7}"#)]], "deepest");
+            // The deepest data that a state contains.
+            let data = (0..32).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
+            let data =
+                FunctionTool::new("data", move || tool_core::ToolOutput::text("1").with_data(data.clone()));
+            let mut agent =
+                Agent::builder(model).tools(tools![send_back_guarded]).tool(data).build().unwrap();
             for _ in 0..levels {
                 let outer = Agent::builder(Replies(&[&[("inner", QUESTION)]], "asked"));
                 agent = outer

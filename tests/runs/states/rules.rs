@@ -305,7 +305,7 @@ fn refuses_a_state_whose_open_call_has_the_id_of_a_finished_one() {
 #[test]
 fn a_state_can_be_read_however_deep_the_data_of_an_output_is() {
     let data = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
-    for (levels, is_kept) in [(100, true), (101, false), (126, false), (200, false)] {
+    for (levels, is_kept) in [(32, true), (33, false), (100, false), (200, false)] {
         let mut run = Run::new([Message::user("Go")]);
         let both = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
         run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(both.clone())))

@@ -254,8 +254,9 @@ impl From<OutputState<'static>> for ToolOutput {
     }
 }
 
-/// The levels of data that are stored. `serde_json` reads 127 in a whole state, and data can come from untrusted parties.
-const MAX_STORED_LEVELS: usize = 100;
+/// The levels of data that are stored. `serde_json` reads 127 in a whole state, of which the runs of nested agents need up to 95, and data
+/// can come from untrusted parties.
+const MAX_STORED_LEVELS: usize = 32;
 
 fn has_more_levels(value: &Value, limit: usize) -> bool {
     let Some(rest) = limit.checked_sub(1) else { return value.is_array() || value.is_object() };
