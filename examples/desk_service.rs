@@ -56,7 +56,8 @@ async fn main() -> Result<(), Failure> {
     let port: u16 = env::args().nth(1).as_deref().unwrap_or("8080").parse()?;
     let file = env::var_os("DESK_DB").map_or_else(|| env::temp_dir().join("desk.db"), PathBuf::from);
     let store = SqliteStore::open(file).await?;
-    let agent = Agent::builder(model()?).tools(tools![refund, order_state]).memory(store.clone()).run_store(store);
+    let agent =
+        Agent::builder(model()?).tools(tools![refund, order_state]).memory(store.clone()).run_store(store);
     let agent = agent.max_run_age(MAX_AGE).build()?;
 
     tokio::spawn(tidy_up(agent.clone()));
@@ -81,7 +82,9 @@ fn reply(outcome: Outcome) -> Reply {
         Outcome::Waiting(run) => (StatusCode::ACCEPTED, json!({ "waiting": run.id() }).to_string()),
         Outcome::Failed(error) => {
             let (status, text) = match error.kind() {
-                RunErrorKind::ConversationWaits { .. } => (StatusCode::CONFLICT, "an earlier request is waiting"),
+                RunErrorKind::ConversationWaits { .. } => {
+                    (StatusCode::CONFLICT, "an earlier request is waiting")
+                }
                 _ if error.is_resumable() => (StatusCode::SERVICE_UNAVAILABLE, "please try again"),
                 _ => (StatusCode::INTERNAL_SERVER_ERROR, "this is not possible"),
             };

@@ -188,7 +188,9 @@ fn conflict(run: &RunId) -> String {
 }
 
 fn running_elsewhere(run: &RunId) -> String {
-    format!("another driver works on the run `{run}`; `post` commands to it, or resume its current state later")
+    format!(
+        "another driver works on the run `{run}`; `post` commands to it, or resume its current state later"
+    )
 }
 
 #[tokio::test]

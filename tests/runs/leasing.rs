@@ -16,8 +16,8 @@ use tool_core::model::{ChatRequest, ChatResponse, ConversationId, ModelError};
 use tool_core::run::{Run, RunRevision, StopReason};
 use tool_core::testing::{ScriptedModel, check_run_store};
 use tool_core::{
-    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind,
-    SqliteStore, ToolCall, tool, tools,
+    Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind, SqliteStore,
+    ToolCall, tool, tools,
 };
 
 /// Long enough for any machine; no test waits for so long.
@@ -299,7 +299,10 @@ async fn a_driver_takes_the_decisions_that_are_posted_to_it() {
             world.0.release.notify_one();
             assert_eq!(driver.await.unwrap(), "Done.");
             assert_eq!(world.effects(), ["hold", "pay"]);
-            assert_eq!(first.post(run.id().as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::UnknownRun);
+            assert_eq!(
+                first.post(run.id().as_str(), RunCommand::Cancel).await.unwrap(),
+                PostOutcome::UnknownRun
+            );
         }
     }
 }
@@ -327,10 +330,7 @@ async fn a_posted_decision_makes_a_waiting_approver_unnecessary() {
         let (world, (asked, mut calls)) = (World::default(), unbounded_channel());
         let model = ScriptedModel::new().calls("pay", "{}").says("Done.");
         let agent = builder(model, &store, &world).run_lease(Duration::from_millis(100));
-        let agent = agent
-            .approver(Undecided(asked))
-            .build()
-            .unwrap();
+        let agent = agent.approver(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay").into_future());
         let call = calls.recv().await.unwrap();
         // The call that waits is not stored yet, because the approver may decide at once.
@@ -436,11 +436,11 @@ async fn dropping_a_run_is_a_cancellation_that_the_store_sees() {
                 if let Some(call) = first_call {
                     model = model.calls(call, "{}");
                 }
-                let asking = builder(model.calls("hold", "{}"), &store, &world).on_drop(on_drop).build().unwrap();
+                let asking =
+                    builder(model.calls("hold", "{}"), &store, &world).on_drop(on_drop).build().unwrap();
                 let ask = asking.ask("Go");
-                let driver = tokio::spawn(async move {
-                    if is_streamed { stream(ask).await } else { ask.await }
-                });
+                let driver =
+                    tokio::spawn(async move { if is_streamed { stream(ask).await } else { ask.await } });
                 world.is_holding().await;
                 driver.abort();
                 assert!(driver.await.unwrap_err().is_cancelled());
@@ -451,7 +451,10 @@ async fn dropping_a_run_is_a_cancellation_that_the_store_sees() {
                     match (resuming.resume(stored.run).await, on_drop) {
                         (Ok(answer), OnDrop::Keep) => assert_eq!(answer.text(), "Continued."),
                         (Err(error), OnDrop::Cancel) => {
-                            assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
+                            assert!(
+                                matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)),
+                                "{error}"
+                            );
                             assert_eq!(world.effects(), ["book", "hold", "cancel"]);
                             assert_eq!(model.requests().len(), 0);
                         }
@@ -525,10 +528,8 @@ async fn a_discarded_run_is_undone_and_removed() {
 async fn a_conversation_with_a_waiting_run_refuses_questions() {
     let sqlite = SqliteStore::in_memory().await.unwrap();
     let in_memory = InMemoryStore::new();
-    let stores: [(ChatMemory, Arc<dyn RunStore>); 2] = [
-        (in_memory.clone().into(), Arc::new(in_memory)),
-        (sqlite.clone().into(), Arc::new(sqlite)),
-    ];
+    let stores: [(ChatMemory, Arc<dyn RunStore>); 2] =
+        [(in_memory.clone().into(), Arc::new(in_memory)), (sqlite.clone().into(), Arc::new(sqlite))];
     for (memory, store) in stores {
         let user = ConversationId::new("user-7");
         let build = |model: &ScriptedModel, while_waiting| {
@@ -553,7 +554,8 @@ async fn a_conversation_with_a_waiting_run_refuses_questions() {
         run.resolve_all_approvals(&Approval::Approve);
         assert_eq!(agent.resume(run).await.unwrap().text(), "Paid.");
         assert_eq!(agent.ask("And now?").conversation(user.clone()).await.unwrap().text(), "Later.");
-        let texts: Vec<_> = memory.messages(&user).await.unwrap().iter().map(Message::text).map(String::from).collect();
+        let texts: Vec<_> =
+            memory.messages(&user).await.unwrap().iter().map(Message::text).map(String::from).collect();
         let expected = ["What about it?", "No idea.", "Refund?", "", "paid", "Paid.", "And now?", "Later."];
         assert_eq!(texts, expected);
     }

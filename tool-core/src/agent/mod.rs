@@ -46,9 +46,7 @@ use crate::memory::{
     ChatMemory, MemoryError, PostOutcome, RunCommand, RunStore, StoredRun, StoredRuns, post,
 };
 use crate::model::{ChatModel, ChatResponse, Message, ModelOptions, ToolCall, ToolChoice};
-use crate::run::{
-    AgentSettings, ErrorPolicies, QuestionSettings, Run, RunError, RunErrorKind, RunLimits,
-};
+use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunError, RunErrorKind, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
 

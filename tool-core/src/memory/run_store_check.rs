@@ -67,14 +67,16 @@ async fn check_states(store: &dyn RunStore) -> Checked {
     let mut copy = store.load_run(a).await?.ok_or("a stored run can be loaded")?;
     ensure(copy.revision() == run.revision(), "the loaded run has the revision of the stored state")?;
     ensure(copy.id() == run.id() && copy.messages() == run.messages(), "the loaded run is the stored one")?;
-    ensure_conflict(store, a, &mut never_stored, "without an expected revision, no state is replaced").await?;
+    ensure_conflict(store, a, &mut never_stored, "without an expected revision, no state is replaced")
+        .await?;
     ensure_conflict(store, a, &mut new_run(), "another run does not replace a state").await?;
     store.save_run(a, &mut run).await?;
     ensure_conflict(store, a, &mut copy, "only the expected revision is replaced").await?;
     store.remove_run(a).await?;
     ensure(store.load_run(a).await?.is_none(), "a removed run is not stored any more")?;
     ensure_conflict(store, a, &mut run, "a removed run does not return").await?;
-    ensure_conflict(store, a, &mut never_stored, "a copy that was never stored does not return either").await?;
+    ensure_conflict(store, a, &mut never_stored, "a copy that was never stored does not return either")
+        .await?;
     store.save_run(a, &mut new_run()).await?;
     store.remove_run(a).await?;
     store.remove_run(b).await
@@ -103,7 +105,12 @@ async fn check_leases(store: &dyn RunStore) -> Checked {
         (&second, take, LeaseState::Held, "a lease that was released can be taken"),
         (&second, LeaseRequest::Take(Duration::ZERO), LeaseState::Free, "a lease expires"),
         (&first, take, LeaseState::Held, "a lease that has expired can be taken"),
-        (&second, LeaseRequest::Renew(LONG), LeaseState::HeldElsewhere, "a lease that was lost is not renewed"),
+        (
+            &second,
+            LeaseRequest::Renew(LONG),
+            LeaseState::HeldElsewhere,
+            "a lease that was lost is not renewed",
+        ),
     ];
     for (driver, request, expected, rule) in steps {
         let mut state = store.lease(id, driver, request).await?;

@@ -6,9 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::memory::{
-    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict,
-};
+use crate::memory::{DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict};
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunRevision};
 

@@ -413,7 +413,8 @@ impl RunDriver {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // Nobody resumes the run for a command that was posted while this driver had the lease.
-                Err(RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) if self.has_posted().await => {}
+                Err(RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded)
+                    if self.has_posted().await => {}
                 Err(kind) => return Err(kind),
             }
         }

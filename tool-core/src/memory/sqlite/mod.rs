@@ -199,7 +199,8 @@ impl RunStore for SqliteStore {
                     Some(_) => REPLACE_STATE,
                     None => INSERT_STATE,
                 };
-                let changed = connection.execute(sql, params![id, run, revision, state, expected, conversation])?;
+                let changed =
+                    connection.execute(sql, params![id, run, revision, state, expected, conversation])?;
                 Ok(if changed == 0 { SaveOutcome::Conflict } else { SaveOutcome::Saved })
             });
             replace.await
@@ -335,7 +336,9 @@ impl RunStore for SqliteStore {
             while let Some(row) = rows.next()? {
                 let id: String = row.get(0)?;
                 let command = parse_column(row.get_ref(1)?).map_err(|location| {
-                    format!("a row of the table `inbox` is corrupt or was written by a newer version ({location})")
+                    format!(
+                        "a row of the table `inbox` is corrupt or was written by a newer version ({location})"
+                    )
                 })?;
                 posted.push(PostedCommand { id, command });
             }
