@@ -102,6 +102,7 @@ pub(crate) const AGENT_METHODS: &[&str] = &[
     "has_hand_overs",
     "has_run_store",
     "has_tool_search",
+    "limits",
     "max_concurrent_calls",
     "memory",
     "model",

@@ -91,7 +91,7 @@ impl ToolOutput {
     }
 
     /// Returns this output with data for the application, which replaces earlier data; `null` removes it. The model never
-    /// sees the data. A value that implements `Serialize` is passed with [`with_json_data`](Self::with_json_data). It is available from the [`ToolExecution`](crate::tool::ToolExecution). Data with more than 100 levels is
+    /// sees the data. A value that implements `Serialize` is passed with [`with_json_data`](Self::with_json_data). It is available from the [`ToolExecution`](crate::tool::ToolExecution). Data with more than 32 levels is
     /// not stored with a run, because the state could not be read.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<Value>) -> Self {
