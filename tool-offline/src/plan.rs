@@ -99,7 +99,10 @@ impl<'a> Tool<'a> {
             return None;
         }
         let described: Vec<_> = self.description_keys.iter().filter_map(find).collect();
-        let score = 2.0 * named.len() as f64 + described.len() as f64 - missing as f64;
+        // Between tools with names of one meaning, such as `add` and `sum`, the one in the question's own words is meant.
+        let name = self.name.to_lowercase();
+        let literal = named.iter().filter(|at| name.contains(&*question.word(**at))).count();
+        let score = 2.0 * named.len() as f64 + 0.5 * literal as f64 + described.len() as f64 - missing as f64;
         let used = if named.is_empty() { described } else { named };
         (score > 0.0).then_some((used, score))
     }

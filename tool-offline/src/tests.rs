@@ -378,3 +378,14 @@ fn fills_the_requested_format() {
         assert!(again == expected || result.is_some(), "{question}: {again}");
     }
 }
+
+#[test]
+fn a_tool_with_the_words_of_the_question_is_preferred_to_one_with_synonyms() {
+    let numbers = r#"{"a": "number", "b": "number"}"#;
+    for [one, other] in [["add", "sum"], ["sum", "add"]] {
+        let tools = tools(&format!("{one} | | {numbers}\n{other} | | {numbers}"));
+        let calls = |text| Question::new(text, &tools).run(&["3"]).0;
+        assert_eq!(calls("What is the sum of 1 and 2?"), r#"sum {"a":1,"b":2}"#);
+        assert_eq!(calls("Add 1 and 2"), r#"add {"a":1,"b":2}"#);
+    }
+}
