@@ -158,6 +158,7 @@ struct Faulty {
     store: InMemoryStore,
     fails_to_renew: AtomicBool,
     hangs_when_acknowledging: AtomicBool,
+    fails_to_acknowledge: AtomicBool,
     ignores_expected_revisions: bool,
     /// Is posted when a lease is released, to the run with this id.
     posts_on_release: Mutex<Option<(String, PostedCommand)>>,
@@ -222,6 +223,9 @@ impl RunStore for Faulty {
     fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
         if self.hangs_when_acknowledging.load(Ordering::SeqCst) {
             return Box::pin(pending());
+        }
+        if self.fails_to_acknowledge.load(Ordering::SeqCst) {
+            return Box::pin(async { Err("the line is dead".into()) });
         }
         self.store.acknowledge(id, commands)
     }
@@ -340,6 +344,45 @@ async fn a_posted_decision_makes_a_waiting_approver_unnecessary() {
         let answer = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap();
         assert_eq!((answer.text(), world.effects()), ("Done.", vec!["pay"]));
     }
+}
+
+#[tokio::test]
+async fn a_posted_decision_about_another_call_does_not_interrupt_an_approver() {
+    for store in stores().await {
+        let (world, (asked, mut calls)) = (World::default(), unbounded_channel());
+        let model = ScriptedModel::new().calls_all([("pay", "{}"), ("pay", "{}")]).says("Done.");
+        let agent = builder(model, &store, &world).run_lease(Duration::from_millis(100));
+        let agent = agent.approver(Undecided(asked)).build().unwrap();
+        let driver = tokio::spawn(agent.ask("Pay twice").into_future());
+        let first = calls.recv().await.unwrap();
+        let id = store.runs().await.unwrap().remove(0);
+        let second = first.replace("_0", "_1");
+        for call in [&second, &first] {
+            let command = RunCommand::resolve_approval(call, Approval::Approve);
+            assert_eq!(agent.post(&id, command).await.unwrap(), PostOutcome::Posted);
+            while !store.posted(&id).await.unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let answer = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap();
+        assert_eq!((answer.text(), world.effects()), ("Done.", vec!["pay", "pay"]));
+        drop(agent);
+        assert_eq!(calls.recv().await, None, "each call is shown once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_waits_although_its_commands_cannot_be_acknowledged() {
+    let faulty = Arc::new(Faulty::default());
+    let (store, world): (Arc<dyn RunStore>, _) = (Arc::clone(&faulty) as _, World::default());
+    let agent = agent(ScriptedModel::new().calls("pay", "{}"), &store, &world);
+    let run = waiting_run(&agent).await;
+    faulty.fails_to_acknowledge.store(true, Ordering::SeqCst);
+    let command = RunCommand::resolve_approval("another call", Approval::Approve);
+    assert_eq!(agent.post(run.id().as_str(), command).await.unwrap(), PostOutcome::Posted);
+    let driver = tokio::spawn(agent.resume(run).into_future());
+    let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
 }
 
 /// The driver has looked into the inbox for the last time when the command is posted.

@@ -102,7 +102,7 @@ pub(super) struct CallRules {
 struct Level {
     /// The name of the tool by which the run was asked for, unless it is the outermost.
     called_as: Option<String>,
-    handed_over_to: Option<String>,
+    handed_over_to: Vec<String>,
     /// The agents that the run is or was of.
     agents: Vec<Agent>,
     /// The rule of the question, in place of those of the agents.
@@ -112,7 +112,7 @@ struct Level {
 impl CallRules {
     pub(super) fn new(agent: Agent, execute_calls_if: Option<Arc<ExecuteCallsIf>>) -> Self {
         let agents = vec![agent];
-        Self { levels: vec![Level { called_as: None, handed_over_to: None, agents, execute_calls_if }] }
+        Self { levels: vec![Level { called_as: None, handed_over_to: Vec::new(), agents, execute_calls_if }] }
     }
 
     /// Adds the rules of the run to which the call with this name belongs.
@@ -127,7 +127,7 @@ impl CallRules {
     /// Adds the rules of an agent that takes the run over.
     pub(super) fn hand_over(&mut self, name: &str, agent: &Agent) {
         if let Some(own) = self.levels.first_mut() {
-            own.handed_over_to = Some(name.to_owned());
+            own.handed_over_to.push(name.to_owned());
             own.agents.push(agent.clone());
         }
     }

@@ -86,7 +86,11 @@ async fn check_leases(store: &dyn RunStore) -> Checked {
     let (id, first, second) = ("check-lease", DriverId::unique(), DriverId::unique());
     let take = LeaseRequest::Take(LONG);
     if store.lease(id, &first, LeaseRequest::Check).await? == LeaseState::Unsupported {
-        return Ok(());
+        let posted = store.post(id, &PostedCommand::new(RunCommand::Cancel)).await?;
+        return ensure(
+            posted == PostOutcome::Unsupported,
+            "a store with inboxes has leases, because the driver that holds the lease reads the inbox",
+        );
     }
     // The driver, its request, the state, and the rule.
     let steps = [

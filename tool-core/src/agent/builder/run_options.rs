@@ -358,9 +358,10 @@ impl AgentBuilder {
 
     /// Sets the duration of the lease that a driver has of its stored run, 30 seconds by default, for stores that
     /// [support leases](RunStore::lease). It is renewed ten times before it expires. After a crash, other processes
-    /// resume the run when the lease has expired.
+    /// resume the run when the lease has expired. The duration is at least 10 milliseconds and at most a day.
     pub fn run_lease(mut self, duration: Duration) -> Self {
-        self.agent.stored_runs.lease = duration;
+        self.agent.stored_runs.lease =
+            duration.clamp(Duration::from_millis(10), Duration::from_secs(24 * 3_600));
         self
     }
 

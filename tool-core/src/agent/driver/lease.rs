@@ -1,5 +1,6 @@
 //! The lease of a stored run while it is driven, and the commands in its inbox.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,8 +37,6 @@ pub(super) struct HeldLease {
     keeper: Option<JoinHandle<()>>,
     /// Notified when commands are in the inbox.
     posted: Arc<Notify>,
-    /// The ids of the commands that were applied and are still in the inbox.
-    applied: Vec<String>,
 }
 
 impl RunDriver {
@@ -87,21 +86,19 @@ impl RunDriver {
     /// Applies the commands in the inbox and stores their effect before anything else happens. So whoever finds them again, because
     /// they could not be acknowledged, finds the calls as they were when the commands were applied, and already decided.
     pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
-        let RunLease::Held(held) = &mut self.lease else { return Ok(()) };
+        let RunLease::Held(held) = &self.lease else { return Ok(()) };
         let mut posted = held.posted_commands().await?;
-        posted.retain(|posted| !held.applied.contains(&posted.id));
+        posted.retain(|posted| !self.applied_commands.contains(&posted.id));
         if posted.is_empty() {
             return Ok(());
         }
-        held.applied.extend(posted.iter().map(|posted| posted.id.clone()));
+        self.applied_commands.extend(posted.iter().map(|posted| posted.id.clone()));
         let run = self.change_run();
         posted.into_iter().for_each(|posted| posted.command.apply(run));
         self.store_run().await?;
-        let RunLease::Held(held) = &mut self.lease else { return Ok(()) };
-        let acknowledged = held.store.acknowledge(&held.id, &held.applied).await;
-        if acknowledged.is_ok() {
-            held.applied.clear();
-        }
+        let RunLease::Held(held) = &self.lease else { return Ok(()) };
+        // If this fails, the commands are known and not applied again.
+        let _ = held.store.acknowledge(&held.id, &self.applied_commands).await;
         Ok(())
     }
 
@@ -140,10 +137,9 @@ impl RunDriver {
     /// Returns `true` if a command was posted to a run that waits, before its lease was released.
     pub(super) async fn has_posted(&self) -> bool {
         let store = self.origin.0.run_store.as_ref().filter(|_| matches!(self.lease, RunLease::NotTaken));
-        match store {
-            Some(store) => store.posted(self.run.id().as_str()).await.is_ok_and(|posted| !posted.is_empty()),
-            None => false,
-        }
+        let Some(store) = store else { return false };
+        let posted = store.posted(self.run.id().as_str()).await.unwrap_or_default();
+        posted.iter().any(|posted| !self.applied_commands.contains(&posted.id))
     }
 }
 
@@ -156,7 +152,6 @@ impl HeldLease {
             cancels_on_drop: false,
             keeper: None,
             posted: Arc::default(),
-            applied: Vec::new(),
         }
     }
 
@@ -202,14 +197,15 @@ impl Drop for HeldLease {
         let (store, id, driver) = (Arc::clone(&self.store), self.id.clone(), self.driver.clone());
         // A panic is no decision of the caller: the run can be resumed.
         let cancels = self.cancels_on_drop && !std::thread::panicking();
-        let mut ending = async move {
+        let ending = async move {
             if cancels {
                 // If this fails, the run stays as it is and can be resumed.
                 let _ = cancel_stored(&*store, &id, &driver).await;
             }
             let _ = store.lease(&id, &driver, LeaseRequest::Release).await;
-        }
-        .boxed();
+        };
+        // A store can panic outside of its runtime, and a panic while another unwinds would abort the process.
+        let mut ending = AssertUnwindSafe(ending).catch_unwind().boxed();
         // Polled here, so that operations of the store that are started later see the effect. Without a runtime, the lease expires.
         if (&mut ending).now_or_never().is_none()
             && let Ok(runtime) = Handle::try_current()

@@ -116,6 +116,8 @@ pub struct RunDriver {
     /// The attempts of calls that the caller has started and not executed yet.
     started_calls: BTreeMap<String, Attempt>,
     lease: RunLease,
+    /// The ids of the commands from the inbox that were applied.
+    applied_commands: Vec<String>,
     /// The run differs from its stored state.
     pub(super) has_unsaved_changes: bool,
     /// The outer run. Without one, the agent's own stores contain this run.
@@ -193,6 +195,7 @@ impl RunDriver {
             conversation: None,
             started_calls: BTreeMap::new(),
             lease: RunLease::NotTaken,
+            applied_commands: Vec::new(),
             has_unsaved_changes: true,
             outer,
         }

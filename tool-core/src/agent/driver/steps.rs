@@ -151,24 +151,32 @@ impl RunDriver {
         let calls: Vec<_> = self.run.awaiting_own_approval().cloned().collect();
         let mut has_decided = false;
         for call in calls {
-            // A decision that is posted meanwhile makes this one unnecessary.
-            let decision = select(approver.approve(&call), self.inbox_changed().boxed());
-            match run_until_interrupted(decision, self.question.cancellation.as_ref(), None).await {
-                Ok(Either::Right(_)) => {
-                    self.take_posted().await?;
+            let mut decision = None;
+            loop {
+                if !self.run.awaiting_own_approval().any(|waiting| waiting.id == call.id) {
+                    // A posted command was first.
                     has_decided = true;
                     break;
                 }
-                Ok(Either::Left((Approval::Defer, _))) => {}
-                Ok(Either::Left((approval, _))) => {
-                    self.resolve_approval(&call.id, approval).map_err(RunErrorKind::Step)?;
-                    has_decided = true;
+                let decision = decision.get_or_insert_with(|| approver.approve(&call));
+                let first = select(decision, self.inbox_changed().boxed());
+                match run_until_interrupted(first, self.question.cancellation.as_ref(), None).await {
+                    // The person is asked on, unless the command concerns this call.
+                    Ok(Either::Right(_)) => {
+                        self.take_posted().await?;
+                        continue;
+                    }
+                    Ok(Either::Left((Approval::Defer, _))) => {}
+                    Ok(Either::Left((approval, _))) => {
+                        self.resolve_approval(&call.id, approval).map_err(RunErrorKind::Step)?;
+                        has_decided = true;
+                    }
+                    Err(interruption) => {
+                        self.interrupt(&interruption);
+                        has_decided = true;
+                    }
                 }
-                Err(interruption) => {
-                    self.interrupt(&interruption);
-                    has_decided = true;
-                    break;
-                }
+                break;
             }
         }
         // Time spent awaiting approval does not count.
