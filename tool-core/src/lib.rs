@@ -164,7 +164,7 @@ pub use tool_macros::tool;
 #[doc = include_str!("../docs/toolbox.md")]
 pub use tool_macros::toolbox;
 
-pub use self::agent::{Agent, Event};
+pub use self::agent::{Agent, BuildError, Event};
 pub use self::memory::ChatMemory;
 #[cfg(feature = "sqlite")]
 pub use self::memory::SqliteStore;

@@ -219,3 +219,18 @@ fn first_names(token: &TokenTree) -> Vec<String> {
     }
     names
 }
+
+/// Two patch releases of dependents of a pinned crate cannot be part of one program. The macros are part of `tool-core`.
+#[test]
+fn only_the_macros_are_pinned_to_a_version() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let pinned: Vec<String> = ["Cargo.toml", "tool-restate/Cargo.toml"]
+        .iter()
+        .flat_map(|manifest| {
+            let text = fs::read_to_string(root.join(manifest)).unwrap();
+            let lines = text.lines().filter(|line| line.contains("version = \"="));
+            lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(pinned, ["tool-macros"]);
+}

@@ -1,7 +1,7 @@
 //! The HTTP that `tool-openai` and `tool-mcp` share.
 //!
-//! **This crate is an implementation detail of those two and has no stability promise**: it changes with them, in any release.
-//! It is published because they depend on it, and knows neither of their protocols.
+//! **This crate is for its sister crates**: semantic versioning holds for what they use, and for nothing else. It is published
+//! because they depend on it, and knows neither MCP nor the APIs of OpenAI.
 //!
 //! - [`client`](mod@client) (feature `client`): TLS, bounded bodies, server-sent events, redaction.
 //! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, connections, shutdown.

@@ -92,7 +92,7 @@ impl AgentBuilder {
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::{Agent, FunctionTool};
     ///
-    /// # fn main() -> Result<(), tool_core::agent::BuildError> {
+    /// # fn main() -> Result<(), tool_core::BuildError> {
     /// let now = FunctionTool::new("now", || "12:30").with_description("Returns the time");
     /// let agent = Agent::builder(ScriptedModel::new()).tool(now).build()?;
     /// assert_eq!(agent.tools().len(), 1);
@@ -123,7 +123,7 @@ impl AgentBuilder {
     /// let agent = Agent::builder(ScriptedModel::new())
     ///     .provide_tools(|request| request.question().contains("delete").then(|| tools![delete_file]))
     ///     .build()?;
-    /// # Ok::<_, tool_core::agent::BuildError>(())
+    /// # Ok::<_, tool_core::BuildError>(())
     /// ```
     pub fn provide_tools<R: ProvidedTools>(
         self,
