@@ -47,6 +47,22 @@ async fn a_run_is_handed_over_with_instructions_and_tools() {
             answer.usage_by_agent().into_iter().map(|(agent, usage)| (agent, usage.total_tokens)).collect();
         assert_eq!(parts, [("agent".to_owned(), 2), ("billing".to_owned(), 10)]);
         assert_eq!(effects.take(), ["pay call_1_1"; 3]);
+        let transcript = answer.transcript().to_string();
+        let speakers: Vec<_> = transcript
+            .lines()
+            .filter(|line| line.starts_with("model") || line.starts_with("handed over"))
+            .map(|line| line.split_once(" {").map_or(line, |(speaker, _)| speaker))
+            .collect();
+        let expected = [
+            "model calls billing:",
+            "model calls pay:",
+            "handed over to: billing",
+            "model calls refund:",
+            "model: Refunded.",
+        ];
+        assert_eq!(speakers, expected, "{transcript}");
+        let diagram = answer.transcript().mermaid().to_string();
+        assert!(diagram.contains("\n    Note over Model: handed over to billing\n"), "{diagram}");
     }
     let mut events = Vec::new();
     let agent = Agent::builder(desk()).tools(tools![pay]).context(effects).hand_over_to(

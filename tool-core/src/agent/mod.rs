@@ -249,6 +249,9 @@ impl Agent {
     /// that resumes it, takes the command before its next step. A cancellation interrupts a driver within a tenth of its
     /// [lease](AgentBuilder::run_lease).
     ///
+    /// The store takes every command, so check before that the caller may decide, and post only ids that were among the calls
+    /// that [await approval](Run::awaiting_approval).
+    ///
     /// ```
     /// use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
     /// use tool_core::testing::ScriptedModel;

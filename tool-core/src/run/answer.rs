@@ -107,7 +107,9 @@ impl Answer {
     /// Returns a readable view of the conversation: `Display` is plain text, [`Transcript::mermaid`] a diagram. Unlike
     /// `Debug`, it shows all content.
     pub fn transcript(&self) -> Transcript<'_> {
-        InnerRun::add_transcripts(&self.inner_runs, Transcript::new(&self.messages, &self.tool_executions))
+        let own = Transcript::new(&self.messages, &self.tool_executions);
+        let own = Handover::add_to_transcript(&self.handovers, &self.tool_executions, own);
+        InnerRun::add_transcripts(&self.inner_runs, own)
     }
 
     /// Converts the answer into its [`messages`](Self::messages).

@@ -8,6 +8,7 @@ use crate::content::{Content, Part};
 use crate::model::{Message, ModelOptions, ToolChoice, Usage};
 use crate::run::{ErrorPolicies, Run};
 use crate::tool::{ToolExecution, ToolOutput};
+use crate::transcript::Transcript;
 
 /// A step by which an agent [handed its run over](crate::agent::AgentBuilder::hand_over_to) to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +40,20 @@ impl Handover {
     #[must_use]
     pub fn turn(&self) -> u32 {
         self.turn
+    }
+
+    /// Adds the handovers of a run to its transcript, each after its turn.
+    pub(super) fn add_to_transcript<'a>(
+        handovers: &'a [Self],
+        executions: &'a [ToolExecution],
+        transcript: Transcript<'a>,
+    ) -> Transcript<'a> {
+        handovers.iter().fold(transcript, |transcript, handover| {
+            match handover.executions.checked_sub(1).and_then(|last| executions.get(last)) {
+                Some(last) => transcript.with_handover(&last.call().id, &handover.agent),
+                None => transcript,
+            }
+        })
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Transcript<'a> {
     executions: &'a [ToolExecution],
     /// The conversations of agents that calls asked, by the ids of the calls.
     inner: Vec<(&'a str, Self)>,
+    /// The ids of the last calls before the conversation was handed over, with the names of the agents.
+    handovers: Vec<(&'a str, &'a str)>,
     max_text_chars: Option<usize>,
 }
 
@@ -65,7 +67,7 @@ impl<'a> Transcript<'a> {
     /// Creates a transcript of messages. Calls that have an execution are shown with their duration and with the number
     /// of repaired arguments.
     pub fn new(messages: &'a [Message], executions: &'a [ToolExecution]) -> Self {
-        Self { messages, executions, inner: Vec::new(), max_text_chars: None }
+        Self { messages, executions, inner: Vec::new(), handovers: Vec::new(), max_text_chars: None }
     }
 
     /// Adds the conversation of an agent that the call with this id [asked](crate::Agent::as_tool). It is shown between the call
@@ -93,6 +95,34 @@ impl<'a> Transcript<'a> {
     /// ```
     pub fn with_inner(mut self, call_id: &'a str, inner: Self) -> Self {
         self.inner.push((call_id, inner));
+        self
+    }
+
+    /// States that another agent speaks after the message with this call, because the run was [handed
+    /// over](crate::agent::AgentBuilder::hand_over_to) to it.
+    ///
+    /// ```
+    /// use tool_core::model::AssistantMessage;
+    /// use tool_core::transcript::Transcript;
+    /// use tool_core::{Message, ToolCall};
+    ///
+    /// let call = ToolCall::new("call_1", "billing", "{}");
+    /// let messages = [
+    ///     Message::Assistant(AssistantMessage::default().with_tool_calls([call.clone()])),
+    ///     Message::tool(&call, &Ok("The conversation was handed over.".into())),
+    ///     Message::assistant("700 cents"),
+    /// ];
+    /// let expected = "
+    /// model calls billing: {}
+    /// billing returns: The conversation was handed over.
+    /// handed over to: billing
+    /// model: 700 cents
+    /// ";
+    /// let transcript = Transcript::new(&messages, &[]).with_handover("call_1", "billing");
+    /// assert_eq!(transcript.to_string(), expected.trim_start());
+    /// ```
+    pub fn with_handover(mut self, call_id: &'a str, agent: &'a str) -> Self {
+        self.handovers.push((call_id, agent));
         self
     }
 
