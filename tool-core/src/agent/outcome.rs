@@ -3,7 +3,7 @@
 use crate::agent::Ask;
 use crate::run::{Answer, Run, RunError, RunErrorKind};
 
-/// The outcome of driving a run, returned by [`Ask::outcome`]: what a web service tells its client.
+/// The outcome of driving a run, returned by [`Ask::outcome`]: what a web service reports to its client.
 ///
 /// ```
 /// use tool_core::agent::Outcome;

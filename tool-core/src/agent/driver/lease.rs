@@ -83,8 +83,8 @@ impl RunDriver {
         self.take_posted().await
     }
 
-    /// Applies the commands in the inbox and stores their effect before anything else happens. So whoever finds them again, because
-    /// they could not be acknowledged, finds the calls as they were when the commands were applied, and already decided.
+    /// Applies the commands in the inbox and stores their effect before anything else happens. A driver that finds them again,
+    /// because they could not be acknowledged, finds the calls decided already.
     pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
         let RunLease::Held(held) = &self.lease else { return Ok(()) };
         let mut posted = held.posted_commands().await?;
