@@ -217,8 +217,8 @@ impl Agent {
     /// ```
     ///
     /// If a run is resumed twice, even by two processes at once, one of them continues. The other one executes nothing and fails
-    /// with [`RunErrorKind::RunningElsewhere`](crate::RunErrorKind::RunningElsewhere), or with
-    /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict) if its copy of the run is outdated. A driver holds a
+    /// with [`RunErrorKind::RunningElsewhere`], or with
+    /// [`RunErrorKind::Conflict`] if its copy of the run is outdated. A driver holds a
     /// [lease](AgentBuilder::run_lease) of its run. After a crash, the run is free when the lease has expired; it is then
     /// taken over, and its calls in flight count as interrupted. A process that was only suspended fails at its next step, but an
     /// effect that it had started before can still happen.
