@@ -55,7 +55,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Returns a digest, which tells questions apart that have the same key.
+    /// Returns a digest that distinguishes questions with the same key.
     pub(crate) fn digest(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
         Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -236,7 +236,7 @@ impl Worker {
         self
     }
 
-    /// Sets the version of the program, which tells it from another with the same tools: [`register`](crate::register) refuses a second
+    /// Sets the version that distinguishes the program from another one with the same tools: [`register`](crate::register) refuses a second
     /// URI of one program. Empty by default.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();

@@ -49,7 +49,7 @@ impl UndoTools {
         Self(hidden.definitions().iter().map(bind).collect())
     }
 
-    /// Returns `true` if the name is that of another source's undo tool.
+    /// Returns `true` if an undo tool of another source has this name.
     pub(super) fn is_reserved(&self, name: &str, source: Source) -> bool {
         self.0.iter().any(|one| one.source != source && one.name == name)
     }
