@@ -1,12 +1,10 @@
-//! Rules about the sources. A module imports only from those before it, and never through the root; `#[assistant]` knows the
-//! methods of `Agent`.
+//! Rules about the sources. A module imports only from those before it, and never through the root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{Expr, ExprLit, ImplItem, Item, Lit, Visibility};
 
 /// The modules, lowest first. `lib.rs` and `private.rs` may import from all of them; `guide` is documentation only.
 const ORDER: [&str; 12] = [
@@ -68,51 +66,6 @@ fn finds_what_a_file_imports() {
     ";
     assert_eq!(imports(text, 2), ["model", "Tool", "run", "agent", "transcript"]);
     assert_eq!(imports("mod nested { use super::super::{toolset::ToolSet, run}; }", 1), ["toolset", "run"]);
-}
-
-/// A method of a trait with the name of a method of `Agent` could not be called.
-#[test]
-fn the_macros_know_the_methods_of_agents() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files = Vec::new();
-    collect(&crates.join("src/agent"), &mut files);
-    let all = files.iter().flat_map(|file| items(file));
-    let blocks = all.filter_map(|item| match item {
-        Item::Impl(block) if block.trait_.is_none() => Some(block),
-        _ => None,
-    });
-    let of_agent = blocks.filter(|block| block.self_ty.to_token_stream().to_string() == "Agent");
-    let methods = of_agent.flat_map(|block| block.items).filter_map(|item| match item {
-        ImplItem::Fn(method) if matches!(method.vis, Visibility::Public(_)) => {
-            Some(method.sig.ident.to_string())
-        }
-        _ => None,
-    });
-    let mut methods: Vec<_> = methods.chain(["clone".into()]).collect();
-    methods.sort_unstable();
-
-    let names = items(&crates.join("../tool-macros/src/names.rs"));
-    let known = names.into_iter().find_map(|item| match item {
-        Item::Const(item) if item.ident == "AGENT_METHODS" => Some(strings(&item.expr)),
-        _ => None,
-    });
-    assert_eq!(known.expect("the macros list the methods"), methods);
-}
-
-fn items(file: &Path) -> Vec<Item> {
-    let text = fs::read_to_string(file).expect("a readable file");
-    syn::parse_file(&text).expect("a file that compiles").items
-}
-
-/// Returns the strings of `&["…", "…"]`.
-fn strings(list: &Expr) -> Vec<String> {
-    let Expr::Reference(list) = list else { panic!("not a reference") };
-    let Expr::Array(list) = &*list.expr else { panic!("not an array") };
-    let strings = list.elems.iter().map(|element| match element {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text.value(),
-        other => panic!("not a string: {}", other.to_token_stream()),
-    });
-    strings.collect()
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
