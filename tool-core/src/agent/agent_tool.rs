@@ -127,6 +127,7 @@ pub struct AgentTool {
 
 impl AgentTool {
     /// Returns `true` if the tool is an agent, also if it was renamed since.
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn is_agent_tool(tool: &dyn Tool) -> bool {
         tool.is_agent()

@@ -334,7 +334,7 @@ impl Ask {
             }
             Start::Run(run) => *run,
         };
-        if agent.has_hand_overs() {
+        if !agent.0.hand_overs.is_empty() {
             run = run.with_question_settings(of_question);
         }
         if let Some(limits) = limits {

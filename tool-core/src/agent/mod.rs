@@ -10,6 +10,7 @@ mod delegation;
 mod driver;
 mod emitter;
 mod event;
+#[cfg(feature = "unstable-internals")]
 mod execute_request;
 mod executor;
 mod handover;
@@ -329,24 +330,28 @@ impl Agent {
     }
 
     /// Returns `true` if the agent has a [run store](AgentBuilder::run_store).
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_run_store(&self) -> bool {
         self.0.run_store.is_some()
     }
 
     /// Returns `true` if the agent's model [searches for tools](AgentBuilder::tool_search).
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_tool_search(&self) -> bool {
         self.0.tool_search.is_some()
     }
 
     /// Returns `true` if the agent [hands runs over](AgentBuilder::hand_over_to) to other agents.
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_hand_overs(&self) -> bool {
         !self.0.hand_overs.is_empty()
     }
 
     /// Returns `true` if the agent decides per response [whether it executes the calls](AgentBuilder::execute_calls_if).
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_execute_calls_if(&self) -> bool {
         self.0.execute_calls_if.is_some()

@@ -11,7 +11,11 @@ use std::borrow::Cow;
 
 pub use self::content::Content;
 pub use self::image::Image;
-pub use self::json::{JsonText, compact_json};
+pub use self::json::JsonText;
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use self::json::compact_json;
+#[cfg(feature = "unstable-internals")]
+pub use self::json::compact_json;
 pub use self::part::Part;
 pub use self::printable::printable;
 

@@ -41,6 +41,9 @@ mod response;
 mod response_format;
 mod strict_error;
 
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use self::cache::RequestCache;
+#[cfg(feature = "unstable-internals")]
 pub use self::cache::RequestCache;
 pub use self::chat_model::{ChatModel, ChatStream, ModelFuture};
 pub use self::conversation_id::ConversationId;

@@ -2,6 +2,8 @@
 
 mod call;
 mod error;
+#[cfg(feature = "unstable-internals")]
+mod execute_request;
 mod extra_parameters;
 mod into_tool_set;
 mod missing_context;
@@ -27,16 +29,22 @@ pub use self::missing_context::MissingContext;
 use self::output_limit::OutputLimit;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub(crate) use self::redefined::redefined;
-pub use self::registry::{Registration, registered};
+pub use self::registry::registered;
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub(crate) use self::resolver::NamedTools;
 pub use self::resolver::ToolResolver;
 pub(crate) use self::search::{name_groups, search};
-pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
+pub use self::toolbox::{Toolbox, definitions_of};
 use crate::arguments::Mode;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::Tool;
 use crate::tool::declared::DeclaredTool;
+
+/// The items of this module that generated code names.
+pub(crate) mod private {
+    pub use super::registry::Registration;
+    pub use super::toolbox::{Method, toolbox_tool_set};
+}
 
 /// An ordered set of tools with unique names.
 ///
