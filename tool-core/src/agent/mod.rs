@@ -25,7 +25,7 @@ mod typed;
 mod undo_tools;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use self::agent_tool::AgentTool;
@@ -40,7 +40,7 @@ pub use self::event::{Event, EventStream};
 pub use self::outcome::Outcome;
 use self::stored_run_options::StoredRunOptions;
 pub use self::stored_run_options::{OnDrop, WhileWaiting};
-use self::tool_search::LastDivided;
+use self::tool_search::Divided;
 pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
@@ -105,7 +105,8 @@ struct Shared {
     hand_overs: Vec<(String, Agent)>,
     /// All tools that undo those of the agent, offered or not.
     bound_undo_tools: UndoTools,
-    tool_search: Option<(ToolSearch, LastDivided)>,
+    /// The search, and the division of the agent's own tools.
+    tool_search: Option<(ToolSearch, Mutex<Option<Arc<Divided>>>)>,
     hooks: Vec<Hook>,
     before_turn: Option<Box<BeforeTurn>>,
     sends_earlier_turns: bool,

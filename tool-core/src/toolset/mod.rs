@@ -85,7 +85,7 @@ struct Shared {
 }
 
 /// Settings that apply to all tools of a set.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct Settings {
     reading: Mode,
     output_limit: Option<OutputLimit>,
@@ -323,7 +323,11 @@ impl ToolSet {
         self.with_settings(settings)
     }
 
+    /// Returns the same set if it has these settings.
     fn with_settings(self, settings: Settings) -> Self {
+        if settings == self.0.settings {
+            return self;
+        }
         Self(Arc::new(Shared { settings, ..Arc::unwrap_or_clone(self.0) }))
     }
 
@@ -439,6 +443,14 @@ mod tests {
 
     fn set(name: &str) -> ToolSet {
         ToolSet::default().with(Named(ToolDefinition::new(name))).unwrap()
+    }
+
+    #[test]
+    fn a_union_with_no_tools_is_the_same_set() {
+        let set = set("a").strict_arguments().max_output_chars(100);
+        for union in [set.clone().union(ToolSet::default()), ToolSet::default().union(&set)] {
+            assert!(union.unwrap().is_shared_with(&set));
+        }
     }
 
     #[test]
