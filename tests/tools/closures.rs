@@ -371,7 +371,7 @@ async fn reads_arguments_like_tool_functions() {
         let set = set_of(FunctionTool::new("book", book));
         let context = ToolContext::new();
         let execution = execute(&set, text, &context).await;
-        let strictly = execute(&set.strict_arguments(), text, &context).await;
+        let strictly = execute(&set.no_repair(), text, &context).await;
         let actual = execution.outcome().map(ToString::to_string).map_err(ToString::to_string);
         let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
         let is_strictly_right = strictly.outcome().is_ok() && strictly.repairs().is_empty();
@@ -507,7 +507,7 @@ fn a_tool_of_a_closure_takes_the_options_of_the_attribute() {
 #[tokio::test]
 async fn a_strict_tool_of_a_closure_reads_null_as_an_omitted_argument() {
     let stay = || FunctionTool::new("stay", |stay: Stay| format!("{} in {}", stay.nights, stay.city));
-    let set = set_of(stay().strict()).strict_arguments();
+    let set = set_of(stay().strict()).no_repair();
     let execution = execute(&set, r#"{"city": "Rome", "nights": null}"#, &ToolContext::new()).await;
     assert_eq!(execution.output().unwrap().to_string(), "0 in Rome");
     let no_form = FunctionTool::new("label", |labels: HashMap<String, String>| labels.len()).strict();

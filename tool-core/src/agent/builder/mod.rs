@@ -50,7 +50,7 @@ impl AgentBuilder {
             execute_calls_if: None,
             approver: None,
             undo_tools: ToolSet::default(),
-            hand_overs: Vec::new(),
+            handoffs: Vec::new(),
             bound_undo_tools: UndoTools::default(),
             tool_search: None,
             hooks: Vec::new(),
