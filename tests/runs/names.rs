@@ -139,8 +139,7 @@ async fn every_rule_sees_the_name_that_is_executed() {
 async fn every_rule_sees_the_name_that_is_executed_through_call_tool() {
     let seen = Seen::default();
     let other = |number| {
-        let tool =
-            FunctionTool::new(format!("unrelated_{number}"), || "nothing").with_description("Polishes");
+        let tool = FunctionTool::new(format!("unrelated_{number}"), || "nothing").description("Polishes");
         Arc::new(tool) as Arc<dyn Tool>
     };
     let others = ToolSet::new((0..40).map(other)).unwrap();

@@ -46,7 +46,7 @@ fn archive(project: String) -> String {
 fn others(count: usize) -> ToolSet {
     let tool = |number| {
         let tool = FunctionTool::new(format!("unrelated_{number}"), || "nothing");
-        Arc::new(tool.with_description("Polishes a mirror")) as Arc<dyn Tool>
+        Arc::new(tool.description("Polishes a mirror")) as Arc<dyn Tool>
     };
     ToolSet::new((0..count).map(tool)).unwrap()
 }
@@ -306,7 +306,7 @@ struct Changing;
 impl ToolProvider for Changing {
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
         let turn = request.messages().len();
-        let tool = FunctionTool::new(format!("unlock_{turn}"), || "open").with_description("Opens a door");
+        let tool = FunctionTool::new(format!("unlock_{turn}"), || "open").description("Opens a door");
         Box::pin(async move { Ok(ToolSet::default().with(tool)?) })
     }
 
@@ -346,7 +346,7 @@ async fn tools_of_providers_are_searched_with_the_others() {
 #[tokio::test]
 async fn refuses_tools_with_the_names_of_the_search() {
     for name in ["search_tools", "call_tool"] {
-        let own = || FunctionTool::new(name, || "mine").with_description("Searches");
+        let own = || FunctionTool::new(name, || "mine").description("Searches");
         let error =
             Agent::builder(ScriptedModel::new()).tool(own()).tool_search(search()).build().unwrap_err();
         assert!(matches!(error.kind(), BuildErrorKind::SearchToolName(taken) if taken == name), "{error}");
@@ -370,8 +370,7 @@ async fn refuses_tools_with_the_names_of_the_search() {
 async fn results_of_a_search_are_bounded() {
     let long = |number: usize| {
         let tool = FunctionTool::new(format!("door_{number}"), || "open");
-        Arc::new(tool.with_description(format!("Opens a door.\n{}", "Very long. ".repeat(700))))
-            as Arc<dyn Tool>
+        Arc::new(tool.description(format!("Opens a door.\n{}", "Very long. ".repeat(700)))) as Arc<dyn Tool>
     };
     let doors = || ToolSet::new((0..50).map(long)).unwrap();
     for call_through in [false, true] {
@@ -460,7 +459,7 @@ async fn the_agent_that_takes_over_searches_its_own_tools() {
             })
             .says("Archived.");
         let billing = Agent::builder(model).tools(tools![archive]).tool_search(ToolSearch::bm25());
-        let old = FunctionTool::new("old_files", || "nothing").with_description("Archives a project");
+        let old = FunctionTool::new("old_files", || "nothing").description("Archives a project");
         let desk =
             ScriptedModel::new().calls("search_tools", query("archive a project")).calls("billing", "{}");
         Agent::builder(desk)

@@ -84,7 +84,7 @@ async fn accepts_the_reference_calls_of_a_benchmark() {
             };
             let tool = DynamicTool::new(&*name, schema.clone(), executor)
                 .unwrap()
-                .with_description(&*function.description);
+                .description(&*function.description);
             assert_eq!(*tool.definition().parameters(), schema, "{id}");
             let set = set_of(tool);
             let try_call = async |arguments: &Map<String, Value>| {
@@ -742,9 +742,8 @@ fn validates_deep_arguments_through_long_chains() {
 
 #[test]
 fn debug_names_the_tool_only() {
-    let tool = DynamicTool::new("sum", json!({ "type": "object" }), |_: Value| ())
-        .unwrap()
-        .with_description("Secret");
+    let tool =
+        DynamicTool::new("sum", json!({ "type": "object" }), |_: Value| ()).unwrap().description("Secret");
     assert_eq!(format!("{tool:?}"), "DynamicTool(\"sum\")");
 }
 

@@ -208,7 +208,7 @@ async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
         // Two agents beside a call: the exclusive calls of both run one after the other, and not beside the third.
         let middle = Replies(&[&[("inner", QUESTION), ("look", "{}")]], "Done.");
         let middle = Agent::builder(middle)
-            .tool(inner.as_tool("inner", "Settles").with_policy(policy))
+            .tool(inner.as_tool("inner", "Settles").policy(policy))
             .tools(tools![look])
             .context(Arc::clone(&log));
         let middle = middle.build().unwrap().as_tool("middle", "Settles");

@@ -187,7 +187,7 @@ impl AgentTool {
     }
 
     /// Sets the policy for the calls of the tool.
-    pub fn with_policy(mut self, policy: ToolPolicy) -> Self {
+    pub fn policy(mut self, policy: ToolPolicy) -> Self {
         self.definition = self.definition.with_policy(policy);
         self
     }
