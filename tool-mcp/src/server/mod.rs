@@ -54,7 +54,8 @@
 //! # Traces
 //!
 //! The SDK records arguments, outputs and ids of sessions. It runs on threads of its own, whose `tracing` records are
-//! discarded. Tools run in the runtime that serves them, and their records reach the program's subscriber.
+//! discarded, unless the program [asks for them](Server::record_messages). Tools run in the runtime that serves them, and their
+//! records reach the program's subscriber.
 //!
 //! # Access over HTTP
 //!
@@ -107,7 +108,7 @@ use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
 pub use self::running_server::RunningServer;
 pub use self::tools_handle::ToolsHandle;
-use crate::quiet::QuietRuntime;
+use crate::quiet::SdkRuntime;
 
 /// Serves tools over standard input and output until the input ends, for hosts that start the program themselves.
 ///
@@ -250,6 +251,16 @@ impl Server {
     /// Sets how many tools a page of the list has; 100 by default, and at least 1.
     pub fn page_size(mut self, tools: usize) -> Self {
         self.config.page_size = tools.max(1);
+        self
+    }
+
+    /// Lets the SDK record its messages, with arguments and outputs, in the `tracing` records of the program.
+    ///
+    /// By default, the SDK runs on threads that discard its records. As soon as the first of them has started, the feature `log` of
+    /// `tracing` forwards nothing more to a logger, as with any subscriber. With this option for all connections and servers of
+    /// a process, there are no such threads.
+    pub fn record_messages(mut self) -> Self {
+        self.config.records_messages = true;
         self
     }
 
@@ -413,7 +424,7 @@ impl Server {
 
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {
         self.tools.activate(&self.config)?;
-        let runtime = QuietRuntime::get().map_err(ServerError::no_runtime)?;
+        let runtime = SdkRuntime::new(self.config.records_messages).map_err(ServerError::no_runtime)?;
         Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown, runtime)))
     }
 }
