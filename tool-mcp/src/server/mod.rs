@@ -101,6 +101,7 @@ use tool_core::agent::Approver;
 use tool_core::schemars::JsonSchema;
 use tool_core::toolset::IntoToolSet;
 use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
+pub use tool_http::server::{HttpService, ResponseBody};
 
 use self::config::{Config, HttpConfig};
 pub use self::error::{ServerError, ServerErrorKind};
@@ -141,7 +142,7 @@ pub async fn serve_stdio(tools: impl IntoToolSet) -> Result<(), ServerError> {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a `Server` does nothing unless it is spawned, or its router or a stream is served"]
+#[must_use = "a `Server` does nothing unless it is spawned, or its service or a stream is served"]
 pub struct Server {
     tools: ToolsHandle,
     config: Config,
@@ -384,12 +385,13 @@ impl Server {
         serve(self.into_state(Shutdown::new())?, input, output).await
     }
 
-    /// Returns the route `/mcp` of streamable HTTP as an [`axum::Router`], to serve it as part of another application.
+    /// Returns the route `/mcp` of streamable HTTP as a service, to serve it as part of another application. The sessions end with it.
     ///
     /// ```
     /// # use tool_core::tools;
     /// # fn main() -> Result<(), tool_mcp::server::ServerError> {
-    /// let app: axum::Router = tool_mcp::server::Server::new(tools![]).router()?;
+    /// let service = tool_mcp::server::Server::new(tools![]).into_service()?;
+    /// let app: axum::Router = axum::Router::new().route_service("/mcp", service);
     /// # Ok(())
     /// # }
     /// ```
@@ -398,11 +400,11 @@ impl Server {
     ///
     /// Returns an error if a tool needs a value that the context lacks, or an [output schema](Self::output_schema) is of an
     /// unknown tool.
-    pub fn router(self) -> Result<Router, ServerError> {
-        self.router_with_shutdown(Shutdown::new())
+    pub fn into_service(self) -> Result<HttpService, ServerError> {
+        self.into_router(Shutdown::new()).map(HttpService::new)
     }
 
-    fn router_with_shutdown(self, shutdown: Shutdown) -> Result<Router, ServerError> {
+    fn into_router(self, shutdown: Shutdown) -> Result<Router, ServerError> {
         let http = self.config.http.clone();
         Ok(guard::router(self.into_state(shutdown)?, http))
     }
@@ -411,12 +413,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`router`](Self::router), and an error if the address cannot be bound, or is not a loopback
+    /// Returns the same errors as [`into_service`](Self::into_service), and an error if the address cannot be bound, or is not a loopback
     /// address without [`allow_remote`](Self::allow_remote).
     pub async fn spawn(self, address: impl ToSocketAddrs) -> Result<RunningServer, ServerError> {
         let HttpConfig { allows_remote, limits, .. } = self.config.http;
         let shutdown = Shutdown::new();
-        let router = self.router_with_shutdown(shutdown.clone())?;
+        let router = self.into_router(shutdown.clone())?;
         let listener = bind(address, allows_remote).await.map_err(ServerError::address)?;
         let running = HttpServer::start(listener, router, &limits, shutdown);
         running.map(RunningServer).map_err(|error| ServerError::address(BindError::Io(error)))
