@@ -225,7 +225,7 @@ async fn tools_that_were_called_without_a_namespace_are_not_deferred() {
 
 fn many(count: usize) -> ToolSet {
     let tools = (0..count).map(|number| FunctionTool::new(format!("tool_{number}"), || "done"));
-    tools.fold(ToolSet::default(), |set, tool| set.with(tool.description("Does it")).unwrap())
+    tools.fold(ToolSet::default(), |set, tool| set.with(tool.with_description("Does it")).unwrap())
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn endpoints_without_a_search_leave_it_to_the_agent() {
         (switched_off, 3, false),
     ];
     for (endpoint, count, is_searched) in table {
-        let name = format!("{} with {count} tools", endpoint.name);
+        let name = format!("{:?} with {count} tools", endpoint.name);
         let model = OpenAi::builder().endpoint(endpoint).api_key("k").base_url("http://127.0.0.1:1/v1");
         assert_eq!(
             model.build().unwrap().responses_model("m").supports_tool_search(count),
