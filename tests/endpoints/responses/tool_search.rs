@@ -225,7 +225,7 @@ async fn tools_that_were_called_without_a_namespace_are_not_deferred() {
 
 fn many(count: usize) -> ToolSet {
     let tools = (0..count).map(|number| FunctionTool::new(format!("tool_{number}"), || "done"));
-    tools.fold(ToolSet::default(), |set, tool| set.with(tool.with_description("Does it")).unwrap())
+    tools.fold(ToolSet::default(), |set, tool| set.with(tool.description("Does it")).unwrap())
 }
 
 #[tokio::test]
