@@ -9,6 +9,7 @@
 
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod backoff;

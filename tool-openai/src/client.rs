@@ -128,8 +128,9 @@ impl Client {
     /// Describes a request to this URL for an error.
     pub(crate) fn failed_request(&self, url: &Url) -> FailedRequest {
         // Some providers, such as DeepSeek, have no version in their base URL.
+        let known_url = self.endpoint.base_url.as_deref().unwrap_or_default();
         let lacks_version = self.base_url.path() == "/"
-            && self.endpoint.base_url.trim_end_matches('/') != self.base_url.as_str().trim_end_matches('/');
+            && known_url.trim_end_matches('/') != self.base_url.as_str().trim_end_matches('/');
         let versioned_base_url =
             lacks_version.then(|| format!("{}/v1", redact_url(&self.base_url).trim_end_matches('/')));
         FailedRequest { url: redact_url(url), versioned_base_url }
@@ -153,18 +154,12 @@ impl Client {
 
     /// Returns the provider's name for traces.
     pub(crate) fn name(&self) -> &str {
-        match &*self.endpoint.name {
-            "" => "openai",
-            name => name,
-        }
+        self.endpoint.name.as_deref().unwrap_or("openai")
     }
 
     /// Returns the name under which an API of this endpoint stores its provider data.
     pub(crate) fn provider(&self, api: &str) -> String {
-        let name = match &*self.endpoint.name {
-            "" => self.base_url.authority(),
-            name => name,
-        };
+        let name = self.endpoint.name.as_deref().unwrap_or_else(|| self.base_url.authority());
         format!("{name}/{api}")
     }
 }

@@ -488,7 +488,7 @@ mod tests {
             (named(), Endpoint::ollama(), None),
         ];
         for (tool_choice, endpoint, expected) in table {
-            assert_eq!(choice(&tool_choice, ToolFormat::Nested, &endpoint), expected, "{}", endpoint.name);
+            assert_eq!(choice(&tool_choice, ToolFormat::Nested, &endpoint), expected, "{:?}", endpoint.name);
         }
         let flat = choice(&named(), ToolFormat::Flat, &Endpoint::openai());
         assert_eq!(flat, Some(json!({ "type": "function", "name": "now" })));
@@ -517,7 +517,7 @@ mod tests {
         ];
         for (request, endpoint, expected) in table {
             let offered = offered(request, &endpoint);
-            assert_eq!(offered.len(), expected, "{}", endpoint.name);
+            assert_eq!(offered.len(), expected, "{:?}", endpoint.name);
             assert_eq!(offered.last().unwrap().name(), "then");
         }
     }

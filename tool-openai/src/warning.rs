@@ -97,7 +97,7 @@ mod tests {
                 })
             };
             warn_about_omitted_fields(request, &endpoint, Some(&hook));
-            assert_eq!(*fields.lock().unwrap(), expected, "{}", endpoint.name);
+            assert_eq!(*fields.lock().unwrap(), expected, "{:?}", endpoint.name);
         }
     }
 }

@@ -10,6 +10,7 @@ mod connection;
 mod limits;
 mod rejection;
 mod running_server;
+mod service;
 mod shutdown;
 
 pub use self::access::Access;
@@ -18,4 +19,5 @@ pub use self::caller::Caller;
 pub use self::limits::{LimitedBody, Limiter, Limits, hold_until_sent, is_json, require_json};
 pub use self::rejection::Rejection;
 pub use self::running_server::RunningServer;
+pub use self::service::{HttpService, ResponseBody};
 pub use self::shutdown::{RequestGuard, Shutdown, ShutdownPhase};

@@ -90,6 +90,7 @@ pub(super) struct ServerConfig {
     pub(super) trust: Trust,
     pub(super) pinned: Option<Arc<Fingerprint>>,
     pub(super) on_log: Option<LogHook>,
+    pub(super) records_messages: bool,
     pub(super) redactor: Redactor,
 }
 
@@ -107,6 +108,7 @@ impl ServerConfig {
             trust: Trust::default(),
             pinned: None,
             on_log: None,
+            records_messages: false,
             redactor: Redactor::new("[…]", MIN_SECRET_BYTES),
         }
     }

@@ -53,7 +53,7 @@ impl Fingerprint {
         let tools = listing
             .tools
             .iter()
-            .map(|tool| (tool.original_name().to_owned(), pinned_fields(&tool.definition())));
+            .map(|tool| (tool.original_name().to_owned(), pinned_fields(&tool.as_listed())));
         Self { tools: tools.collect(), instructions: Instructions::Known(listing.instructions.clone()) }
     }
 

@@ -211,6 +211,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
+    use crate::quiet::SdkRuntime;
 
     /// Returns a request whose line has more than this number of bytes.
     fn request(id: u32, bytes: usize) -> TxJsonRpcMessage<RoleClient> {
@@ -226,7 +227,7 @@ mod tests {
         let (near, mut far) = duplex(16);
         let (reader, writer) = tokio::io::split(near);
         let pipes = Pipes { reader: Box::pin(reader), writer: Box::pin(writer), process: None };
-        let mut transport = LineTransport::new(pipes, 1 << 20, Monitor::new(None));
+        let mut transport = LineTransport::new(pipes, 1 << 20, Monitor::new(None, SdkRuntime::Program));
         let (capacity, bytes) = (10_000, 3_000);
         transport.unread = Arc::new(Semaphore::new(capacity));
         let free = |transport: &LineTransport| transport.unread.available_permits();

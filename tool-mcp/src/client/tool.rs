@@ -160,8 +160,14 @@ impl McpTool {
     }
 
     /// Returns the complete definition as a type of the SDK, with `_meta`, icons and the output schema.
+    #[cfg(feature = "unstable-rmcp")]
     #[must_use]
     pub fn definition(&self) -> Tool {
+        self.as_listed()
+    }
+
+    /// Returns the definition as the server listed it.
+    pub(super) fn as_listed(&self) -> Tool {
         let mut tool = self.0.listed.clone();
         tool.input_schema = Arc::new(self.input_schema().as_object().cloned().unwrap_or_default());
         tool

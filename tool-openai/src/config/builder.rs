@@ -119,6 +119,7 @@ impl OpenAiBuilder {
     /// let openai = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").http_client(client).build()?;
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "unstable-reqwest")]
     pub fn http_client(mut self, client: reqwest::Client) -> Self {
         self.http = Some(client);
         self
@@ -191,10 +192,10 @@ impl OpenAiBuilder {
         let base_url = match (&self.base_url, &self.endpoint) {
             (Some(url), _) => parse_base_url(url)?,
             (None, None) => parse_base_url(DEFAULT_BASE_URL)?,
-            (None, Some(endpoint)) if endpoint.base_url.is_empty() => {
+            (None, Some(Endpoint { base_url: Some(url), .. })) => parse_base_url(url)?,
+            (None, Some(_)) => {
                 return Err(Error::config("the endpoint has no base URL; set one with `base_url`"));
             }
-            (None, Some(endpoint)) => parse_base_url(&endpoint.base_url)?,
         };
         let has_default_url = self.base_url.is_none();
         let endpoint = self.endpoint.clone().unwrap_or_else(|| Endpoint::from_url(&base_url));
@@ -203,10 +204,11 @@ impl OpenAiBuilder {
             key => key,
         };
         // Another server may need no key, and a custom client or header may provide it.
-        let is_key_optional =
-            endpoint.api_key_variable.is_empty() || self.http.is_some() || !self.headers.is_empty();
-        if key.is_none() && has_default_url && !is_key_optional {
-            let variable = &endpoint.api_key_variable;
+        let is_key_optional = self.http.is_some() || !self.headers.is_empty();
+        if let (None, Some(variable)) = (&key, &endpoint.api_key_variable)
+            && has_default_url
+            && !is_key_optional
+        {
             return Err(Error::config(format!(
                 "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
             )));
@@ -259,12 +261,11 @@ impl OpenAiBuilder {
 }
 
 fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {
-    let name = &*endpoint.api_key_variable;
-    if name.is_empty() {
+    let Some(name) = &endpoint.api_key_variable else {
         return Err(Error::config(
             "this endpoint has no environment variable for its key; set the key with `api_key`, if it needs one",
         ));
-    }
+    };
     match read_variable(name)? {
         Some(key) => Ok(key.trim().into()),
         None => Err(Error::config(format!(
