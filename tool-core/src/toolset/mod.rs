@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_union_with_no_tools_is_the_same_set() {
-        let set = set("a").strict_arguments().max_output_chars(100);
+        let set = set("a").no_repair().max_output_chars(100);
         for union in [set.clone().union(ToolSet::default()), ToolSet::default().union(&set)] {
             assert!(union.unwrap().is_shared_with(&set));
         }
