@@ -1,11 +1,11 @@
 //! The content of messages and tool outputs: text, images and JSON.
 
-#[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
-mod content;
+mod printable;
 mod image;
 mod json;
 mod part;
-mod printable;
+#[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
+mod content;
 
 use std::borrow::Cow;
 
