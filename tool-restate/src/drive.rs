@@ -357,7 +357,10 @@ impl<'c> Drive<'c> {
                 .partition(|call| has_local_calls && !routes.contains_key(&call.name) && !undoes(call));
             let mut flushed = self.flush_events().await;
             if flushed.is_ok() {
-                flushed = self.start_calls(&mut open, remote, !local.is_empty()).await?;
+                match self.start_calls(&mut open, remote, !local.is_empty()).await? {
+                    Ok(true) => continue,
+                    started => flushed = started.map(drop),
+                }
             }
             self.ask_person(&mut open);
             let room = self.room(&open);
@@ -434,22 +437,35 @@ impl<'c> Drive<'c> {
         self.service.model.agent.max_concurrent_calls().saturating_sub(open.in_flight.len())
     }
 
-    /// Starts calls up to the limit. Returns the cancellation if the run was cancelled meanwhile.
+    /// Starts calls up to the limit. Returns `true` if one was refused, or the cancellation if the run was cancelled meanwhile.
     async fn start_calls(
         &mut self,
         open: &mut Open<'c>,
         ready: Vec<ToolCall>,
         has_others: bool,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    ) -> HandlerResult<Result<bool, TerminalError>> {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
             || !open.in_flight.is_empty()
             || self.run.awaiting_approval().next().is_some()
             || self.run.limits().max_time.is_some();
+        let (max_bytes, mut has_refused) = (self.service.model.max_bytes, false);
         for call in ready.into_iter().take(self.room(open)) {
-            let input = self.input(&call)?;
+            let mut input = self.input(&call)?;
             let undoes = input.request.undone.is_some();
+            let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
+            let mut checked = check(&input);
+            if let (Err(_), Some(undone)) = (&checked, &mut input.request.undone) {
+                // Better undone without its output than not at all.
+                undone.output = None;
+                checked = check(&input);
+            }
+            if let Err(reason) = checked {
+                self.record(ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
+                has_refused = true;
+                continue;
+            }
             let owner = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
             let known =
                 input.definition.as_ref().filter(|hash| self.started_with.get(&call.name) == Some(hash));
@@ -476,7 +492,7 @@ impl<'c> Drive<'c> {
                 return Ok(Err(error));
             }
         }
-        Ok(Ok(()))
+        Ok(Ok(has_refused))
     }
 
     /// Starts a call that undoes another. The engine cancels the calls of a run with it, but not an invocation that was sent.
@@ -746,7 +762,7 @@ impl<'c> Drive<'c> {
             }
         };
         let messages = match &ended {
-            Ended::Answer(answer) => Some(answer.messages().to_vec()),
+            Ended::Answer(answer) if conversation.is_some() => Some(answer.messages().to_vec()),
             _ => None,
         };
         let ended = store_parts(ctx, ended, service.model.max_bytes);
