@@ -1,8 +1,10 @@
 //! The service that executes calls, each as an invocation of its own.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, ready, select};
 use restate_sdk::prelude::*;
 use tool_core::tool::{Progress, ToolError, ToolExecution};
@@ -12,6 +14,7 @@ use crate::context::ContextTypes;
 use crate::events::{Publisher, Unfinished};
 use crate::limit::limited;
 use crate::names::CallInput;
+use crate::turn::panicked;
 
 /// The owner of the tools: an agent, or a worker without one.
 #[derive(Clone)]
@@ -36,7 +39,13 @@ impl Executor {
         });
         let id = &input.request.call.id;
         let progress = publishing.as_ref().map(|publishing| publishing.progress(id)).unwrap_or_default();
-        let execution = self.execute_with(input, types, cancellation, progress).await;
+        let call = input.request.call.clone();
+        // The engine would repeat a call whose hook, handler of errors or provider panics without end.
+        let executed = AssertUnwindSafe(self.execute_with(input, types, cancellation, progress));
+        let execution = executed
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|panic| ToolExecution::new(call, Err(ToolError::fatal(panicked(&*panic)))));
         if let Some(publishing) = publishing {
             unfinished.add(publishing);
         }
