@@ -387,9 +387,8 @@ async fn a_hook_that_panics_at_a_call_ends_its_run() {
         let name = unique("clerk");
         let model = ScriptedModel::new().calls("long", r#"{"bytes": 1}"#);
         let clerk = Agent::builder(model).name(&*name).tools(tools![long]);
-        let clerk = clerk.on_event(|event| match event {
-            Event::CallStarted(_) => panic!("the line is dead"),
-            _ => {}
+        let clerk = clerk.on_event(|event| {
+            assert!(!matches!(event, Event::CallStarted(_)), "the line is dead");
         });
         let worker = Worker::new().agent(clerk.build().unwrap());
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
