@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use crate::text::{TokenKind, tokenize};
 use crate::words::{PREPOSITIONS, keys};
 
-/// The depth to which a schema is read, and the number of its slots. Schemas can be recursive.
-const MAX_DEPTH: usize = 6;
+/// The number of nested objects that a question can fill, and of slots, because schemas can be recursive.
+const MAX_OBJECTS: usize = 6;
 const MAX_SLOTS: usize = 64;
 
 /// The values that an object needs.
@@ -107,7 +107,7 @@ impl<'a> Form<'a> {
                 description: description.and_then(Value::as_str).unwrap_or_default(),
                 is_required: required.is_some_and(|required| required.iter().any(|one| one == name)),
                 is_nullable,
-                is_object: schema.get("properties").is_some() && path.matches('.').count() < MAX_DEPTH,
+                is_object: schema.get("properties").is_some() && path.matches('.').count() < MAX_OBJECTS,
             }
         };
         properties.take(MAX_SLOTS).map(read).collect()
@@ -152,7 +152,7 @@ impl<'a> Form<'a> {
     fn resolve(&self, mut schema: &'a Value) -> (&'a Value, bool) {
         let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
         let mut is_nullable = false;
-        for _ in 0..MAX_DEPTH {
+        for _ in 0..MAX_OBJECTS {
             let alternatives =
                 ["anyOf", "oneOf", "allOf"].iter().find_map(|word| schema.get(word)?.as_array());
             is_nullable |= alternatives.is_some_and(|all| all.iter().any(is_null));
@@ -180,7 +180,7 @@ impl<'a> Form<'a> {
             Some("number") => SlotKind::Number { is_integer: false },
             Some("integer") => SlotKind::Number { is_integer: true },
             Some("boolean") => SlotKind::Boolean,
-            Some("array") if depth < MAX_DEPTH => {
+            Some("array") if depth < MAX_OBJECTS => {
                 let items = schema.get("items").map(|items| self.resolve(items).0);
                 SlotKind::List(Box::new(
                     items.map_or(SlotKind::Other, |one| self.kind(one, words, description, depth + 1)),

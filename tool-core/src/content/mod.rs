@@ -2,6 +2,7 @@
 
 #[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
 mod content;
+mod depth;
 mod image;
 mod json;
 mod part;
@@ -10,6 +11,7 @@ mod printable;
 use std::borrow::Cow;
 
 pub use self::content::Content;
+pub use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
 pub use self::image::Image;
 pub use self::json::{JsonText, compact_json};
 pub use self::part::Part;
