@@ -1,5 +1,6 @@
 //! The content of messages and tool outputs: text, images and JSON.
 
+mod depth;
 mod printable;
 mod image;
 mod json;
@@ -10,6 +11,7 @@ mod content;
 use std::borrow::Cow;
 
 pub use self::content::Content;
+pub use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
 pub use self::image::Image;
 pub use self::json::JsonText;
 #[cfg(not(feature = "unstable-internals"))]
