@@ -88,16 +88,10 @@
 #![doc(html_root_url = "..")]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod agent;
-pub mod arguments;
 pub mod content;
-pub mod guide;
-pub mod memory;
-pub mod model;
-#[cfg(feature = "prompted")]
-pub mod prompted;
-pub mod run;
 mod schema;
+pub mod arguments;
+pub mod model;
 /// For tests: a scripted model, and a check of stores.
 #[cfg(feature = "testing")]
 pub mod testing {
@@ -106,12 +100,16 @@ pub mod testing {
     pub use self::scripted::ScriptedModel;
     pub use crate::memory::run_store_check::check_run_store;
 }
+#[cfg(feature = "prompted")]
+pub mod prompted;
 pub mod tool;
 pub mod toolset;
 pub mod transcript;
-
+pub mod run;
+pub mod memory;
+pub mod agent;
+pub mod guide;
 #[doc(hidden)]
-#[path = "private.rs"]
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;
 
