@@ -92,6 +92,13 @@ pub mod content;
 mod schema;
 pub mod arguments;
 pub mod model;
+#[cfg(feature = "prompted")]
+pub mod prompted;
+pub mod tool;
+pub mod toolset;
+pub mod transcript;
+pub mod run;
+pub mod memory;
 /// For tests: a scripted model, and a check of stores.
 #[cfg(feature = "testing")]
 pub mod testing {
@@ -100,15 +107,9 @@ pub mod testing {
     pub use self::scripted::ScriptedModel;
     pub use crate::memory::run_store_check::check_run_store;
 }
-#[cfg(feature = "prompted")]
-pub mod prompted;
-pub mod tool;
-pub mod toolset;
-pub mod transcript;
-pub mod run;
-pub mod memory;
 pub mod agent;
 pub mod guide;
+
 #[doc(hidden)]
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;

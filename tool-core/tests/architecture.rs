@@ -1,4 +1,4 @@
-//! Rules about the sources: imports point one way, and which versions are pinned.
+//! Rules about the sources of the library crates: a file imports only from those before it, and only the macros are pinned.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,139 +6,301 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::Item;
+use syn::{Attribute, Item, UseTree};
 
-/// Folders whose files still import each other.
-const UNORDERED: [&str; 8] = [
-    "tool-core/src/arguments",
-    "tool-core/src/model",
-    "tool-core/src/prompted",
-    "tool-core/src/tool",
-    "tool-core/src/transcript",
-    "tool-core/src/run",
-    "tool-core/src/memory",
-    "tool-core/src/agent",
+/// The crates that are checked.
+const CRATES: [&str; 5] = ["tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
+
+/// The folders whose files are not in order yet, nor those of the folders in them.
+const NOT_IN_ORDER: [&str; 6] = [
+    "tool-core/agent",
+    "tool-core/arguments",
+    "tool-core/prompted",
+    "tool-core/run",
+    "tool-core/schema",
+    "tool-core/tool",
 ];
 
-/// `lib.rs` and each `mod.rs` list their files lowest first.
+/// The `mod` lines of `lib.rs`, and of the `mod.rs` of each folder, name the files lowest first. A file takes nothing from a later
+/// one, nor from the `lib.rs` or `mod.rs` above it, which comes last, except what that exports from an earlier file of its
+/// folder. Nothing is imported through the root.
 #[test]
-fn a_file_imports_only_from_those_before_it() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+fn files_import_only_from_those_before_them() {
     let mut violations = Vec::new();
-    for sources in ["tool-core/src", "tool-macros/src"] {
-        assert!(root.join(sources).join("lib.rs").is_file(), "the sources are not at {sources}");
-        check(&root, Path::new(sources), &[], &mut violations);
+    for name in CRATES {
+        let sources = Sources::read(name);
+        assert!(sources.modules.len() > 10, "the sources of {name} are not found");
+        violations.extend(sources.violations());
     }
     assert!(violations.is_empty(), "imports against the order:\n{}", violations.join("\n"));
-}
-
-/// Checks the files of a folder, which is this module of its crate, and those of the folders in it.
-fn check(root: &Path, folder: &Path, module: &[String], violations: &mut Vec<String>) {
-    let index = if module.is_empty() { "lib.rs" } else { "mod.rs" };
-    let Ok(text) = fs::read_to_string(root.join(folder).join(index)) else { return };
-    let modules = modules(&text);
-    let position = |name: &String| modules.iter().position(|module| module == name);
-    // Nothing inside a crate is imported through its root.
-    let mut exports = HashMap::new();
-    for path in paths(&text, module).iter().filter(|_| !module.is_empty()) {
-        if let Some([file, .., name]) = path.strip_prefix(module) {
-            exports.insert(name.clone(), position(file));
-        }
-    }
-    let is_ordered = !UNORDERED.iter().any(|unordered| folder.starts_with(unordered));
-    for (own, name) in modules.iter().enumerate() {
-        let inner = folder.join(name);
-        let module: Vec<_> = module.iter().chain([name]).cloned().collect();
-        for file in files(root, &inner).into_iter().filter(|_| is_ordered) {
-            let text = fs::read_to_string(root.join(&file)).expect("a readable file");
-            for path in paths(&text, &module_of(&file, &inner, &module)) {
-                let Some([target, ..]) = path.strip_prefix(&module[..module.len() - 1]) else { continue };
-                let found = position(target).or_else(|| *exports.get(target)?);
-                if found.is_none_or(|found| found > own) {
-                    violations.push(format!("{}: {}", file.display(), path.join("::")));
-                }
-            }
-        }
-        check(root, &inner, &module, violations);
-    }
-}
-
-/// Returns the modules that a file declares, except those for tests.
-fn modules(text: &str) -> Vec<String> {
-    let file = syn::parse_file(text).expect("a file that compiles");
-    let is_test = |attribute: &syn::Attribute| {
-        attribute.to_token_stream().to_string().replace(' ', "") == "#[cfg(test)]"
-    };
-    let modules = file.items.into_iter().filter_map(|item| match item {
-        Item::Mod(module) if !module.attrs.iter().any(is_test) => Some(module.ident.to_string()),
-        _ => None,
-    });
-    modules.collect()
-}
-
-/// Returns the files of a module: one, or those of a folder.
-fn files(root: &Path, module: &Path) -> Vec<PathBuf> {
-    let file = module.with_extension("rs");
-    let mut files = if root.join(&file).is_file() { vec![file] } else { Vec::new() };
-    for entry in fs::read_dir(root.join(module)).into_iter().flatten() {
-        let path = module.join(entry.expect("a readable entry").file_name());
-        match path.file_name().and_then(|name| name.to_str()) {
-            Some("tests.rs" | "testing.rs") => {}
-            Some(name) if name.ends_with(".rs") => files.push(path),
-            _ => files.extend(self::files(root, &path)),
-        }
-    }
-    files
-}
-
-/// Returns the module of a file in the folder of another module.
-fn module_of(file: &Path, folder: &Path, module: &[String]) -> Vec<String> {
-    let inner = file.strip_prefix(folder).unwrap_or(Path::new(""));
-    let names = inner.with_extension("");
-    let names = names.iter().map(|name| name.to_string_lossy().into_owned()).filter(|name| name != "mod");
-    module.iter().cloned().chain(names).collect()
 }
 
 #[test]
 fn finds_what_a_file_imports() {
     let text = "
-        use crate::{model::{self, Message}, Tool};
-        pub(crate) fn f() -> crate::run::Step { crate::agent::ask(self.x) }
+        use crate::{model::Message, Tool, run::{self, Step as Other}};
+        fn f() -> crate::run::Step { crate::agent::ask::<u8>(self.x) }
         /// See [`crate::Agent`].
-        #[cfg(test)]
         #[cfg(test)]
         mod tests { use crate::memory::Window; }
         mod nested { #[cfg(test)] use crate::memory::Window; use super::super::{toolset::ToolSet, own}; }
-        use super::super::transcript::Transcript;
+        pub(in crate::tool) use super::super::transcript::Transcript;
         use super::sibling;
-        use self::child::*;
+        use self::nested::*;
         /// Tests.
         #[cfg(test)]
         mod more { use crate::memory::Window; }
     ";
-    let found: Vec<_> = paths(text, &["a".into(), "b".into()]).iter().map(|path| path.join("::")).collect();
     let expected = [
-        "model",
         "model::Message",
         "Tool",
-        "",
+        "run",
+        "run::Step",
         "run::Step",
         "agent::ask",
-        "a::toolset::ToolSet",
-        "a::own",
+        "tool::toolset::ToolSet",
+        "tool::own",
+        "tool",
         "transcript::Transcript",
-        "a::sibling",
-        "a::b::child",
+        "tool::sibling",
+        "tool::file::nested",
     ];
+    let found: Vec<_> =
+        imports(&parse(text), &path("tool::file")).iter().map(|found| found.join("::")).collect();
     assert_eq!(found, expected);
-    assert_eq!(modules(text), ["nested"]);
 }
 
-/// Returns the paths from the root of the crate that stand in the items of this module that are not only for tests.
-fn paths(text: &str, module: &[String]) -> Vec<Vec<String>> {
-    let file = syn::parse_file(text).expect("a file that compiles");
+#[test]
+fn finds_imports_against_the_order() {
+    let mut sources = Sources { name: "tool-x", modules: HashMap::new() };
+    let mut add = |module: &str, text: &str, children: &[&str]| {
+        let module = path(module);
+        let children = children.iter().map(|child| (*child).to_owned()).collect();
+        sources.modules.insert(module.clone(), Module::new(&parse(text), &module, children));
+    };
+    add("", "mod low; mod folder; mod high; pub use self::high::High;", &["low", "folder", "high"]);
+    add("low", "use crate::low::Own; use crate::high::High; use crate::High;", &[]);
+    add("folder", "mod one; mod two; pub use self::two::Two; struct Here;", &["one", "two"]);
+    add("folder::one", "use super::Two; use super::two; use super::Here; use crate::low;", &[]);
+    add(
+        "folder::two",
+        "use super::one::One; fn f() { crate::folder::Two; } use super::super::high::High;",
+        &[],
+    );
+    add("high", "use crate::folder::{Two, one::One};", &[]);
+    let mut violations = sources.violations();
+    violations.sort_unstable();
+    let expected = [
+        "tool-x/src/folder::one: folder::Here",
+        "tool-x/src/folder::one: folder::Two",
+        "tool-x/src/folder::one: folder::two",
+        "tool-x/src/folder::two: high::High",
+        "tool-x/src/low: High",
+        "tool-x/src/low: high::High",
+    ];
+    assert_eq!(violations, expected);
+}
+
+/// The modules of a crate by their paths; that of the root is empty.
+struct Sources {
+    name: &'static str,
+    modules: HashMap<Vec<String>, Module>,
+}
+
+struct Module {
+    /// The modules in files of their own, in order.
+    children: Vec<String>,
+    /// The paths behind the names that the module imports or exports.
+    names: HashMap<String, Vec<String>>,
+    imports: Vec<Vec<String>>,
+}
+
+impl Module {
+    fn new(items: &[Item], module: &[String], children: Vec<String>) -> Self {
+        let mut names = HashMap::new();
+        for item in items {
+            if let Item::Use(item) = item {
+                collect_names(&item.tree, &[], module, &mut names);
+            }
+        }
+        Self { children, names, imports: imports(items, module) }
+    }
+}
+
+impl Sources {
+    fn read(name: &'static str) -> Self {
+        let mut sources = Self { name, modules: HashMap::new() };
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+        sources.add(Vec::new(), read(&src.join("lib.rs")), &src);
+        sources
+    }
+
+    /// Adds a module whose children are in this folder.
+    fn add(&mut self, module: Vec<String>, mut items: Vec<Item>, folder: &Path) {
+        let mut children = Vec::new();
+        for item in &items {
+            let Item::Mod(item) = item else { continue };
+            let name = item.ident.to_string();
+            let child = [&*module, &[name.clone()]].concat();
+            let (path, folder) = child_file(folder, &name);
+            match &item.content {
+                None => self.add(child, read(&path), &folder),
+                Some((_, items)) if items.iter().any(is_in_file) => self.add(child, items.clone(), &folder),
+                Some(_) => continue,
+            }
+            children.push(name);
+        }
+        // A module that has files is checked with these.
+        items.retain(|item| {
+            !matches!(item, Item::Mod(item) if item.content.iter().any(|(_, items)| items.iter().any(is_in_file)))
+        });
+        self.modules.insert(module.clone(), Module::new(&items, &module, children));
+    }
+
+    fn violations(&self) -> Vec<String> {
+        let mut violations = Vec::new();
+        for (importing, module) in &self.modules {
+            let bad = module.imports.iter().filter(|import| !self.is_allowed(importing, import));
+            violations.extend(
+                bad.map(|import| {
+                    format!("{}/src/{}: {}", self.name, importing.join("::"), import.join("::"))
+                }),
+            );
+        }
+        violations
+    }
+
+    fn is_allowed(&self, importing: &[String], import: &[String]) -> bool {
+        if importing.starts_with(import) {
+            return true;
+        }
+        let Some(defining) = self.resolve(import) else { return true };
+        let common = importing.iter().zip(&defining).take_while(|(one, other)| one == other).count();
+        let folder = &importing[..common];
+        let shown = format!("{}/{}/", self.name, folder.join("/"));
+        if common == importing.len()
+            || NOT_IN_ORDER.iter().any(|listed| shown.starts_with(&format!("{listed}/")))
+        {
+            return true;
+        }
+        let position = |module: &[String]| {
+            self.modules[folder].children.iter().position(|child| *child == module[common])
+        };
+        defining.len() > common && position(&defining) < position(importing)
+    }
+
+    /// Returns the module that defines an imported item, unless it is that of another crate. Exports of the root do not count.
+    fn resolve(&self, import: &[String]) -> Option<Vec<String>> {
+        for end in 0..import.len() {
+            let (module, name) = (&import[..end], &import[end]);
+            if self.modules.contains_key(&import[..=end]) {
+                continue;
+            }
+            return match self.modules.get(module)?.names.get(name) {
+                Some(path) if path.is_empty() => None,
+                Some(path) if end > 0 && *path != import[..=end] => {
+                    self.resolve(&[&**path, &import[end + 1..]].concat())
+                }
+                _ => Some(module.to_vec()),
+            };
+        }
+        Some(import.to_vec())
+    }
+}
+
+fn read(file: &Path) -> Vec<Item> {
+    parse(&fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
+}
+
+/// Returns the items of a file that are not only for tests.
+fn parse(text: &str) -> Vec<Item> {
+    let mut items = syn::parse_file(text).expect("a file that compiles").items;
+    let is_for_tests = |attribute: &Attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|only| only == "test")
+    };
+    items.retain(|item| !matches!(item, Item::Mod(item) if item.attrs.iter().any(is_for_tests)));
+    items
+}
+
+fn is_in_file(item: &Item) -> bool {
+    matches!(item, Item::Mod(item) if item.content.is_none())
+}
+
+/// Returns the file of a module and the folder of its children.
+fn child_file(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let own = folder.join(name);
+    let file = own.with_extension("rs");
+    if file.exists() { (file, own) } else { (own.join("mod.rs"), own) }
+}
+
+/// Collects the names that a `use` makes available. The path of an item of another crate is empty.
+fn collect_names(
+    tree: &UseTree,
+    prefix: &[String],
+    module: &[String],
+    names: &mut HashMap<String, Vec<String>>,
+) {
+    match tree {
+        UseTree::Path(part) => {
+            collect_names(&part.tree, &[prefix, &[part.ident.to_string()]].concat(), module, names);
+        }
+        UseTree::Group(group) => {
+            group.items.iter().for_each(|tree| collect_names(tree, prefix, module, names));
+        }
+        UseTree::Name(name) => {
+            add_name(&name.ident.to_string(), &name.ident.to_string(), prefix, module, names)
+        }
+        UseTree::Rename(rename) => {
+            add_name(&rename.ident.to_string(), &rename.rename.to_string(), prefix, module, names);
+        }
+        UseTree::Glob(_) => {}
+    }
+}
+
+fn add_name(
+    item: &str,
+    name: &str,
+    prefix: &[String],
+    module: &[String],
+    names: &mut HashMap<String, Vec<String>>,
+) {
+    let path = match prefix.first().map(String::as_str) {
+        Some("crate" | "self" | "super") => {
+            let mut path = start(&prefix[0], module);
+            prefix[1..].iter().chain([&item.to_owned()]).for_each(|part| extend(&mut path, part));
+            path
+        }
+        _ => Vec::new(),
+    };
+    names.insert(name.to_owned(), path);
+}
+
+/// Returns the module that the first part of a path stands for.
+fn start(first: &str, module: &[String]) -> Vec<String> {
+    match first {
+        "crate" => Vec::new(),
+        "super" => module[..module.len() - 1].to_vec(),
+        _ => module.to_vec(),
+    }
+}
+
+fn extend(path: &mut Vec<String>, part: &str) {
+    match part {
+        "self" => {}
+        "super" => drop(path.pop()),
+        _ => path.push(part.to_owned()),
+    }
+}
+
+fn path(text: &str) -> Vec<String> {
+    text.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the paths that begin with `crate`, `self` or `super` in the items of a module that are not only for tests.
+fn imports(items: &[Item], module: &[String]) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
-    find(file.to_token_stream(), module, &mut paths);
+    items.iter().for_each(|item| find(item.to_token_stream(), module, &mut paths));
     paths
 }
 
@@ -156,15 +318,13 @@ fn find(tokens: TokenStream, module: &[String], paths: &mut Vec<Vec<String>>) {
             [TokenTree::Ident(keyword), TokenTree::Ident(name), TokenTree::Group(body), ..]
                 if keyword == "mod" =>
             {
-                let module: Vec<_> = module.iter().cloned().chain([name.to_string()]).collect();
-                find(body.stream(), &module, paths);
+                find(body.stream(), &[module, &[name.to_string()]].concat(), paths);
                 position += 3;
             }
-            [TokenTree::Ident(root), rest @ ..] if root == "crate" || is_path(rest) && root == "super" => {
-                position += read(&tokens[position..], module.to_vec(), paths);
-            }
-            [TokenTree::Ident(root), rest @ ..] if is_path(rest) && root == "self" => {
-                position += read(&tokens[position..], module.to_vec(), paths);
+            [TokenTree::Ident(first), rest @ ..]
+                if matches!(&*first.to_string(), "crate" | "self" | "super") && is_colons(rest) =>
+            {
+                position += 3 + find_tree(&tokens[position + 3..], start(&first.to_string(), module), paths);
             }
             [TokenTree::Group(group), ..] => {
                 find(group.stream(), module, paths);
@@ -175,30 +335,28 @@ fn find(tokens: TokenStream, module: &[String], paths: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Reads a path behind a module, or all paths in the braces of a `use`. Returns the number of tokens.
-fn read(tokens: &[TokenTree], mut path: Vec<String>, paths: &mut Vec<Vec<String>>) -> usize {
+/// Finds the paths that continue `path` with these tokens, and returns the number of tokens of the last part.
+fn find_tree(tokens: &[TokenTree], mut path: Vec<String>, paths: &mut Vec<Vec<String>>) -> usize {
     let mut position = 0;
     loop {
         match tokens.get(position) {
-            Some(TokenTree::Ident(name)) if name == "crate" => path.clear(),
-            Some(TokenTree::Ident(name)) if name == "super" => drop(path.pop()),
-            Some(TokenTree::Ident(name)) if name == "self" => {}
-            Some(TokenTree::Ident(name)) => path.push(name.to_string()),
+            Some(TokenTree::Ident(part)) => extend(&mut path, &part.to_string()),
             Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
-                let tokens: Vec<_> = group.stream().into_iter().collect();
-                for tokens in
-                    tokens.split(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ','))
+                let parts: Vec<_> = group.stream().into_iter().collect();
+                for part in
+                    parts.split(|token| matches!(token, TokenTree::Punct(comma) if comma.as_char() == ','))
                 {
-                    if !tokens.is_empty() {
-                        read(tokens, path.clone(), paths);
+                    if !part.is_empty() {
+                        find_tree(part, path.clone(), paths);
                     }
                 }
                 return position + 1;
             }
+            // A glob, or the arguments of a type.
             _ => break,
         }
         position += 1;
-        if !is_path(&tokens[position..]) {
+        if !is_colons(&tokens[position..]) {
             break;
         }
         position += 2;
@@ -207,10 +365,9 @@ fn read(tokens: &[TokenTree], mut path: Vec<String>, paths: &mut Vec<Vec<String>
     position
 }
 
-/// Returns `true` if the tokens begin with `::`.
-fn is_path(tokens: &[TokenTree]) -> bool {
-    let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
-    matches!(tokens, [first, second, ..] if is_colon(first) && is_colon(second))
+fn is_colons(tokens: &[TokenTree]) -> bool {
+    let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(colon) if colon.as_char() == ':');
+    matches!(tokens, [one, other, ..] if is_colon(one) && is_colon(other))
 }
 
 fn ends_item(token: &TokenTree) -> bool {

@@ -18,9 +18,4 @@ pub mod client;
 #[cfg(feature = "server")]
 pub mod server;
 
-use std::time::Duration;
-
-pub use self::backoff::Backoff;
-
-/// The longest timeout that is respected. The time of the clock and a longer one, such as [`Duration::MAX`], could have no sum.
-pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub use self::backoff::{Backoff, LONGEST_TIMEOUT};

@@ -13,14 +13,14 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg(feature = "client")]
-mod client;
-#[cfg(feature = "client")]
-pub mod guide;
 #[cfg(any(feature = "client", feature = "server"))]
 mod quiet;
+#[cfg(feature = "client")]
+mod client;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "client")]
+pub mod guide;
 
 #[cfg(feature = "client")]
 pub use self::client::{

@@ -9,12 +9,13 @@ use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
+use crate::assembler::Assembler;
 use crate::body::RequestBody;
 use crate::client::{ApiResponse, Client, header};
+use crate::error::{Error, ErrorKind};
 use crate::malformed_call::MalformedCallRetries;
 use crate::retry::Retries;
-use crate::streaming::{self, Assembler};
-use crate::{Error, ErrorKind};
+use crate::streaming;
 
 /// A model behind one API of an endpoint.
 pub(crate) trait Api: ChatModel {

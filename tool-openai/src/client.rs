@@ -10,12 +10,14 @@ use reqwest::{Response, Url};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tool_http::client::{Redactor, read_body, redact_url};
 
+use crate::assembler::EventError;
 use crate::body::RequestBody;
+use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::error::{FailedRequest, ResponseContext};
-use crate::retry::{RetryHeaders, RetryPolicy};
-use crate::streaming::EventError;
+use crate::retry::RetryPolicy;
+use crate::retry_headers::RetryHeaders;
 use crate::warning::WarningHook;
-use crate::{Endpoint, Error};
 
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
@@ -168,18 +170,6 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("base_url", &redact_url(&self.base_url)).finish_non_exhaustive()
     }
-}
-
-/// Returns a text that may be a URL, without its query and fragment.
-pub(crate) fn without_query(text: &str) -> &str {
-    text.split(['?', '#']).next().unwrap_or_default()
-}
-
-/// Returns a text that may be a URL, without its user name and password.
-pub(crate) fn without_user_info(text: &str) -> String {
-    let (scheme, rest) = text.split_at(text.find("//").map_or(0, |start| start + 2));
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    format!("{scheme}{}{path}", authority.rsplit('@').next().unwrap_or_default())
 }
 
 /// Returns a header of a response if it is text.

@@ -1,11 +1,11 @@
 //! The content of messages and tool outputs: text, images and JSON.
 
+mod printable;
 mod image;
 mod json;
 mod part;
 #[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
 mod content;
-mod printable;
 
 use std::borrow::Cow;
 

@@ -27,19 +27,19 @@
 //! ```
 
 mod cache;
-mod chat_model;
 mod conversation_id;
-mod definition;
+mod logprob;
+mod provider_data;
+mod message;
+mod response;
 mod delta;
 mod error;
-mod logprob;
-mod message;
-mod options;
-mod provider_data;
-mod request;
-mod response;
-mod response_format;
 mod strict_error;
+mod definition;
+mod options;
+mod response_format;
+mod request;
+mod chat_model;
 
 #[cfg(not(feature = "unstable-internals"))]
 pub(crate) use self::cache::RequestCache;

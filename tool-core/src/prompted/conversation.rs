@@ -32,11 +32,9 @@ impl TextConversation {
 
 /// Returns `true` if a conversation contains calls or results.
 pub(super) fn has_tools(messages: &[Message]) -> bool {
-    messages.iter().any(|message| match message {
-        Message::Tool(_) => true,
-        Message::Assistant(message) => !message.tool_calls.is_empty(),
-        _ => false,
-    })
+    let has_calls =
+        |message: &Message| message.as_assistant().is_some_and(|reply| !reply.tool_calls.is_empty());
+    messages.iter().any(|message| matches!(message, Message::Tool(_)) || has_calls(message))
 }
 
 /// Appends a text to the last message if that is the user's, as many models reject two user messages in a row;

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::transcript::Transcript;
 use crate::content::{Content, Part, printable};
 use crate::model::{Message, ToolMessage};
 use crate::tool::{ToolErrorKind, ToolExecution};
-use crate::transcript::Transcript;
 
 /// Prefixes of the results of calls that were not executed, for calls that have no execution.
 const NOT_EXECUTED: [&str; 3] = ["the call was not executed", "the call was not made", "the call was denied"];

@@ -2,16 +2,16 @@
 //!
 //! A [`Rejection`] has a status and a message; each server converts it to the form of its own protocol.
 
-mod access;
 mod authority;
-mod bind;
 mod caller;
-mod connection;
-mod limits;
 mod rejection;
+mod access;
+mod bind;
+mod limits;
+mod connection;
+mod shutdown;
 mod running_server;
 mod service;
-mod shutdown;
 
 pub use self::access::Access;
 pub use self::bind::{BindError, bind};

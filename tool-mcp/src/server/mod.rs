@@ -71,19 +71,19 @@
 //! their child processes must not print.
 
 mod annotations;
-mod call;
-mod catalog;
-mod config;
-mod error;
-mod guard;
-mod handler;
-mod log;
 mod output;
-mod progress;
-mod running_server;
-mod session_manager;
-mod stdio;
+mod config;
+mod call;
+mod error;
 mod tools_handle;
+mod catalog;
+mod log;
+mod progress;
+mod handler;
+mod session_manager;
+mod guard;
+mod stdio;
+mod running_server;
 
 use std::fmt;
 use std::sync::Arc;

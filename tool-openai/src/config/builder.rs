@@ -1,5 +1,6 @@
 //! Configures the client of an endpoint.
 
+use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,15 @@ use tokio::sync::Semaphore;
 use tool_http::LONGEST_TIMEOUT;
 use tool_http::client::{Redactor, new_client};
 
-use super::{OpenAi, read_variable};
-use crate::client::{Client, without_query};
+use super::open_ai::OpenAi;
+use crate::client::Client;
+use crate::endpoint::{AuthScheme, Endpoint};
+use crate::error::Error;
 use crate::retry::RetryPolicy;
+use crate::retry::{Retry, RetryBudget};
+use crate::url_text::without_query;
+use crate::warning::Warning;
 use crate::warning::WarningHook;
-use crate::{AuthScheme, Endpoint, Error, Retry, RetryBudget, Warning};
 
 /// OpenAI's own endpoint.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -28,6 +33,57 @@ const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 /// The shortest key or value of a header or query that is redacted, in bytes. Shorter ones are no secrets and may be common
 /// words: local servers accept keys such as `x` or `none`.
 const MIN_SECRET_BYTES: usize = 16;
+
+/// The environment variable that holds the key.
+const API_KEY_VARIABLE: &str = "OPENAI_API_KEY";
+
+/// The environment variable that holds the base URL.
+const BASE_URL_VARIABLE: &str = "OPENAI_BASE_URL";
+
+impl OpenAi {
+    /// Creates the endpoint that the environment describes: the key in `OPENAI_API_KEY`, the base URL in `OPENAI_BASE_URL`.
+    /// Without a base URL, it is OpenAI's own; with one, the key is optional, because many local servers need none. The
+    /// organization and the project are read from `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`. Use [`builder`](Self::builder) to
+    /// configure anything else.
+    ///
+    /// # Errors
+    ///
+    /// Fails if neither variable is set or if one of them has an invalid value.
+    pub fn from_env() -> Result<Self, Error> {
+        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
+        if key.is_none() && base_url.is_none() {
+            return Err(Error::config(format!(
+                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
+            )));
+        }
+        let mut builder = Self::builder();
+        if let Some(key) = key {
+            builder = builder.api_key(key.trim());
+        }
+        if let Some(url) = base_url {
+            builder = builder.base_url(url.trim());
+        }
+        if let Some(organization) = read_variable("OPENAI_ORG_ID")? {
+            builder = builder.organization(organization.trim());
+        }
+        if let Some(project) = read_variable("OPENAI_PROJECT_ID")? {
+            builder = builder.project(project.trim());
+        }
+        builder.build()
+    }
+
+    /// Returns a builder for an endpoint.
+    ///
+    /// ```
+    /// use tool_openai::OpenAi;
+    ///
+    /// let local = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").build()?;
+    /// # Ok::<_, tool_openai::Error>(())
+    /// ```
+    pub fn builder() -> OpenAiBuilder {
+        OpenAiBuilder::default()
+    }
+}
 
 /// Configures an [`OpenAi`] endpoint: see [`OpenAi::builder`].
 #[derive(Clone, Default)]
@@ -257,6 +313,17 @@ impl OpenAiBuilder {
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|error| Error::config(format!("could not build the HTTP client: {error}")))
+    }
+}
+
+/// Reads an environment variable. Returns `None` if it is not set or blank.
+fn read_variable(name: &str) -> Result<Option<String>, Error> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Error::config(format!("the environment variable {name} is not valid Unicode")))
+        }
     }
 }
 

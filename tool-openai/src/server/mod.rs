@@ -44,23 +44,25 @@
 //! When a caller disconnects, its request in flight is cancelled. Errors of models and agents are reported by their kind
 //! only, such as a rate limit, unless [`verbose_errors`](Server::verbose_errors) is set. Every response has an `x-request-id`.
 
-mod agent;
-mod backend;
-mod caller_tools;
-mod chat;
+mod http;
 mod error;
 mod error_mapping;
-mod http;
 mod logprobs;
+mod backend;
 mod options;
+mod store;
+mod stored_response;
+mod shared_answer;
 mod paused_run;
+mod state;
+mod caller_tools;
+mod agent;
+mod dispatch;
 mod request;
+mod chat;
 mod responses;
 mod routes;
 mod running_server;
-mod shared_answer;
-mod state;
-mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! The differences between OpenAI-compatible endpoints.
 
-mod presets;
-
 use std::borrow::Cow;
 
 use reqwest::Url;

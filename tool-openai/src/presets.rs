@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
+use crate::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
 
 /// The maximum number of tools in a request to OpenAI: <https://platform.openai.com/docs/api-reference/chat/create>.
 const MAX_TOOLS: usize = 128;
@@ -75,7 +75,7 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn azure_at(base_url: Option<String>) -> Self {
+    pub(crate) fn azure_at(base_url: Option<String>) -> Self {
         Self {
             name: Some("azure".into()),
             base_url: base_url.map(Cow::Owned),
