@@ -33,7 +33,7 @@ pub use self::resolver::ToolResolver;
 pub(crate) use self::search::{name_groups, search};
 pub(crate) use self::set::is_valid_name;
 pub use self::set::{IntoToolSet, ToolSet};
-pub use self::toolbox::{Toolbox, definitions_of};
+pub use self::toolbox::Toolbox;
 
 /// The items of this module that generated code names.
 pub(crate) mod private {
