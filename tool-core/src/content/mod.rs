@@ -1,7 +1,9 @@
-//! The content of messages and tool outputs: text, images and JSON.
+//! The content of messages and tool outputs: text, images, files and JSON.
 
 #[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
 mod content;
+mod data_url;
+mod file;
 mod image;
 mod json;
 mod part;
@@ -10,6 +12,7 @@ mod printable;
 use std::borrow::Cow;
 
 pub use self::content::Content;
+pub use self::file::File;
 pub use self::image::Image;
 pub use self::json::{JsonText, compact_json};
 pub use self::part::Part;

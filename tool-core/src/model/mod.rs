@@ -34,6 +34,7 @@ mod delta;
 mod error;
 mod logprob;
 mod message;
+mod model_info;
 mod options;
 mod provider_data;
 mod request;
@@ -49,7 +50,8 @@ pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolPo
 pub use self::delta::Delta;
 pub use self::error::ModelError;
 pub use self::logprob::TokenLogprob;
-pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};
+pub use self::message::{AssistantMessage, Citation, Message, ToolCall, ToolMessage};
+pub use self::model_info::ModelInfo;
 pub use self::options::ModelOptions;
 pub use self::provider_data::ProviderData;
 pub use self::request::{ChatRequest, ToolChoice};
