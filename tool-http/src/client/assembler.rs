@@ -59,8 +59,6 @@ pub enum StreamEnd<E> {
     Failed {
         /// The error of [`Assembler::push`].
         error: E,
-        /// The data of the event.
-        data: String,
         /// `false` if the body ended within the event.
         is_whole: bool,
     },
@@ -125,10 +123,7 @@ where
                 Ok(Some(event)) => match assembler.push(&event, &mut |item| this.ready.push_back(item)) {
                     Ok(Flow::Continue) => continue,
                     Ok(Flow::End) => StreamEnd::Complete,
-                    Err(error) => {
-                        let is_whole = event.is_whole;
-                        StreamEnd::Failed { error, data: event.data.into_owned(), is_whole }
-                    }
+                    Err(error) => StreamEnd::Failed { error, is_whole: event.is_whole },
                 },
                 Ok(None) => StreamEnd::Broken(None),
                 Err(error) => StreamEnd::Broken(Some(error)),

@@ -1,10 +1,21 @@
-//! The parts that clients share: TLS, bounded bodies, server-sent events and redaction.
+//! The parts that clients share: connections, TLS, bodies, server-sent events, retries and redaction.
 
+pub mod assembler;
 mod body;
 mod connect;
+mod connection;
+mod fields;
 mod redact;
+mod request_body;
+mod retry;
 pub mod sse;
 
 pub use self::body::{BodyStart, read_body};
 pub use self::connect::{TlsError, is_loopback, new_client};
+pub use self::connection::{
+    BadResponse, ConfigError, Connection, ConnectionConfig, SendError, Success, parse_base_url,
+};
+pub use self::fields::{FieldError, FieldWriter};
 pub use self::redact::{Redactor, redact_url, redact_urls};
+pub use self::request_body::{AppendBuffer, BodyWriter, RequestBody};
+pub use self::retry::{Retries, RetryBudget, RetryHeaders, RetryPolicy, Retryable};

@@ -113,11 +113,22 @@ impl RequestBody {
         match &*self.0 {
             [only] => only.clone().into(),
             chunks => {
-                let length = chunks.iter().map(Bytes::len).sum::<usize>();
                 let chunks = VecDeque::from(chunks.to_vec());
-                reqwest::Body::wrap(Chunks { chunks, remaining: length as u64 })
+                reqwest::Body::wrap(Chunks { chunks, remaining: self.len() as u64 })
             }
         }
+    }
+
+    /// Returns the number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// Returns `true` if there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Returns the bytes, for tests.
