@@ -11,10 +11,10 @@ use tool_http::client::{
     BadResponse, Connection, RequestBody, RetryHeaders, RetryPolicy, SendError, Success, read_body,
 };
 
-use crate::error::ApiError;
+use crate::endpoint::Endpoint;
+use crate::error::{ApiError, Error};
 use crate::rate_limits::{RateLimits, RateLimitsHook};
 use crate::warning::{Warning, WarningHook};
-use crate::{Endpoint, Error};
 
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;

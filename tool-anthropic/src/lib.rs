@@ -61,22 +61,24 @@
 
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod client;
-mod config;
-mod endpoint;
-mod error;
-pub mod guide;
 mod json;
-mod messages;
-mod model_info;
-mod options;
-mod rate_limits;
-mod request;
-mod response;
-mod turn;
+mod endpoint;
+mod presets;
+mod error;
 mod warning;
+mod rate_limits;
+mod client;
+mod options;
+mod response;
+mod request;
+mod turn;
+mod model_info;
+mod messages;
+mod config;
+pub mod guide;
 
 pub use tool_http::client::RetryBudget;
 

@@ -8,10 +8,10 @@ use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ModelInfo};
 
 use crate::client::Client;
-use crate::options::MessagesOptions;
-use crate::request::MAX_TOOLS;
-use crate::turn::Turn;
-use crate::{Cache, HostedTool, Thinking, model_info, request, turn};
+use crate::model_info;
+use crate::options::{Cache, HostedTool, MessagesOptions, Thinking};
+use crate::request::{self, MAX_TOOLS};
+use crate::turn::{self, Turn};
 
 /// A model that uses the Messages API: see [`Anthropic::chat_model`](crate::Anthropic::chat_model). Clones share the connections.
 ///

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tool_core::model::{ChatRequest, ModelInfo};
 
-use crate::Error;
 use crate::client::Client;
+use crate::error::Error;
 use crate::options::MessagesOptions;
 use crate::request::{Purpose, encode};
 

@@ -12,8 +12,8 @@ use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
 use tool_http::client::sse::{Event, ReadError};
 use tool_http::client::{RequestBody, Success};
 
-use crate::Error;
 use crate::client::{Client, MAX_BODY_BYTES};
+use crate::error::{Error, excerpt};
 use crate::options::MessagesOptions;
 use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens};
 use crate::response::{EventError, PAUSE_TURN, ReplyAssembler};
@@ -220,10 +220,7 @@ fn event_error(client: &Client, error: EventError, text: &str) -> Error {
             let start = match body {
                 "" => "it is empty".to_owned(),
                 _ if body.starts_with(['{', '[']) => format!("it has {} bytes", body.len()),
-                _ => format!(
-                    "it starts with `{}`",
-                    crate::error::excerpt(&client.connection.redact(body), 120)
-                ),
+                _ => format!("it starts with `{}`", excerpt(&client.connection.redact(body), 120)),
             };
             Error::invalid_response(format!(
                 "the response does not follow the API ({}); check the base URL; {start}",

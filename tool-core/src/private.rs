@@ -11,7 +11,8 @@ pub use crate::arguments::private::*;
 pub use crate::model::{ModelOptions, ReturnDirect};
 pub use crate::tool::private::*;
 pub use crate::tool::{Injectable, Injection};
-pub use crate::toolset::{Method, Registration, ToolSet, toolbox_tool_set};
+pub use crate::toolset::ToolSet;
+pub use crate::toolset::private::*;
 
 /// Builds the set that `tools![..]` evaluates to.
 #[must_use]

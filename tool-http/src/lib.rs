@@ -9,6 +9,7 @@
 
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod backoff;
@@ -17,9 +18,4 @@ pub mod client;
 #[cfg(feature = "server")]
 pub mod server;
 
-use std::time::Duration;
-
-pub use self::backoff::Backoff;
-
-/// The longest timeout that is respected. The time of the clock and a longer one, such as [`Duration::MAX`], could have no sum.
-pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub use self::backoff::{Backoff, LONGEST_TIMEOUT};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tool_core::content::{Content, File, Image, Part};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A part of a message with images or files.
 pub(crate) enum WirePart<'a> {

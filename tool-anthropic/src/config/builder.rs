@@ -1,5 +1,6 @@
 //! Configures the client of an endpoint.
 
+use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +8,56 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use tool_http::client::{ConnectionConfig, RetryBudget, RetryPolicy, parse_base_url};
 
-use super::{Anthropic, read_variable};
+use super::anthropic::Anthropic;
 use crate::client::{Client, Hooks, Retry};
-use crate::{AuthScheme, Endpoint, Error, RateLimits, Warning};
+use crate::endpoint::{AuthScheme, Endpoint};
+use crate::error::Error;
+use crate::rate_limits::RateLimits;
+use crate::warning::Warning;
+
+/// The environment variable that holds the key.
+const API_KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
+
+/// The environment variable that holds the base URL.
+const BASE_URL_VARIABLE: &str = "ANTHROPIC_BASE_URL";
+
+impl Anthropic {
+    /// Creates the endpoint that the environment describes: the key in `ANTHROPIC_API_KEY`, the base URL in `ANTHROPIC_BASE_URL`.
+    /// Without a base URL, it is Anthropic's own; with one, the key is optional, because many local servers need none. Use
+    /// [`builder`](Self::builder) to configure anything else.
+    ///
+    /// # Errors
+    ///
+    /// Fails if neither variable is set or if one of them has an invalid value.
+    pub fn from_env() -> Result<Self, Error> {
+        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
+        if key.is_none() && base_url.is_none() {
+            return Err(Error::config(format!(
+                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
+            )));
+        }
+        let mut builder = Self::builder();
+        if let Some(key) = key {
+            builder = builder.api_key(key.trim());
+        }
+        if let Some(url) = base_url {
+            builder = builder.base_url(url.trim());
+        }
+        builder.build()
+    }
+
+    /// Returns a builder for an endpoint.
+    ///
+    /// ```
+    /// use tool_anthropic::{Anthropic, Endpoint};
+    ///
+    /// let local = Anthropic::builder().endpoint(Endpoint::llama_cpp()).build()?;
+    /// # Ok::<_, tool_anthropic::Error>(())
+    /// ```
+    pub fn builder() -> AnthropicBuilder {
+        AnthropicBuilder::default()
+    }
+}
 
 /// Configures an [`Anthropic`] endpoint: see [`Anthropic::builder`].
 #[derive(Clone, Default)]
@@ -82,6 +130,7 @@ impl AnthropicBuilder {
     /// Sets the HTTP client, one of `reqwest` 0.13. Its own timeouts and proxy apply instead of those set here. It should not follow
     /// redirects ([`Policy::none`](reqwest::redirect::Policy::none)), which may send the request and the key to another host. The
     /// program must [install a TLS provider](crate#another-http-client-in-the-same-program) before it creates the client.
+    #[cfg(feature = "unstable-reqwest")]
     pub fn http_client(mut self, client: reqwest::Client) -> Self {
         self.connection.http = Some(client);
         self
@@ -238,6 +287,17 @@ fn key_header(endpoint: &Endpoint, key: &SecretString) -> Result<(&'static str, 
         AuthScheme::ApiKey => ("x-api-key", key.clone()),
         AuthScheme::Bearer => ("authorization", format!("Bearer {text}").into()),
     })
+}
+
+/// Reads an environment variable. Returns `None` if it is not set or blank.
+fn read_variable(name: &str) -> Result<Option<String>, Error> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Error::config(format!("the environment variable {name} is not valid Unicode")))
+        }
+    }
 }
 
 /// Shows nothing that may contain the key.

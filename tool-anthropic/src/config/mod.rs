@@ -1,90 +1,16 @@
 //! The address of an endpoint and how to connect to it.
 
+mod anthropic;
 mod builder;
 
-use std::env::VarError;
-use std::fmt;
-use std::sync::Arc;
-
+pub use self::anthropic::Anthropic;
 pub use self::builder::AnthropicBuilder;
-use crate::client::Client;
-use crate::{Error, Messages};
-
-/// The environment variable that holds the key.
-const API_KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
-
-/// The environment variable that holds the base URL.
-const BASE_URL_VARIABLE: &str = "ANTHROPIC_BASE_URL";
-
-/// A server with Anthropic's Messages API. Clones share its connections.
-#[derive(Clone)]
-pub struct Anthropic(Arc<Client>);
-
-impl Anthropic {
-    /// Creates the endpoint that the environment describes: the key in `ANTHROPIC_API_KEY`, the base URL in `ANTHROPIC_BASE_URL`.
-    /// Without a base URL, it is Anthropic's own; with one, the key is optional, because many local servers need none. Use
-    /// [`builder`](Self::builder) to configure anything else.
-    ///
-    /// # Errors
-    ///
-    /// Fails if neither variable is set or if one of them has an invalid value.
-    pub fn from_env() -> Result<Self, Error> {
-        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
-        if key.is_none() && base_url.is_none() {
-            return Err(Error::config(format!(
-                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
-            )));
-        }
-        let mut builder = Self::builder();
-        if let Some(key) = key {
-            builder = builder.api_key(key.trim());
-        }
-        if let Some(url) = base_url {
-            builder = builder.base_url(url.trim());
-        }
-        builder.build()
-    }
-
-    /// Returns a builder for an endpoint.
-    ///
-    /// ```
-    /// use tool_anthropic::{Anthropic, Endpoint};
-    ///
-    /// let local = Anthropic::builder().endpoint(Endpoint::llama_cpp()).build()?;
-    /// # Ok::<_, tool_anthropic::Error>(())
-    /// ```
-    pub fn builder() -> AnthropicBuilder {
-        AnthropicBuilder::default()
-    }
-
-    /// Returns a model of this endpoint, such as `claude-sonnet-5-5`.
-    pub fn chat_model(&self, name: impl Into<String>) -> Messages {
-        Messages::new(Arc::clone(&self.0), name.into())
-    }
-}
-
-/// Shows the base URL, never the key.
-impl fmt::Debug for Anthropic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Anthropic").field(&self.0).finish()
-    }
-}
-
-/// Reads an environment variable. Returns `None` if it is not set or blank.
-fn read_variable(name: &str) -> Result<Option<String>, Error> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => {
-            Err(Error::config(format!("the environment variable {name} is not valid Unicode")))
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoint, ErrorKind};
+    use crate::endpoint::Endpoint;
+    use crate::error::ErrorKind;
 
     #[test]
     fn the_version_is_appended_once() {

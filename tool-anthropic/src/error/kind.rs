@@ -1,6 +1,6 @@
 //! The kinds of errors, and how the API's errors are classified.
 
-use super::ApiError;
+use super::api::ApiError;
 
 /// The kind of an [`Error`](crate::Error).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

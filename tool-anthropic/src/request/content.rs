@@ -2,7 +2,7 @@
 
 use tool_core::content::{Content, File, Image, Part};
 
-use crate::Error;
+use crate::error::Error;
 use crate::json::string;
 
 /// The media types of images that the API accepts: <https://platform.claude.com/docs/en/build-with-claude/vision>.

@@ -11,7 +11,7 @@ use tool_http::client::AppendBuffer;
 
 use super::assistant::{self, ReplyBlocks, normalize_id};
 use super::content::{self, ContentRules};
-use crate::Error;
+use crate::error::Error;
 use crate::json::string;
 
 /// The digest of what precedes the messages, and of all that they depend on.

@@ -1,11 +1,11 @@
 //! Encodes requests.
 
-mod assistant;
-mod content;
-mod messages;
 mod model_name;
 mod strict;
 mod tools;
+mod content;
+mod assistant;
+mod messages;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -19,8 +19,9 @@ use self::strict::{Cost, enforceable};
 pub(crate) use self::tools::MAX_TOOLS;
 use self::tools::{EncodedTools, Rules, push_element};
 use crate::client::Client;
-use crate::options::MessagesOptions;
-use crate::{Error, Warning};
+use crate::error::Error;
+use crate::options::{Cache, MessagesOptions};
+use crate::warning::Warning;
 
 /// The fields that extra fields must not set, and what sets them.
 const RESERVED_FIELDS: [(&str, &str); 5] = [
@@ -122,7 +123,7 @@ pub(crate) fn encode(
     let cache = if endpoint.supports_cache && !fields.has_extra("cache_control") {
         options.cache
     } else {
-        crate::Cache::off()
+        Cache::off()
     };
     let mut prefix = Prefix { point: cache.prefix_point(), bytes: 0, digest: Sha256::new() };
     prefix.digest.update(format!("{} {model} ", endpoint.name));

@@ -1,9 +1,9 @@
 //! Replies: their blocks, their usage, and how they are put together.
 
-mod assembler;
 mod block;
-mod details;
 mod usage;
+mod details;
+mod assembler;
 
 pub(crate) use self::assembler::{EventError, PAUSE_TURN, ReplyAssembler};
 pub(crate) use self::block::{Block, BlockKind, is_object};

@@ -27,21 +27,24 @@
 //! ```
 
 mod cache;
-mod chat_model;
 mod conversation_id;
-mod definition;
+mod logprob;
+mod provider_data;
+mod message;
+mod response;
 mod delta;
 mod error;
-mod logprob;
-mod message;
 mod model_info;
-mod options;
-mod provider_data;
-mod request;
-mod response;
-mod response_format;
 mod strict_error;
+mod definition;
+mod options;
+mod response_format;
+mod request;
+mod chat_model;
 
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use self::cache::RequestCache;
+#[cfg(feature = "unstable-internals")]
 pub use self::cache::RequestCache;
 pub use self::chat_model::{ChatModel, ChatStream, ModelFuture};
 pub use self::conversation_id::ConversationId;

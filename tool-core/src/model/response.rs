@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AssistantMessage, Delta, TokenLogprob};
+use crate::model::{AssistantMessage, TokenLogprob};
 
 /// A model's response to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,24 +48,6 @@ impl ChatResponse {
     pub fn with_finish_reason(mut self, reason: FinishReason) -> Self {
         self.finish_reason = reason;
         self
-    }
-
-    /// Splits the response into the deltas of a stream, one per part of the message, with [`Delta::Done`] as the last.
-    #[must_use]
-    pub fn into_deltas(self) -> Vec<Delta> {
-        let message = &self.message;
-        let mut deltas = Vec::new();
-        deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
-        if !message.text.is_empty() {
-            deltas.push(Delta::Text(message.text.clone()));
-        }
-        deltas.extend(message.refusal.clone().map(Delta::Refusal));
-        for (index, call) in message.tool_calls.iter().enumerate() {
-            deltas.push(Delta::ToolCall { index, id: call.id.clone(), name: call.name.clone() });
-            deltas.push(Delta::Arguments { index, text: call.arguments.clone() });
-        }
-        deltas.push(Delta::Done(self));
-        deltas
     }
 }
 

@@ -78,8 +78,8 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 ///
 /// # Streams
 ///
-/// Text is streamed as it arrives, except for text that can become a call. Calls follow at the end, once all of them are
-/// known to be valid.
+/// Text is streamed as it arrives, except for text that can become a call: JSON at the start of a line or in a code block is
+/// held back until it is complete. Calls follow at the end, once all of them are known to be valid.
 #[must_use]
 pub struct PromptedTools<M> {
     model: M,

@@ -2,6 +2,8 @@
 
 mod call;
 mod error;
+#[cfg(feature = "unstable-internals")]
+mod execute_request;
 mod extra_parameters;
 mod into_tool_set;
 mod missing_context;
@@ -27,16 +29,22 @@ pub use self::missing_context::MissingContext;
 use self::output_limit::OutputLimit;
 pub use self::provider::{ProvidedTools, ToolProvider, ToolProviderFuture, ToolProviderRequest};
 pub(crate) use self::redefined::redefined;
-pub use self::registry::{Registration, registered};
+pub use self::registry::registered;
 pub use self::report::{Finding, FindingKind, ToolCost, ToolReport};
 pub(crate) use self::resolver::NamedTools;
 pub use self::resolver::ToolResolver;
 pub(crate) use self::search::{name_groups, search};
-pub use self::toolbox::{Method, Toolbox, definitions_of, toolbox_tool_set};
+pub use self::toolbox::{Toolbox, definitions_of};
 use crate::arguments::Mode;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::Tool;
 use crate::tool::declared::DeclaredTool;
+
+/// The items of this module that generated code names.
+pub(crate) mod private {
+    pub use super::registry::Registration;
+    pub use super::toolbox::{Method, toolbox_tool_set};
+}
 
 /// An ordered set of tools with unique names.
 ///
@@ -77,7 +85,7 @@ struct Shared {
 }
 
 /// Settings that apply to all tools of a set.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct Settings {
     reading: Mode,
     output_limit: Option<OutputLimit>,
@@ -207,7 +215,7 @@ impl ToolSet {
     /// ```
     ///
     /// Arguments are read in the same way for a whole set, so the stricter setting wins: the union has
-    /// [`strict_arguments`](Self::strict_arguments) if either set has it, and
+    /// [`no_repair`](Self::no_repair) if either set has it, and
     /// [`ignore_unknown_arguments`](Self::ignore_unknown_arguments) only if both have it. A set without tools does not
     /// affect the latter. The smaller [`max_output_chars`](Self::max_output_chars) applies.
     ///
@@ -294,7 +302,7 @@ impl ToolSet {
 
     /// Disables the repair of arguments: arguments that do not have the form that the schema requires are an error.
     #[must_use]
-    pub fn strict_arguments(self) -> Self {
+    pub fn no_repair(self) -> Self {
         let mut settings = self.0.settings;
         settings.reading.forbids_repair = true;
         self.with_settings(settings)
@@ -315,7 +323,11 @@ impl ToolSet {
         self.with_settings(settings)
     }
 
+    /// Returns the same set if it has these settings.
     fn with_settings(self, settings: Settings) -> Self {
+        if settings == self.0.settings {
+            return self;
+        }
         Self(Arc::new(Shared { settings, ..Arc::unwrap_or_clone(self.0) }))
     }
 
@@ -434,6 +446,14 @@ mod tests {
     }
 
     #[test]
+    fn a_union_with_no_tools_is_the_same_set() {
+        let set = set("a").no_repair().max_output_chars(100);
+        for union in [set.clone().union(ToolSet::default()), ToolSet::default().union(&set)] {
+            assert!(union.unwrap().is_shared_with(&set));
+        }
+    }
+
+    #[test]
     fn union_takes_the_stricter_settings() {
         let (plain, other, none) = (|| set("plain"), || set("other"), ToolSet::default);
         let union = |left: ToolSet, right: ToolSet| left.union(right).unwrap();
@@ -457,14 +477,14 @@ mod tests {
             (ignoring(plain()).rename("plain", "a").unwrap(), true),
             (ignoring(plain()).prefix("a").unwrap(), true),
             (ignoring(union(plain(), other())).without(["plain"]).unwrap(), true),
-            (ignoring(plain()).strict_arguments(), true),
+            (ignoring(plain()).no_repair(), true),
         ];
         for (position, (set, expected)) in table.iter().enumerate() {
             assert_eq!(ignores(set), *expected, "{position}");
         }
-        let both = union(plain().strict_arguments(), ignoring(other()));
+        let both = union(plain().no_repair(), ignoring(other()));
         assert_eq!(both.0.settings.reading, Mode { forbids_repair: true, ignores_unknown: false });
-        assert!(union(none().strict_arguments(), other()).0.settings.reading.forbids_repair);
-        assert!(union(other(), none().strict_arguments()).0.settings.reading.forbids_repair);
+        assert!(union(none().no_repair(), other()).0.settings.reading.forbids_repair);
+        assert!(union(other(), none().no_repair()).0.settings.reading.forbids_repair);
     }
 }

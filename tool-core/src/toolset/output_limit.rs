@@ -12,6 +12,12 @@ pub(super) struct OutputLimit {
     truncate: fn(Outcome, usize) -> Outcome,
 }
 
+impl PartialEq for OutputLimit {
+    fn eq(&self, other: &Self) -> bool {
+        self.chars == other.chars
+    }
+}
+
 impl OutputLimit {
     pub(super) fn smallest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         one.into_iter().chain(other).min_by_key(|limit| limit.chars)

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::transcript::Transcript;
 use crate::content::{Content, Part, printable};
 use crate::model::{Message, ToolMessage};
 use crate::tool::{ToolErrorKind, ToolExecution};
-use crate::transcript::Transcript;
 
 /// Prefixes of the results of calls that were not executed, for calls that have no execution.
 const NOT_EXECUTED: [&str; 3] = ["the call was not executed", "the call was not made", "the call was denied"];
@@ -24,7 +24,7 @@ pub(super) enum Entry<'a> {
     /// The calls of one message.
     Calls(Vec<Call<'a>>),
     /// Later messages of the model are those of the agent with this name.
-    Handover(&'a str),
+    Handoff(&'a str),
 }
 
 /// A call and its outcome.
@@ -137,8 +137,8 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
                 if !calls.is_empty() {
                     entries.push(Entry::Calls(calls));
                 }
-                let handovers = transcript.handovers.iter().filter(|(id, _)| results.contains_key(id));
-                entries.extend(handovers.map(|(_, agent)| Entry::Handover(agent)));
+                let handoffs = transcript.handoffs.iter().filter(|(id, _)| results.contains_key(id));
+                entries.extend(handoffs.map(|(_, agent)| Entry::Handoff(agent)));
             }
             Message::Tool(result) => {
                 let execution = executions.get(&*result.call_id).copied();

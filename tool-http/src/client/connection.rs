@@ -11,8 +11,11 @@ use reqwest::{Client, Proxy, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Redactor, RequestBody, new_client, read_body, redact_url};
-use crate::LONGEST_TIMEOUT;
+use super::body::read_body;
+use super::connect::new_client;
+use super::redact::{Redactor, redact_url};
+use super::request_body::RequestBody;
+use crate::backoff::LONGEST_TIMEOUT;
 
 // The defaults of the official SDKs: five seconds to connect, ten minutes between two reads.
 // <https://github.com/openai/openai-python/blob/main/src/openai/_constants.py>

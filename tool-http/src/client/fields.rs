@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::BodyWriter;
+use super::request_body::BodyWriter;
 
 /// Writes a request body, field by field.
 ///

@@ -1,14 +1,14 @@
 //! The parts that clients share: connections, TLS, bodies, server-sent events, retries and redaction.
 
-pub mod assembler;
-mod body;
-mod connect;
-mod connection;
-mod fields;
 mod redact;
+mod connect;
+mod body;
 mod request_body;
+mod fields;
 mod retry;
+mod connection;
 pub mod sse;
+pub mod assembler;
 
 pub use self::body::{BodyStart, read_body};
 pub use self::connect::{TlsError, is_loopback, new_client};

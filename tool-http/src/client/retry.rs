@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::HeaderMap;
 
-use crate::Backoff;
+use crate::backoff::Backoff;
 
 /// The default number of retries of a request.
 const DEFAULT_MAX_RETRIES: u32 = 2;

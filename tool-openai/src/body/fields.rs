@@ -4,10 +4,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tool_core::model::ChatRequest;
 
-use super::{AppendBuffer, BodyWriter, RequestBody};
+use super::request_body::{AppendBuffer, BodyWriter, RequestBody};
+use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::json::write_string;
 use crate::tools::{self, ToolFormat};
-use crate::{Endpoint, Error};
 
 /// An estimate of the length of all fields but the tools and messages.
 const OTHER_FIELDS_BYTES: usize = 1024;

@@ -8,11 +8,13 @@ use tool_core::content::Content;
 use tool_core::model::{AssistantMessage, ProviderData, ToolMessage};
 use tool_core::{Message, ToolCall};
 
-use super::Dialect;
+use super::dialect::Dialect;
 use crate::body::AppendBuffer;
 use crate::content::{WirePart, file_name, has_media, parts, system_text};
+use crate::endpoint::{CallIdFormat, ReasoningReplay};
+use crate::error::Error;
 use crate::json::{write_array, write_string};
-use crate::{CallIdFormat, Error, ReasoningReplay, quirks};
+use crate::quirks;
 
 /// The fields of messages and calls that provider data must not set.
 const RESERVED_FIELDS: [&str; 9] =
@@ -248,8 +250,8 @@ mod tests {
     use tool_core::model::ChatRequest;
 
     use super::*;
-    use crate::Endpoint;
     use crate::chat_completions::tests::{PROVIDER, body};
+    use crate::endpoint::Endpoint;
 
     fn sent_to(endpoint: Endpoint, messages: &[Message]) -> Value {
         let body = body(endpoint, &ChatRequest::borrowing(messages), false).unwrap();

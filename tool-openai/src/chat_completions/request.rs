@@ -4,13 +4,14 @@ use serde::Serialize;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
 
-use super::Dialect;
+use super::dialect::Dialect;
 use super::messages::MessageCache;
 use crate::body::{FieldWriter, RequestBody, reject_reserved};
+use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::json_schema::JsonSchema;
 use crate::tools::{self, ToolFormat};
 use crate::warning::WarningHook;
-use crate::{Endpoint, Error};
 
 /// The fields that extra fields must not set, and what sets them.
 const RESERVED_FIELDS: [(&str, &str); 3] = [
@@ -86,8 +87,8 @@ mod tests {
     use tool_core::{Message, ToolCall, ToolOutput};
 
     use super::*;
-    use crate::ErrorKind;
     use crate::chat_completions::tests::body;
+    use crate::error::ErrorKind;
 
     fn written(request: &ChatRequest<'_>) -> Value {
         written_for(Endpoint::openai(), request)

@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use tool_core::Message;
 use tool_core::model::AssistantMessage;
 
-use super::{Dialect, replay};
+use super::dialect::Dialect;
+use super::items::Items;
+use super::replay;
 use crate::body::AppendBuffer;
 use crate::content::{WirePart, file_name, has_media, parts, system_text};
+use crate::error::Error;
 use crate::json::{write_array, write_string};
-use crate::{Error, quirks};
+use crate::quirks;
 
 /// The encoded input of the previous request, so that a turn encodes only new messages.
 #[derive(Default)]
@@ -40,29 +43,6 @@ impl InputCache {
         self.calls_without_namespace.append(&mut calls_without_namespace);
         self.count = messages.len();
         Ok(self)
-    }
-}
-
-/// Writes items of an array.
-pub(super) struct Items<'a> {
-    json: &'a mut Vec<u8>,
-    /// The next item is the first of the array.
-    is_first: bool,
-    calls_without_namespace: BTreeSet<String>,
-}
-
-impl Items<'_> {
-    /// Starts the next item and returns the buffer to write it to.
-    pub(super) fn next(&mut self) -> &mut Vec<u8> {
-        self.json.push(if std::mem::take(&mut self.is_first) { b'[' } else { b',' });
-        self.json
-    }
-
-    /// Notes a call of this tool that has no namespace.
-    pub(super) fn add_call_without_namespace(&mut self, name: &str) {
-        if !self.calls_without_namespace.contains(name) {
-            self.calls_without_namespace.insert(name.to_owned());
-        }
     }
 }
 

@@ -6,11 +6,11 @@ use serde::Serialize;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
 
+use super::dialect::{Dialect, ReasoningOptions};
 use super::input::InputCache;
 use super::model_name::is_reasoning_model;
-use super::{Dialect, ReasoningOptions};
-use crate::Error;
 use crate::body::{FieldWriter, RequestBody, reject_reserved};
+use crate::error::Error;
 use crate::json_schema::JsonSchema;
 use crate::tools::{self, ToolFormat};
 use crate::warning::WarningHook;
@@ -19,7 +19,7 @@ use crate::warning::WarningHook;
 const RESERVED_FIELDS: [(&str, &str); 4] = [
     ("input", "the messages of the request"),
     ("model", "`ModelOptions::model`"),
-    ("store", "`Responses::with_store`"),
+    ("store", "`Responses::store`"),
     ("stream", "`ChatModel::stream`"),
 ];
 
@@ -135,7 +135,7 @@ mod tests {
     use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 
     use super::*;
-    use crate::ErrorKind;
+    use crate::error::ErrorKind;
     use crate::responses::tests::{dialect, stored};
 
     fn sent(

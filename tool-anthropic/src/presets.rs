@@ -1,11 +1,25 @@
 //! The known endpoints, each with the documentation of its differences.
 
-use super::{AuthScheme, Endpoint, FIRST_VERSION, VERSION};
+use reqwest::Url;
+
+use crate::endpoint::{AuthScheme, Endpoint, FIRST_VERSION, VERSION};
 
 /// Current models write more, but a reply that is not streamed must be shorter than 21,333 tokens.
 const DEFAULT_MAX_TOKENS: u32 = 16_384;
 
 impl Endpoint {
+    /// Detects the endpoint at this URL by its host.
+    pub(crate) fn from_url(url: &Url) -> Self {
+        match url.host_str().unwrap_or_default() {
+            "api.deepseek.com" => Self::deepseek(),
+            "api.moonshot.ai" | "api.moonshot.cn" => Self::moonshot(),
+            "api.minimax.io" | "api.minimaxi.com" => Self::minimax(),
+            "api.z.ai" => Self::zai(),
+            "ollama.com" => Self::ollama(),
+            _ => Self::anthropic(),
+        }
+    }
+
     /// Creates Anthropic's own endpoint.
     #[must_use]
     pub fn anthropic() -> Self {
@@ -91,6 +105,26 @@ impl Endpoint {
             base_url: base_url.into(),
             api_key_variable: api_key_variable.into(),
             ..Self::compatible()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detects_endpoints_by_host() {
+        let table = [
+            ("https://api.anthropic.com", Endpoint::anthropic()),
+            ("https://api.deepseek.com/anthropic", Endpoint::deepseek()),
+            ("https://api.moonshot.ai/anthropic", Endpoint::moonshot()),
+            ("https://api.z.ai/api/anthropic", Endpoint::zai()),
+            ("http://127.0.0.1:8080", Endpoint::anthropic()),
+            ("https://api.deepseek.com.example.org", Endpoint::anthropic()),
+        ];
+        for (url, expected) in table {
+            assert_eq!(Endpoint::from_url(&Url::parse(url).unwrap()), expected, "{url}");
         }
     }
 }

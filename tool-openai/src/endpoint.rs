@@ -1,7 +1,5 @@
 //! The differences between OpenAI-compatible endpoints.
 
-mod presets;
-
 use std::borrow::Cow;
 
 use reqwest::Url;
@@ -43,12 +41,12 @@ use reqwest::Url;
 #[non_exhaustive]
 pub struct Endpoint {
     /// The provider's name. Provider data of a conversation, such as signatures, is sent only to endpoints of the same name.
-    /// If empty, the host of the base URL is the name.
-    pub name: Cow<'static, str>,
-    /// The base URL, unless the builder sets one. Empty if it is unknown.
-    pub base_url: Cow<'static, str>,
-    /// The environment variable that holds the key. Empty if there is none.
-    pub api_key_variable: Cow<'static, str>,
+    /// Without one, the host of the base URL is the name.
+    pub name: Option<Cow<'static, str>>,
+    /// The base URL, unless the builder sets one.
+    pub base_url: Option<Cow<'static, str>>,
+    /// The environment variable that holds the key. Without one, no key is needed.
+    pub api_key_variable: Option<Cow<'static, str>>,
     /// The header that the key is sent in.
     pub auth_scheme: AuthScheme,
     /// The version for Azure's older form of URL, `openai/deployments/{model}/…?api-version=…`.
@@ -74,6 +72,9 @@ pub struct Endpoint {
     /// The endpoint can constrain replies to a JSON schema while tools are offered. Otherwise
     /// [typed answers](tool_core::agent::Ask::answer_as) are returned through a tool in that case.
     pub supports_json_schema_with_tools: bool,
+    /// The endpoint is known to support JSON schemas with every model, so its errors about one are about the schema itself. Otherwise
+    /// such an error suggests that the endpoint may not support them.
+    pub guarantees_json_schema: bool,
     /// The endpoint's Responses API searches deferred tools by itself. Otherwise, and for models that are known to be older than
     /// `gpt-5.4`, the model does not [support](tool_core::ChatModel::supports_tool_search) it.
     pub supports_tool_search: bool,
@@ -141,7 +142,7 @@ impl Endpoint {
             "generativelanguage.googleapis.com" => Self::gemini(),
             "openrouter.ai" => Self::openrouter(),
             _ if is_below("openai.com") => Self::openai(),
-            _ if is_below("openai.azure.com") || is_below("services.ai.azure.com") => Self::azure_at(""),
+            _ if is_below("openai.azure.com") || is_below("services.ai.azure.com") => Self::azure_at(None),
             _ => Self::compatible(),
         }
     }
@@ -181,6 +182,6 @@ mod tests {
             assert_eq!(Endpoint::from_url(&Url::parse(url).unwrap()), expected, "{url}");
         }
         let azure = Endpoint::from_url(&Url::parse("https://mine.openai.azure.com/openai/v1").unwrap());
-        assert_eq!((azure.auth_scheme, &*azure.base_url), (AuthScheme::ApiKey, ""));
+        assert_eq!((azure.auth_scheme, azure.base_url), (AuthScheme::ApiKey, None));
     }
 }

@@ -1,10 +1,6 @@
 //! The differences between servers of the Messages API.
 
-mod presets;
-
 use std::borrow::Cow;
-
-use reqwest::Url;
 
 /// The version of the API that this crate is written for.
 pub(crate) const VERSION: &str = "2026-10-21";
@@ -78,40 +74,8 @@ pub enum AuthScheme {
 }
 
 impl Endpoint {
-    /// Detects the endpoint at this URL by its host.
-    pub(crate) fn from_url(url: &Url) -> Self {
-        match url.host_str().unwrap_or_default() {
-            "api.deepseek.com" => Self::deepseek(),
-            "api.moonshot.ai" | "api.moonshot.cn" => Self::moonshot(),
-            "api.minimax.io" | "api.minimaxi.com" => Self::minimax(),
-            "api.z.ai" => Self::zai(),
-            "ollama.com" => Self::ollama(),
-            _ => Self::anthropic(),
-        }
-    }
-
     /// Returns `true` if `temperature` and `top_p` are sent.
     pub(crate) fn has_sampling(&self) -> bool {
         self.version == FIRST_VERSION
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn detects_endpoints_by_host() {
-        let table = [
-            ("https://api.anthropic.com", Endpoint::anthropic()),
-            ("https://api.deepseek.com/anthropic", Endpoint::deepseek()),
-            ("https://api.moonshot.ai/anthropic", Endpoint::moonshot()),
-            ("https://api.z.ai/api/anthropic", Endpoint::zai()),
-            ("http://127.0.0.1:8080", Endpoint::anthropic()),
-            ("https://api.deepseek.com.example.org", Endpoint::anthropic()),
-        ];
-        for (url, expected) in table {
-            assert_eq!(Endpoint::from_url(&Url::parse(url).unwrap()), expected, "{url}");
-        }
     }
 }

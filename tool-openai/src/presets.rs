@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
+use crate::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
 
 /// The maximum number of tools in a request to OpenAI: <https://platform.openai.com/docs/api-reference/chat/create>.
 const MAX_TOOLS: usize = 128;
@@ -12,9 +12,9 @@ impl Endpoint {
     #[must_use]
     pub fn openai() -> Self {
         Self {
-            name: "openai".into(),
-            base_url: "https://api.openai.com/v1".into(),
-            api_key_variable: "OPENAI_API_KEY".into(),
+            name: Some("openai".into()),
+            base_url: Some("https://api.openai.com/v1".into()),
+            api_key_variable: Some("OPENAI_API_KEY".into()),
             auth_scheme: AuthScheme::Bearer,
             azure_api_version: None,
             max_tokens_field: "max_completion_tokens".into(),
@@ -26,6 +26,7 @@ impl Endpoint {
             supports_named_tool_choice: true,
             supports_json_schema: true,
             supports_json_schema_with_tools: true,
+            guarantees_json_schema: true,
             supports_tool_search: true,
             supports_missing_content: true,
             supports_refusals: true,
@@ -42,10 +43,11 @@ impl Endpoint {
     #[must_use]
     pub fn compatible() -> Self {
         Self {
-            name: "".into(),
-            base_url: "".into(),
+            name: None,
+            base_url: None,
             max_tokens_field: "max_tokens".into(),
             requires_plain_parameters: false,
+            guarantees_json_schema: false,
             supports_tool_search: false,
             max_tools: None,
             ..Self::openai()
@@ -58,7 +60,7 @@ impl Endpoint {
     /// deployment.
     #[must_use]
     pub fn azure(resource: &str) -> Self {
-        Self::azure_at(format!("{}/openai/v1", azure_origin(resource)))
+        Self::azure_at(Some(format!("{}/openai/v1", azure_origin(resource))))
     }
 
     /// Creates the endpoint of an Azure OpenAI resource with the older form of the API in this version, such as
@@ -69,15 +71,15 @@ impl Endpoint {
             azure_api_version: Some(api_version.into()),
             // Documented for the current form only: <https://learn.microsoft.com/azure/foundry/openai/how-to/tool-search>.
             supports_tool_search: false,
-            ..Self::azure_at(azure_origin(resource))
+            ..Self::azure_at(Some(azure_origin(resource)))
         }
     }
 
-    pub(super) fn azure_at(base_url: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn azure_at(base_url: Option<String>) -> Self {
         Self {
-            name: "azure".into(),
-            base_url: base_url.into(),
-            api_key_variable: "AZURE_OPENAI_API_KEY".into(),
+            name: Some("azure".into()),
+            base_url: base_url.map(Cow::Owned),
+            api_key_variable: Some("AZURE_OPENAI_API_KEY".into()),
             auth_scheme: AuthScheme::ApiKey,
             ..Self::openai()
         }
@@ -88,9 +90,9 @@ impl Endpoint {
     #[must_use]
     pub fn deepseek() -> Self {
         Self {
-            name: "deepseek".into(),
-            base_url: "https://api.deepseek.com".into(),
-            api_key_variable: "DEEPSEEK_API_KEY".into(),
+            name: Some("deepseek".into()),
+            base_url: Some("https://api.deepseek.com".into()),
+            api_key_variable: Some("DEEPSEEK_API_KEY".into()),
             supports_strict: false,
             supports_parallel_tool_calls: false,
             supports_json_schema: false,
@@ -105,9 +107,9 @@ impl Endpoint {
     #[must_use]
     pub fn mistral() -> Self {
         Self {
-            name: "mistral".into(),
-            base_url: "https://api.mistral.ai/v1".into(),
-            api_key_variable: "MISTRAL_API_KEY".into(),
+            name: Some("mistral".into()),
+            base_url: Some("https://api.mistral.ai/v1".into()),
+            api_key_variable: Some("MISTRAL_API_KEY".into()),
             seed_field: "random_seed".into(),
             supports_stream_options: false,
             required_tool_choice: Some("any".into()),
@@ -123,9 +125,9 @@ impl Endpoint {
     #[must_use]
     pub fn groq() -> Self {
         Self {
-            name: "groq".into(),
-            base_url: "https://api.groq.com/openai/v1".into(),
-            api_key_variable: "GROQ_API_KEY".into(),
+            name: Some("groq".into()),
+            base_url: Some("https://api.groq.com/openai/v1".into()),
+            api_key_variable: Some("GROQ_API_KEY".into()),
             max_tokens_field: "max_completion_tokens".into(),
             supports_strict: false,
             supports_json_schema_with_tools: false,
@@ -138,9 +140,9 @@ impl Endpoint {
     #[must_use]
     pub fn gemini() -> Self {
         Self {
-            name: "gemini".into(),
-            base_url: "https://generativelanguage.googleapis.com/v1beta/openai".into(),
-            api_key_variable: "GEMINI_API_KEY".into(),
+            name: Some("gemini".into()),
+            base_url: Some("https://generativelanguage.googleapis.com/v1beta/openai".into()),
+            api_key_variable: Some("GEMINI_API_KEY".into()),
             supports_strict: false,
             supports_parallel_tool_calls: false,
             supports_json_schema_with_tools: false,
@@ -154,9 +156,9 @@ impl Endpoint {
     #[must_use]
     pub fn openrouter() -> Self {
         Self {
-            name: "openrouter".into(),
-            base_url: "https://openrouter.ai/api/v1".into(),
-            api_key_variable: "OPENROUTER_API_KEY".into(),
+            name: Some("openrouter".into()),
+            base_url: Some("https://openrouter.ai/api/v1".into()),
+            api_key_variable: Some("OPENROUTER_API_KEY".into()),
             ..Self::compatible()
         }
     }
@@ -165,8 +167,8 @@ impl Endpoint {
     #[must_use]
     pub fn ollama() -> Self {
         Self {
-            name: "ollama".into(),
-            base_url: "http://localhost:11434/v1".into(),
+            name: Some("ollama".into()),
+            base_url: Some("http://localhost:11434/v1".into()),
             supports_strict: false,
             supports_parallel_tool_calls: false,
             required_tool_choice: None,
@@ -179,7 +181,11 @@ impl Endpoint {
     /// Creates the endpoint of a local vLLM: <https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html>.
     #[must_use]
     pub fn vllm() -> Self {
-        Self { name: "vllm".into(), base_url: "http://localhost:8000/v1".into(), ..Self::without_key() }
+        Self {
+            name: Some("vllm".into()),
+            base_url: Some("http://localhost:8000/v1".into()),
+            ..Self::without_key()
+        }
     }
 
     /// Creates the endpoint of a local llama.cpp server that was started with `--jinja`:
@@ -187,8 +193,8 @@ impl Endpoint {
     #[must_use]
     pub fn llama_cpp() -> Self {
         Self {
-            name: "llama.cpp".into(),
-            base_url: "http://localhost:8080/v1".into(),
+            name: Some("llama.cpp".into()),
+            base_url: Some("http://localhost:8080/v1".into()),
             supports_strict: false,
             supports_json_schema_with_tools: false,
             supports_named_tool_choice: false,
@@ -202,8 +208,8 @@ impl Endpoint {
     #[must_use]
     pub fn llama_cpp_python() -> Self {
         Self {
-            name: "llama-cpp-python".into(),
-            base_url: "http://localhost:8000/v1".into(),
+            name: Some("llama-cpp-python".into()),
+            base_url: Some("http://localhost:8000/v1".into()),
             supports_strict: false,
             supports_parallel_tool_calls: false,
             required_tool_choice: None,
@@ -218,8 +224,8 @@ impl Endpoint {
     #[must_use]
     pub fn lm_studio() -> Self {
         Self {
-            name: "lm-studio".into(),
-            base_url: "http://localhost:1234/v1".into(),
+            name: Some("lm-studio".into()),
+            base_url: Some("http://localhost:1234/v1".into()),
             supports_strict: false,
             supports_parallel_tool_calls: false,
             supports_named_tool_choice: false,
@@ -228,7 +234,7 @@ impl Endpoint {
     }
 
     fn without_key() -> Self {
-        Self { api_key_variable: "".into(), ..Self::compatible() }
+        Self { api_key_variable: None, ..Self::compatible() }
     }
 }
 

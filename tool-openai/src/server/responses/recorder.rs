@@ -1,4 +1,4 @@
-//! Stored responses and their conversations.
+//! Stores complete responses.
 
 use std::sync::Arc;
 
@@ -8,49 +8,11 @@ use tool_core::model::AssistantMessage;
 use tool_http::server::Caller;
 
 use crate::server::state::ServerState;
-use crate::server::store::{MAX_BYTES, Weight};
+use crate::server::store::MAX_BYTES;
+use crate::server::stored_response::{Conversation, StoredResponse};
 
 /// The approximate size of a message in memory without its texts. A caller can send many short messages.
 const MESSAGE_BYTES: usize = size_of::<Message>() + 100;
-
-/// The conversation up to a response, without instructions. Its earlier sections are shared with earlier responses.
-#[derive(Clone, Default)]
-pub(super) struct Conversation(Vec<Arc<Section>>);
-
-struct Section {
-    messages: Vec<Message>,
-    /// The weight of a stored reply and its input, which counts as long as a stored conversation contains the section.
-    weight: Option<Weight>,
-}
-
-impl Conversation {
-    /// Returns this conversation with the input of a request.
-    pub(super) fn with_input(&self, messages: Vec<Message>) -> Self {
-        self.with_section(Section { messages, weight: None })
-    }
-
-    fn with_section(&self, section: Section) -> Self {
-        let mut sections = self.0.clone();
-        sections.push(Arc::new(section));
-        Self(sections)
-    }
-
-    /// Returns the approximate size of the messages of stored responses.
-    pub(super) fn bytes(&self) -> usize {
-        self.0.iter().filter_map(|section| Some(section.weight.as_ref()?.bytes())).sum()
-    }
-
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
-        self.0.iter().flat_map(|section| section.messages.iter())
-    }
-}
-
-/// A stored response, and the conversation up to it.
-pub(in crate::server) struct StoredResponse {
-    /// Serialized, because that takes less memory than a `Value`.
-    pub(super) response: String,
-    pub(super) conversation: Conversation,
-}
 
 /// Stores a response when it is complete.
 pub(super) struct ResponseRecorder {
@@ -75,18 +37,16 @@ impl ResponseRecorder {
         let texts = [Some(&message.text), message.reasoning.as_ref(), message.refusal.as_ref()];
         let texts = texts.into_iter().flatten().map(String::len);
         let calls = message.tool_calls.iter().map(|call| call.arguments.len() + 100);
-        let input = self.conversation.0.last().map_or(0, |section| section.messages.len() * MESSAGE_BYTES);
+        let input = self.conversation.last_messages() * MESSAGE_BYTES;
         let bytes = self.request_bytes + input + texts.chain(calls).sum::<usize>() + 1000;
         let store = &self.state.responses;
-        let weight = Some(store.add_weight(bytes));
-        let reply = Section { messages: vec![Message::Assistant(message)], weight };
-        let conversation = self.conversation.with_section(reply);
+        let conversation = self.conversation.with_reply(message, store.add_weight(bytes));
         // Inserting it would drop all other responses and fail nevertheless, or no request could continue it.
         if conversation.bytes() > MAX_BYTES.min(self.state.limiter.max_total_bytes()) {
             return;
         }
         let response = response.to_string();
-        let bytes = response.len() + size_of_val(&*conversation.0) + 1000;
+        let bytes = response.len() + conversation.list_bytes() + 1000;
         store.insert(id.to_owned(), self.caller, StoredResponse { response, conversation }, bytes);
     }
 }

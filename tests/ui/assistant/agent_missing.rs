@@ -4,8 +4,8 @@ use tool_core::{RunError, assistant};
 
 #[assistant("You plan trips.")]
 trait Planner {
-    #[ask]
-    async fn ask(&self, city: &str) -> Result<String, RunError>;
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> Result<String, RunError>;
 }
 
 fn main() {}
