@@ -237,26 +237,35 @@ struct StreamAssembler<'a> {
     reply: ReplyAssembler,
 }
 
+/// Why an event ends its stream.
+enum StreamError {
+    /// The end of the stream truncated it.
+    Truncated,
+    Failed(Error),
+}
+
 impl Assembler for StreamAssembler<'_> {
     type Item = Delta;
+    type EventError = StreamError;
     type Error = Error;
 
-    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, Error> {
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, StreamError> {
         let data = event.data.trim_ascii();
-        self.reply.push(data, emit).map_err(|error| event_error(self.client, error, data))
+        self.reply.push(data, emit).map_err(|error| match error {
+            EventError::Malformed(_) if !event.is_whole => StreamError::Truncated,
+            error => StreamError::Failed(event_error(self.client, error, data)),
+        })
     }
 
-    fn finish(self, end: StreamEnd<Error>) -> Result<Delta, Error> {
+    fn finish(self, end: StreamEnd<StreamError>) -> Result<Delta, Error> {
         let error = match end {
             StreamEnd::Complete if self.reply.has_started() => return Ok(Delta::Done(self.reply.finish())),
             StreamEnd::Complete => Error::invalid_response("the stream ended before the response started"),
+            StreamEnd::Failed(StreamError::Failed(error)) => error,
             // Only the last event can be missing.
-            StreamEnd::Broken(_) | StreamEnd::Failed { is_whole: false, .. } if self.reply.is_complete() => {
-                return Ok(Delta::Done(self.reply.finish()));
-            }
-            StreamEnd::Broken(error) => Error::incomplete(error.map(read_error)),
-            StreamEnd::Failed { is_whole: false, .. } => Error::incomplete(None),
-            StreamEnd::Failed { error, .. } => error,
+            _ if self.reply.is_complete() => return Ok(Delta::Done(self.reply.finish())),
+            StreamEnd::Broken(Some(error)) => Error::incomplete(Some(read_error(error))),
+            StreamEnd::Broken(None) | StreamEnd::Failed(StreamError::Truncated) => Error::incomplete(None),
         };
         let request_id = self.request_id.as_deref();
         Err(error.with_partial(self.reply.finish()).with_request("POST", &self.client.url(PATH), request_id))

@@ -1,12 +1,13 @@
 //! Configures the client of an endpoint.
 
-use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
-use tool_http::client::{ConnectionConfig, RetryBudget, RetryPolicy, parse_base_url};
+use secrecy::SecretString;
+use tool_http::client::{
+    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, parse_base_url, read_variable,
+};
 
 use super::anthropic::Anthropic;
 use crate::client::{Client, Hooks, Retry};
@@ -38,10 +39,10 @@ impl Anthropic {
         }
         let mut builder = Self::builder();
         if let Some(key) = key {
-            builder = builder.api_key(key.trim());
+            builder = builder.api_key(key);
         }
         if let Some(url) = base_url {
-            builder = builder.base_url(url.trim());
+            builder = builder.base_url(url);
         }
         builder.build()
     }
@@ -245,7 +246,11 @@ impl AnthropicBuilder {
             )));
         }
         if let Some(key) = key {
-            connection.key = Some(key_header(&endpoint, &key)?);
+            let header = match endpoint.auth_scheme {
+                AuthScheme::ApiKey => KeyHeader::Named("x-api-key"),
+                AuthScheme::Bearer => KeyHeader::Bearer,
+            };
+            connection.key = Some((header, key));
         }
         connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
         if !self.betas.is_empty() {
@@ -265,38 +270,10 @@ fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {
         ));
     }
     match read_variable(name)? {
-        Some(key) => Ok(key.trim().into()),
+        Some(key) => Ok(key.into()),
         None => Err(Error::config(format!(
             "the environment variable {name} is not set; set it, or set the key with `api_key`"
         ))),
-    }
-}
-
-/// Returns the name and the value of the header that contains the key.
-fn key_header(endpoint: &Endpoint, key: &SecretString) -> Result<(&'static str, SecretString), Error> {
-    let text = key.expose_secret();
-    if text.trim().is_empty() {
-        return Err(Error::config("the API key is empty; set one, or none if the server needs none"));
-    }
-    if text.chars().any(|character| !(' '..='~').contains(&character)) {
-        return Err(Error::config(
-            "the API key contains a character that is not allowed in headers, such as a line break; trim it",
-        ));
-    }
-    Ok(match endpoint.auth_scheme {
-        AuthScheme::ApiKey => ("x-api-key", key.clone()),
-        AuthScheme::Bearer => ("authorization", format!("Bearer {text}").into()),
-    })
-}
-
-/// Reads an environment variable. Returns `None` if it is not set or blank.
-fn read_variable(name: &str) -> Result<Option<String>, Error> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => {
-            Err(Error::config(format!("the environment variable {name} is not valid Unicode")))
-        }
     }
 }
 

@@ -243,11 +243,11 @@ impl ReplyAssembler {
         let at = at.ok_or_else(|| EventError::Malformed("a delta belongs to no block".into()))?;
         let block = &mut self.blocks[at];
         let kind = block.kind;
-        let piece = block.push(event.get("delta").unwrap_or("{}")).map_err(malformed)?;
+        let piece = block.push(&parse(event.get("delta").unwrap_or("{}"))?);
         match kind {
             BlockKind::ToolUse if !piece.is_empty() => {
                 let index = self.call_index(at);
-                emit(Delta::Arguments { index, text: piece.into_owned() });
+                emit(Delta::Arguments { index, text: piece });
             }
             kind => emit_text(kind, &piece, emit),
         }

@@ -1,8 +1,5 @@
 //! One block of a reply's content.
 
-use std::borrow::Cow;
-
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
@@ -45,23 +42,6 @@ enum BlockState {
     Closed,
     /// A piece of an unknown kind arrived, so the block cannot be assembled.
     Unknown,
-}
-
-/// A piece of a block. Unknown members are ignored.
-#[derive(Deserialize)]
-pub(crate) struct WireDelta<'a> {
-    #[serde(borrow, default)]
-    r#type: Cow<'a, str>,
-    #[serde(borrow, default)]
-    text: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    thinking: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    partial_json: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    signature: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    citation: Option<&'a RawValue>,
 }
 
 impl BlockKind {
@@ -112,25 +92,18 @@ impl Block {
         Some(Self { state: BlockState::Closed, ..Self::start(None, json)? })
     }
 
-    /// Adds a piece, and returns what is new of the text, the thinking or the input.
-    pub(crate) fn push<'a>(&mut self, json: &'a str) -> Result<Cow<'a, str>, serde_json::Error> {
-        let delta: WireDelta<'a> = serde_json::from_str(json)?;
-        let piece = match (&*delta.r#type, self.kind) {
-            ("text_delta", BlockKind::Text) => delta.text,
-            ("thinking_delta", BlockKind::Thinking) => delta.thinking,
-            ("input_json_delta", _) => delta.partial_json,
-            ("signature_delta", _) => {
-                let signature = string(&delta.signature.unwrap_or_default());
-                self.members.push(("signature".into(), signature));
+    /// Adds a piece, and returns what is new of the text, the thinking or the input. Unknown members are ignored.
+    pub(crate) fn push(&mut self, delta: &Members<'_>) -> String {
+        let piece = match (delta.text("type").as_deref(), self.kind) {
+            (Some("text_delta"), BlockKind::Text) => delta.text("text"),
+            (Some("thinking_delta"), BlockKind::Thinking) => delta.text("thinking"),
+            (Some("input_json_delta"), _) => delta.text("partial_json"),
+            (Some("citations_delta"), _) => {
+                self.citations.extend(delta.get("citation").map(str::to_owned));
                 None
             }
-            ("citations_delta", _) => {
-                self.citations.extend(delta.citation.map(|citation| citation.get().to_owned()));
-                None
-            }
-            ("compaction_delta", _) => {
-                let members = Members::parse(json).unwrap_or_default();
-                let members = members.iter().filter(|(name, _)| *name != "type");
+            (Some("signature_delta" | "compaction_delta"), _) => {
+                let members = delta.iter().filter(|(name, _)| *name != "type");
                 self.members.extend(members.map(|(name, value)| (name.to_owned(), value.to_owned())));
                 None
             }
@@ -143,7 +116,7 @@ impl Block {
         };
         let piece = piece.unwrap_or_default();
         self.pieces.push_str(&piece);
-        Ok(piece)
+        piece
     }
 
     /// Notes that all of the block has arrived.
@@ -244,7 +217,7 @@ mod tests {
     fn assembled(start: &str, pieces: &[&str]) -> Block {
         let mut block = Block::start(Some(0), start).unwrap();
         for piece in pieces {
-            block.push(piece).unwrap();
+            block.push(&Members::parse(piece).unwrap());
         }
         block.close();
         block

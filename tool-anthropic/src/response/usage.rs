@@ -2,23 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::Value;
 use tool_core::model::Usage;
 
 /// The usage as the API reports it. An event of a stream replaces the counts that it has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WireUsage(BTreeMap<String, Value>);
-
-#[derive(Deserialize)]
-struct Iteration {
-    #[serde(default)]
-    r#type: String,
-    #[serde(default)]
-    input_tokens: u64,
-    #[serde(default)]
-    output_tokens: u64,
-}
 
 impl WireUsage {
     /// Replaces the counts that `json` has.
@@ -34,16 +23,16 @@ impl WireUsage {
             return None;
         }
         let count = |name: &str| self.0.get(name)?.as_u64();
-        let iterations = self.0.get("iterations").cloned().unwrap_or_default();
-        let iterations: Vec<Iteration> = serde_json::from_value(iterations).unwrap_or_default();
-        let compactions = || iterations.iter().filter(|iteration| iteration.r#type == "compaction");
+        let iterations = self.0.get("iterations").and_then(Value::as_array).into_iter().flatten();
+        let compactions = iterations.filter(|iteration| iteration["type"] == "compaction");
+        let of_compactions =
+            |name: &'static str| compactions.clone().filter_map(move |one| one[name].as_u64());
         let (read, written) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
-        let inputs = [count("input_tokens"), read, written].into_iter().flatten();
-        let inputs = inputs.chain(compactions().map(|iteration| iteration.input_tokens));
-        let outputs = count("output_tokens").into_iter();
-        let outputs = outputs.chain(compactions().map(|iteration| iteration.output_tokens));
-        let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
-        let mut usage = Usage::new(sum(&mut { inputs }), sum(&mut { outputs }));
+        let sum = |counts: &[Option<u64>], name| {
+            counts.iter().flatten().copied().chain(of_compactions(name)).fold(0, u64::saturating_add)
+        };
+        let input = sum(&[count("input_tokens"), read, written], "input_tokens");
+        let mut usage = Usage::new(input, sum(&[count("output_tokens")], "output_tokens"));
         usage.cached_tokens = read;
         usage.cache_write_tokens = written;
         let details = self.0.get("output_tokens_details");

@@ -21,7 +21,9 @@ const MAX_END_DELAY: Duration = Duration::from_millis(50);
 pub trait Assembler {
     /// What a stream consists of.
     type Item;
-    /// Why an event cannot be used, and why a stream fails.
+    /// Why an event cannot be used.
+    type EventError;
+    /// Why a stream fails.
     type Error;
 
     /// Consumes one event and emits the items that it produces. It is not called again after [`Flow::End`] or an error.
@@ -29,14 +31,15 @@ pub trait Assembler {
     /// # Errors
     ///
     /// Returns an error if the event ends the stream as a failure.
-    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Self::Item)) -> Result<Flow, Self::Error>;
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Self::Item))
+    -> Result<Flow, Self::EventError>;
 
     /// Returns the last item.
     ///
     /// # Errors
     ///
     /// Returns an error if the response is not complete.
-    fn finish(self, end: StreamEnd<Self::Error>) -> Result<Self::Item, Self::Error>;
+    fn finish(self, end: StreamEnd<Self::EventError>) -> Result<Self::Item, Self::Error>;
 }
 
 /// The flow of events after one of them.
@@ -55,13 +58,8 @@ pub enum StreamEnd<E> {
     Complete,
     /// Without a last event, because the body ended or could not be read.
     Broken(Option<ReadError<reqwest::Error>>),
-    /// With an event that could not be used.
-    Failed {
-        /// The error of [`Assembler::push`].
-        error: E,
-        /// `false` if the body ended within the event.
-        is_whole: bool,
-    },
+    /// With an event that could not be used, for the reason that [`Assembler::push`] has returned.
+    Failed(E),
 }
 
 /// Returns the items of a streamed response as they arrive. Data after the last event is ignored, and the end of the body is awaited
@@ -123,7 +121,7 @@ where
                 Ok(Some(event)) => match assembler.push(&event, &mut |item| this.ready.push_back(item)) {
                     Ok(Flow::Continue) => continue,
                     Ok(Flow::End) => StreamEnd::Complete,
-                    Err(error) => StreamEnd::Failed { error, is_whole: event.is_whole },
+                    Err(error) => StreamEnd::Failed(error),
                 },
                 Ok(None) => StreamEnd::Broken(None),
                 Err(error) => StreamEnd::Broken(Some(error)),
@@ -134,7 +132,7 @@ where
 }
 
 impl<A: Assembler> Assembled<'_, A> {
-    fn end(&mut self, end: StreamEnd<A::Error>) {
+    fn end(&mut self, end: StreamEnd<A::EventError>) {
         let Some(assembler) = self.assembler.take() else { return };
         if matches!(end, StreamEnd::Complete) {
             self.end_deadline = Some(Box::pin(sleep(MAX_END_DELAY)));

@@ -1,5 +1,6 @@
 //! A connection to one HTTP API: its address, key, timeouts and limits.
 
+use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,11 +44,20 @@ pub struct Connection {
     permits: Option<Arc<Semaphore>>,
 }
 
+/// The header that a key is sent in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyHeader {
+    /// `Authorization: Bearer …`.
+    Bearer,
+    /// The header of this name.
+    Named(&'static str),
+}
+
 /// How to connect to an API, as users configure it.
 #[derive(Clone, Default)]
 pub struct ConnectionConfig {
-    /// The header of the key and its value, which is redacted from everything that the server sends.
-    pub key: Option<(&'static str, SecretString)>,
+    /// The key and its header. It is redacted from everything that the server sends.
+    pub key: Option<(KeyHeader, SecretString)>,
     /// Headers without secrets, which errors can contain.
     pub plain_headers: Vec<(String, String)>,
     /// Further headers, which replace others of the same name. Long values are redacted.
@@ -73,9 +83,21 @@ impl ConnectionConfig {
     pub fn connect(&self, base_url: Url) -> Result<Connection, ConfigError> {
         let mut redactor = Redactor::new("[key]", MIN_SECRET_BYTES);
         let mut headers = HeaderMap::new();
-        if let Some((name, value)) = &self.key {
-            redactor.add_header(value.expose_secret());
-            insert(&mut headers, name, value.expose_secret())?;
+        if let Some((header, key)) = &self.key {
+            let key = key.expose_secret();
+            redactor.add(key);
+            if key.trim().is_empty() {
+                let message = "the API key is empty; set one, or none if the server needs none";
+                return Err(ConfigError(message.into()));
+            }
+            if HeaderValue::from_str(key).is_err() {
+                let message = "the API key contains a character that is not allowed in headers, such as a line break; trim it";
+                return Err(ConfigError(message.into()));
+            }
+            match header {
+                KeyHeader::Bearer => insert(&mut headers, "authorization", &format!("Bearer {key}"))?,
+                KeyHeader::Named(name) => insert(&mut headers, name, key)?,
+            }
         }
         for (name, value) in &self.plain_headers {
             insert(&mut headers, name, value)?;
@@ -124,7 +146,7 @@ fn insert(headers: &mut HeaderMap, name: &str, text: &str) -> Result<(), ConfigE
     // The value is not part of the message: it may be the key.
     let mut value = HeaderValue::from_str(text).map_err(|_| {
         ConfigError(format!(
-            "the value of the header `{name}` contains a character that is not allowed in headers, such as a line break"
+            "the value of the header `{name}` contains a character that is not allowed in headers"
         ))
     })?;
     value.set_sensitive(true);
@@ -159,6 +181,21 @@ pub fn parse_base_url(text: &str, example: &str) -> Result<Url, ConfigError> {
         url.set_path(&path);
     }
     Ok(url)
+}
+
+/// Reads an environment variable. Returns `None` if it is not set or blank, and the trimmed value otherwise.
+///
+/// # Errors
+///
+/// Fails if the value is not Unicode.
+pub fn read_variable(name: &str) -> Result<Option<String>, ConfigError> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value.trim().to_owned()).filter(|value| !value.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(ConfigError(format!("the environment variable {name} is not valid Unicode")))
+        }
+    }
 }
 
 /// A response with a status that reports success. The request is in flight until this is dropped.
@@ -342,11 +379,11 @@ mod tests {
             let error = connect(&ConnectionConfig::default(), text).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }
-        let key = Some(("x-api-key", SecretString::from("sk-\nsecret")));
+        let key = Some((KeyHeader::Bearer, SecretString::from("sk-\nsecret")));
         let error = connect(&ConnectionConfig { key, ..Default::default() }, EXAMPLE).unwrap_err();
         assert_eq!(
             error,
-            "the value of the header `x-api-key` contains a character that is not allowed in headers, such as a line break"
+            "the API key contains a character that is not allowed in headers, such as a line break; trim it"
         );
     }
 

@@ -51,7 +51,7 @@ impl MessageCache {
                     write_result_media(json, &messages[..=index]);
                 }
             }
-            Ok(())
+            Ok::<_, Error>(())
         })?;
         self.count = messages.len();
         Ok(&self.json)

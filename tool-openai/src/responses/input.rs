@@ -38,7 +38,7 @@ impl InputCache {
             for message in &messages[self.count..] {
                 write_message(&mut items, message, dialect)?;
             }
-            Ok(items.calls_without_namespace)
+            Ok::<_, Error>(items.calls_without_namespace)
         })?;
         self.calls_without_namespace.append(&mut calls_without_namespace);
         self.count = messages.len();
