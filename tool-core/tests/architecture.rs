@@ -9,7 +9,8 @@ use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
 
 /// The crates that are checked.
-const CRATES: [&str; 5] = ["tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
+const CRATES: [&str; 6] =
+    ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
 
 /// The folders whose files are not in order yet, nor those of the folders in them.
 const NOT_IN_ORDER: [&str; 6] = [
