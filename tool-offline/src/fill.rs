@@ -37,7 +37,8 @@ struct Candidate {
 pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
     let mut candidates = Vec::new();
     for (at, slot) in form.slots.iter().enumerate() {
-        let least = if slot.is_required { f64::MIN_POSITIVE } else { least_score(&slot.kind) };
+        let is_number = matches!(slot.kind, SlotKind::Number | SlotKind::Integer);
+        let least = if slot.is_required || is_number { f64::MIN_POSITIVE } else { MIN_OPTIONAL_SCORE };
         let first = if slot.is_required { REQUIRED_SCORE } else { 0.0 };
         let mut add = |facts: Vec<usize>, score: f64, value: Value| {
             if score >= least {
@@ -86,13 +87,6 @@ pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize
     Filled { arguments: form.assemble(&values), used, missing }
 }
 
-fn least_score(kind: &SlotKind) -> f64 {
-    match kind {
-        SlotKind::Number { .. } => f64::MIN_POSITIVE,
-        _ => MIN_OPTIONAL_SCORE,
-    }
-}
-
 /// Returns how well a fact fits a kind of slot, and its value.
 fn fit(kind: &SlotKind, fact: &Fact) -> Option<(f64, Value)> {
     let text = || Value::from(&*fact.text);
@@ -102,14 +96,13 @@ fn fit(kind: &SlotKind, fact: &Fact) -> Option<(f64, Value)> {
         // Its value is known once the step is done.
         (SlotKind::Text(_), FactKind::Pending(_)) => (1.0, Value::Null),
         (_, FactKind::Pending(_)) => (2.0, Value::Null),
-        (SlotKind::Number { is_integer }, _) => (2.0, as_number(fact.number()?, *is_integer)?),
-        (SlotKind::Text(TokenKind::Email), FactKind::Email)
-        | (SlotKind::Text(TokenKind::Date), FactKind::Date)
-        | (SlotKind::Text(TokenKind::Link), FactKind::Link) => (6.0, text()),
-        (SlotKind::Text(TokenKind::Word), FactKind::Words) => {
+        (SlotKind::Number, _) => (2.0, fact.number()?.into()),
+        (SlotKind::Integer, _) => (2.0, as_integer(fact.number()?)?),
+        (SlotKind::Text(TokenKind::Word), FactKind::Value(TokenKind::Word)) => {
             (1.0 + f64::from(is_capitalized) + f64::from(fact.preposition.is_some()), text())
         }
-        (SlotKind::Text(TokenKind::Word), FactKind::Quoted) => (3.0, text()),
+        (SlotKind::Text(TokenKind::Word), FactKind::Value(TokenKind::Quoted)) => (3.0, text()),
+        (SlotKind::Text(look), FactKind::Value(kind)) if look == kind => (6.0, text()),
         (SlotKind::Text(TokenKind::Email), _) => return None,
         (SlotKind::Text(_), FactKind::Result) => (1.0, text()),
         (SlotKind::Text(_), _) => (0.5, text()),
@@ -124,9 +117,9 @@ fn fit(kind: &SlotKind, fact: &Fact) -> Option<(f64, Value)> {
     })
 }
 
-/// Returns the number, or for an integer a number without a fraction.
-fn as_number(number: Number, is_integer: bool) -> Option<Value> {
-    if !is_integer || number.is_i64() || number.is_u64() {
+/// Returns a number without a fraction.
+fn as_integer(number: Number) -> Option<Value> {
+    if number.is_i64() || number.is_u64() {
         return Some(number.into());
     }
     let whole = number.as_f64().filter(|number| number.fract() == 0.0)?;
