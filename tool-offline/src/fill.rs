@@ -25,14 +25,6 @@ pub(crate) struct Filled {
     pub(crate) missing: Vec<String>,
 }
 
-/// A value for a slot.
-struct Candidate {
-    slot: usize,
-    facts: Vec<usize>,
-    score: f64,
-    value: Value,
-}
-
 /// Fills the slots from the facts and from the words in `range`.
 pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
     let mut candidates = Vec::new();
@@ -42,7 +34,7 @@ pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize
         let first = if slot.is_required { REQUIRED_SCORE } else { 0.0 };
         let mut add = |facts: Vec<usize>, score: f64, value: Value| {
             if score >= least {
-                candidates.push(Candidate { slot: at, facts, score: first + score, value });
+                candidates.push((first + score, at, facts, value));
             }
         };
         match &slot.kind {
@@ -52,14 +44,11 @@ pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize
                 }
             }
             SlotKind::List(item) => {
-                let items: Vec<_> = facts
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(at, fact)| Some((at, fit(item, fact)?.1)))
-                    .collect();
-                if !items.is_empty() {
-                    let (facts, values): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-                    add(facts, MIN_OPTIONAL_SCORE, values.into());
+                let items = facts.iter().enumerate();
+                let items = items.filter_map(|(at, fact)| Some((at, fit(item, fact)?.1)));
+                let (used, values): (Vec<_>, Vec<_>) = items.unzip();
+                if !used.is_empty() {
+                    add(used, MIN_OPTIONAL_SCORE, values.into());
                 }
             }
             _ => {}
@@ -71,14 +60,13 @@ pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize
         }
     }
     // Stable, so that equal candidates are in the order of the slots and then of the values.
-    candidates.sort_by(|one, other| other.score.total_cmp(&one.score));
+    candidates.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
     let mut values = vec![None; form.slots.len()];
     let mut used = Vec::new();
-    for candidate in candidates {
-        let is_free = candidate.facts.iter().all(|fact| !used.contains(fact));
-        if let Some(value @ None) = values.get_mut(candidate.slot).filter(|_| is_free) {
-            *value = Some(candidate.value);
-            used.extend(candidate.facts);
+    for (_, slot, facts, value) in candidates {
+        if values[slot].is_none() && facts.iter().all(|fact| !used.contains(fact)) {
+            values[slot] = Some(value);
+            used.extend(facts);
         }
     }
     let slots = form.slots.iter().zip(&values);

@@ -52,19 +52,14 @@ struct Property<'a> {
     is_object: bool,
 }
 
-impl Slot {
-    /// Returns `true` if a word names the slot or one of its choices, and is no value.
-    pub(crate) fn explains(&self, key: &str) -> bool {
-        let is_choice = |value: &String| keys(value).iter().any(|one| one == key);
-        let has_choice = matches!(&self.kind, SlotKind::OneOf(values) if values.iter().any(is_choice));
-        has_choice || self.words.iter().any(|word| word == key)
-    }
-}
-
 impl<'a> Form<'a> {
     /// Returns `true` if a word names a slot or a choice, and is no value.
     pub(crate) fn explains(&self, key: &str) -> bool {
-        self.slots.iter().any(|slot| slot.explains(key))
+        let names = |text: &String| keys(text).iter().any(|one| one == key);
+        self.slots.iter().any(|slot| {
+            let has_choice = matches!(&slot.kind, SlotKind::OneOf(values) if values.iter().any(names));
+            has_choice || slot.words.iter().any(|word| word == key)
+        })
     }
 
     pub(crate) fn new(root: &'a Value, description: &'a str) -> Self {
