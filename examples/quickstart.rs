@@ -37,8 +37,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         (OpenAi::from_env()?, model, None)
     } else {
         let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
-        println!("No OPENAI_API_KEY: using the offline model at {}", server.base_url());
-        (OpenAi::builder().base_url(server.base_url()).build()?, "offline".into(), Some(server))
+        println!("No OPENAI_API_KEY: using the offline model at {}", server.url());
+        (OpenAi::builder().base_url(server.url()).build()?, "offline".into(), Some(server))
     };
 
     let agent = Agent::builder(openai.chat_model(model))

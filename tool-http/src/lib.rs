@@ -1,7 +1,8 @@
 //! The HTTP that `tool-openai` and `tool-mcp` share.
 //!
-//! **This crate is for its sister crates**: semantic versioning holds for what they use, and for nothing else. It is published
-//! because they depend on it, and knows neither MCP nor the APIs of OpenAI.
+//! **This crate is for its sister crates**: semantic versioning holds for what they use, and for nothing else, so that two patch
+//! releases of them can meet in one program. Its API has types of `axum`, `hyper` and `reqwest`; a new major version of one of these
+//! is a new minor version of this crate. It is published because they depend on it, and knows neither MCP nor the APIs of OpenAI.
 //!
 //! - [`client`](mod@client) (feature `client`): TLS, bounded bodies, server-sent events, redaction.
 //! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, connections, shutdown.
