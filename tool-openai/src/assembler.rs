@@ -1,6 +1,7 @@
 //! What each API does with the events of a streamed response.
 
 use tool_core::model::{ChatResponse, Delta};
+pub(crate) use tool_http::client::assembler::Flow;
 use tool_http::client::sse::Event;
 
 /// Assembles a response from the events of one API's stream.
@@ -19,14 +20,6 @@ pub(crate) trait Assembler {
 
     /// Returns the response assembled so far.
     fn finish(self) -> ChatResponse;
-}
-
-/// The flow of events after one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Continue,
-    /// The event was the last one.
-    End,
 }
 
 /// The reason that a body or an event could not be converted to a response.

@@ -8,7 +8,7 @@ use futures_util::stream::{Stream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, Url};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tool_http::client::{Redactor, read_body, redact_url};
+use tool_http::client::{Redactor, RetryHeaders, read_body, redact_url};
 
 use crate::assembler::EventError;
 use crate::body::RequestBody;
@@ -16,7 +16,6 @@ use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::error::{FailedRequest, ResponseContext};
 use crate::retry::RetryPolicy;
-use crate::retry_headers::RetryHeaders;
 use crate::warning::WarningHook;
 
 /// The longest response that is read: far more than a model writes.

@@ -89,7 +89,6 @@ mod json;
 mod ids;
 mod lenient;
 mod url_text;
-mod retry_headers;
 mod endpoint;
 mod presets;
 mod error;

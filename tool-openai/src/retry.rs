@@ -1,19 +1,12 @@
-//! Retries requests with the policy of the official SDK:
-//! <https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py>
+//! Retries of requests.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tool_http::Backoff;
+pub use tool_http::client::RetryBudget;
+use tool_http::client::{self, Retryable};
 
 use crate::error::Error;
-
-/// The default number of retries of a request.
-pub(crate) const DEFAULT_MAX_RETRIES: u32 = 2;
-
-/// The delays that the server has not requested.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(8));
 
 /// A retry that is about to happen, as passed to the [`on_retry`](crate::OpenAiBuilder::on_retry) hook.
 #[derive(Debug)]
@@ -27,90 +20,27 @@ pub struct Retry<'a> {
     pub error: &'a Error,
 }
 
-/// A limit for the retries of all requests together, so that retries do not triple the load on a failing server. Each
-/// request adds a fraction of a retry and each retry takes a whole one. Clones share the budget.
-///
-/// ```
-/// use tool_openai::{OpenAi, RetryBudget};
-///
-/// // Ten retries at first, then one for every five requests.
-/// let openai = OpenAi::builder().base_url("http://127.0.0.1/v1").retry_budget(RetryBudget::new(10, 0.2)).build()?;
-/// # Ok::<_, tool_openai::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct RetryBudget(Arc<Inner>);
-
-struct Inner {
-    max: f64,
-    per_request: f64,
-    remaining: Mutex<f64>,
-}
-
-impl RetryBudget {
-    /// Creates a budget that holds at most `max` retries and starts full. Each request adds `per_request` retries, such as
-    /// 0.2.
-    #[must_use]
-    pub fn new(max: u32, per_request: f64) -> Self {
-        let max = f64::from(max);
-        // NaN adds nothing, see `add_request`.
-        let per_request = per_request.clamp(0.0, max);
-        Self(Arc::new(Inner { max, per_request, remaining: Mutex::new(max) }))
-    }
-
-    fn add_request(&self) {
-        let mut remaining = self.0.remaining.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.0.per_request > 0.0 {
-            *remaining = (*remaining + self.0.per_request).min(self.0.max);
-        }
-    }
-
-    fn take_retry(&self) -> bool {
-        let mut remaining = self.0.remaining.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_enough = *remaining >= 1.0;
-        if is_enough {
-            *remaining -= 1.0;
-        }
-        is_enough
-    }
-}
-
-impl fmt::Debug for RetryBudget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RetryBudget({} at most, {} per request)", self.0.max, self.0.per_request)
-    }
-}
-
 /// A function that is called before each retry.
 pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
 
 /// The rules by which requests are retried.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct RetryPolicy {
-    pub(crate) max: u32,
-    pub(crate) budget: Option<RetryBudget>,
+    pub(crate) limits: client::RetryPolicy,
     pub(crate) on_retry: Option<RetryHook>,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { max: DEFAULT_MAX_RETRIES, budget: None, on_retry: None }
-    }
 }
 
 impl RetryPolicy {
     /// Starts the retries of one request.
     pub(crate) fn start(&self) -> Retries<'_> {
-        if let Some(budget) = &self.budget {
-            budget.add_request();
-        }
-        Retries { policy: self, count: 0 }
+        Retries { retries: self.limits.start(), on_retry: self.on_retry.as_deref() }
     }
 }
 
 /// The retries of one request.
 pub(crate) struct Retries<'a> {
-    policy: &'a RetryPolicy,
-    count: u32,
+    retries: client::Retries<'a>,
+    on_retry: Option<&'a (dyn Fn(&Retry<'_>) + Send + Sync)>,
 }
 
 impl Retries<'_> {
@@ -120,44 +50,21 @@ impl Retries<'_> {
     ///
     /// Returns the error itself if the request must not be retried.
     pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
-        let policy = self.policy;
-        if self.count >= policy.max || !error.is_retryable() {
-            return Err(error);
-        }
-        if policy.budget.as_ref().is_some_and(|budget| !budget.take_retry()) {
-            return Err(error);
-        }
-        let delay = match error.retry_after() {
-            Some(delay) => delay,
-            None => BACKOFF.delay(self.count),
+        let notify = |number, delay, error: &Error| {
+            if let Some(on_retry) = self.on_retry {
+                on_retry(&Retry { number, delay, error });
+            }
         };
-        self.count += 1;
-        if let Some(on_retry) = &policy.on_retry {
-            on_retry(&Retry { number: self.count, delay, error: &error });
-        }
-        tokio::time::sleep(delay).await;
-        Ok(())
+        self.retries.wait(error, notify).await
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Retryable for Error {
+    fn is_retryable(&self) -> bool {
+        self.is_retryable()
+    }
 
-    #[test]
-    fn requests_refill_a_budget() {
-        let budget = RetryBudget::new(2, 0.5);
-        assert_eq!([(); 3].map(|()| budget.take_retry()), [true, true, false]);
-        budget.add_request();
-        assert!(!budget.take_retry());
-        budget.clone().add_request();
-        assert!(budget.take_retry());
-        for _ in 0..10 {
-            budget.add_request();
-        }
-        assert_eq!([(); 3].map(|()| budget.take_retry()), [true, true, false]);
-        let none = RetryBudget::new(0, f64::NAN);
-        none.add_request();
-        assert!(!none.take_retry());
+    fn retry_after(&self) -> Option<Duration> {
+        self.retry_after()
     }
 }

@@ -1,6 +1,9 @@
-//! The content of messages and tool outputs: text, images and JSON.
+//! The content of messages and tool outputs: text, images, files and JSON.
 
+mod depth;
 mod printable;
+mod data_url;
+mod file;
 mod image;
 mod json;
 mod part;
@@ -10,6 +13,8 @@ mod content;
 use std::borrow::Cow;
 
 pub use self::content::Content;
+pub use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
+pub use self::file::File;
 pub use self::image::Image;
 pub use self::json::JsonText;
 #[cfg(not(feature = "unstable-internals"))]

@@ -34,6 +34,7 @@ mod message;
 mod response;
 mod delta;
 mod error;
+mod model_info;
 mod strict_error;
 mod definition;
 mod options;
@@ -52,7 +53,8 @@ pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolPo
 pub use self::delta::Delta;
 pub use self::error::ModelError;
 pub use self::logprob::TokenLogprob;
-pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};
+pub use self::message::{AssistantMessage, Citation, Message, ToolCall, ToolMessage};
+pub use self::model_info::ModelInfo;
 pub use self::options::ModelOptions;
 pub use self::provider_data::ProviderData;
 pub use self::request::{ChatRequest, ToolChoice};

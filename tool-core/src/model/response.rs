@@ -90,6 +90,9 @@ pub struct Usage {
     /// Input tokens that were read from the provider's cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u64>,
+    /// Input tokens that were written to the provider's cache, which some providers charge more for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_tokens: Option<u64>,
     /// Output tokens that were spent on reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
@@ -122,6 +125,7 @@ impl AddAssign for Usage {
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.total_tokens = self.total_tokens.saturating_add(other.total_tokens);
         self.cached_tokens = sum(self.cached_tokens, other.cached_tokens);
+        self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
         self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
     }
 }

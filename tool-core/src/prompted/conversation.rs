@@ -134,7 +134,7 @@ fn calls_to_text(message: &Message) -> Message {
     Message::Assistant(reply)
 }
 
-/// Appends the result of a call: first its text, then its images.
+/// Appends the result of a call: first its text, then its images and files.
 fn push_result(parts: &mut Vec<Part>, result: &ToolMessage) {
     let name = Value::from(&*result.name);
     let key = if result.is_error { "error" } else { "content" };
@@ -152,7 +152,7 @@ fn push_result(parts: &mut Vec<Part>, result: &ToolMessage) {
         Some(Part::Text { text }) => text.extend(["\n", &block]),
         _ => parts.push(Part::from(block)),
     }
-    parts.extend(result.content.images().cloned().map(Part::from));
+    parts.extend(result.content.parts().iter().filter(|part| part.as_text().is_none()).cloned());
 }
 
 #[cfg(test)]

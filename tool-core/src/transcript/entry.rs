@@ -149,9 +149,9 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
     entries
 }
 
-/// Returns the text of a content, with a placeholder for each image.
+/// Returns the text of a content, with a placeholder for each image and file.
 pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
-    if content.images().next().is_none() {
+    if content.parts().iter().all(|part| part.as_text().is_some()) {
         return content.text();
     }
     let texts = content.parts().iter().map(|part| match part {
@@ -160,6 +160,7 @@ pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
             (None, Some(_)) => Cow::Borrowed("[image]"),
             (None, None) => format!("[image: {}]", image.url()).into(),
         },
+        Part::File(file) => format!("[file: {}]", file.label()).into(),
         other => Cow::Borrowed(other.as_text().unwrap_or_default()),
     });
     texts.collect::<Vec<_>>().join("\n").into()

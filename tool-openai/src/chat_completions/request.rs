@@ -6,7 +6,7 @@ use tool_core::model::ChatRequest;
 
 use super::dialect::Dialect;
 use super::messages::MessageCache;
-use crate::body::{FieldWriter, RequestBody, reject_reserved};
+use crate::body::{FieldWriter, RequestBody};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::json_schema::JsonSchema;
@@ -34,13 +34,19 @@ pub(super) fn encode(
     is_streamed: bool,
 ) -> Result<RequestBody, Error> {
     let (options, endpoint) = (request.options(), &dialect.endpoint);
-    reject_reserved(&options.extra, &RESERVED_FIELDS)?;
     let is_searched = tools::is_searched(request, ToolFormat::Nested, endpoint)?;
     let offered = tools::offered(request, endpoint);
     let tools = tools::encode(&offered, ToolFormat::Nested, is_searched, endpoint, on_warning)?;
     request.cached(|cache: &mut MessageCache| {
         let messages = cache.append_new(request.messages(), dialect)?;
-        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), messages, &options.extra);
+        let mut fields = FieldWriter::new(
+            model,
+            is_streamed,
+            tools.as_deref(),
+            messages,
+            &options.extra,
+            &RESERVED_FIELDS,
+        )?;
         if is_streamed && endpoint.supports_stream_options {
             fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
         }

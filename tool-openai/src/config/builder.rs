@@ -205,13 +205,13 @@ impl OpenAiBuilder {
     /// delay is the one that the server requests; otherwise it is half a second, doubles with each retry, and is randomly
     /// shortened a little. A stream that has started is not retried.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.retry.max = retries;
+        self.retry.limits.max = retries;
         self
     }
 
     /// Limits the retries of all requests together. By default, there is no such limit.
     pub fn retry_budget(mut self, budget: RetryBudget) -> Self {
-        self.retry.budget = Some(budget);
+        self.retry.limits.budget = Some(budget);
         self
     }
 
@@ -358,7 +358,7 @@ fn headers(
         })?;
         value.set_sensitive(true);
         map.insert(parsed, value);
-        Ok(())
+        Ok::<_, Error>(())
     };
     if let Some(key) = key.map(ExposeSecret::expose_secret) {
         if key.trim().is_empty() {

@@ -11,13 +11,12 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::redact_url;
+use tool_http::client::{FieldError, RetryHeaders, redact_url};
 
 use self::api::{ApiError, write_base_url_hint};
 pub(crate) use self::api::{is_error_body, is_error_value};
 use self::excerpt::{MAX_MESSAGE_CHARS, excerpt};
 pub use self::kind::ErrorKind;
-use crate::retry_headers::RetryHeaders;
 use crate::url_text::{without_query, without_user_info};
 
 /// The number of characters of an unexpected body that are quoted.
@@ -407,6 +406,12 @@ impl StdError for Error {
             Cause::Incomplete { cause: Some(cause) } => Some(cause),
             _ => None,
         }
+    }
+}
+
+impl From<FieldError> for Error {
+    fn from(error: FieldError) -> Self {
+        Self::request(error.0)
     }
 }
 

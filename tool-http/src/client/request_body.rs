@@ -1,32 +1,32 @@
-//! Request bodies. The conversation so far is sent from the cache that holds it, without a copy of all but its end.
+//! Request bodies whose start is shared by the requests of a conversation, without a copy of all but its end.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::error::Error;
-
 /// Shorter chunks are copied, because sending them separately costs more.
 const MIN_CHUNK_BYTES: usize = 16 << 10;
 
 /// An append-only buffer whose contents are sent with every request. Requests share its chunks and copy only its end.
-#[derive(Default)]
-pub(crate) struct AppendBuffer {
+#[derive(Debug, Default)]
+pub struct AppendBuffer {
     /// None is shorter than the minimum.
     chunks: Vec<Bytes>,
-    pub(super) end: Vec<u8>,
+    end: Vec<u8>,
 }
 
 impl AppendBuffer {
     /// Appends what `write` writes, or nothing if it fails. It must not change what is there.
-    pub(crate) fn append<T>(
-        &mut self,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `write`.
+    pub fn append<T, E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<T, E>) -> Result<T, E> {
         let length = self.end.len();
         let written = write(&mut self.end).inspect_err(|_| self.end.truncate(length))?;
         if self.end.len() >= MIN_CHUNK_BYTES {
@@ -35,61 +35,105 @@ impl AppendBuffer {
         Ok(written)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns the number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum::<usize>() + self.end.len()
+    }
+
+    /// Returns `true` if nothing was appended.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.end.is_empty()
     }
 }
 
 /// Builds a [`RequestBody`].
-#[derive(Default)]
-pub(crate) struct BodyWriter {
+#[derive(Debug, Default)]
+pub struct BodyWriter {
     chunks: Vec<Bytes>,
     last: Vec<u8>,
 }
 
 impl BodyWriter {
     /// Creates a writer for a body that starts with these bytes.
-    pub(crate) fn starting_with(start: Vec<u8>) -> Self {
+    #[must_use]
+    pub fn starting_with(start: Vec<u8>) -> Self {
         Self { chunks: Vec::new(), last: start }
     }
 
     /// Returns the buffer that further bytes are written to.
-    pub(crate) fn json(&mut self) -> &mut Vec<u8> {
+    pub fn json(&mut self) -> &mut Vec<u8> {
         &mut self.last
     }
 
-    pub(crate) fn append(&mut self, buffer: &AppendBuffer) {
-        if !buffer.chunks.is_empty() {
-            self.chunks.push(std::mem::take(&mut self.last).into());
-            self.chunks.extend_from_slice(&buffer.chunks);
-        }
-        self.last.extend_from_slice(&buffer.end);
+    /// Appends a buffer.
+    pub fn append(&mut self, buffer: &AppendBuffer) {
+        self.append_range(buffer, 0..usize::MAX);
     }
 
-    pub(crate) fn finish(mut self) -> RequestBody {
+    /// Appends the part of a buffer that is within this range of bytes.
+    pub fn append_range(&mut self, buffer: &AppendBuffer, range: Range<usize>) {
+        let mut start = 0;
+        for chunk in &buffer.chunks {
+            let within = part(&range, start, chunk.len());
+            start += chunk.len();
+            if within.len() >= MIN_CHUNK_BYTES {
+                self.chunks.push(std::mem::take(&mut self.last).into());
+                self.chunks.push(chunk.slice(within));
+            } else {
+                self.last.extend_from_slice(&chunk[within]);
+            }
+        }
+        self.last.extend_from_slice(&buffer.end[part(&range, start, buffer.end.len())]);
+    }
+
+    /// Returns the body.
+    #[must_use]
+    pub fn finish(mut self) -> RequestBody {
         self.chunks.push(self.last.into());
         RequestBody(self.chunks)
     }
 }
 
+/// Returns the part of a chunk that is within a range. The chunk starts at `start` and has `length` bytes.
+fn part(range: &Range<usize>, start: usize, length: usize) -> Range<usize> {
+    let within = |position: usize| position.saturating_sub(start).min(length);
+    within(range.start)..within(range.end)
+}
+
 /// The body of a request. Cloning shares the bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestBody(Vec<Bytes>);
+pub struct RequestBody(Vec<Bytes>);
 
 impl RequestBody {
-    pub(crate) fn to_body(&self) -> reqwest::Body {
+    /// Returns the body for `reqwest`.
+    #[must_use]
+    pub fn to_body(&self) -> reqwest::Body {
         match &*self.0 {
             [only] => only.clone().into(),
             chunks => {
-                let length = chunks.iter().map(Bytes::len).sum::<usize>();
                 let chunks = VecDeque::from(chunks.to_vec());
-                reqwest::Body::wrap(Chunks { chunks, remaining: length as u64 })
+                reqwest::Body::wrap(Chunks { chunks, remaining: self.len() as u64 })
             }
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn to_vec(&self) -> Vec<u8> {
+    /// Returns the number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// Returns `true` if there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the bytes, for tests.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
         self.0.concat()
     }
 }
@@ -131,8 +175,8 @@ mod tests {
         let mut buffer = AppendBuffer::default();
         for length in lengths {
             let write = |json: &mut Vec<u8>| {
-                json.resize(json.len() + length, b'm');
-                Ok(())
+                json.extend((0..*length).map(|index| b'a' + (index % 26) as u8));
+                Ok::<_, ()>(())
             };
             buffer.append(write).unwrap();
         }
@@ -152,16 +196,28 @@ mod tests {
         ];
         for (lengths, shared) in table {
             let buffer = appended(lengths);
-            assert_eq!(buffer.is_empty(), lengths.is_empty());
-            let mut writer = BodyWriter::default();
-            writer.json().extend_from_slice(b"head");
+            assert_eq!((buffer.is_empty(), buffer.len()), (lengths.is_empty(), lengths.iter().sum()));
+            let mut writer = BodyWriter::starting_with(b"head".to_vec());
             writer.append(&buffer);
             writer.json().extend_from_slice(b"tail");
             let body = writer.finish();
-            let middle = "m".repeat(lengths.iter().sum());
-            assert_eq!(body.to_vec(), format!("head{middle}tail").as_bytes());
+            let middle = [buffer.chunks.concat(), buffer.end.clone()].concat();
+            assert_eq!(body.to_vec(), [b"head", &*middle, b"tail"].concat());
             let is_shared = |chunk: &&Bytes| buffer.chunks.iter().any(|own| own.as_ptr() == chunk.as_ptr());
             assert_eq!(body.0.iter().filter(is_shared).count(), shared, "{lengths:?}");
+        }
+    }
+
+    #[test]
+    fn appends_ranges() {
+        const LONG: usize = MIN_CHUNK_BYTES;
+        let buffer = appended(&[3 * LONG, 2 * LONG, 100]);
+        let whole = [buffer.chunks.concat(), buffer.end.clone()].concat();
+        for middle in [0, 1, LONG, 3 * LONG, 4 * LONG, 5 * LONG + 7, 5 * LONG + 100] {
+            let mut writer = BodyWriter::default();
+            writer.append_range(&buffer, 0..middle);
+            writer.append_range(&buffer, middle..usize::MAX);
+            assert!(writer.finish().to_vec() == whole, "{middle}");
         }
     }
 
@@ -170,9 +226,9 @@ mod tests {
         let mut buffer = appended(&[3]);
         let failed = buffer.append(|json| {
             json.extend_from_slice(b"half");
-            Err::<(), _>(Error::request("broken"))
+            Err::<(), _>("broken")
         });
-        assert_eq!(failed.unwrap_err().to_string(), "broken");
-        assert_eq!(buffer.end, b"mmm");
+        assert_eq!(failed, Err("broken"));
+        assert_eq!(buffer.end, b"abc");
     }
 }
