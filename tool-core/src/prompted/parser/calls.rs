@@ -112,8 +112,7 @@ impl CallParser<'_> {
         if let Some((name, _)) = members.iter().find(|(name, _)| !names.insert(name)) {
             return Err(self.reject(&duplicate_member(name)));
         }
-        let get =
-            |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get());
+        let get = |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
         let inner = CALL_KEYS.into_iter().filter_map(get).find(|value| value.starts_with(['{', '[']));
         if let Some(inner) = inner.filter(|_| depth < MAX_DEPTH) {
             return self.parse_value(inner, depth + 1, calls);

@@ -1,7 +1,7 @@
 //! Extra parameters that are added to all tools of a set and read before the tool is called.
 
-mod extra_arguments;
 mod schema;
+mod extra_arguments;
 
 use std::any::type_name;
 use std::fmt;
