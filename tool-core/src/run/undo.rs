@@ -129,7 +129,7 @@ impl Run {
             (self.handovers_before_undone(), &mut self.stage)
         {
             if let Some(policy) = policy(handovers, &undoing.call.name) {
-                undoing.record.restrict(policy);
+                undoing.record.restrict(&policy);
             }
             let Some(error) = undoing.record.forbidden_retry() else { return };
             let execution = ToolExecution::new(undoing.call.clone(), Err(error));

@@ -160,7 +160,7 @@ impl SegmentContext {
             Ok(answer) => Ok(self.answer_outcome(&answer)),
             Err(error) => {
                 let calls = self.caller_tools.pending_calls(error.run());
-                if matches!(error.kind(), RunErrorKind::ResultsNeeded) && !calls.is_empty() {
+                if matches!(error.kind(), RunErrorKind::Waiting) && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
                 }
                 if let Some(continuation) = &self.continuation {
