@@ -325,10 +325,10 @@ impl Agent {
         self.0.approver.is_some()
     }
 
-    /// Returns `true` if the agent has an [answerer](AgentBuilder::answerer).
+    /// Returns the agent's [answerer](AgentBuilder::answerer), for example to call it from the answerer of a question.
     #[must_use]
-    pub fn has_answerer(&self) -> bool {
-        self.0.answerer.is_some()
+    pub fn answerer(&self) -> Option<Arc<dyn Answerer>> {
+        self.0.answerer.clone()
     }
 
     /// Returns the agent's [approver](AgentBuilder::approver), for example to call it from the approver of a question.
