@@ -255,6 +255,12 @@ impl Run {
         self.open_record(call_id)?.wait(notes)
     }
 
+    /// Records the notes of an attempt in flight.
+    pub(crate) fn record_notes(&mut self, call_id: &str, notes: CallNotes) -> Result<(), StepError> {
+        self.open_record(call_id)?.memo = Some(Memo::Notes(Box::new(notes)));
+        Ok(())
+    }
+
     /// Returns the notes of an open call.
     pub(crate) fn notes(&self, call_id: &str) -> Option<&CallNotes> {
         self.record(call_id)?.notes()
