@@ -349,9 +349,8 @@ impl Worker {
                 conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder =
                 builder.bind(named(conversations.serve(), &conversations_service(&name))?.options(options));
-            let options = events::PRIVATE
-                .iter()
-                .fold(service_options(&self.version), |all, name| all.handler(*name, private()));
+            let options = service_options(&self.version).enable_lazy_state(true);
+            let options = events::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
             let runs = Runs {
                 name: name.clone(),
@@ -484,9 +483,9 @@ fn check(agent: &Agent) -> Result<(), WorkerError> {
              with `before_turn`",
         );
     }
-    if agent.has_hand_overs() {
+    if agent.has_handoffs() {
         return unsupported(
-            "has a `hand_over_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
+            "has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
              of its own",
         );
     }

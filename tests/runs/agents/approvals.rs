@@ -151,7 +151,7 @@ async fn an_id_that_looks_like_a_path_approves_no_other_call() {
     const WIRE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["x/call_1_0", "wire_money", "{}"]];
     let mut policy = tool_core::model::ToolPolicy::default();
     policy.needs_approval = true;
-    let wire_money = tool_core::FunctionTool::new("wire_money", || "sent").with_policy(policy);
+    let wire_money = tool_core::FunctionTool::new("wire_money", || "sent").policy(policy);
     let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#)).build().unwrap();
     let outer = Agent::builder(CallsWithIds(WIRE)).tool(inner.as_tool("billing", "Answers")).tool(wire_money);
     let run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();

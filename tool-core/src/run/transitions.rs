@@ -1,12 +1,12 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::call::{CallRecord, Memo};
-use super::handover::executions_of_agent;
+use super::handoff::executions_of_agent;
 use super::state::{Stage, last_calls};
 use super::turn::Turn;
 use crate::model::{ChatRequest, ChatResponse, Message, ToolCall, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
-use crate::tool::{Attempt, CallNotes, CallRequest, IdempotencyKey, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolError, ToolExecution};
 
 impl Run {
     /// Returns the next step. Its calls are those without an outcome, so call this again only when the calls of the last
@@ -14,30 +14,11 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.next_with_in_flight(tools, |_| false)
+        self.next_beside(tools, |_| false)
     }
 
-    /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
-    /// machines. Calls whose ids match the predicate do not count as interrupted, and are not returned again; a step without calls
-    /// means that nothing else can be done until one of them has an outcome.
-    ///
-    /// ```
-    /// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
-    /// use tool_core::run::{Run, Step};
-    /// use tool_core::{Message, ToolCall};
-    ///
-    /// let tools = ToolDefinitions::default();
-    /// let mut run = Run::new([Message::user("Go")]);
-    /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
-    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
-    /// run.begin_call("a")?;
-    /// let Step::CallTools(calls) = run.next_with_in_flight(&tools, |id| id == "a") else { panic!() };
-    /// assert_eq!(calls.len(), 1);
-    /// assert_eq!(calls[0].id, "b");
-    /// # Ok::<_, tool_core::run::StepError>(())
-    /// ```
-    #[must_use]
-    pub fn next_with_in_flight<'a>(
+    /// Returns the next step beside the calls with these ids, which are in flight.
+    pub(super) fn next_beside<'a>(
         &'a mut self,
         tools: &ToolDefinitions,
         in_flight: impl Fn(&str) -> bool,
@@ -47,7 +28,7 @@ impl Run {
         self.next_with_undo_tools(tools, policy, in_flight)
     }
 
-    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handovers before
+    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
     /// the undone call and the names of their tools.
     pub(crate) fn next_with_undo_tools<'a>(
         &'a mut self,
@@ -59,7 +40,7 @@ impl Run {
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
-                    .with_cache(&self.cache)
+                    .sharing(&self.cache)
                     .with_tools(tools.clone())
                     .with_tool_choice(self.current_tool_choice().clone())
                     .with_parallel_tool_calls(self.settings.parallel_tool_calls)
@@ -105,7 +86,7 @@ impl Run {
         in_flight: impl Fn(&str) -> bool,
     ) {
         if let Stage::Calling(turn) = &mut self.stage {
-            let of_agent = executions_of_agent(&self.tool_executions, &self.handovers);
+            let of_agent = executions_of_agent(&self.tool_executions, &self.handoffs);
             let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
             for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
@@ -145,8 +126,8 @@ impl Run {
         self.turns = self.turns.saturating_add(1);
         let usage = usage.unwrap_or_default();
         self.usage += usage;
-        if let Some(handover) = self.handovers.last_mut() {
-            handover.usage += usage;
+        if let Some(handoff) = self.handoffs.last_mut() {
+            handoff.usage += usage;
         }
         let outcomes = self.assign_call_ids(&mut message);
         let calls = message.tool_calls.len();
@@ -190,22 +171,6 @@ impl Run {
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
         let (number, is_continued) = self.open_record(call_id)?.begin()?;
         Ok(Attempt { key: self.key(call_id), number, is_continued })
-    }
-
-    /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
-    /// it, for example with [`Agent::execute_request`](crate::Agent::execute_request).
-    ///
-    /// # Errors
-    ///
-    /// Fails for the same reasons as [`begin_call`](Self::begin_call).
-    pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
-        let attempt = self.begin_call(call_id)?;
-        let call = self.requested_call(call_id).cloned();
-        let call = call.ok_or(StepError("the current turn has no call with this id"))?;
-        let undone = self.next_undone();
-        let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
-        let notes = self.notes(call_id).cloned().map(Box::new);
-        Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition, notes })
     }
 
     fn key(&self, call_id: &str) -> IdempotencyKey {
@@ -296,9 +261,9 @@ impl Run {
         }
         let mut turn = std::mem::take(turn);
         let answer = turn.answer_positions();
-        let handover = turn.handover().and_then(|position| Some(self.calls().get(position)?.name.clone()));
-        if let Some(agent) = &handover {
-            turn.refuse_further_handovers(agent);
+        let handoff = turn.handoff().and_then(|position| Some(self.calls().get(position)?.name.clone()));
+        if let Some(agent) = &handoff {
+            turn.refuse_further_handoffs(agent);
         }
         let first = self.messages.len();
         self.append_results(turn, "the run had ended");
@@ -311,8 +276,8 @@ impl Run {
             self.stop(reason);
             return;
         }
-        if let Some(agent) = handover {
-            self.record_handover(agent);
+        if let Some(agent) = handoff {
+            self.record_handoff(agent);
         }
         self.stage = Stage::Asking;
     }

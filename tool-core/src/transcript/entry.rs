@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::transcript::Transcript;
 use crate::content::{Content, Part, printable};
 use crate::model::{Message, ToolMessage};
 use crate::tool::{ToolErrorKind, ToolExecution};
-use crate::transcript::Transcript;
 
 /// Prefixes of the results of calls that were not executed, for calls that have no execution.
 const NOT_EXECUTED: [&str; 3] = ["the call was not executed", "the call was not made", "the call was denied"];
@@ -24,7 +24,7 @@ pub(super) enum Entry<'a> {
     /// The calls of one message.
     Calls(Vec<Call<'a>>),
     /// Later messages of the model are those of the agent with this name.
-    Handover(&'a str),
+    Handoff(&'a str),
 }
 
 /// A call and its outcome.
@@ -137,8 +137,8 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
                 if !calls.is_empty() {
                     entries.push(Entry::Calls(calls));
                 }
-                let handovers = transcript.handovers.iter().filter(|(id, _)| results.contains_key(id));
-                entries.extend(handovers.map(|(_, agent)| Entry::Handover(agent)));
+                let handoffs = transcript.handoffs.iter().filter(|(id, _)| results.contains_key(id));
+                entries.extend(handoffs.map(|(_, agent)| Entry::Handoff(agent)));
             }
             Message::Tool(result) => {
                 let execution = executions.get(&*result.call_id).copied();
@@ -149,9 +149,9 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
     entries
 }
 
-/// Returns the text of a content, with a placeholder for each image.
+/// Returns the text of a content, with a placeholder for each image and file.
 pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
-    if content.images().next().is_none() {
+    if content.parts().iter().all(|part| part.as_text().is_some()) {
         return content.text();
     }
     let texts = content.parts().iter().map(|part| match part {
@@ -160,6 +160,7 @@ pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
             (None, Some(_)) => Cow::Borrowed("[image]"),
             (None, None) => format!("[image: {}]", image.url()).into(),
         },
+        Part::File(file) => format!("[file: {}]", file.label()).into(),
         other => Cow::Borrowed(other.as_text().unwrap_or_default()),
     });
     texts.collect::<Vec<_>>().join("\n").into()

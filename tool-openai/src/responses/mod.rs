@@ -1,13 +1,15 @@
 //! The Responses API: `POST /responses`, plain and streamed.
 
-mod assembler;
-mod input;
+mod dialect;
 mod model_name;
 mod output_item;
 mod partial_item;
+mod items;
 mod replay;
-mod request;
+mod input;
 mod response;
+mod assembler;
+mod request;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +19,13 @@ use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
 
 use self::assembler::EventAssembler;
+use self::dialect::{Dialect, ReasoningOptions};
 use crate::api::{self, Api, Target};
 use crate::body::RequestBody;
 use crate::client::Client;
+use crate::error::Error;
 use crate::tools;
 use crate::warning::warn_about_omitted_fields;
-use crate::{Endpoint, Error};
 
 const PATH: &str = "responses";
 
@@ -30,7 +33,7 @@ const PATH: &str = "responses";
 /// [`OpenAi::responses_model`](crate::OpenAi::responses_model). Clones share the connections.
 ///
 /// The items of each response are stored with its message and sent back unchanged, so that reasoning models can continue
-/// their reasoning. The provider stores nothing unless [configured](Self::with_store) to.
+/// their reasoning. The provider stores nothing unless [configured](Self::store) to.
 ///
 /// Agents with [`ToolSearch::by_provider`](tool_core::agent::ToolSearch::by_provider) leave the search for tools to the provider: deferred
 /// tools are sent with `defer_loading`, together with the tool `tool_search`. The API rejects earlier calls of a
@@ -51,24 +54,6 @@ pub struct Responses {
     reasoning: ReasoningOptions,
 }
 
-/// The endpoint that messages are encoded for.
-#[derive(Clone, Debug, PartialEq)]
-struct Dialect {
-    endpoint: Arc<Endpoint>,
-    /// The name under which the endpoint's provider data is stored.
-    provider: Arc<str>,
-    /// The provider stores the responses.
-    is_stored: bool,
-}
-
-/// The form in which the response reports the model's reasoning.
-#[derive(Clone, Default)]
-struct ReasoningOptions {
-    /// If `None`, it depends on the options and the model's name.
-    is_encrypted: Option<bool>,
-    summary: Option<String>,
-}
-
 impl Responses {
     pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
         let provider = client.provider(PATH).into();
@@ -79,7 +64,7 @@ impl Responses {
     /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store
     /// their conversations themselves.
     #[must_use]
-    pub fn with_store(mut self, is_stored: bool) -> Self {
+    pub fn store(mut self, is_stored: bool) -> Self {
         self.dialect.is_stored = is_stored;
         self
     }
@@ -88,7 +73,7 @@ impl Responses {
     /// stores nothing. By default, it is requested if a reasoning effort is set and from models with names of reasoning
     /// models, such as `o3` and `gpt-5`; others reject the request.
     #[must_use]
-    pub fn with_encrypted_reasoning(mut self, is_encrypted: bool) -> Self {
+    pub fn encrypted_reasoning(mut self, is_encrypted: bool) -> Self {
         self.reasoning.is_encrypted = Some(is_encrypted);
         self
     }
@@ -96,7 +81,7 @@ impl Responses {
     /// Sets how detailed the summary of the model's reasoning is, in the provider's terms, such as `auto`. By default, the
     /// provider decides.
     #[must_use]
-    pub fn with_reasoning_summary(mut self, summary: impl Into<String>) -> Self {
+    pub fn reasoning_summary(mut self, summary: impl Into<String>) -> Self {
         self.reasoning.summary = Some(summary.into());
         self
     }
@@ -144,8 +129,8 @@ impl ChatModel for Responses {
         self.supports_response_format() && self.dialect.endpoint.supports_json_schema_with_tools
     }
 
-    /// Returns `true` if the [endpoint](Endpoint::supports_tool_search) searches tools, the model is not known to be too old, and
-    /// the endpoint accepts [so many tools](Endpoint::max_tools) besides the search.
+    /// Returns `true` if the [endpoint](crate::Endpoint::supports_tool_search) searches tools, the model is not known to be too old, and
+    /// the endpoint accepts [so many tools](crate::Endpoint::max_tools) besides the search.
     fn supports_tool_search(&self, tools: usize) -> bool {
         let endpoint = &self.dialect.endpoint;
         endpoint.supports_tool_search
@@ -153,7 +138,7 @@ impl ChatModel for Responses {
             && tools::fits_with_search(tools, endpoint)
     }
 
-    /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.
+    /// Returns the endpoint's [name](crate::Endpoint::name), or `openai` if it has none.
     fn provider_name(&self) -> Option<&str> {
         Some(self.target.client.name())
     }
@@ -172,6 +157,7 @@ impl fmt::Debug for Responses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Endpoint;
 
     pub(super) const PROVIDER: &str = "here/responses";
 

@@ -4,11 +4,10 @@ mod error;
 mod run_options;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
-use super::tool_search::LastDivided;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, ToolSearch};
 use crate::content::Content;
@@ -51,7 +50,7 @@ impl AgentBuilder {
             approver: None,
             answerer: None,
             undo_tools: ToolSet::default(),
-            hand_overs: Vec::new(),
+            handoffs: Vec::new(),
             bound_undo_tools: UndoTools::default(),
             tool_search: None,
             hooks: Vec::new(),
@@ -94,7 +93,7 @@ impl AgentBuilder {
     /// use tool_core::{Agent, FunctionTool};
     ///
     /// # fn main() -> Result<(), tool_core::BuildError> {
-    /// let now = FunctionTool::new("now", || "12:30").with_description("Returns the time");
+    /// let now = FunctionTool::new("now", || "12:30").description("Returns the time");
     /// let agent = Agent::builder(ScriptedModel::new()).tool(now).build()?;
     /// assert_eq!(agent.tools().len(), 1);
     /// # Ok(())
@@ -198,7 +197,7 @@ impl AgentBuilder {
     /// # }
     /// ```
     pub fn tool_search(mut self, search: ToolSearch) -> Self {
-        self.agent.tool_search = Some((search, LastDivided::default()));
+        self.agent.tool_search = Some((search, Mutex::default()));
         self
     }
 

@@ -3,7 +3,6 @@
 mod database;
 mod worker;
 
-use std::error::Error;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -63,7 +62,7 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = SqliteStore::open("conversations.db").await?;
-/// let memory = ChatMemory::new(store).with_window(Window::tokens(8_000));
+/// let memory = ChatMemory::new(store).window(Window::tokens(8_000));
 /// # let _ = memory;
 /// # Ok(())
 /// # }
@@ -389,5 +388,3 @@ impl fmt::Debug for SqliteStore {
         f.debug_struct("SqliteStore").finish_non_exhaustive()
     }
 }
-
-type BoxError = Box<dyn Error + Send + Sync>;

@@ -59,7 +59,7 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 ///     let days = arguments["days"].as_u64().unwrap_or(3);
 ///     format!("{days} days of rain in {}", arguments["city"])
 /// })?
-/// .with_description("Returns the weather forecast");
+/// .description("Returns the weather forecast");
 /// let set = ToolSet::new([Arc::new(forecast) as Arc<dyn Tool>])?;
 ///
 /// let call = ToolCall::new("call_1", "forecast", r#"{"city": "Rome", "days": "2"}"#);
@@ -103,7 +103,7 @@ impl DynamicTool {
     /// # Errors
     ///
     /// Returns an error if the schema does not describe an object, is not valid JSON Schema, refers to anything outside of
-    /// itself (files and the network are never accessed), or is too large: more than 1 MiB, nested deeper than 127 levels,
+    /// itself (files and the network are never accessed), or is too large: more than 1 MiB, nested deeper than 100 levels,
     /// with references that multiply, or with regular expressions that are too large or cannot be matched in linear time.
     #[track_caller]
     pub fn new<Handler, Marker>(
