@@ -133,8 +133,10 @@ impl Hub {
         };
         for log in self.all_logs() {
             // What waits is known from the store alone, and so is what another process has done since.
-            if log.is_driven() || !rows.contains_key(&log.id) {
-                rows.insert(log.id.clone(), Row::from_log(&log));
+            match rows.get_mut(&log.id).filter(|_| !log.is_driven()) {
+                Some(row) if row.status == Status::Failed => row.error = log.summary().error,
+                Some(_) => {}
+                None => drop(rows.insert(log.id.clone(), Row::from_log(&log))),
             }
         }
         let mut counts = BTreeMap::new();

@@ -28,6 +28,7 @@ use crate::wait::{DecideError, Decision, Recorded, Wait};
 
 const HTML: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
+const ICON: &str = include_str!("page/icon.svg");
 const STYLE: &str = include_str!("page/page.css");
 
 /// The time between two readings of a stored run that is shown.
@@ -48,6 +49,7 @@ type Shared = State<Arc<PageState>>;
 pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
     let files = Router::new()
         .route("/", get(index))
+        .route("/icon.svg", get(async || file("image/svg+xml", ICON)))
         .route("/page.js", get(async || file("text/javascript", SCRIPT)))
         .route("/page.css", get(async || file("text/css", STYLE)))
         .layer(from_fn_with_state(Arc::clone(&guard), admit_page));
@@ -195,7 +197,9 @@ async fn decide(
         (SentKind::Edit, Some(arguments)) => Approval::ApproveWith(arguments),
         (SentKind::Deny, None) => Approval::Deny(sent.reason.filter(|reason| !reason.trim().is_empty())),
         _ => {
-            return Err(HttpError::bad_request("`arguments` belong to the decision `edit`, and only to that"));
+            return Err(HttpError::bad_request(
+                "`arguments` belong to the decision `edit`, and only to that",
+            ));
         }
     };
     let decision = Decision { wait: sent.wait, approval, by: sender.0.name().to_owned() };

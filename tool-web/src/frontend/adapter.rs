@@ -74,6 +74,10 @@ pub(crate) enum Part {
         call: String,
         tool: String,
     },
+    /// The call goes on once the agent that it asked does, which waits.
+    Pending {
+        id: String,
+    },
     /// The run waits; these calls await approval, and these a result.
     Waits {
         approvals: Vec<(String, String, String)>,
@@ -192,10 +196,12 @@ impl Adapter {
                     }
                 }
                 self.approvals.clone_from(calls);
+                self.pause(out);
             }
             Entry::ResultsNeeded { calls } => {
                 calls.iter().for_each(|call| self.ready(&call.id, &call.name, &call.arguments, out));
                 self.results.clone_from(calls);
+                self.pause(out);
             }
             Entry::Decided { call, decision, reason, .. } => {
                 self.approvals.retain(|pending| pending.id != *call);
@@ -231,6 +237,14 @@ impl Adapter {
             }
             Stop::Cut => out.push(Part::Failed { kind: "the stream was interrupted; read it again" }),
         }
+    }
+
+    /// Ends the step of a run that waits.
+    fn pause(&mut self, out: &mut Vec<Part>) {
+        let is_asked = |id: &String| self.approvals.iter().chain(&self.results).any(|call| call.id == *id);
+        let open = self.calls.iter().filter(|(id, call)| !call.has_output && !is_asked(id));
+        out.extend(open.map(|(id, _)| Part::Pending { id: id.clone() }));
+        self.end_step(out);
     }
 
     fn wait(&self, call: &Pending) -> String {

@@ -174,7 +174,7 @@ impl AgUiEncoder {
             Part::HandedOff { agent } => {
                 vec![json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } })]
             }
-            Part::Approval { .. } => vec![],
+            Part::Approval { .. } | Part::Pending { .. } => vec![],
             Part::Waits { approvals, results } if approvals.is_empty() => {
                 vec![self.finished(json!({ "type": "success", "pendingToolCallIds": results }))]
             }

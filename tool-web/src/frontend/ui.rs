@@ -202,6 +202,10 @@ fn write(part: Piece, out: &mut Vec<String>) {
         Piece::Approval { wait, call, .. } => {
             json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
         }
+        // Clients send decisions once each call has an output or a decision. The real output replaces this one.
+        Piece::Pending { id } => {
+            json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
+        }
         Piece::Waits { .. } => json!({ "type": "finish", "finishReason": "tool-calls" }),
         Piece::Finished { reason, usage } => {
             let reason = match reason {

@@ -235,9 +235,10 @@ function fieldEditor(fields) {
       input = el("select", {}, ...values.map((value) => el("option", { value }, visible(value))));
       input.value = raw;
       input.json = () => input.value;
-    } else if (schema.type === "boolean" && raw !== "") {
-      input = el("input", { type: "checkbox", checked: field.json === true });
-      input.json = () => String(input.checked);
+    } else if ([schema.type].flat().includes("boolean")) {
+      const values = [...new Set([raw, ...(field.is_required ? [] : [""]), "true", "false"])];
+      input = el("select", {}, ...values.map((value) => el("option", { value }, value)));
+      input.json = () => input.value;
     } else if (isText) {
       const text = field.json ?? "";
       input = text.length > 60 || text.includes("\n") ? el("textarea", { value: text }) : el("input", { value: text });
@@ -354,7 +355,13 @@ class Log {
 
   state(id, className, text = className) {
     const card = this.calls.get(id);
-    if (!card) return;
+    if (!card) {
+      // The id of a call inside an agent is a path.
+      for (const [outer, { log }] of this.calls) {
+        if (log && id.startsWith(`${outer}/`)) log.state(id.slice(outer.length + 1), className, text);
+      }
+      return;
+    }
     card.status.className = `status ${className}`;
     card.status.textContent = text.replaceAll("_", " ");
   }
