@@ -13,7 +13,7 @@ use serde_json::json;
 use tests::support::sampling::is_exhaustive;
 use tests::support::ways::assert_valid;
 use tool_core::model::{
-    AssistantMessage, ChatResponse, ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy,
+    AssistantMessage, ChatResponse, ReturnDirect, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
 };
 use tool_core::run::{Run, Step};
 use tool_core::tool::{ToolErrorKind, ToolExecution};
@@ -43,7 +43,7 @@ fn tools() -> ToolDefinitions {
         })
         .with_undo("unbook_once"),
         tool("fatal", |_| {}),
-        tool("remote", |policy| (policy.external, policy.attempts) = (true, 2)).with_undo("unbook"),
+        tool("remote", |policy| policy.attempts = 2).with_kind(ToolKind::Caller).with_undo("unbook"),
         tool("unbook", |policy| policy.attempts = 2),
         tool("unbook_once", |policy| policy.at_most_once = true),
     ])
@@ -162,11 +162,15 @@ fn restore(run: &Run) -> Run {
 }
 
 impl Exploration {
-    fn policy(&self, name: &str) -> ToolPolicy {
-        self.tools.iter().find(|one| one.name() == name).unwrap().policy()
+    fn tool(&self, name: &str) -> &ToolDefinition {
+        self.tools.iter().find(|one| one.name() == name).unwrap()
     }
 
-    fn policy_of(&self, index: usize, state: &State) -> ToolPolicy {
+    fn policy(&self, name: &str) -> &ToolPolicy {
+        self.tool(name).policy()
+    }
+
+    fn policy_of(&self, index: usize, state: &State) -> &ToolPolicy {
         let call = self.call(index, state).unwrap();
         self.policy(&call.name)
     }
@@ -222,10 +226,7 @@ impl Exploration {
                     state.calls[index].is_offered = true;
                 }
             }
-            Step::NeedsApproval(calls) => assert!(!calls.is_empty()),
-            Step::NeedsResults(calls) => {
-                assert!(!calls.is_empty() && state.run.awaiting_approval().next().is_none());
-            }
+            Step::Waiting(waits) => assert!(!waits.is_empty()),
             Step::Done => assert!(state.run.is_done()),
             other => panic!("there is no such step: {other:?}"),
         }
@@ -233,7 +234,8 @@ impl Exploration {
 
     fn assert_may_begin(&self, index: usize, state: &State) {
         let (call, policy) = (&state.calls[index], self.policy_of(index, state));
-        assert!(!policy.external, "{} is not executed by the run", IDS[index]);
+        let name = self.call(index, state).unwrap().name;
+        assert!(self.tool(&name).kind() != ToolKind::Caller, "{} is not executed by the run", IDS[index]);
         assert!(index >= 3 || !policy.needs_approval || call.is_approved, "{} is unapproved", IDS[index]);
         assert!(!policy.at_most_once || !call.may_have_effect(), "{} may have its effect", IDS[index]);
     }

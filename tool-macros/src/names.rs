@@ -90,6 +90,7 @@ pub(crate) const ASK_OPTIONS: &[&str] = &[
 
 /// The methods of `Agent`, which take precedence over those of a trait.
 pub(crate) const AGENT_METHODS: &[&str] = &[
+    "answerer",
     "approver",
     "as_tool",
     "ask",

@@ -80,10 +80,21 @@ const tests = {
       return (await response.text()).trim().split("\n\n").map((frame) => JSON.parse(frame.replace(/^.*data: /s, ""))).at(-1);
     };
     assert.equal((await send([one])).message, "`resume` must decide about all interrupts");
-    assert.equal((await send([one, other, { ...one, interruptId: "wait_0" }])).type, "RUN_ERROR");
+    assert.equal((await send([one, other, { ...one, interruptId: "0123" }])).type, "RUN_ERROR");
     assert.equal((await send([one, other])).outcome.type, "success");
     assert.equal((await send([one, other])).outcome.type, "success");
     assert.equal((await send([one, { ...other, payload: { approved: false } }])).message, "`local user` has decided otherwise");
+  },
+
+  async "questions"() {
+    const [client, events] = await ask("book");
+    let last = events;
+    for (const payload of ["economy", { row: 3, letter: "A" }, "12"]) {
+      const [interrupt] = outcome(last).interrupts;
+      assert.equal(interrupt.reason, "input_required");
+      last = await run(client, { resume: [{ interruptId: interrupt.id, status: "resolved", payload }] });
+    }
+    assert.equal(answer(client), "Result: 3A on OS 87, economy, code of 2");
   },
 
   async "errors by their kind"() {

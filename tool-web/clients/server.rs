@@ -1,6 +1,6 @@
 //! The server for the tests with real clients and a real browser. Prints its URL and serves until its standard input closes.
 //!
-//! The model does what the last message of the user says: `text`, `sum`, `pay`, `two` (payments), `inner` (a payment of an agent
+//! The model does what the last message of the user says: `text`, `sum`, `pay`, `two` (payments), `book` (with questions), `inner` (a payment of an agent
 //! inside), `error`, `slow`, `huge`, `hostile`.
 
 use std::error::Error;
@@ -8,12 +8,14 @@ use std::io::Read;
 use std::time::Duration;
 
 use futures_util::stream;
+use serde::{Deserialize, Serialize};
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture, Usage,
 };
-use tool_core::tool::{Progress, ToolProgress};
-use tool_core::{Agent, ChatModel, Message, ToolCall, tool, tools};
+use tool_core::schemars::{self, JsonSchema};
+use tool_core::tool::{Asker, Progress, ToolProgress};
+use tool_core::{Agent, ChatModel, Message, ToolCall, ToolError, tool, tools};
 use tool_web::{Right, Web};
 
 /// The hostile text: markup, scripts, and marks of direction.
@@ -56,6 +58,21 @@ fn hostile(text: String) -> String {
     format!("{HOSTILE}{}", text.len())
 }
 
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct Seat {
+    /** the row */
+    row: u8,
+    letter: char,
+}
+
+#[tool("Books a seat on a flight", at_most_once)]
+async fn book(flight: String, #[inject] user: &Asker) -> Result<String, ToolError> {
+    let class: String = user.ask("Which class?").choices(["economy", "business"]).await?;
+    let seat: Seat = user.ask("Which seat?").await?;
+    let code: String = user.ask("Which code has your card?").secret().await?;
+    Ok(format!("{}{} on {flight}, {class}, code of {}", seat.row, seat.letter, code.len()))
+}
+
 struct Scripted;
 
 impl Scripted {
@@ -85,6 +102,7 @@ impl Scripted {
                 }
                 "two" => call(&[pay("Anna"), pay("Eve")]),
                 "inner" => call(&[("helper", r#"{"question": "pay"}"#.to_owned())]),
+                "book" => call(&[("book", r#"{"flight": "OS 87"}"#.to_owned())]),
                 "slow" => call(&[("count", r#"{"to": 600}"#.to_owned())]),
                 "some" => call(&[("count", r#"{"to": 20}"#.to_owned())]),
                 "huge" => call(&[("huge", "{}".to_owned())]),
@@ -146,7 +164,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let helper = Agent::builder(Scripted).tools(tools![pay]).build()?;
     let helper = helper.as_tool("helper", "Helps with a question");
     let agent = Agent::builder(Scripted)
-        .tools(tools![sum, pay, count, huge, hostile].with(helper)?)
+        .tools(tools![sum, pay, count, huge, hostile, book].with(helper)?)
         .run_store(store)
         .build()?;
     // The same without a store, so that what waits is held by the chat.

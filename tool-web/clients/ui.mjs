@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 
 const [, , name, base] = process.argv;
-const { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } = await import(name);
+const { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses, lastAssistantMessageIsCompleteWithToolCalls } = await import(name);
 
 /** The state that React holds. */
 class State {
@@ -117,7 +117,7 @@ const tests = {
       messages: [{ id: "a", role: "assistant", parts: [{ ...call, state: "approval-responded", ...part }] }],
     });
     const approval = { id: call.approval.id, approved: true };
-    const forged = await respond({ approval: { id: "wait_0", approved: true } });
+    const forged = await respond({ approval: { id: "0123", approved: true } });
     assert.equal(forged.status, 409);
     const changed = await respond({ approval, input: { recipient: "Mallory", euros: 80 } });
     assert.equal(changed.status, 409);
@@ -133,6 +133,37 @@ const tests = {
     assert.equal(repeated, first);
     const opposite = await respond({ approval: { ...approval, approved: false } });
     assert.deepEqual([opposite.status, await opposite.text()], [409, "`local user` has decided otherwise"]);
+  },
+
+  async "questions"() {
+    for (const declines of [false, true]) {
+      const chat = new Chat(fresh("book"), "api/chat", { sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithToolCalls });
+      await chat.sendMessage({ text: "book" });
+      const open = () => tools(chat).find((part) => part.type === "tool-ask_user" && part.state === "input-available");
+      const answer = async (output) => {
+        const { toolCallId } = open();
+        await chat.addToolOutput({ tool: "ask_user", toolCallId, output });
+        await until(() => {
+          const next = open() ? open().toolCallId !== toolCallId : text(chat).includes("Result");
+          return chat.status === "ready" && next;
+        });
+      };
+      assert.deepEqual([open().input.text, open().input.choices], ["Which class?", ["economy", "business"]]);
+      if (declines) {
+        await chat.addToolOutput({ tool: "ask_user", toolCallId: open().toolCallId, state: "output-error", errorText: "no" });
+        await until(() => chat.status === "ready" && text(chat).includes("Result"));
+        assert.match(text(chat), /^Result: .*declined/);
+        continue;
+      }
+      await answer("business");
+      assert.equal(open().input.text, "Which seat?");
+      await answer({ row: 3, letter: "A" });
+      assert.equal(open().input.is_secret, true);
+      await answer("1234");
+      await until(() => text(chat).includes("Result"));
+      assert.equal(text(chat), "Result: 3A on OS 87, business, code of 4");
+      assert.equal(tools(chat).find((part) => part.type === "tool-book").output, "3A on OS 87, business, code of 4");
+    }
   },
 
   async "a new message instead of a decision"() {

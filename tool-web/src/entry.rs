@@ -7,8 +7,10 @@ use tool_core::arguments::Repair;
 use tool_core::content::Content;
 use tool_core::model::{AssistantMessage, FinishReason, Usage};
 use tool_core::run::{Run, StopReason};
-use tool_core::tool::{Origin, ToolErrorKind};
+use tool_core::tool::{DecisionKind, Origin, ToolErrorKind};
 use tool_core::{Event, Message, RunError, RunErrorKind, ToolCall, ToolExecution};
+
+use crate::wait::{Pending, Recorded, pending};
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,11 +64,9 @@ pub(crate) enum Entry {
         output: String,
     },
     CallFinished(Box<Finished>),
-    ApprovalNeeded {
-        calls: Vec<Pending>,
-    },
-    ResultsNeeded {
-        calls: Vec<Pending>,
+    /// Nothing is left to do until these waits are decided.
+    Waiting {
+        waits: Vec<Pending>,
     },
     Agent {
         agent: String,
@@ -76,11 +76,12 @@ pub(crate) enum Entry {
     HandedOff {
         agent: String,
     },
-    /// A person decided about a call.
+    /// Somebody decided about a wait.
     Decided {
+        wait: String,
         call: String,
-        decision: Kind,
-        reason: Option<String>,
+        decision: DecisionKind,
+        why: Option<String>,
         by: String,
     },
     Done {
@@ -94,23 +95,6 @@ pub(crate) enum Entry {
         error: String,
     },
     Cancelled,
-}
-
-/// A call that waits. The id of one inside an agent is its path.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Pending {
-    pub(crate) id: String,
-    pub(crate) name: String,
-    pub(crate) arguments: String,
-}
-
-/// The kind of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
-    Approved,
-    Edited,
-    Denied,
 }
 
 /// A finished call.
@@ -130,6 +114,9 @@ pub(crate) struct Finished {
     /// The arguments of the model, if a person changed them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) original_arguments: Option<String>,
+    /// Who decided about the call while it waited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) decisions: Vec<Recorded>,
     /// The call undid another.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_undo: bool,
@@ -172,8 +159,7 @@ impl Entry {
                 Self::CallRetried { id: execution.call().id.clone(), output: output(execution) }
             }
             Event::CallFinished(execution) => Self::finished(execution, false),
-            Event::ApprovalNeeded(calls) => Self::ApprovalNeeded { calls: pending(calls) },
-            Event::ResultsNeeded(calls) => Self::ResultsNeeded { calls: pending(calls) },
+            Event::Waiting(waits) => Self::Waiting { waits: pending(waits) },
             Event::Agent { agent, call_id, event, .. } => Self::Agent {
                 agent: agent.clone(),
                 call: call_id.clone(),
@@ -194,7 +180,7 @@ impl Entry {
     /// Translates the error of a run that was driven here. Returns `None` for a run that waits.
     pub(crate) fn from_error(error: &RunError) -> Option<Self> {
         let kind = match error.kind() {
-            RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded => return None,
+            RunErrorKind::Waiting => return None,
             RunErrorKind::Stopped(StopReason::Cancelled) => return Some(Self::Cancelled),
             RunErrorKind::Stopped(reason) if reason.is_limit() => "the run reached a limit",
             RunErrorKind::Stopped(StopReason::ToolFailed { .. }) => "a tool ended the run",
@@ -229,13 +215,9 @@ impl Entry {
             }
         }
         entries.extend(run.undo_executions().iter().map(|execution| Self::finished(execution, true)));
-        let waiting = pending(run.awaiting_approval());
-        if !waiting.is_empty() {
-            entries.push(Self::ApprovalNeeded { calls: waiting });
-        }
-        let waiting = pending(run.awaiting_results());
-        if !waiting.is_empty() {
-            entries.push(Self::ResultsNeeded { calls: waiting });
+        let waits = run.waits();
+        if !waits.is_empty() {
+            entries.push(Self::Waiting { waits: pending(&waits) });
         }
         entries
     }
@@ -301,13 +283,14 @@ impl Entry {
             attempts: execution.attempts(),
             repairs: execution.repairs().iter().map(repair).collect(),
             original_arguments: Some(original).filter(|text| *text != call.arguments).map(str::to_owned),
+            decisions: execution.decisions().iter().map(Recorded::from).collect(),
             is_undo,
         }))
     }
 
     /// Returns `true` if the run waits for people or callers from here on.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self, Self::ApprovalNeeded { .. } | Self::ResultsNeeded { .. })
+        matches!(self, Self::Waiting { .. })
     }
 
     /// Returns `true` for the last entry of a run, unless it is resumed after a failure.
@@ -335,15 +318,6 @@ impl Entry {
         };
         texts + 2 * size_of::<Self>()
     }
-}
-
-fn pending<'a>(calls: impl IntoIterator<Item = &'a ToolCall>) -> Vec<Pending> {
-    let pending = |call: &ToolCall| Pending {
-        id: call.id.clone(),
-        name: call.name.clone(),
-        arguments: call.arguments.clone(),
-    };
-    calls.into_iter().map(pending).collect()
 }
 
 /// Returns the output, or the text of the error.

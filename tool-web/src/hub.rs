@@ -8,15 +8,14 @@ use tool_core::content::Content;
 use tool_core::memory::{
     InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore, StoredRun,
 };
-use tool_core::run::Run;
-use tool_core::{
-    Agent, Approval, CancellationToken, ConversationId, Event, Message, ToolExecution, ToolOutput,
-};
+use tool_core::run::{ResolveErrorKind, Run};
+use tool_core::tool::WaitId;
+use tool_core::{Agent, CancellationToken, ConversationId, Event, Message};
 
-use crate::entry::{Entry, Kind};
+use crate::entry::Entry;
 use crate::index::Index;
-use crate::log::{RunLog, unix_millis};
-use crate::wait::{DecideError, Decision, Recorded, Wait, waits};
+use crate::log::RunLog;
+use crate::wait::{DecideError, Pending, Recorded, Verdict, pending};
 
 /// The number of logs, their total size in bytes, and the number of decisions that are remembered.
 const MAX_LOGS: usize = 1_000;
@@ -61,6 +60,18 @@ struct Logs {
 struct Decisions {
     by_wait: HashMap<String, Recorded>,
     order: VecDeque<String>,
+}
+
+impl Decisions {
+    fn push(&mut self, wait: &str, recorded: Recorded) {
+        self.by_wait.insert(wait.to_owned(), recorded);
+        self.order.push_back(wait.to_owned());
+        if self.order.len() > MAX_DECISIONS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_wait.remove(&oldest);
+        }
+    }
 }
 
 /// The messages of conversations of agents without a memory.
@@ -224,9 +235,8 @@ impl Hub {
     }
 
     /// Returns what a run waits for now, or `None` if it is unknown.
-    pub(crate) async fn waits(&self, id: &str) -> Result<Option<Vec<Wait>>, MemoryError> {
-        let Some(loaded) = self.load(id).await? else { return Ok(None) };
-        Ok(Some(waits(&loaded.run, loaded.source.agent.as_ref())))
+    pub(crate) async fn waits(&self, id: &str) -> Result<Option<Vec<Pending>>, MemoryError> {
+        Ok(self.load(id).await?.map(|loaded| pending(&loaded.run.waits())))
     }
 
     /// Returns the decision about a wait that was recorded here.
@@ -239,104 +249,74 @@ impl Hub {
     pub(crate) async fn decide(
         self: &Arc<Self>,
         id: &str,
-        decisions: Vec<Decision>,
+        by: &str,
+        verdicts: Vec<(String, Verdict)>,
     ) -> Result<Vec<Recorded>, DecideError> {
         let _one = self.changing.lock().await;
-        let mut answers = Vec::new();
-        let mut open = Vec::new();
-        for decision in decisions {
-            match self.recorded(&decision.wait) {
-                Some(recorded) if recorded.approval == decision.approval => answers.push(recorded),
+        let (mut answers, mut open) = (Vec::new(), Vec::new());
+        for (wait, verdict) in verdicts {
+            match self.recorded(&wait) {
+                Some(recorded) if recorded.digest == verdict.digest() => answers.push(recorded),
                 Some(recorded) => return Err(DecideError::AlreadyDecided(recorded)),
-                None => open.push(decision),
+                None => open.push((WaitId::from(wait), verdict)),
             }
         }
         if open.is_empty() {
             return Ok(answers);
         }
         let loaded = self.load(id).await.map_err(|_| DecideError::Store)?;
-        let Loaded { source, mut run, .. } = loaded.ok_or(DecideError::UnknownRun)?;
-        let waiting = waits(&run, source.agent.as_ref());
-        let mut found = Vec::new();
-        for decision in open {
-            let wait = waiting.iter().find(|wait| wait.id == decision.wait).ok_or(DecideError::NotWaiting)?;
-            if let Approval::ApproveWith(arguments) = &decision.approval
-                && serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(arguments).is_err()
-            {
-                return Err(DecideError::InvalidArguments);
-            }
-            found.push((wait, decision));
-        }
+        let Loaded { source, mut run, status } = loaded.ok_or(DecideError::UnknownRun)?;
         let posted = source.store.posted(id).await.map_err(|_| DecideError::Store)?;
-        let is_posted = |wait: &Wait| {
-            posted.iter().any(|posted| {
-                matches!(&posted.command, RunCommand::ResolveApproval { call, .. } if *call == wait.call)
-            })
-        };
-        if found.iter().any(|(wait, _)| is_posted(wait)) {
+        let shown = pending(&run.waits());
+        let mut found = Vec::new();
+        for (id, verdict) in open {
+            let is_it = |posted: &PostedCommand| matches!(&posted.command, RunCommand::Resolve { wait, .. } if *wait == id);
+            if posted.iter().any(is_it) {
+                return Err(DecideError::DecidedElsewhere);
+            }
+            let decision = verdict.decision(by);
+            // The copy tells whether the decision is valid; the driver of the run decides so again.
+            run.resolve(&id, decision.clone()).map_err(|error| match (error.kind(), error.decided()) {
+                (ResolveErrorKind::AlreadyDecided, Some(record)) => {
+                    DecideError::AlreadyDecided(Recorded::from(record))
+                }
+                (ResolveErrorKind::UnknownWait | ResolveErrorKind::AlreadyDecided, _) => {
+                    DecideError::NotWaiting
+                }
+                _ => DecideError::Invalid(error.to_string()),
+            })?;
+            let wait = shown.iter().find(|wait| wait.id == id.as_str()).ok_or(DecideError::NotWaiting)?;
+            found.push((wait, verdict, RunCommand::resolve(&id, decision)));
+        }
+        // A secret answer must not be in an inbox, so the run goes on from the copy.
+        let is_direct = source.is_private || found.iter().any(|(wait, ..)| wait.is_secret());
+        if is_direct && (status == RunStatus::RunningElsewhere || source.agent.is_none()) {
             return Err(DecideError::DecidedElsewhere);
         }
-        answers.extend(self.record(&found)?);
-        for (wait, decision) in &found {
-            let is_stored = if source.is_private {
-                run.resolve_approval(&wait.call, decision.approval.clone()).is_ok()
-            } else {
-                let command = RunCommand::resolve_approval(&wait.call, decision.approval.clone());
+        for (wait, verdict, command) in found {
+            if !is_direct {
                 let posted = source.store.post(id, &PostedCommand::new(command)).await;
-                posted.is_ok_and(|outcome| outcome == PostOutcome::Posted)
-            };
-            if !is_stored {
-                self.forget(&decision.wait);
-                return Err(DecideError::Store);
+                if !posted.is_ok_and(|outcome| outcome == PostOutcome::Posted) {
+                    return Err(DecideError::Store);
+                }
             }
-            let position = self.log_of(&source.name, &run).push(Entry::Decided {
+            let mut recorded = verdict.record(wait, by);
+            recorded.position = Some(self.log_of(&source.name, &run).push(Entry::Decided {
+                wait: wait.id.clone(),
                 call: wait.call.clone(),
-                decision: decision.kind(),
-                reason: decision.reason(),
-                by: decision.by.clone(),
-            });
-            if let Some(recorded) = self.decisions().by_wait.get_mut(&wait.id) {
-                recorded.position = Some(position);
-            }
+                decision: recorded.decision,
+                why: recorded.why.clone(),
+                by: by.to_owned(),
+            }));
+            self.decisions().push(&wait.id, recorded.clone());
+            answers.push(recorded);
         }
-        if source.is_private {
+        if is_direct {
             self.drive_again(&source, run).await;
         } else {
             self.resume_now(id).await.map_err(|_| DecideError::Store)?;
         }
         Ok(answers)
-    }
-
-    /// Remembers all of these decisions or none.
-    fn record(&self, found: &[(&Wait, Decision)]) -> Result<Vec<Recorded>, DecideError> {
-        let mut decisions = self.decisions();
-        if let Some(earlier) = found.iter().find_map(|(wait, _)| decisions.by_wait.get(&wait.id)) {
-            return Err(DecideError::AlreadyDecided(earlier.clone()));
-        }
-        let mut answers = Vec::new();
-        for (wait, decision) in found {
-            let recorded = Recorded {
-                decision: decision.kind(),
-                reason: decision.reason(),
-                by: decision.by.clone(),
-                at: unix_millis(),
-                approval: decision.approval.clone(),
-                position: None,
-            };
-            decisions.by_wait.insert(wait.id.clone(), recorded.clone());
-            decisions.order.push_back(wait.id.clone());
-            if decisions.order.len() > MAX_DECISIONS
-                && let Some(oldest) = decisions.order.pop_front()
-            {
-                decisions.by_wait.remove(&oldest);
-            }
-            answers.push(recorded);
-        }
-        Ok(answers)
-    }
-
-    fn forget(&self, wait: &str) {
-        self.decisions().by_wait.remove(wait);
     }
 
     /// Asks a question in a conversation. Returns the log of the run, or `None` if the source has no agent.
@@ -367,40 +347,22 @@ impl Hub {
         let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
         let Some(Loaded { source, mut run, .. }) = loaded else { return Ok(None) };
         let log = self.log_of(&source.name, &run);
-        let waiting = waits(&run, None);
+        let by = "the next message";
+        for wait in pending(&run.waits()) {
+            let reason = "the user sent another message instead".to_owned();
+            let verdict = Verdict::Deny(Some(reason));
+            // Calls whose results the caller supplies go on waiting.
+            if run.resolve(&WaitId::from(wait.id.clone()), verdict.decision(by)).is_ok() {
+                let Recorded { decision, why, .. } = verdict.record(&wait, by);
+                log.push(Entry::Decided { wait: wait.id, call: wait.call, decision, why, by: by.to_owned() });
+            }
+        }
         if run.push_user_message(message.clone()).is_err() {
             return Ok(None);
-        }
-        for wait in waiting {
-            let (decision, by) = (Kind::Denied, "the next message".to_owned());
-            log.push(Entry::Decided { call: wait.call, decision, reason: None, by });
         }
         log.push(Entry::Question { text: message.text().into_owned() });
         self.drive_again(&source, run).await;
         Ok(Some(log))
-    }
-
-    /// Records results of the caller for calls that wait for them, and continues the run. Returns `false` if the run waits for none
-    /// of them.
-    pub(crate) async fn supply(
-        self: &Arc<Self>,
-        id: &str,
-        results: Vec<(String, String)>,
-    ) -> Result<bool, MemoryError> {
-        let _one = self.changing.lock().await;
-        let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
-        let Some(Loaded { source, mut run, .. }) = loaded else { return Ok(false) };
-        let mut is_supplied = false;
-        for (call, output) in results {
-            let found = run.awaiting_results().find(|one| one.id == call).cloned();
-            let Some(call) = found else { continue };
-            let execution = ToolExecution::external(call, Ok(ToolOutput::text(output)));
-            is_supplied |= run.record_result(execution).is_ok();
-        }
-        if is_supplied {
-            self.drive_again(&source, run).await;
-        }
-        Ok(is_supplied)
     }
 
     /// Drives a run that was loaded.

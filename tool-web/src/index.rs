@@ -14,7 +14,7 @@ use tool_core::memory::{RunStatus, StoredRun};
 
 use crate::hub::{Hub, Source};
 use crate::log::{LogStatus, LogSummary, RunLog, unix_millis};
-use crate::wait::waits;
+use crate::wait::{Described, describe};
 
 /// How long the first list waits for the stored runs.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -256,9 +256,9 @@ impl Row {
             tool_core::Message::User(content) => Some(content.text().chars().take(MAX_TEXT_CHARS).collect()),
             _ => None,
         });
-        let show = |wait: crate::wait::Wait| {
+        let show = |wait: Described| {
             let path = wait.agents.iter().map(|agent| format!("{agent} › ")).collect::<String>();
-            format!("{path}{} {}", wait.tool, wait.arguments).chars().take(MAX_TEXT_CHARS).collect()
+            format!("{path}{}", wait.pending.line()).chars().take(MAX_TEXT_CHARS).collect()
         };
         Self {
             id: id.to_owned(),
@@ -267,7 +267,7 @@ impl Row {
             question: question.unwrap_or_default(),
             turns: run.turns(),
             tokens: run.usage().total_tokens,
-            waits: waits(run, None).into_iter().map(show).collect(),
+            waits: describe(run, None).into_iter().map(show).collect(),
             error: None,
             updated_at,
         }

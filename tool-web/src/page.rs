@@ -14,7 +14,6 @@ use axum::routing::{get, post};
 use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
-use tool_core::Approval;
 use url::form_urlencoded;
 
 use crate::auth::Right;
@@ -24,7 +23,7 @@ use crate::hub::Hub;
 use crate::index::{Filter, Row};
 use crate::log::{Found, Reader};
 use crate::sse;
-use crate::wait::{DecideError, Decision, Recorded, Wait};
+use crate::wait::{DecideError, Described, Recorded, Verdict, describe};
 
 const HTML: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
@@ -118,7 +117,7 @@ struct Shown {
 #[derive(Debug, Serialize)]
 struct ShownWait {
     #[serde(flatten)]
-    wait: Wait,
+    wait: Described,
     /// The decision, until the driver has taken it.
     recorded: Option<Recorded>,
 }
@@ -133,8 +132,10 @@ async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> R
     sender.check(Right::Read)?;
     let row = state.hub.row(&id).await.ok_or_else(HttpError::unknown_run)?;
     // An unreadable run is shown with its error.
-    let waits = state.hub.waits(&id).await.ok().flatten().unwrap_or_default();
-    let open = waits.into_iter().map(|wait| ShownWait { recorded: state.hub.recorded(&wait.id), wait });
+    let loaded = state.hub.load(&id).await.ok().flatten();
+    let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
+    let open =
+        waits.into_iter().map(|wait| ShownWait { recorded: state.hub.recorded(&wait.pending.id), wait });
     let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
     let shown = Shown { row, open: open.collect(), rights, now: crate::log::unix_millis() };
     Ok(json(StatusCode::OK, &shown))
@@ -171,8 +172,8 @@ async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) ->
 struct Sent {
     wait: String,
     decision: SentKind,
-    /// The new arguments of an edited call, as a JSON text.
-    arguments: Option<String>,
+    /// The new arguments of an edited call, or the answer to a question, as a JSON text.
+    json: Option<String>,
     reason: Option<String>,
 }
 
@@ -181,6 +182,7 @@ struct Sent {
 enum SentKind {
     Approve,
     Edit,
+    Answer,
     Deny,
 }
 
@@ -192,18 +194,14 @@ async fn decide(
 ) -> Result<Response, HttpError> {
     sender.check(Right::Decide)?;
     let sent: Sent = read_json(&state.guard, request).await?;
-    let approval = match (sent.decision, sent.arguments) {
-        (SentKind::Approve, None) => Approval::Approve,
-        (SentKind::Edit, Some(arguments)) => Approval::ApproveWith(arguments),
-        (SentKind::Deny, None) => Approval::Deny(sent.reason.filter(|reason| !reason.trim().is_empty())),
-        _ => {
-            return Err(HttpError::bad_request(
-                "`arguments` belong to the decision `edit`, and only to that",
-            ));
-        }
+    let verdict = match (sent.decision, sent.json) {
+        (SentKind::Approve, None) => Verdict::Approve,
+        (SentKind::Edit, Some(arguments)) => Verdict::Edit(arguments),
+        (SentKind::Answer, Some(answer)) => Verdict::Answer(answer),
+        (SentKind::Deny, None) => Verdict::Deny(sent.reason.filter(|reason| !reason.trim().is_empty())),
+        _ => return Err(HttpError::bad_request("`json` belongs to the decisions `edit` and `answer`")),
     };
-    let decision = Decision { wait: sent.wait, approval, by: sender.0.name().to_owned() };
-    match state.hub.decide(&id, vec![decision]).await {
+    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait, verdict)]).await {
         Ok(recorded) => Ok(json(StatusCode::OK, &recorded.first())),
         Err(DecideError::AlreadyDecided(recorded)) => Ok(json(StatusCode::CONFLICT, &recorded)),
         Err(error) => Err(error.into()),
@@ -218,12 +216,13 @@ impl From<DecideError> for HttpError {
                 Self::new(StatusCode::CONFLICT, "the run does not wait for this any more; read it again")
             }
             DecideError::AlreadyDecided(recorded) => {
-                Self::new(StatusCode::CONFLICT, format!("`{}` has decided otherwise", recorded.by))
+                let by = recorded.by.as_deref().unwrap_or("somebody");
+                Self::new(StatusCode::CONFLICT, format!("`{by}` has decided otherwise"))
             }
             DecideError::DecidedElsewhere => {
-                Self::new(StatusCode::CONFLICT, "a decision of another program waits to be taken")
+                Self::new(StatusCode::CONFLICT, "another program drives the run, or has decided already")
             }
-            DecideError::InvalidArguments => Self::bad_request("the new arguments are not a JSON object"),
+            DecideError::Invalid(text) => Self::bad_request(text),
             DecideError::Store => Self::store(),
         }
     }

@@ -13,7 +13,9 @@ struct Around {
 impl Around {
     fn new(agents: impl IntoIterator<Item = AgentTool>) -> Self {
         let agents = Vec::from_iter(agents);
-        Self { definition: agents[0].definition().clone(), agents, effects: Effects::default(), hangs: false }
+        // It has effects of its own, so the runs of its agents are not part of the run of the call.
+        let definition = agents[0].definition().clone().with_kind(tool_core::model::ToolKind::Function);
+        Self { definition, agents, effects: Effects::default(), hangs: false }
     }
 }
 
@@ -135,7 +137,7 @@ async fn a_tool_around_an_agent_that_runs_at_most_once_does() {
     let (effects, states) = (Effects::default(), EveryState::default());
     let build = || {
         let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
-        let mut around = Around::new([inner.as_tool("hotels", "Books").policy(policy)]);
+        let mut around = Around::new([inner.as_tool("hotels", "Books").policy(policy.clone())]);
         around.effects = effects.clone();
         Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around)
     };

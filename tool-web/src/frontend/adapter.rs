@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use tool_core::model::{FinishReason, Usage};
+use tool_core::tool::{DecisionKind, Question};
 
-use crate::entry::{CallStatus, Entry, Finished, Kind, Pending};
+use crate::entry::{CallStatus, Entry, Finished};
 use crate::sse::Stop;
-use crate::wait::wait_id;
+use crate::wait::{Pending, Reason};
 
 /// A part of a protocol's stream. Blocks, steps and calls are closed before a stream ends.
 #[derive(Debug, PartialEq)]
@@ -69,20 +70,27 @@ pub(crate) enum Part {
     HandedOff {
         agent: String,
     },
+    /// The call awaits approval.
     Approval {
         wait: String,
         call: String,
-        tool: String,
     },
-    /// The call goes on once the agent that it asked does, which waits.
+    /// The question has a reply.
+    Replied {
+        wait: String,
+        is_declined: bool,
+    },
+    /// A call asks a question.
+    Question {
+        wait: String,
+        question: Question,
+    },
+    /// The call goes on once what it waits for is decided.
     Pending {
         id: String,
     },
-    /// The run waits; these calls await approval, and these a result.
-    Waits {
-        approvals: Vec<(String, String, String)>,
-        results: Vec<String>,
-    },
+    /// The run waits.
+    Waits(Vec<Pending>),
     Finished {
         reason: FinishReason,
         usage: Usage,
@@ -111,8 +119,7 @@ pub(crate) struct Adapter {
     calls: BTreeMap<String, Call>,
     /// The ids of the calls of this turn that were announced, by their position in the reply.
     announced: BTreeMap<usize, String>,
-    approvals: Vec<Pending>,
-    results: Vec<Pending>,
+    waits: Vec<Pending>,
 }
 
 #[derive(Debug, Default)]
@@ -132,8 +139,7 @@ impl Adapter {
             step: None,
             calls: BTreeMap::new(),
             announced: BTreeMap::new(),
-            approvals: Vec::new(),
-            results: Vec::new(),
+            waits: Vec::new(),
         }
     }
 
@@ -182,31 +188,31 @@ impl Adapter {
             Entry::CallFinished(finished) => self.finished(&finished.id, finished, out),
             Entry::Agent { agent, call, event } => self.inner(agent, call, event, out),
             Entry::HandedOff { agent } => out.push(Part::HandedOff { agent: agent.clone() }),
-            Entry::ApprovalNeeded { calls } => {
+            Entry::Waiting { waits } => {
                 self.end_block(out);
-                for call in calls {
-                    // A call inside an agent has not been shown before.
-                    self.ready(&call.id, &call.name, &call.arguments, out);
-                    if !self.approvals.contains(call) {
-                        out.push(Part::Approval {
-                            wait: self.wait(call),
-                            call: call.id.clone(),
-                            tool: call.name.clone(),
+                for wait in waits {
+                    self.wait(wait, out);
+                }
+                self.waits.clone_from(waits);
+                let is_asked = |id: &String| waits.iter().any(|wait| wait.call == *id && !wait.is_question());
+                let open = self.calls.iter().filter(|(id, call)| !call.has_output && !is_asked(id));
+                out.extend(open.map(|(id, _)| Part::Pending { id: id.clone() }));
+                self.end_step(out);
+            }
+            Entry::Decided { wait, call, decision, why, .. } => {
+                let is_question = self.waits.iter().any(|open| open.id == *wait && open.is_question());
+                self.waits.retain(|open| open.id != *wait);
+                match decision {
+                    DecisionKind::Denied => {
+                        self.output(call, CallStatus::Denied, why.as_deref().unwrap_or("denied"), out);
+                    }
+                    DecisionKind::Answered | DecisionKind::Declined if is_question => {
+                        out.push(Part::Replied {
+                            wait: wait.clone(),
+                            is_declined: *decision == DecisionKind::Declined,
                         });
                     }
-                }
-                self.approvals.clone_from(calls);
-                self.pause(out);
-            }
-            Entry::ResultsNeeded { calls } => {
-                calls.iter().for_each(|call| self.ready(&call.id, &call.name, &call.arguments, out));
-                self.results.clone_from(calls);
-                self.pause(out);
-            }
-            Entry::Decided { call, decision, reason, .. } => {
-                self.approvals.retain(|pending| pending.id != *call);
-                if *decision == Kind::Denied {
-                    self.output(call, CallStatus::Denied, reason.as_deref().unwrap_or("denied"), out);
+                    _ => {}
                 }
             }
             Entry::Done { finish_reason, usage, .. } => {
@@ -228,27 +234,28 @@ impl Adapter {
     /// Ends the stream of a run that has not ended.
     pub(crate) fn stop(&mut self, stop: Stop, out: &mut Vec<Part>) {
         self.end_step(out);
-        match stop {
-            Stop::Waits => {
-                let wait = |call: &Pending| (self.wait(call), call.id.clone(), call.name.clone());
-                let approvals = self.approvals.iter().map(wait).collect();
-                let results = self.results.iter().map(|call| call.id.clone()).collect();
-                out.push(Part::Waits { approvals, results });
+        out.push(match stop {
+            Stop::Waits => Part::Waits(self.waits.clone()),
+            Stop::Cut => Part::Failed { kind: "the stream was interrupted; read it again" },
+        });
+    }
+
+    /// Shows what a call waits for, once.
+    fn wait(&mut self, wait: &Pending, out: &mut Vec<Part>) {
+        let is_new = !self.waits.contains(wait);
+        match &wait.reason {
+            Reason::Approval { arguments } | Reason::Result { arguments } => {
+                // A call inside an agent has not been shown before.
+                self.ready(&wait.call, &wait.tool, arguments, out);
+                if is_new && matches!(wait.reason, Reason::Approval { .. }) {
+                    out.push(Part::Approval { wait: wait.id.clone(), call: wait.call.clone() });
+                }
             }
-            Stop::Cut => out.push(Part::Failed { kind: "the stream was interrupted; read it again" }),
+            Reason::Answer { question } if is_new => {
+                out.push(Part::Question { wait: wait.id.clone(), question: question.clone() });
+            }
+            _ => {}
         }
-    }
-
-    /// Ends the step of a run that waits.
-    fn pause(&mut self, out: &mut Vec<Part>) {
-        let is_asked = |id: &String| self.approvals.iter().chain(&self.results).any(|call| call.id == *id);
-        let open = self.calls.iter().filter(|(id, call)| !call.has_output && !is_asked(id));
-        out.extend(open.map(|(id, _)| Part::Pending { id: id.clone() }));
-        self.end_step(out);
-    }
-
-    fn wait(&self, call: &Pending) -> String {
-        wait_id(&self.run, &call.id, &call.name, &call.arguments)
     }
 
     fn delta(&mut self, kind: Block, text: &str, out: &mut Vec<Part>) {
@@ -321,10 +328,11 @@ impl Adapter {
 
     /// Shows the end of calls that awaited approval and have no outcome of their own: they were denied elsewhere.
     fn deny_rest(&mut self, out: &mut Vec<Part>) {
-        for call in std::mem::take(&mut self.approvals) {
-            self.output(&call.id, CallStatus::Denied, "denied", out);
+        for wait in std::mem::take(&mut self.waits) {
+            if matches!(wait.reason, Reason::Approval { .. }) {
+                self.output(&wait.call, CallStatus::Denied, "denied", out);
+            }
         }
-        self.results.clear();
     }
 
     /// Converts an entry of an agent inside. Only calls that were shown, because they awaited approval, have more than a sign.

@@ -2,14 +2,14 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tool_core::Approval;
 use tool_core::content::Content;
 
 use super::adapter::{Adapter, Block, Part};
-use super::ui::{Answered, Asked};
+use super::{About, Asked, Given, Reply};
 use crate::entry::Entry;
 use crate::guard::HttpError;
 use crate::sse::{Encoder, Stop};
+use crate::wait::{Pending, Reason};
 
 /// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like tools, state and context.
 #[derive(Debug, Deserialize)]
@@ -36,49 +36,33 @@ struct AgMessage {
 struct Resume {
     interrupt_id: String,
     status: String,
-    payload: Option<Payload>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Payload {
-    approved: bool,
-    edited_args: Option<serde_json::Map<String, Value>>,
-    reason: Option<String>,
+    #[serde(default)]
+    payload: Value,
 }
 
 impl Request {
-    pub(crate) fn asked(self) -> Result<Asked, HttpError> {
+    pub(super) fn asked(self) -> Result<Asked, HttpError> {
         if !self.resume.is_empty() {
-            let decisions = self.resume.into_iter().map(Resume::decision).collect::<Result<_, _>>()?;
-            return Ok(Asked::Answers { decisions, results: Vec::new() });
+            let reply = |resume: Resume| {
+                let is_cancelled = resume.status == "cancelled";
+                let given = Given::Payload(Some(resume.payload).filter(|_| !is_cancelled));
+                Reply { about: About::Wait(resume.interrupt_id), given, shown: None }
+            };
+            return Ok(Asked::Replies(self.resume.into_iter().map(reply).collect()));
         }
         let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
         match &*last.role {
             "user" => question(&last.content).map(Asked::Question),
             "tool" => {
-                let results = self.messages.iter().rev().take_while(|message| message.role == "tool");
-                let result =
-                    |message: &AgMessage| Some((message.tool_call_id.clone()?, text(&message.content)));
-                Ok(Asked::Answers { decisions: Vec::new(), results: results.filter_map(result).collect() })
+                let results = self.messages.into_iter().rev().take_while(|message| message.role == "tool");
+                let reply = |message: AgMessage| {
+                    let about = About::Call(message.tool_call_id?);
+                    Some(Reply { about, given: Given::Output(message.content), shown: None })
+                };
+                Ok(Asked::Replies(results.filter_map(reply).collect()))
             }
             _ => Err(HttpError::bad_request("the last message must be of the user, or `resume` must be set")),
         }
-    }
-}
-
-impl Resume {
-    fn decision(self) -> Result<Answered, HttpError> {
-        let approval = match (&*self.status, self.payload) {
-            ("cancelled", _) => Approval::Deny(None),
-            ("resolved", Some(Payload { approved: false, reason, .. })) => Approval::Deny(reason),
-            ("resolved", Some(Payload { edited_args: Some(arguments), .. })) => {
-                Approval::ApproveWith(Value::Object(arguments).to_string())
-            }
-            ("resolved", Some(_)) => Approval::Approve,
-            _ => return Err(HttpError::bad_request("`resume` needs a `payload` with `approved`")),
-        };
-        Ok(Answered { wait: self.interrupt_id, approval, shown: None })
     }
 }
 
@@ -174,19 +158,18 @@ impl AgUiEncoder {
             Part::HandedOff { agent } => {
                 vec![json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } })]
             }
-            Part::Approval { .. } | Part::Pending { .. } => vec![],
-            Part::Waits { approvals, results } if approvals.is_empty() => {
-                vec![self.finished(json!({ "type": "success", "pendingToolCallIds": results }))]
+            Part::Approval { .. } | Part::Question { .. } | Part::Replied { .. } | Part::Pending { .. } => {
+                vec![]
             }
-            Part::Waits { approvals, .. } => {
-                let interrupts = approvals.into_iter().map(|(wait, call, tool)| {
-                    json!({
-                        "id": wait, "reason": "tool_call", "toolCallId": call,
-                        "message": format!("`{tool}` needs approval"), "responseSchema": response_schema(),
-                    })
-                });
-                let interrupts: Vec<_> = interrupts.collect();
-                vec![self.finished(json!({ "type": "interrupt", "interrupts": interrupts }))]
+            Part::Waits(waits) => {
+                let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
+                let outcome = if interrupts.is_empty() {
+                    let results: Vec<_> = waits.into_iter().map(|wait| wait.call).collect();
+                    json!({ "type": "success", "pendingToolCallIds": results })
+                } else {
+                    json!({ "type": "interrupt", "interrupts": interrupts })
+                };
+                vec![self.finished(outcome)]
             }
             Part::Finished { usage, .. } => {
                 let mut finished = self.finished(json!({ "type": "success" }));
@@ -205,16 +188,27 @@ impl AgUiEncoder {
     }
 }
 
-/// The form of the answer to an interrupt. Naming `editedArgs` offers to change the arguments.
-fn response_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "approved": { "type": "boolean" },
-            "editedArgs": { "type": "object" },
-            "reason": { "type": "string" },
-        },
-        "required": ["approved"],
+/// Returns the interrupt of a wait that a person ends. Naming `editedArgs` offers to change the arguments.
+fn interrupt(wait: &Pending) -> Option<Value> {
+    Some(match &wait.reason {
+        Reason::Approval { .. } => json!({
+            "id": wait.id, "reason": "tool_call", "toolCallId": wait.call,
+            "message": format!("`{}` needs approval", wait.tool),
+            "responseSchema": {
+                "type": "object",
+                "properties": {
+                    "approved": { "type": "boolean" },
+                    "editedArgs": { "type": "object" },
+                    "reason": { "type": "string" },
+                },
+                "required": ["approved"],
+            },
+        }),
+        Reason::Answer { question } => json!({
+            "id": wait.id, "reason": "input_required", "message": question.text(),
+            "responseSchema": question.schema(),
+        }),
+        _ => return None,
     })
 }
 

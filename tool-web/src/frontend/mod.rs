@@ -24,14 +24,14 @@ use tool_core::memory::MemoryError;
 use tool_core::model::ConversationId;
 
 use self::ag_ui::AgUiEncoder;
-use self::ui::{Answered, Asked, UiEncoder};
+use self::ui::UiEncoder;
 use crate::auth::Right;
 use crate::entry::Entry;
 use crate::guard::{Guard, HttpError, Sender, admit, read_json};
 use crate::hub::{Hub, Source};
 use crate::log::RunLog;
 use crate::sse;
-use crate::wait::Decision;
+use crate::wait::{Pending, Reason, Verdict};
 use crate::web::Web;
 
 /// The number of chats of which the current run is remembered.
@@ -114,6 +114,69 @@ impl Frontend {
 impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Frontend").field(&self.protocol).finish()
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+enum Asked {
+    Question(Content),
+    Replies(Vec<Reply>),
+}
+
+/// A reply of the client to something that the run waits for.
+#[derive(Debug)]
+struct Reply {
+    about: About,
+    given: Given,
+    /// The call and its arguments, as the client has them.
+    shown: Option<(String, Value)>,
+}
+
+#[derive(Debug)]
+enum About {
+    Wait(String),
+    /// A call whose result the client supplies, or a question that was shown as a call.
+    Call(String),
+}
+
+#[derive(Debug)]
+enum Given {
+    Verdict(Verdict),
+    Output(Value),
+    /// The payload of an interrupt, unless it was cancelled.
+    Payload(Option<Value>),
+}
+
+impl Given {
+    /// Returns the verdict about a wait. One that is not open any more is taken for what the reply looks like.
+    fn verdict(self, wait: Option<&Pending>) -> Result<Verdict, HttpError> {
+        let is_result = wait.is_some_and(|wait| matches!(wait.reason, Reason::Result { .. }));
+        Ok(match self {
+            Self::Verdict(verdict) => verdict,
+            Self::Output(output) if is_result => {
+                Verdict::Result(output.as_str().map_or_else(|| output.to_string(), str::to_owned))
+            }
+            Self::Output(answer) => Verdict::Answer(answer.to_string()),
+            Self::Payload(None) => Verdict::Deny(None),
+            Self::Payload(Some(payload)) if wait.is_some_and(Pending::is_question) => {
+                Verdict::Answer(payload.to_string())
+            }
+            Self::Payload(Some(payload)) => {
+                let reason = payload.get("reason").and_then(Value::as_str).map(str::to_owned);
+                match (payload.get("approved").and_then(Value::as_bool), payload.get("editedArgs")) {
+                    (Some(false), _) => Verdict::Deny(reason),
+                    (Some(true), Some(arguments)) => Verdict::Edit(arguments.to_string()),
+                    (Some(true), None) => Verdict::Approve,
+                    (None, _) if wait.is_none() => Verdict::Answer(payload.to_string()),
+                    (None, _) => {
+                        return Err(HttpError::bad_request(
+                            "`resume` needs a `payload` with a boolean `approved`",
+                        ));
+                    }
+                }
+            }
+        })
     }
 }
 
@@ -263,19 +326,9 @@ impl Chats {
     ) -> Result<(Arc<RunLog>, u64), HttpError> {
         match asked {
             Asked::Question(question) => self.ask(conversation, question, is_complete).await,
-            Asked::Answers { decisions, results } => {
+            Asked::Replies(replies) => {
                 let run = self.run(conversation).await.ok_or_else(HttpError::unknown_run)?;
-                if !decisions.is_empty() {
-                    sender.check(Right::Decide)?;
-                    return self.decide(sender, &run, decisions, is_complete).await;
-                }
-                let from = self.hub.log(&run).map_or(0, |log| log.end());
-                let supplied = self.hub.supply(&run, results).await?;
-                if !supplied {
-                    return Err(HttpError::new(StatusCode::CONFLICT, "the run waits for no such result"));
-                }
-                let log = self.hub.log(&run).ok_or_else(HttpError::unknown_run)?;
-                Ok((log, from.saturating_sub(1)))
+                self.decide(sender, &run, replies, is_complete).await
             }
         }
     }
@@ -312,36 +365,63 @@ impl Chats {
         Ok((Arc::clone(&log), log.first()))
     }
 
-    /// Records decisions of the browser. It must have been shown what it decides about.
+    /// Records replies of the client. It must have been shown what it decides about.
     async fn decide(
         &self,
         sender: &Sender,
         run: &str,
-        decisions: Vec<Answered>,
+        replies: Vec<Reply>,
         is_complete: bool,
     ) -> Result<(Arc<RunLog>, u64), HttpError> {
         let waits = self.hub.waits(run).await?.unwrap_or_default();
-        let is_decided = |id: &str| decisions.iter().any(|decision| decision.wait == id);
+        let mut verdicts = Vec::new();
+        for Reply { about, given, shown } in replies {
+            let is_call = matches!(about, About::Call(_));
+            let (id, open) = match about {
+                About::Wait(id) => {
+                    let open = waits.iter().find(|wait| wait.id == id);
+                    (id, open)
+                }
+                About::Call(call) => {
+                    let is_it = |wait: &&Pending| match wait.reason {
+                        Reason::Result { .. } => wait.call == call,
+                        Reason::Answer { .. } => wait.id == call,
+                        _ => false,
+                    };
+                    let open = waits.iter().find(is_it);
+                    (open.map_or(call, |open| open.id.clone()), open)
+                }
+            };
+            if let (Some(open), Some((call, input))) = (open, shown)
+                && (open.call != call
+                    || !open.arguments().is_some_and(|arguments| is_same(arguments, &input)))
+            {
+                return Err(HttpError::new(StatusCode::CONFLICT, "the call is not the one that was shown"));
+            }
+            let verdict = given.verdict(open)?;
+            // Other calls of the message had their results before.
+            let is_repeated = || self.hub.recorded(&id).is_some_and(|one| one.digest == verdict.digest());
+            if is_call && open.is_none() && !is_repeated() {
+                continue;
+            }
+            if matches!(verdict, Verdict::Approve | Verdict::Edit(_) | Verdict::Deny(_)) {
+                sender.check(Right::Decide)?;
+            }
+            verdicts.push((id, verdict));
+        }
+        let is_decided = |id: &str| verdicts.iter().any(|(wait, _)| wait == id);
         if is_complete
             && !waits.iter().all(|wait| is_decided(&wait.id) || self.hub.recorded(&wait.id).is_some())
         {
             return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
         }
-        let mut checked = Vec::new();
-        for Answered { wait, approval, shown } in decisions {
-            let open = waits.iter().find(|open| open.id == wait);
-            if let (Some(open), Some((call, input))) = (open, shown)
-                && (open.call != call || !is_same(&open.arguments, &input))
-            {
-                return Err(HttpError::new(StatusCode::CONFLICT, "the call is not the one that was shown"));
-            }
-            checked.push(Decision { wait, approval, by: sender.0.name().to_owned() });
+        if verdicts.is_empty() {
+            return Err(HttpError::new(StatusCode::CONFLICT, "the run does not wait for what was sent"));
         }
-        let ids: Vec<_> = checked.iter().map(|decision| decision.wait.clone()).collect();
-        self.hub.decide(run, checked).await?;
+        let recorded = self.hub.decide(run, sender.0.name(), verdicts).await?;
         let log = self.hub.log(run).ok_or_else(HttpError::unknown_run)?;
         // The response to a repeated request begins where the first one began.
-        let first = ids.iter().filter_map(|id| self.hub.recorded(id)?.position).min();
+        let first = recorded.iter().filter_map(|recorded| recorded.position).min();
         let from = first.unwrap_or_else(|| log.end()).saturating_sub(1);
         Ok((log, from))
     }

@@ -2,14 +2,15 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tool_core::Approval;
 use tool_core::content::{Content, Image, Part, compact_json};
 use tool_core::model::FinishReason;
 
 use super::adapter::{Adapter, Block, Part as Piece};
+use super::{About, Asked, Given, Reply};
 use crate::entry::{CallStatus, Entry};
 use crate::guard::HttpError;
 use crate::sse::{Encoder, Stop};
+use crate::wait::Verdict;
 
 /// A request of `useChat`. All but the last message is the browser's memory, and is ignored.
 #[derive(Debug, Deserialize)]
@@ -46,24 +47,8 @@ struct UiApproval {
     reason: Option<String>,
 }
 
-/// What a request asks for.
-#[derive(Debug)]
-pub(crate) enum Asked {
-    Question(Content),
-    Answers { decisions: Vec<Answered>, results: Vec<(String, String)> },
-}
-
-/// A decision of the browser.
-#[derive(Debug)]
-pub(crate) struct Answered {
-    pub(crate) wait: String,
-    pub(crate) approval: Approval,
-    /// The call and the arguments as the browser has them, which must be those that were shown.
-    pub(crate) shown: Option<(String, Value)>,
-}
-
 impl Request {
-    pub(crate) fn asked(self) -> Result<Asked, HttpError> {
+    pub(super) fn asked(self) -> Result<Asked, HttpError> {
         if self.trigger.as_deref().is_some_and(|trigger| trigger != "submit-message") {
             return Err(HttpError::bad_request("messages cannot be regenerated; send a new one"));
         }
@@ -100,24 +85,36 @@ fn question(parts: Vec<UiPart>) -> Result<Content, HttpError> {
 }
 
 fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
-    let (mut decisions, mut results) = (Vec::new(), Vec::new());
+    let mut replies = Vec::new();
     for part in parts {
         match (part.state.as_deref(), part.approval, part.tool_call_id) {
             (Some("approval-responded"), Some(UiApproval { id, approved: Some(approved), reason }), call) => {
-                let approval = if approved { Approval::Approve } else { Approval::Deny(reason) };
-                decisions.push(Answered { wait: id, approval, shown: call.zip(part.input) });
+                let verdict = if approved { Verdict::Approve } else { Verdict::Deny(reason) };
+                replies.push(Reply {
+                    about: About::Wait(id),
+                    given: Given::Verdict(verdict),
+                    shown: call.zip(part.input),
+                });
             }
             (Some("approval-responded"), ..) => {
                 return Err(HttpError::bad_request("an approval needs `id` and a boolean `approved`"));
             }
+            // The output of a tool that the browser executes, or the answer to a question.
             (Some("output-available"), None, Some(call)) => {
-                let output = part.output.unwrap_or_default();
-                results.push((call, output.as_str().map_or_else(|| output.to_string(), str::to_owned)));
+                let given = Given::Output(part.output.unwrap_or_default());
+                replies.push(Reply { about: About::Call(call), given, shown: None });
+            }
+            (Some("output-error"), None, Some(call)) => {
+                replies.push(Reply {
+                    about: About::Call(call),
+                    given: Given::Verdict(Verdict::Deny(None)),
+                    shown: None,
+                });
             }
             _ => {}
         }
     }
-    Ok(Asked::Answers { decisions, results })
+    Ok(Asked::Replies(replies))
 }
 
 /// Encodes the entries of a run.
@@ -199,14 +196,27 @@ fn write(part: Piece, out: &mut Vec<String>) {
         Piece::HandedOff { agent } => {
             json!({ "type": "data-handoff", "id": "handoff", "transient": true, "data": { "agent": agent } })
         }
-        Piece::Approval { wait, call, .. } => {
+        Piece::Approval { wait, call } => {
             json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
+        }
+        // A question is a call of a tool that the browser executes.
+        Piece::Question { wait, question } => {
+            out.push(
+                json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" }).to_string(),
+            );
+            json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
+        }
+        Piece::Replied { wait, is_declined: true } => {
+            json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
+        }
+        Piece::Replied { wait, .. } => {
+            json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
         }
         // Clients send decisions once each call has an output or a decision. The real output replaces this one.
         Piece::Pending { id } => {
             json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
         }
-        Piece::Waits { .. } => json!({ "type": "finish", "finishReason": "tool-calls" }),
+        Piece::Waits(_) => json!({ "type": "finish", "finishReason": "tool-calls" }),
         Piece::Finished { reason, usage } => {
             let reason = match reason {
                 FinishReason::Stop | FinishReason::ToolCalls => "stop",

@@ -161,15 +161,25 @@ async function refreshRun(id) {
   for (const gone of cards.values()) gone.remove();
 }
 
+const describe = ({ decision, by, why }) =>
+  `${decision.replaceAll("_", " ")}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
+
 function waitCard(id, wait, run) {
-  const recorded = wait.recorded && `${wait.recorded.decision} by ${wait.recorded.by}, ${age(run.now - wait.recorded.at)} ago`;
+  const recorded = wait.recorded && `${describe(wait.recorded)} · ${age(run.now - wait.recorded.at)} ago`;
+  const { question } = wait;
+  const left = wait.deadline ? `expires in ${age(wait.deadline - run.now)}` : null;
   const card = el("section", { className: "card wait", "data-wait": wait.id, "data-recorded": recorded ?? "" },
     el("h2", {}, visible([...wait.agents, wait.tool].join(" › ")), " ",
-      wait.is_at_most_once ? el("span", { className: "tag" }, "at most once") : null),
+      wait.is_at_most_once ? el("span", { className: "tag" }, "at most once") : null, " ",
+      left ? el("span", { className: "tag" }, left) : null),
     wait.description ? el("p", { className: "muted" }, visible(wait.description)) : null,
-    wait.reason ? el("p", {}, visible(wait.reason)) : null,
-    long(wait.arguments));
+    wait.why ? el("p", {}, visible(wait.why)) : null,
+    question ? el("p", { className: "prose" }, visible(question.text)) : null,
+    question?.problem ? el("p", { className: "failure" }, visible(question.problem)) : null,
+    wait.arguments === undefined ? null : long(wait.arguments));
   if (recorded) card.append(el("p", { className: wait.recorded.decision }, visible(recorded)));
+  else if (wait.reason === "result") card.append(el("p", { className: "muted" }, "The caller supplies the result."));
+  else if (wait.reason === "until") card.append(el("p", { className: "muted" }, "It goes on by itself."));
   else if (run.rights.decide) card.append(decisionForm(id, wait, card));
   return card;
 }
@@ -177,12 +187,23 @@ function waitCard(id, wait, run) {
 function decisionForm(id, wait, card) {
   const reason = el("input", { placeholder: "Reason, which the model reads", "aria-label": "Reason" });
   const form = el("div");
+  const deny = (label) => el("button", {
+    className: "danger", "data-key": "d", onclick: () => send({ decision: "deny", reason: reason.value }),
+  }, label);
+  if (wait.question) {
+    const editor = answerEditor(wait.question);
+    form.append(editor.element, el("div", { className: "row" },
+      el("button", { className: "primary", "data-key": "a", onclick: () => {
+        const json = editor.text();
+        if (json !== null) send({ decision: "answer", json });
+      } }, "Answer"),
+      deny("Decline"), reason));
+  }
   const buttons = el("div", { className: "row" },
     el("button", { className: "primary", "data-key": "a", onclick: () => send({ decision: "approve" }) }, "Approve"),
     el("button", { "data-key": "e", onclick: () => edit() }, "Edit…"),
-    el("button", { className: "danger", "data-key": "d", onclick: () => send({ decision: "deny", reason: reason.value }) }, "Deny"),
-    reason);
-  form.append(buttons);
+    deny("Deny"), reason);
+  if (!wait.question) form.append(buttons);
 
   async function send(decision) {
     for (const button of card.querySelectorAll("button")) button.disabled = true;
@@ -190,7 +211,7 @@ function decisionForm(id, wait, card) {
       const response = await request(`/${encodeURIComponent(id)}/decisions`, { wait: wait.id, ...decision });
       if (response.status === 409 && response.headers.get("content-type") === "application/json") {
         const earlier = await response.json();
-        notice(`Not recorded: ${earlier.by} has ${earlier.decision} this before.`);
+        notice(`Not recorded, because this was decided before: ${describe(earlier)}`);
       } else if (!response.ok) notice(`Not recorded: ${await response.text()}`);
       else notice();
     } catch (error) {
@@ -205,7 +226,7 @@ function decisionForm(id, wait, card) {
     form.replaceChildren(editor.element, el("div", { className: "row" },
       el("button", { className: "primary", onclick: () => {
         const text = editor.text();
-        if (text !== null) send({ decision: "edit", arguments: text });
+        if (text !== null) send({ decision: "edit", json: text });
       } }, "Approve with these arguments"),
       el("button", { onclick: () => form.replaceChildren(buttons) }, "Back")));
     form.querySelector("input, textarea, select")?.focus();
@@ -218,6 +239,34 @@ function textEditor(text) {
   return { element: area, text: () => (isJson(area.value) ? area.value : null) };
 }
 
+/** A form for the answer to a question, made from its schema. */
+function answerEditor({ schema, choices = [], default: suggested, is_secret }) {
+  const raw = suggested === undefined ? "" : JSON.stringify(suggested);
+  if (choices.length) {
+    const values = choices.map((value) => JSON.stringify(value));
+    const label = (json, at) => (typeof choices[at] === "string" ? choices[at] : json);
+    const select = el("select", {}, ...values.map((json, at) => el("option", { value: json }, visible(label(json, at)))));
+    if (values.includes(raw)) select.value = raw;
+    return { element: el("div", { className: "row" }, select), text: () => select.value };
+  }
+  if (schema.properties) {
+    const fields = Object.entries(schema.properties).map(([name, property]) => ({
+      name, schema: property, is_required: schema.required?.includes(name), json: suggested?.[name],
+      text: suggested?.[name] === undefined ? null : JSON.stringify(suggested[name]),
+    }));
+    return fieldEditor(fields);
+  }
+  const field = { name: "answer", schema: { ...schema, description: undefined }, is_required: true, json: suggested, text: raw || null };
+  const editor = fieldEditor([field]);
+  const input = editor.element.querySelector("input, textarea, select");
+  if (is_secret) input.type = "password";
+  return { element: el("div", { className: "row" }, input), text: () => {
+    const json = input.json();
+    if (json === "") { input.focus(); return null; }
+    return isJson(json) ? json : null;
+  } };
+}
+
 function isJson(text) {
   try { JSON.parse(text); return true; } catch (error) { notice(`Invalid JSON: ${error.message}`); return false; }
 }
@@ -227,7 +276,7 @@ function fieldEditor(fields) {
   const inputs = fields.map((field) => {
     const schema = field.schema ?? {};
     const raw = field.text ?? "";
-    const isText = typeof field.json === "string" || (raw === "" && schema.type === "string");
+    const isText = typeof field.json === "string" || (raw === "" && [schema.type].flat().includes("string"));
     let input;
     if (Array.isArray(schema.enum)) {
       const values = schema.enum.map((value) => JSON.stringify(value));
@@ -239,7 +288,7 @@ function fieldEditor(fields) {
       const values = [...new Set([raw, ...(field.is_required ? [] : [""]), "true", "false"])];
       input = el("select", {}, ...values.map((value) => el("option", { value }, value)));
       input.json = () => input.value;
-    } else if (isText) {
+    } else if (isText) { // An optional text that stays empty is left out.
       const text = field.json ?? "";
       input = text.length > 60 || text.includes("\n") ? el("textarea", { value: text }) : el("input", { value: text });
       input.json = () => (input.value === "" && raw === "" ? "" : JSON.stringify(input.value));
@@ -306,14 +355,13 @@ class Log {
       case "call_progress": this.progress(event); break;
       case "call_retried": this.note(this.calls.get(event.id)?.element, `attempt failed: ${event.output}`, "failed"); break;
       case "call_finished": this.finish(event); break;
-      case "approval_needed": for (const call of event.calls) this.state(call.id, "waiting"); break;
-      case "results_needed": for (const call of event.calls) this.state(call.id, "waiting", "waits for the caller's result"); break;
-      case "decided": {
-        const reason = event.reason ? `: ${event.reason}` : "";
-        this.state(event.call, event.decision);
-        this.note(this.calls.get(event.call)?.element ?? this.element, `${event.decision} by ${event.by}${reason}`, event.decision);
+      case "waiting":
+        for (const wait of event.waits) this.state(wait.call, "waiting", { answer: "asks", result: "waits for the caller" }[wait.reason] ?? "waiting");
         break;
-      }
+      case "decided":
+        this.state(event.call, event.decision);
+        this.note(this.calls.get(event.call)?.element ?? this.element, describe(event), event.decision);
+        break;
       case "agent": this.agent(event); break;
       case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
       case "done": this.note(this.element, `answered · ${event.usage.total_tokens.toLocaleString()} tokens`, "done"); break;
@@ -381,6 +429,7 @@ class Log {
     }
     const attempts = event.attempts > 1 ? ` · ${event.attempts} attempts` : "";
     this.state(event.id, event.status, `${event.status} · ${event.duration_ms} ms${attempts}`);
+    for (const decision of event.decisions ?? []) if (!card.element.querySelector(`.${decision.decision}.note`)) this.note(card.element, describe(decision), decision.decision);
     for (const repair of event.repairs ?? []) this.note(card.element, `repaired ${repair}`);
     card.element.append(long(event.output, event.status));
     if (event.output.length <= 300 && event.status !== "succeeded") card.element.open = true;
@@ -428,7 +477,7 @@ async function watch(id) {
           if (event.type === "reset") reset();
           else if (event.type === "gone") log.note(byId("log"), "this run has ended in another process");
           else log.apply(event);
-          if (["approval_needed", "decided", "done", "failed", "cancelled"].includes(event.type)) refreshRun(id).catch(() => {});
+          if (["waiting", "decided", "done", "failed", "cancelled"].includes(event.type)) refreshRun(id).catch(() => {});
         }
       }
       if (log.element.lastChild?.textContent?.startsWith("this run has ended")) return;

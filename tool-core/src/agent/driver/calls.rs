@@ -92,9 +92,13 @@ impl RunDriver {
             };
             running_ids.retain(|id| id != ending.call_id());
             let execution = match ending {
+                Ending::Executed(execution) if execution.is_waiting() => {
+                    self.change_run().record_result(execution).map_err(RunErrorKind::Step)?;
+                    continue;
+                }
                 Ending::Executed(execution) => execution,
                 Ending::Suspended { why, .. } => {
-                    if !matches!(why, RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) {
+                    if !matches!(why, RunErrorKind::Waiting) {
                         failure.get_or_insert(why);
                     }
                     continue;
@@ -202,7 +206,8 @@ impl RunDriver {
             })
         });
         // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
-        executor.execute(call, attempt, delegation).boxed()
+        let notes = self.run.notes(&call.id).cloned().unwrap_or_default();
+        executor.execute(call, attempt, delegation, notes).boxed()
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
@@ -222,7 +227,7 @@ impl RunDriver {
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }
-        let copy = self.emitter.has_listeners().then(|| execution.clone());
+        let copy = self.emitter.has_listeners().then(|| execution.clone().with_notes(None));
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         self.update_elapsed();
         let event = copy.map(if retry.is_some() { Event::CallRetried } else { Event::CallFinished });
