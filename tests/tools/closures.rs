@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tests::support::sampling::size;
-use tool_core::model::{ReturnDirect, ToolPolicy};
+use tool_core::model::{ReturnDirect, ToolKind, ToolPolicy};
 use tool_core::schemars::JsonSchema;
 use tool_core::tool::{Json, ToolErrorKind, ToolExecution};
 use tool_core::toolset::ToolSetErrorKind;
@@ -491,12 +491,12 @@ fn a_tool_of_a_closure_takes_the_options_of_the_attribute() {
     let definition = tool.definition();
     let mut policy = ToolPolicy::default();
     (policy.return_direct, policy.attempts) = (ReturnDirect::IfLast, 3);
-    (policy.needs_approval, policy.external, policy.exclusive) = (true, true, true);
+    (policy.needs_approval, policy.exclusive) = (true, true);
     (policy.at_most_once, policy.pure) = (true, true);
-    assert_eq!(definition.policy(), policy);
+    assert_eq!((definition.policy(), definition.kind()), (&policy, ToolKind::Caller));
     assert_eq!((definition.undo(), definition.description()), (Some("cancel"), Some("Books a hotel")));
     assert_eq!(definition.parameters()["required"], json!(["city", "nights"]));
-    assert_eq!(tool.with_policy(ToolPolicy::default()).definition().policy(), ToolPolicy::default());
+    assert_eq!(tool.policy(ToolPolicy::default()).definition().policy(), &ToolPolicy::default());
     for (returns_direct, condition) in [(true, ReturnDirect::IfAll), (false, ReturnDirect::Never)] {
         let tool = FunctionTool::new("stay", |stay: Stay| stay.city).return_direct(returns_direct);
         assert_eq!(tool.definition().policy().return_direct, condition);

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
-use crate::agent::{Agent, Approver, Event, EventStream, ProposedReply, RunDriver};
+use crate::agent::{Agent, Answerer, Approver, Event, EventStream, ProposedReply, RunDriver};
 use crate::content::Content;
 use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
@@ -258,6 +258,12 @@ impl Ask {
         self
     }
 
+    /// Sets the answerer of this run, in place of those of the [agents](crate::agent::AgentBuilder::answerer).
+    pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
+        self.rules.answerer = Some(Arc::new(answerer));
+        self
+    }
+
     /// Leaves the calls of a response to the caller unless this predicate returns `true` for it, in place of those of the agents;
     /// see [`AgentBuilder::execute_calls_if`](crate::agent::AgentBuilder::execute_calls_if). A resumed run needs it again.
     pub fn execute_calls_if(
@@ -324,8 +330,17 @@ impl Ask {
     }
 
     fn start_in(self, outer: Option<Inside>) -> RunDriver {
-        let Self { agent, start, mut tools, rules, limits, emitter, response_format, options, tool_choice } =
-            self;
+        let Self {
+            agent,
+            start,
+            mut tools,
+            rules,
+            limits,
+            mut emitter,
+            response_format,
+            options,
+            tool_choice,
+        } = self;
         let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
         let mut run = match start {
             Start::Question { instructions, question, history } => {
@@ -354,6 +369,9 @@ impl Ask {
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
         tools.context = tools.context.with(conversation.clone());
         let run = run.with_options(options).with_conversation(conversation);
+        if outer.is_none() {
+            emitter.hooks.extend(agent.watch_run(&run));
+        }
         RunDriver::new(run, RunTools::new(agent, tools), emitter, rules, outer).resumed_by_its_agent()
     }
 }

@@ -1,6 +1,7 @@
 //! The agent: a model with instructions and tools, and the drivers of its runs.
 
 mod agent_tool;
+mod answerer;
 mod approver;
 mod ask;
 pub(crate) mod assistant;
@@ -25,10 +26,11 @@ mod typed;
 mod undo_tools;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 pub use self::agent_tool::AgentTool;
+pub use self::answerer::{Answerer, AnswererFuture};
 pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::builder::{AgentBuilder, BuildError, BuildErrorKind};
@@ -100,6 +102,7 @@ struct Shared {
     needs_approval: Option<Box<NeedsApproval>>,
     execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     approver: Option<Arc<dyn Approver>>,
+    answerer: Option<Arc<dyn Answerer>>,
     undo_tools: ToolSet,
     /// The agents that runs are handed off to, by the names of the tools.
     handoffs: Vec<(String, Agent)>,
@@ -108,6 +111,7 @@ struct Shared {
     /// The search, and the division of the agent's own tools.
     tool_search: Option<(ToolSearch, Mutex<Option<Arc<Divided>>>)>,
     hooks: Vec<Hook>,
+    watchers: RwLock<Vec<Box<Watcher>>>,
     before_turn: Option<Box<BeforeTurn>>,
     sends_earlier_turns: bool,
     options: ModelOptions,
@@ -121,6 +125,9 @@ struct Shared {
 
 /// Replaces the outcome of a failed call.
 type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
+
+/// Returns the hook of a run that starts or is resumed.
+type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
 
 /// Changes the next request to the model.
 type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
@@ -205,7 +212,7 @@ impl Agent {
     /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
     /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
     /// let error = agent.ask("Pay the bill").await.unwrap_err();
-    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
     ///
     /// // Later; with a store on disk, this can be another process:
     /// for mut stored in agent.stored_runs().await?.runs {
@@ -324,10 +331,64 @@ impl Agent {
         self.0.approver.is_some()
     }
 
+    /// Returns the agent's [answerer](AgentBuilder::answerer), for example to call it from the answerer of a question.
+    #[must_use]
+    pub fn answerer(&self) -> Option<Arc<dyn Answerer>> {
+        self.0.answerer.clone()
+    }
+
     /// Returns the agent's [approver](AgentBuilder::approver), for example to call it from the approver of a question.
     #[must_use]
     pub fn approver(&self) -> Option<Arc<dyn Approver>> {
         self.0.approver.clone()
+    }
+
+    /// Returns the agent's [run store](AgentBuilder::run_store), for example to show its runs.
+    #[must_use]
+    pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {
+        self.0.run_store.as_ref()
+    }
+
+    /// Registers a watcher of all later runs of this agent and its clones, for as long as they live. It is called with each run that
+    /// starts or is resumed, and returns a [hook](AgentBuilder::on_event) that receives the events of that run, with those of the
+    /// agents that its calls ask. The hook is dropped with the driver of the run.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Event};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
+    /// let done = Arc::new(Mutex::new(Vec::new()));
+    /// let ids = Arc::clone(&done);
+    /// agent.watch(move |run| {
+    ///     let (id, ids) = (run.id().clone(), Arc::clone(&ids));
+    ///     move |event: &Event| {
+    ///         if let Event::Done(_) = event {
+    ///             ids.lock().unwrap().push(id.clone());
+    ///         }
+    ///     }
+    /// });
+    /// agent.ask("Hello").await?;
+    /// assert_eq!(done.lock().unwrap().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch<H>(&self, watcher: impl Fn(&Run) -> H + Send + Sync + 'static)
+    where
+        H: Fn(&Event) + Send + Sync + 'static,
+    {
+        let mut watchers = self.0.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        watchers.push(Box::new(move |run| Arc::new(watcher(run))));
+    }
+
+    /// Returns the hooks of the watchers for a run.
+    fn watch_run(&self, run: &Run) -> Vec<Hook> {
+        let watchers = self.0.watchers.read().unwrap_or_else(PoisonError::into_inner);
+        watchers.iter().map(|watcher| watcher(run)).collect()
     }
 
     /// Returns `true` if the agent has a [run store](AgentBuilder::run_store).

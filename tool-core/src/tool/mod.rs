@@ -4,6 +4,7 @@ pub(crate) mod timing;
 mod truncate;
 mod error;
 mod output;
+mod waiting;
 mod execution;
 mod context;
 pub(crate) mod future;
@@ -36,6 +37,10 @@ pub use self::external::ExternalTool;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
+pub use self::waiting::{
+    AskError, AskErrorKind, AskQuestion, Asker, DecisionKind, DecisionRecord, Question, Timestamp, WaitId,
+};
+pub(crate) use self::waiting::{Asking, CallNotes, MAX_TEXT, Reply};
 use crate::model::ToolDefinition;
 
 /// The outcome of a call.
@@ -122,12 +127,5 @@ pub trait Tool: Send + Sync {
     /// about duplicate names include it.
     fn origin(&self) -> Option<&str> {
         None
-    }
-
-    /// Returns `true` for an agent as a tool, whose run belongs to the run of the call. A tool that asks an agent in its own body
-    /// has effects besides, so the run of that agent is its own.
-    #[doc(hidden)]
-    fn is_agent(&self) -> bool {
-        false
     }
 }

@@ -4,7 +4,7 @@ mod error;
 mod run_options;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
@@ -48,11 +48,13 @@ impl AgentBuilder {
             needs_approval: None,
             execute_calls_if: None,
             approver: None,
+            answerer: None,
             undo_tools: ToolSet::default(),
             handoffs: Vec::new(),
             bound_undo_tools: UndoTools::default(),
             tool_search: None,
             hooks: Vec::new(),
+            watchers: RwLock::default(),
             before_turn: None,
             sends_earlier_turns: true,
             options: ModelOptions::default(),

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{CALL_TOOL, SEARCH_TOOLS};
+use super::CALL_TOOL;
 use crate::arguments::{Mode, object_text};
 use crate::model::{Message, RequestCache, ToolCall, ToolDefinitions};
 
@@ -44,7 +44,7 @@ fn unwrap(text: &str) -> Option<(String, String)> {
 /// The name of a call and the offered tools alone decide whether it is wrapped. So this is not stored, and a stored conversation can
 /// continue with search or without.
 pub(in crate::agent) fn wrap_calls(message: &Message, offered: &ToolDefinitions) -> Message {
-    let is_offered = |name: &str| name == SEARCH_TOOLS || offered.iter().any(|tool| tool.name() == name);
+    let is_offered = |name: &str| offered.iter().any(|tool| tool.name() == name);
     let mut message = message.clone();
     match &mut message {
         Message::Assistant(reply) => {

@@ -95,8 +95,10 @@ impl Details {
                 }
             }
         }
-        let definition =
-            definition.with_parameters(parameters).with_policy(self.policy).with_deferred(self.is_deferred);
+        let definition = definition
+            .with_parameters(parameters)
+            .with_policy(self.policy.clone())
+            .with_deferred(self.is_deferred);
         let definition = match self.undo {
             Some(undo) => definition.with_undo(undo),
             None => definition,
