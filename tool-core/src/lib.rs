@@ -111,7 +111,6 @@ pub mod agent;
 pub mod guide;
 
 #[doc(hidden)]
-#[path = "private.rs"]
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;
 

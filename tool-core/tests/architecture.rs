@@ -9,17 +9,17 @@ use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
 
 /// The crates that are checked.
-const CRATES: [&str; 5] = ["tool-anthropic", "tool-core", "tool-http", "tool-mcp", "tool-openai"];
+const CRATES: [&str; 6] =
+    ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
 
 /// The folders whose files are not in order yet, nor those of the folders in them.
-const NOT_IN_ORDER: [&str; 7] = [
+const NOT_IN_ORDER: [&str; 6] = [
     "tool-core/agent",
     "tool-core/arguments",
     "tool-core/prompted",
     "tool-core/run",
     "tool-core/schema",
     "tool-core/tool",
-    "tool-core/toolset",
 ];
 
 /// The `mod` lines of `lib.rs`, and of the `mod.rs` of each folder, name the files lowest first. A file takes nothing from a later
@@ -143,7 +143,7 @@ impl Sources {
             let Item::Mod(item) = item else { continue };
             let name = item.ident.to_string();
             let child = [&*module, &[name.clone()]].concat();
-            let (path, folder) = child_file(folder, &name, &item.attrs);
+            let (path, folder) = child_file(folder, &name);
             match &item.content {
                 None => self.add(child, read(&path), &folder),
                 Some((_, items)) if items.iter().any(is_in_file) => self.add(child, items.clone(), &folder),
@@ -229,15 +229,9 @@ fn is_in_file(item: &Item) -> bool {
 }
 
 /// Returns the file of a module and the folder of its children.
-fn child_file(folder: &Path, name: &str, attributes: &[Attribute]) -> (PathBuf, PathBuf) {
-    let explicit = attributes.iter().find_map(|attribute| match &attribute.meta {
-        syn::Meta::NameValue(meta) if meta.path.is_ident("path") => {
-            Some(meta.value.to_token_stream().to_string().trim_matches('"').to_owned())
-        }
-        _ => None,
-    });
+fn child_file(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     let own = folder.join(name);
-    let file = folder.join(explicit.unwrap_or(format!("{name}.rs")));
+    let file = own.with_extension("rs");
     if file.exists() { (file, own) } else { (own.join("mod.rs"), own) }
 }
 

@@ -43,6 +43,14 @@ impl Variant {
         }
     }
 
+    /// Returns the number of calls that undo others, of both agents.
+    pub(crate) fn undo_calls(self) -> usize {
+        match self {
+            Self::AsksAndFails => 3,
+            other => other.undone(),
+        }
+    }
+
     /// Returns the number of messages in the conversation of the agent that is asked.
     pub(crate) fn inner_messages(self) -> usize {
         match script(self, Level::Inner) {
@@ -62,6 +70,9 @@ pub(crate) enum Level {
 pub(crate) const CONVERSATION: &str = "user-7";
 pub(crate) const INNER_CONVERSATION: &str = "\u{1f}team/user-7";
 pub(crate) const QUESTION: &str = "Go on";
+
+/// The number of the call that a person denies.
+const DENIED: u32 = 2;
 
 /// Returns the messages that precede the run.
 pub(crate) fn history() -> Vec<Message> {
@@ -187,13 +198,54 @@ fn script(variant: Variant, level: Level) -> &'static [&'static [(&'static str, 
         Variant::Answered => &[
             &[("note", 1), ("fetch", 1), ("fetch", 2)],
             &[("lock", 1), ("charge", 1), ("note", 2), ("lock", 2)],
-            &[("flaky", 1), ("delete", 1), ("fetch", 3), ("delete", 2)],
+            &[("flaky", 1), ("delete", 1), ("fetch", 3), ("delete", DENIED)],
             &[("book", 1), ("charge", 2)],
         ],
         Variant::Talk => &[],
         Variant::Failed => {
             &[&[("book", 1), ("note", 1)], &[("lock", 1), ("book", 2), ("book", 3)], &[("close", 1)]]
         }
+    }
+}
+
+/// Returns the effects of an undisturbed run, without those of calls that undo others: the ids of the calls and their attempts.
+pub(crate) fn scripted_effects(variant: Variant) -> Vec<(String, u32)> {
+    let mut effects = Vec::new();
+    for (level, prefix) in [(Level::Outer, "call"), (Level::Inner, "inner")] {
+        for (turn, calls) in script(variant, level).iter().enumerate() {
+            for (position, (name, n)) in calls.iter().enumerate() {
+                let attempts: &[u32] = match *name {
+                    "team" => &[],
+                    "delete" if *n == DENIED => &[],
+                    "flaky" => &[1, 2],
+                    _ => &[1],
+                };
+                let id = format!("{prefix}_{turn}_{position}");
+                effects.extend(attempts.iter().map(|attempt| (id.clone(), *attempt)));
+            }
+        }
+    }
+    effects.sort();
+    effects
+}
+
+/// Returns the text of an undisturbed run with an answer.
+pub(crate) fn scripted_text(variant: Variant, level: Level) -> String {
+    let result = |(name, n): &(&str, u32)| match *name {
+        "note" => format!("noted {n}"),
+        "fetch" => format!("fetched {n}"),
+        "lock" => format!("locked {n}"),
+        "charge" => format!("charged {n}"),
+        "flaky" => format!("tried {n}"),
+        "delete" if *n == DENIED => "the call was denied: no".to_owned(),
+        "delete" => format!("deleted {n}"),
+        "book" => format!("booked {n}"),
+        "team" => scripted_text(variant, Level::Inner),
+        other => panic!("{other}"),
+    };
+    match script(variant, level) {
+        [] => "Good morning!".to_owned(),
+        turns => turns.concat().iter().map(result).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -319,9 +371,10 @@ pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Age
         .tool(team.pass_context::<World>().own_conversation())
         .context(world.clone())
         .run_store(mortal())
-        .approver(move |_: &ToolCall| {
+        .approver(move |call: &ToolCall| {
             approving.pass_now();
-            Approval::Approve
+            let is_denied = call.arguments.contains(&format!(": {DENIED}}}"));
+            if is_denied { Approval::deny("no") } else { Approval::Approve }
         })
         .on_event(move |_| watching.pass_now())
         .build()

@@ -1,5 +1,6 @@
 //! The content of messages and tool outputs: text, images, files and JSON.
 
+mod depth;
 mod printable;
 mod data_url;
 mod file;
@@ -12,6 +13,7 @@ mod content;
 use std::borrow::Cow;
 
 pub use self::content::Content;
+pub use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
 pub use self::file::File;
 pub use self::image::Image;
 pub use self::json::JsonText;

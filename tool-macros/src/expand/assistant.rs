@@ -8,7 +8,7 @@ use syn::{
     parse_quote,
 };
 
-use super::is_cfg;
+use super::tokens::is_cfg;
 use crate::assistant::{Assistant, Method, Parameter, Question, Role};
 use crate::template::Piece;
 

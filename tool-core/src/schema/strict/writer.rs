@@ -9,9 +9,7 @@ use super::description::{Words, describe_bounds, summarize};
 use super::limits::{self, Limits};
 use super::node::Node;
 use super::types::{self, Types, has_type};
-
-/// The maximum number of nested steps of a path, which protects the stack.
-const MAX_DEPTH: usize = 64;
+use crate::content::MAX_SCHEMA_DEPTH;
 
 /// The number of names in `required` that are read, the most properties that strict mode allows.
 const MAX_REQUIRED: usize = 5_000;
@@ -73,8 +71,10 @@ impl<'s> Writer<'s> {
         self.path.push('.');
         self.path.extend(step.chars().take(MAX_NAME_CHARS));
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(format!("schemas may be nested at most {MAX_DEPTH} levels deep; flatten the schema"));
+        if self.depth > MAX_SCHEMA_DEPTH {
+            return Err(format!(
+                "schemas may be nested at most {MAX_SCHEMA_DEPTH} levels deep; flatten the schema"
+            ));
         }
         let written = write(self)?;
         self.depth -= 1;

@@ -7,8 +7,8 @@
 //! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: its terms are
 //! bounded, as are the occurrences of a term that count, and long fields weigh less.
 
-mod text;
 mod words;
+mod text;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
