@@ -72,10 +72,3 @@ pub enum AuthScheme {
     /// `Authorization: Bearer …`.
     Bearer,
 }
-
-impl Endpoint {
-    /// Returns `true` if `temperature` and `top_p` are sent.
-    pub(crate) fn has_sampling(&self) -> bool {
-        self.version == FIRST_VERSION
-    }
-}

@@ -19,6 +19,7 @@ use self::strict::{Budget, Cost, enforceable};
 pub(crate) use self::tools::MAX_TOOLS;
 use self::tools::{EncodedTools, Rules, push_element};
 use crate::client::Client;
+use crate::endpoint::FIRST_VERSION;
 use crate::error::Error;
 use crate::options::{Cache, MessagesOptions};
 use crate::warning::Warning;
@@ -299,7 +300,7 @@ fn write_options(
 }
 
 fn has_sampling(client: &Client, model: &str) -> bool {
-    client.endpoint.has_sampling() && !model_name::refuses_sampling(model)
+    client.endpoint.version == FIRST_VERSION && !model_name::refuses_sampling(model)
 }
 
 /// Rejects what the API does not accept together.
