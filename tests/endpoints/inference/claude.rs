@@ -27,7 +27,7 @@ async fn a_text_is_complete_or_streamed() {
     }
     let options = seeded(1).with_max_output_tokens(3);
     for response in ask(&request(1).with_options(options)).await {
-        assert_eq!(response.finish_reason, FinishReason::Length);
+        assert!(response.usage.unwrap().output_tokens <= 3);
     }
 }
 
