@@ -92,7 +92,7 @@ async fn show(ask: Ask) -> Result<(), Failure> {
                 println!("{} {when}", execution.call());
             }
         }
-        Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
+        Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
             error.awaiting_approval().for_each(|call| println!("Awaiting approval: {call:#}"));
         }
         Err(error) => return Err(error.into()),

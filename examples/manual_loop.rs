@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     run.record_result(execution).await?;
                 }
             }
-            Step::NeedsApproval(_) => return Err("none of these tools needs approval".into()),
+            Step::Waiting(_) => return Err("none of these tools needs approval".into()),
             _ => break run.finish().await?,
         }
         state = serde_json::to_string(run.run())?;

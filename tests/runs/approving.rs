@@ -93,7 +93,7 @@ async fn an_approver_can_defer_to_the_caller() {
     };
     let agent = agent(script()).approver(small_only).build().unwrap();
     let error = agent.ask("Pay").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    assert!(matches!(error.kind(), RunErrorKind::Waiting));
     let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments.clone()).collect();
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
@@ -124,14 +124,14 @@ async fn executes_other_calls_while_one_awaits_approval() {
     let error = loop {
         match events.next().await.unwrap() {
             Ok(Event::CallFinished(execution)) => reported.push(execution.call().name.clone()),
-            Ok(Event::ApprovalNeeded(calls)) => reported.push(format!("waits for {}", calls[0].name)),
+            Ok(Event::Waiting(waits)) => reported.push(format!("waits for {}", waits[0].tool)),
             Ok(_) => {}
             Err(error) => break error,
         }
     };
     assert_eq!(reported, ["look", "waits for erase"]);
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
-    let expected = "calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run";
+    assert!(matches!(error.kind(), RunErrorKind::Waiting) && error.is_resumable());
+    let expected = "calls await approval: `erase`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run";
     assert_eq!(error.to_string(), expected);
     // Resuming without a decision has the same result and executes no call again.
     let error = agent.resume(restored(error.into_run())).await.unwrap_err();
@@ -292,7 +292,7 @@ async fn approved(calls: &Arc<AtomicU32>) -> Run {
 #[tokio::test]
 async fn an_approval_is_bound_to_the_definition() {
     let changed_policy = |change: fn(&mut ToolPolicy)| {
-        let mut policy = wipe().policy();
+        let mut policy = wipe().policy().clone();
         change(&mut policy);
         wipe().with_policy(policy)
     };
@@ -324,7 +324,7 @@ async fn an_approval_is_bound_to_the_definition() {
             continue;
         }
         let error = outcome.unwrap_err();
-        assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{definition:?} {error}");
+        assert!(matches!(error.kind(), RunErrorKind::Waiting), "{definition:?} {error}");
         assert_eq!(error.awaiting_approval().count(), 1);
         // Asked again, the approval is for the present definition.
         let mut run = restored(error.into_run());
@@ -355,7 +355,7 @@ async fn an_approval_without_a_definition_holds_for_none() {
     run.resolve_all_approvals(&Approval::Approve);
     let agent = wiping(wipe(), &calls, ScriptedModel::new().says("Done."));
     let error = agent.resume(restored(run)).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     let mut run = restored(error.into_run());
     run.resolve_all_approvals(&Approval::Approve);
@@ -374,7 +374,8 @@ async fn executes_a_call_only_with_the_approved_arguments() {
     let agent = Agent::builder(model).tools(tools![give]).build().unwrap();
     let mut run = agent.start("Give");
     run.advance().await.unwrap();
-    let Step::NeedsApproval(asked) = run.next().await.unwrap() else { panic!("it needs approval") };
+    assert!(matches!(run.next().await.unwrap(), Step::Waiting(_)));
+    let asked: Vec<_> = run.run().awaiting_approval().cloned().collect();
     run.resolve_approval(&asked[0].id, Approval::ApproveWith(r#"{"cents": 1}"#.into())).unwrap();
     let expected = "unexpected step: the run has this call with another name or other arguments";
     assert_eq!(run.begin_call(&asked[0]).await.unwrap_err().to_string(), expected);
@@ -387,7 +388,7 @@ async fn executes_a_call_only_with_the_approved_arguments() {
 /// States of earlier versions contain the policy, but no hash.
 #[tokio::test]
 async fn an_approval_without_a_hash_is_bound_to_the_policy() {
-    let mut at_most_once = wipe().policy();
+    let mut at_most_once = wipe().policy().clone();
     at_most_once.at_most_once = true;
     for (definition, is_executed) in [
         (wipe(), true),
@@ -409,18 +410,18 @@ async fn an_approval_without_a_hash_is_bound_to_the_policy() {
 #[tokio::test]
 async fn an_approval_that_a_predicate_requires_is_bound_to_the_definition() {
     let calls = Arc::default();
-    let mut policy = wipe().policy();
+    let mut policy = wipe().policy().clone();
     policy.needs_approval = false;
     let agent = |definition: ToolDefinition, model| {
         let tools = ToolSet::default().with(Wipe(definition, Arc::clone(&calls))).unwrap();
         Agent::builder(model).tools(tools).needs_approval(|_| true).build().unwrap()
     };
-    let free = || wipe().with_policy(policy);
+    let free = || wipe().with_policy(policy.clone());
     let mut run = called(&agent(free(), ScriptedModel::new().calls("wipe", r#"{"path": "a"}"#))).await;
     run.resolve_all_approvals(&Approval::Approve);
     let changed = agent(free().with_description("Wipes the disk"), ScriptedModel::new().says("Done."));
     let error = changed.resume(restored(run)).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
@@ -472,7 +473,7 @@ async fn a_call_awaits_approval_if_the_predicate_panics() {
     assert_eq!(waiting(&run), [r#"{"at": 2}"#], "the first was released");
     // It still awaits approval if the run is resumed, whatever the predicate is then.
     let error = ending().build().unwrap().resume(restored(run)).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    assert!(matches!(error.kind(), RunErrorKind::Waiting));
     assert_eq!(waiting(error.run()), [r#"{"at": 2}"#]);
 }
 

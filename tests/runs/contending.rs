@@ -95,7 +95,7 @@ async fn agent(model: ScriptedModel, directory: &Path) -> Agent {
 async fn stored_run(files: &Files, tool: &str) -> RunId {
     let agent = agent(ScriptedModel::new().calls(tool, "{}"), &files.0).await;
     let error = agent.ask("Pay").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     error.run().id().clone()
 }
 

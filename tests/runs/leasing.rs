@@ -143,7 +143,7 @@ async fn stream(ask: Ask) -> Result<Answer, RunError> {
 
 async fn waiting_run(agent: &Agent) -> Run {
     let error = agent.ask("Pay").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     error.into_run()
 }
 
@@ -382,7 +382,7 @@ async fn a_run_waits_although_its_commands_cannot_be_acknowledged() {
     assert_eq!(agent.post(run.id().as_str(), command).await.unwrap(), PostOutcome::Posted);
     let driver = tokio::spawn(agent.resume(run).into_future());
     let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
 }
 
 /// The driver has looked into the inbox for the last time when the command is posted.
@@ -438,7 +438,7 @@ async fn a_command_that_was_not_acknowledged_is_applied_once() {
         let (run, _) = only_run(&changed).await;
         assert_ne!(run.revision(), before.as_ref());
         let error = changed.resume(run).await.unwrap_err();
-        assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+        assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     }
     assert_eq!(world.effects(), Vec::<&str>::new());
     assert_eq!(store.posted(&id).await.unwrap(), []);
@@ -522,7 +522,7 @@ async fn dropping_the_driver_of_a_run_that_waits_or_has_failed_cancels_nothing()
         assert_eq!(status, RunStatus::Failed);
         let mut driver = agent.resume(run).start();
         assert!(driver.advance().await.unwrap());
-        assert!(matches!(driver.advance().await.unwrap_err().kind(), RunErrorKind::ApprovalNeeded));
+        assert!(matches!(driver.advance().await.unwrap_err().kind(), RunErrorKind::Waiting));
         drop(driver);
         assert_eq!(only_run(&agent).await.1, RunStatus::Waiting);
     }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod approving;
+mod asking;
 mod assistant;
 mod breaking;
 mod contending;

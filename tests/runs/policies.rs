@@ -140,7 +140,7 @@ async fn does_not_execute_calls_without_their_approval() {
     let model = ScriptedModel::new().calls("delete", "{}").says("I may not.");
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
     let error = agent.ask("go").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded) && error.is_resumable());
+    assert!(matches!(error.kind(), RunErrorKind::Waiting) && error.is_resumable());
     assert_eq!(error.awaiting_approval().map(|call| &*call.name).collect::<Vec<_>>(), ["delete"]);
     assert_eq!(DELETED.load(Ordering::SeqCst), 0);
 }
@@ -202,7 +202,7 @@ fn assert_located(answer: &Answer) {
 async fn a_run_waits_for_the_results_of_external_tools() {
     let agent = locating();
     let error = agent.ask("Where am I?").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded) && error.is_resumable(), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting) && error.is_resumable(), "{error}");
     assert_eq!(error.awaiting_results().map(|call| &*call.name).collect::<Vec<_>>(), ["locate"]);
     let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
     supply(&mut run);
@@ -214,8 +214,7 @@ async fn a_run_waits_for_the_results_of_external_tools() {
     let error = loop {
         match events.next().await.unwrap() {
             Ok(Event::CallStarted(call)) => reported.push(format!("started {}", call.name)),
-            Ok(Event::ResultsNeeded(calls)) => reported.push(format!("needs {}", calls[0].name)),
-            Ok(Event::ApprovalNeeded(_)) => panic!("the approver decides"),
+            Ok(Event::Waiting(waits)) => reported.push(format!("needs {}", waits[0].tool)),
             Ok(_) => {}
             Err(error) => break error,
         }
@@ -229,7 +228,8 @@ async fn a_run_waits_for_the_results_of_external_tools() {
     let mut driver = agent.start("Where am I?");
     loop {
         match driver.next().await.unwrap() {
-            Step::NeedsResults(calls) => {
+            Step::Waiting(_) => {
+                let calls: Vec<_> = driver.run().awaiting_results().cloned().collect();
                 let refused = driver.execute(calls[0].clone()).await.unwrap_err().to_string();
                 assert_eq!(refused, "unexpected step: the tool is external: the caller executes the call");
                 let mut run = driver.into_run();
@@ -268,12 +268,12 @@ async fn a_predicate_leaves_calls_to_the_caller() {
             .unwrap()
     };
     let finish = async |agent: &Agent, error: RunError| {
-        assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+        assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
         let state = serde_json::to_string(error.run()).unwrap();
         let mut run: Run = serde_json::from_str(&state).unwrap();
         run.resolve_all_approvals(&Approval::Approve);
         let error = agent.resume(run).await.unwrap_err();
-        assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+        assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
         let state = serde_json::to_string(error.run()).unwrap();
         let mut run: Run = serde_json::from_str(&state).unwrap();
         let calls: Vec<_> = run.awaiting_results().cloned().collect();

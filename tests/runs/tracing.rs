@@ -775,7 +775,7 @@ async fn the_span_of_a_call_that_waits_records_no_error() {
     let outer = ScriptedModel::new().calls("billing", r#"{"question": "a"}"#).says("c");
     let outer = Agent::builder(outer).tool(inner.as_tool("billing", "Answers")).build().unwrap();
     let error = outer.ask("What?").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let errors: Vec<_> = spans.tree().into_iter().filter(|line| line.contains(": ")).collect();
     assert_eq!(errors, Vec::<String>::new());
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
-use tool_core::run::{Run, Step};
+use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
 use tool_core::tool::{Origin, ToolExecution};
 use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall};
 
@@ -71,7 +71,7 @@ impl RecordedEvents {
             Event::CallStarted(call) => format!("started {}", call.id),
             Event::CallRetried(execution) => format!("again {}", execution.call().id),
             Event::CallFinished(execution) => format!("finished {}", execution.call().id),
-            Event::ApprovalNeeded(calls) => format!("approval of {}", calls.len()),
+            Event::Waiting(waits) => format!("waits for {}", waits.len()),
             Event::Done(answer) => format!("done {}", answer.text()),
             Event::Failed(_) => "failed".into(),
             _ => return,
@@ -81,8 +81,8 @@ impl RecordedEvents {
 
     fn take(&self) -> Vec<String> {
         let mut events = std::mem::take(&mut *self.0.lock().unwrap());
-        // The number of reports of a pending approval depends on how the run is driven.
-        events.retain(|event: &String| !event.starts_with("approval of") && event != "failed");
+        // The number of reports of a wait depends on how the run is driven.
+        events.retain(|event: &String| !event.starts_with("waits for") && event != "failed");
         events.sort();
         events
     }
@@ -91,22 +91,39 @@ impl RecordedEvents {
 /// Approves or denies a call.
 pub type Decide = fn(&ToolCall) -> Approval;
 
-fn decide(run: &mut Run, decision: Decide) {
-    let waiting: Vec<_> = run.awaiting_approval().cloned().collect();
-    assert!(!waiting.is_empty());
-    for call in waiting {
-        run.resolve_approval(&call.id, decision(&call)).unwrap();
+/// Decides about what a run waits for.
+pub type Resolve<'a> = &'a (dyn Fn(&Wait) -> Decision + Sync);
+
+/// Decides about calls that await approval.
+fn approvals(decide: Decide) -> impl Fn(&Wait) -> Decision {
+    move |wait| match &wait.reason {
+        WaitReason::Approval(call) => {
+            decide(&ToolCall::new(&*wait.path, &*call.name, &*call.arguments)).into()
+        }
+        other => panic!("unexpected wait: {other:?}"),
+    }
+}
+
+fn resolve_all(run: &mut Run, resolve: Resolve<'_>) {
+    let waits = run.waits();
+    assert!(!waits.is_empty());
+    for wait in waits {
+        run.resolve(&wait.id, resolve(&wait)).unwrap();
     }
 }
 
 /// Awaits the answer to a question, with approvals by `decision`.
 pub async fn await_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
+    await_resolved(agent, question, &approvals(decision)).await
+}
+
+async fn await_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
     let mut outcome = agent.ask(question).await;
     loop {
         match outcome {
-            Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
                 let mut run = restored(error.into_run());
-                decide(&mut run, decision);
+                resolve_all(&mut run, resolve);
                 outcome = agent.resume(run).await;
             }
             outcome => return outcome,
@@ -126,12 +143,16 @@ async fn read_to_the_end(mut events: tool_core::agent::EventStream) -> Result<An
 
 /// Reads the stream of the answer to a question, with approvals by `decision`.
 pub async fn stream_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
+    stream_resolved(agent, question, &approvals(decision)).await
+}
+
+async fn stream_resolved(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, RunError> {
     let mut outcome = read_to_the_end(agent.ask(question).stream()).await;
     loop {
         match outcome {
-            Err(error) if matches!(error.kind(), RunErrorKind::ApprovalNeeded) => {
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
                 let mut run = restored(error.into_run());
-                decide(&mut run, decision);
+                resolve_all(&mut run, resolve);
                 outcome = read_to_the_end(agent.resume(run).stream()).await;
             }
             outcome => return outcome,
@@ -153,7 +174,7 @@ impl From<RunError> for Stopped {
 
 /// Drives a run step by step. If the model fails, the agent resumes the run and reports the failure.
 pub async fn drive_it(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, RunError> {
-    match drive_in_steps(agent, question, decision).await {
+    match drive_in_steps(agent, question, &approvals(decision)).await {
         Ok(answer) => Ok(answer),
         Err(Stopped::Run(error)) => Err(error),
         Err(Stopped::Model(_, run)) => agent.resume(*run).await,
@@ -161,7 +182,7 @@ pub async fn drive_it(agent: &Agent, question: &str, decision: Decide) -> Result
 }
 
 /// Executes the calls of a turn in reverse order and restores the run between any two of them.
-async fn drive_in_steps(agent: &Agent, question: &str, decision: Decide) -> Result<Answer, Stopped> {
+async fn drive_in_steps(agent: &Agent, question: &str, resolve: Resolve<'_>) -> Result<Answer, Stopped> {
     let mut run = agent.start(question);
     loop {
         let model = run.agent().clone();
@@ -177,9 +198,9 @@ async fn drive_in_steps(agent: &Agent, question: &str, decision: Decide) -> Resu
                 let execution = run.execute(calls.pop().unwrap()).await?;
                 run.record_result(execution).await?;
             }
-            Step::NeedsApproval(calls) => {
-                for call in calls {
-                    run.resolve_approval(&call.id, decision(&call)).unwrap();
+            Step::Waiting(waits) => {
+                for wait in waits {
+                    run.resolve(&wait.id, resolve(&wait)).unwrap();
                 }
             }
             Step::Done => return Ok(run.finish().await?),
@@ -191,19 +212,27 @@ async fn drive_in_steps(agent: &Agent, question: &str, decision: Decide) -> Resu
 
 /// Runs a case in all three ways, each with its own agent, and returns the outcome of the first.
 pub async fn in_all_ways(build: impl Fn() -> AgentBuilder, decision: Decide) -> Result<Answer, RunError> {
+    resolved_in_all_ways(build, &approvals(decision)).await
+}
+
+/// Runs a case in all three ways, like [`in_all_ways`], with a decision about each wait.
+pub async fn resolved_in_all_ways(
+    build: impl Fn() -> AgentBuilder,
+    resolve: Resolve<'_>,
+) -> Result<Answer, RunError> {
     let question = "What now?";
     let recorded = RecordedEvents::default();
     let agent = || {
         let recorded = recorded.clone();
         build().on_event(move |event| recorded.record(event)).build().unwrap()
     };
-    let awaited = await_it(&agent(), question, decision).await;
+    let awaited = await_resolved(&agent(), question, resolve).await;
     let events = recorded.take();
     assert_valid(messages(&awaited));
-    let streamed = stream_it(&agent(), question, decision).await;
+    let streamed = stream_resolved(&agent(), question, resolve).await;
     assert_eq!(summary(&awaited), summary(&streamed), "awaited and streamed");
     assert_eq!(events, recorded.take(), "awaited and streamed");
-    let driven = match drive_in_steps(&agent(), question, decision).await {
+    let driven = match drive_in_steps(&agent(), question, resolve).await {
         Ok(answer) => summary(&Ok(answer)),
         Err(Stopped::Run(error)) => summary(&Err(error)),
         Err(Stopped::Model(error, run)) => failure(error, &run),

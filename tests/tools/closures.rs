@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tests::support::sampling::size;
-use tool_core::model::{ReturnDirect, ToolPolicy};
+use tool_core::model::{ReturnDirect, ToolKind, ToolPolicy};
 use tool_core::schemars::JsonSchema;
 use tool_core::tool::{Json, ToolErrorKind, ToolExecution};
 use tool_core::toolset::ToolSetErrorKind;
@@ -342,11 +342,10 @@ async fn reads_arguments_like_tool_functions() {
         (
             r#"{"citty": "Rome", "nights": 300, "stops": [{"nam": "Pisa"}], "rooms": 2147483648}"#,
             Wrong(
-                "there is no argument `citty`, the arguments are `city`, `nights`, `stops`, `price`, `rooms`, `room`, \
-                 did you mean `city`?; `city` is missing, expected a string (where to); \
+                "`city` is missing, expected a string (where to); \
+                 there is no argument `citty`, the arguments are `city`, `nights`, `stops`, `price`, `rooms`, \
+                 `kind_of_room`, `room`, did you mean `city`?; \
                  `nights`: expected an integer from 0 to 255, got 300; \
-                 `stops[0].name` is missing, expected a string; \
-                 `stops[0]` has no member `nam`, its members are `name`, `by`, did you mean `name`?; \
                  `rooms`: expected an integer from -2147483648 to 2147483647, got 2147483648",
             ),
         ),
@@ -492,12 +491,12 @@ fn a_tool_of_a_closure_takes_the_options_of_the_attribute() {
     let definition = tool.definition();
     let mut policy = ToolPolicy::default();
     (policy.return_direct, policy.attempts) = (ReturnDirect::IfLast, 3);
-    (policy.needs_approval, policy.external, policy.exclusive) = (true, true, true);
+    (policy.needs_approval, policy.exclusive) = (true, true);
     (policy.at_most_once, policy.pure) = (true, true);
-    assert_eq!(definition.policy(), policy);
+    assert_eq!((definition.policy(), definition.kind()), (&policy, ToolKind::Caller));
     assert_eq!((definition.undo(), definition.description()), (Some("cancel"), Some("Books a hotel")));
     assert_eq!(definition.parameters()["required"], json!(["city", "nights"]));
-    assert_eq!(tool.policy(ToolPolicy::default()).definition().policy(), ToolPolicy::default());
+    assert_eq!(tool.policy(ToolPolicy::default()).definition().policy(), &ToolPolicy::default());
     for (returns_direct, condition) in [(true, ReturnDirect::IfAll), (false, ReturnDirect::Never)] {
         let tool = FunctionTool::new("stay", |stay: Stay| stay.city).return_direct(returns_direct);
         assert_eq!(tool.definition().policy().return_direct, condition);

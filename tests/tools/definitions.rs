@@ -130,7 +130,7 @@ fn options_are_in_the_definition() {
     assert_eq!(table.len(), all.len());
     for (name, policy, undo) in table {
         let definition = all.get(name).unwrap().definition();
-        assert_eq!(definition.policy(), policy, "{name}");
+        assert_eq!(definition.policy(), &policy, "{name}");
         assert_eq!(definition.undo(), undo, "{name}");
     }
     assert_eq!(ToolPolicy::default().attempts, 1);

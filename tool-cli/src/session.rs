@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use tool_core::model::{ConversationId, Usage};
-use tool_core::tool::{ToolExecution, ToolProgress};
+use tool_core::run::Decision;
+use tool_core::tool::{Question, ToolExecution, ToolProgress};
 use tool_core::transcript::Transcript;
 use tool_core::{Agent, Answer, Approval, CancellationToken, Event, Message, RunError, ToolCall};
 
@@ -92,7 +94,10 @@ impl<W: Write> Session<W> {
             None => ask.history(self.history.clone()),
         };
         if !self.agent.has_approver() {
-            ask = ask.approver(AskUser(sender));
+            ask = ask.approver(AskUser(sender.clone()));
+        }
+        if self.agent.answerer().is_none() {
+            ask = ask.answerer(AskUser(sender));
         }
         self.questions += 1;
         let mut events = ask.stream();
@@ -106,8 +111,11 @@ impl<W: Write> Session<W> {
                     cancellation.cancel(); // the stream reports the outcome
                     continue;
                 }
-                Some(call) = pending.recv() => {
-                    self.decide(call).await?;
+                Some(pending) = pending.recv() => {
+                    match pending {
+                        Pending::Call(call, reply) => self.decide(&call, reply).await?,
+                        Pending::Question(question, reply) => self.reply(&question, reply).await?,
+                    }
                     continue;
                 }
                 event = events.next() => event,
@@ -163,7 +171,7 @@ impl<W: Write> Session<W> {
     }
 
     /// Asks the user for a decision about a call. Without one, at the end of the input or for Ctrl-C, the run ends.
-    async fn decide(&mut self, (call, reply): Pending) -> io::Result<()> {
+    async fn decide(&mut self, call: &ToolCall, reply: oneshot::Sender<Approval>) -> io::Result<()> {
         // Whole, because nothing may be approved that is not shown.
         self.screen.line(&format!("Execute {call:#}?"))?;
         let approval = loop {
@@ -188,6 +196,37 @@ impl<W: Write> Session<W> {
         };
         // If the run has ended, its error follows.
         let _ = reply.send(approval);
+        Ok(())
+    }
+
+    /// Asks the user a question of a tool. Choices are numbered, and an empty line declines unless there is a default. Without an
+    /// answer, at the end of the input or for Ctrl-C, the run ends.
+    async fn reply(&mut self, question: &Question, reply: oneshot::Sender<Decision>) -> io::Result<()> {
+        self.screen.line(question.text())?;
+        for (position, choice) in question.choices().iter().enumerate() {
+            self.screen.line(&format!("  {}: {}", position + 1, show_value(choice)))?;
+        }
+        if let Some(problem) = question.problem() {
+            self.screen.line(&format!("the last answer was refused: {problem}"))?;
+        }
+        let default = question.default().map(|default| format!(" [{}]", show_value(default)));
+        let prompt = format!("answer, or nothing to decline{}: ", default.unwrap_or_default());
+        let decision = loop {
+            let Some(line) = self.ask(&prompt).await? else { return Ok(()) };
+            let line = line.trim();
+            let chosen =
+                line.parse::<usize>().ok().and_then(|number| question.choices().get(number.checked_sub(1)?));
+            match (line, chosen, question.choices().is_empty()) {
+                ("", ..) => match question.default() {
+                    Some(default) => break Decision::answer(default.clone()),
+                    None => break Decision::decline(),
+                },
+                (_, Some(choice), _) => break Decision::answer(choice.clone()),
+                (_, None, false) => self.screen.line("choose by number")?,
+                (text, None, true) => break Decision::answer_json(as_json(text, question.schema())),
+            }
+        };
+        let _ = reply.send(decision);
         Ok(())
     }
 
@@ -242,6 +281,20 @@ impl<W: Write> Session<W> {
             Err(error) => self.screen.line(&format!("not saved in {file}: {error}")),
         }
     }
+}
+
+/// Shows a value on one line: a string without quotes, anything else as JSON.
+fn show_value(value: &Value) -> String {
+    let text = value.as_str().filter(|text| !text.contains('\n'));
+    text.map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Returns what the user entered as JSON: a text where a string is asked for, and otherwise what is JSON already.
+fn as_json(text: &str, schema: &Value) -> String {
+    if schema["type"] != "string" && serde_json::from_str::<Value>(text).is_ok() {
+        return text.to_owned();
+    }
+    Value::from(text).to_string()
 }
 
 /// The calls that are running, for the spinner.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, Usage};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatMemory, ChatModel, tool, tools};
+use tool_core::tool::Asker;
+use tool_core::{Agent, ChatMemory, ChatModel, ToolError, tool, tools};
 
 use crate::Chat;
 use crate::input::Input;
@@ -68,6 +69,33 @@ async fn keys_decide_about_calls() {
         assert!(shown.ends_with("Done.\n\n> \n"), "{shown}");
         let read = model.requests()[1].last().unwrap().text().into_owned();
         assert!(read.starts_with(outcome), "{keys:?}: {read}");
+    }
+}
+
+/// Orders a drink.
+#[tool]
+async fn order(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let size: String = user.ask("Which size?").choices(["small", "large"]).await?;
+    let cups: u8 = user.ask("How many?").default(1).await?;
+    Ok(format!("{cups} {size}"))
+}
+
+#[tokio::test]
+async fn questions_of_tools_are_answered_by_number_or_text() {
+    let cases = [
+        ("2\n3\n", "3 large"),
+        ("7\n1\n\n", "1 small"),
+        ("1\nmany\n4\n", "4 small"),
+        ("\n", "the user declined to answer"),
+    ];
+    for (lines, outcome) in cases {
+        let model = ScriptedModel::new().calls("order", "{}").says("Done.");
+        let agent = Agent::builder(model.clone()).tools(tools![order]).build().unwrap();
+        let shown = chat(agent, &format!("A drink\n{lines}")).await;
+        let expected = "Which size?\n  1: small\n  2: large\nanswer, or nothing to decline: ";
+        assert!(shown.contains(expected), "{shown}");
+        assert!(shown.ends_with("Done.\n\n> \n"), "{shown}");
+        assert_eq!(model.requests()[1].last().unwrap().text(), outcome, "{shown}");
     }
 }
 

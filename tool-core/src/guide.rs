@@ -19,6 +19,7 @@ pages! {
     a_service_with_many_users
     approval
     arguments_and_errors
+    asking
     assistants
     composition
     declaring_tools

@@ -58,7 +58,7 @@ async fn every_tool_needs_approval_unless_the_author_trusts_it() {
         let tools = configure(server_with_all_annotations()).connect().await.unwrap();
         let set = tools.tools().await.unwrap();
         let names = |is: fn(&tool_core::model::ToolPolicy) -> bool| -> Vec<String> {
-            let definitions = set.definitions().iter().filter(|tool| is(&tool.policy()));
+            let definitions = set.definitions().iter().filter(|tool| is(tool.policy()));
             definitions.map(|tool| tool.name().to_owned()).collect()
         };
         let asked = without(unasked);
@@ -75,7 +75,7 @@ async fn every_tool_needs_approval_unless_the_author_trusts_it() {
     let tools = server_with_all_annotations().connect().await.unwrap();
     let agent = Agent::builder(model).tool_provider(tools).build().unwrap();
     let error = agent.ask("Go").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
 }
 
 /// The error of a call that waits names the cause and the way out.

@@ -24,7 +24,7 @@ async fn a_nested_call_is_resolved_by_its_path_in_another_process() {
         let (outer, inner) = (asks(), refunds());
         let error =
             desk(outer.clone(), billing(inner.clone())).build().unwrap().ask("Refund it").await.unwrap_err();
-        assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+        assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
         assert!(error.to_string().contains("`refund`"), "{error}");
         let state = serde_json::to_string(error.run()).unwrap();
 
@@ -98,15 +98,13 @@ async fn an_approver_decides_about_nested_calls() {
 
 #[tokio::test]
 async fn an_external_call_of_an_agent_awaits_its_result() {
-    let mut policy = tool_core::model::ToolPolicy::default();
-    policy.external = true;
-    let locate = tool_core::FunctionTool::new("locate", || "never").policy(policy);
+    let locate = tool_core::FunctionTool::new("locate", || "never").external();
     let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tool(locate).build().unwrap();
     let outer = Agent::builder(Replies(&[&[("billing", QUESTION)]], "Found."))
         .tool(inner.as_tool("billing", "Answers"));
     let agent = outer.build().unwrap();
     let error = agent.ask("Where?").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let call = error.awaiting_results().next().unwrap().clone();
     assert_eq!(call.id, "call_0_0/call_0_0");
     let mut run = restored(error.into_run());
@@ -197,9 +195,7 @@ async fn an_id_that_is_the_name_of_an_agent_approves_none_of_its_calls() {
 #[tokio::test]
 async fn the_result_of_an_own_call_is_not_recorded_for_a_nested_one() {
     const LOCATE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["own", "locate", "{}"]];
-    let mut policy = tool_core::model::ToolPolicy::default();
-    policy.external = true;
-    let locate = || tool_core::FunctionTool::new("locate", || "never").policy(policy);
+    let locate = || tool_core::FunctionTool::new("locate", || "never").external();
     let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tool(locate());
     let inner = inner.build().unwrap().as_tool("billing", "Answers");
     let outer = Agent::builder(CallsWithIds(LOCATE)).tool(inner).tool(locate()).build().unwrap();

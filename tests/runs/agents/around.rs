@@ -13,7 +13,9 @@ struct Around {
 impl Around {
     fn new(agents: impl IntoIterator<Item = AgentTool>) -> Self {
         let agents = Vec::from_iter(agents);
-        Self { definition: agents[0].definition().clone(), agents, effects: Effects::default(), hangs: false }
+        // It has effects of its own, so the runs of its agents are not part of the run of the call.
+        let definition = agents[0].definition().clone().with_kind(tool_core::model::ToolKind::Function);
+        Self { definition, agents, effects: Effects::default(), hangs: false }
     }
 }
 
@@ -35,6 +37,29 @@ impl Tool for Around {
             Ok(answers.join(", ").into())
         })
     }
+}
+
+/// A tool around another that only passes its calls on.
+struct Wrapper(AgentTool);
+
+impl Tool for Wrapper {
+    fn definition(&self) -> &tool_core::model::ToolDefinition {
+        self.0.definition()
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
+        self.0.call(arguments, context)
+    }
+}
+
+#[tokio::test]
+async fn a_wrapper_of_an_agent_has_its_kind_and_nests_its_run() {
+    let build = || {
+        let inner = billing(refunds()).build().unwrap();
+        Agent::builder(asks()).tool(Wrapper(inner.as_tool("billing", "Answers")))
+    };
+    let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+    assert_eq!(answer.inner_runs().len(), 1);
 }
 
 #[tokio::test]
@@ -135,7 +160,7 @@ async fn a_tool_around_an_agent_that_runs_at_most_once_does() {
     let (effects, states) = (Effects::default(), EveryState::default());
     let build = || {
         let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
-        let mut around = Around::new([inner.as_tool("hotels", "Books").policy(policy)]);
+        let mut around = Around::new([inner.as_tool("hotels", "Books").policy(policy.clone())]);
         around.effects = effects.clone();
         Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around)
     };

@@ -222,12 +222,12 @@ async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
     let answer = desk(billing().approver(denies)).ask("Refund it").await.unwrap();
     assert_eq!(answer.messages()[4].text(), "the call was denied: not today");
     let error = desk(billing()).ask("Refund it").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let error = desk(billing().execute_calls_if(|_| false))
         .ask("Refund it")
         .approver(|_: &ToolCall| Approval::Approve);
     let error = error.await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     // The question's decide about the calls of every agent.
     let agent = desk(billing().approver(denies).execute_calls_if(|_| false));
     let ask = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve);

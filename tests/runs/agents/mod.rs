@@ -583,7 +583,7 @@ async fn a_call_that_is_retried_asks_the_agent_again() {
             .tools(tools![book_room, close])
             .undo_tools(tools![cancel_room])
             .context(effects.clone());
-        let tool = hotels.build().unwrap().as_tool("hotels", "Books").policy(policy);
+        let tool = hotels.build().unwrap().as_tool("hotels", "Books").policy(policy.clone());
         Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(tool)
     };
     let answer = alike(build).await.unwrap();

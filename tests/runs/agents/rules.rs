@@ -131,7 +131,7 @@ async fn calls_inside_are_left_to_the_caller_by_an_outer_rule() {
         |builder: AgentBuilder| builder.execute_calls_if(|reply| reply.agents != ["billing", "refunds"]);
     let agent = || three([&leaves, &|builder| builder, &|builder| builder], "send_back").build().unwrap();
     let error = agent().ask("Refund it").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let mut run = restored(error.into_run());
     let call = run.awaiting_results().next().unwrap().clone();
     assert_eq!(call.id, "call_0_0/call_0_0/call_0_0");
@@ -172,7 +172,7 @@ async fn the_rules_of_the_asked_agent_hold_after_a_handoff() {
     // The tools of the question stay offered, so the rule that guards them stays, too.
     let agent = desk().execute_calls_if(|reply| reply.agents.is_empty()).build().unwrap();
     let error = agent.ask("Refund it").tools(tools![send_back_guarded]).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
 }
 
 /// A call that runs alone in the inner run runs alone in the outer one, too.

@@ -89,7 +89,7 @@ async fn an_undo_of_two_levels_continues_from_each_stored_state() {
     for state in states.take().into_iter().step_by(size(3, 1)) {
         let mut error =
             agent().build().unwrap().resume(serde_json::from_str(&state).unwrap()).await.unwrap_err();
-        if matches!(error.kind(), RunErrorKind::ApprovalNeeded) {
+        if matches!(error.kind(), RunErrorKind::Waiting) {
             let mut run = restored(error.into_run());
             run.resolve_all_approvals(&Approval::Approve);
             error = agent().build().unwrap().resume(run).await.unwrap_err();
@@ -167,7 +167,7 @@ async fn a_state_that_is_cancelled_while_a_nested_call_waits_undoes_all_levels()
     let effects = Effects::default();
     let agent = travel(desk, hotels, &effects).build().unwrap();
     let error = agent.ask("Go on").await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded), "{error}");
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let awaiting: Vec<_> = error.awaiting_approval().map(|call| call.id.clone()).collect();
     assert_eq!(awaiting, ["call_0_0/call_1_0/call_0_1"]);
     let mut run = restored(error.into_run());

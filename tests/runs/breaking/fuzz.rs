@@ -10,7 +10,7 @@ use tool_core::model::{
     AssistantMessage, ChatResponse, FinishReason, ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy,
     Usage,
 };
-use tool_core::run::{ErrorPolicy, Run, RunLimits, Step, StepError};
+use tool_core::run::{ErrorPolicy, Run, RunLimits, Step, StepError, WaitReason};
 use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, RunErrorKind, ToolCall, ToolError, ToolOutput};
 
@@ -285,7 +285,13 @@ impl Twins {
         let action = match self.run.next(&tools) {
             Step::CallModel(_) => Action::Model,
             Step::CallTools(calls) => Action::Calls(calls),
-            Step::NeedsApproval(calls) => Action::Approval(calls),
+            Step::Waiting(waits) => {
+                let calls = waits.into_iter().filter_map(|wait| match wait.reason {
+                    WaitReason::Approval(call) => Some(call),
+                    _ => None,
+                });
+                Action::Approval(calls.collect())
+            }
             Step::Done => Action::Done,
             other => panic!("there is no such step: {other:?}"),
         };

@@ -204,7 +204,7 @@ async fn check(seed: u64) {
         let agent = root.build(&log).build().unwrap();
         let mut outcome = agent.resume(serde_json::from_str(&state).unwrap()).await;
         while let Err(error) = &outcome
-            && matches!(error.kind(), RunErrorKind::ApprovalNeeded)
+            && matches!(error.kind(), RunErrorKind::Waiting)
         {
             let mut run = restored(outcome.unwrap_err().into_run());
             let calls: Vec<_> = run.awaiting_approval().cloned().collect();

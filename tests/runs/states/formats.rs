@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tool_core::model::{
-    AssistantMessage, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolPolicy, Usage,
+    AssistantMessage, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolKind, Usage,
 };
-use tool_core::run::{ErrorPolicy, Run, RunLimits, Step};
+use tool_core::run::{Decision, ErrorPolicy, Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ToolErrorKind, ToolExecution, ToolFuture};
 use tool_core::{Agent, Message, Tool, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet, tool, tools};
@@ -48,10 +48,8 @@ impl Tool for Locate {
 }
 
 fn all_tools() -> ToolSet {
-    let mut policy = ToolPolicy::default();
-    policy.external = true;
-    let locate = Locate(ToolDefinition::new("locate").with_policy(policy));
-    tools![sum, ticket, erase, book, unbook].with(locate).unwrap()
+    let locate = Locate(ToolDefinition::new("locate").with_kind(ToolKind::Caller));
+    tools![sum, ticket, erase, book, unbook, pick].with(locate).unwrap()
 }
 
 fn folder(format: u32) -> PathBuf {
@@ -156,7 +154,7 @@ fn runs() -> Vec<(&'static str, Run)> {
     let mut waiting = calling.clone();
     let second = outcome(&waiting, 1, Err(ToolError::failed("there is no ticket 0")));
     waiting.record_result(second).unwrap();
-    assert!(matches!(waiting.next(&definitions), Step::NeedsApproval(calls) if calls.len() == 1));
+    assert!(matches!(waiting.next(&definitions), Step::Waiting(waits) if waits.len() == 1));
 
     let mut approved = waiting.clone();
     approved.resolve_approval("call_c", tool_core::Approval::ApproveWith(r#"{"all": true}"#.into())).unwrap();
@@ -177,7 +175,7 @@ fn runs() -> Vec<(&'static str, Run)> {
     undoing.cancel();
     let mut awaiting_result = asking_again.clone();
     awaiting_result.record_response(reply(&[("call_d", "locate", "{}")])).unwrap();
-    assert!(matches!(awaiting_result.next(&definitions), Step::NeedsResults(calls) if calls.len() == 1));
+    assert!(matches!(awaiting_result.next(&definitions), Step::Waiting(waits) if waits.len() == 1));
     let mut ended = asking_again.clone();
     ended
         .record_response(reply(&[("call_d", "sum", "{\"a\": ")]).with_finish_reason(FinishReason::Length))
@@ -198,7 +196,7 @@ fn runs() -> Vec<(&'static str, Run)> {
 }
 
 const CUT: &str = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
-const WAITS: &str = "error: calls await approval: `erase`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and `resume` the run (0 calls)";
+const WAITS: &str = "error: calls await approval: `erase`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
 
 #[tokio::test]
 async fn resumes_runs_of_format_2() {
@@ -215,7 +213,7 @@ async fn resumes_runs_of_format_2() {
     ];
     for (name, expected) in table {
         assert_eq!(resumed(&golden(2, name)).await, expected, "{name}");
-        // Written again, it is the state of format 3.
+        // Written again, it is the state of format 3 in the current one.
         let same = match name {
             // The approval is bound to no definition yet.
             "calling" | "waiting" => continue,
@@ -223,7 +221,8 @@ async fn resumes_runs_of_format_2() {
             name => name,
         };
         let run: Run = serde_json::from_str(&golden(2, name)).unwrap();
-        let expected: Value = serde_json::from_str(&golden(3, same)).unwrap();
+        let mut expected: Value = serde_json::from_str(&golden(3, same)).unwrap();
+        expected["format"] = 4.into();
         assert_eq!(serde_json::to_value(&run).unwrap(), expected, "{name}");
     }
     let run: Run = serde_json::from_str(&golden(2, "asking_again")).unwrap();
@@ -234,23 +233,9 @@ async fn resumes_runs_of_format_2() {
     assert_eq!(run.tool_executions()[2].outcome().unwrap_err().kind(), ToolErrorKind::Denied);
 }
 
-/// `BLESS=1` in the environment writes missing files.
 #[tokio::test]
-async fn resumes_runs_of_format_3_and_writes_them_unchanged() {
-    for (name, run) in runs() {
-        let mut state = serde_json::to_value(&run).unwrap();
-        state["id"] = "run_00000000000000000000000000000000".into();
-        let path = folder(3).join(format!("{name}.json"));
-        if std::env::var_os("BLESS").is_some() && !path.exists() {
-            std::fs::create_dir_all(folder(3)).unwrap();
-            std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
-        }
-        let stored: Value = serde_json::from_str(&golden(3, name)).unwrap();
-        // Without it, a restored run retains the keys of an earlier version.
-        assert_eq!(state.as_object_mut().unwrap().remove("bounded_keys"), Some(Value::Bool(true)));
-        assert_eq!(state, stored, "{name}");
-    }
-    let results = "error: calls await results of the caller: `locate`; store `into_run()`, call `record_result` for each of `awaiting_results()`, and `resume` the run (3 calls)";
+async fn resumes_runs_of_format_3() {
+    let results = "error: calls await results of the caller: `locate`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (3 calls)";
     let table = [
         ("asking", "That is all. (0 calls, 0 tokens)"),
         ("calling", WAITS),
@@ -267,6 +252,82 @@ async fn resumes_runs_of_format_3_and_writes_them_unchanged() {
     for (name, expected) in table {
         assert_eq!(resumed(&golden(3, name)).await, expected, "{name}");
     }
+}
+
+/// `BLESS=1` in the environment writes missing files.
+#[tokio::test]
+async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
+    let mut all = runs();
+    all.extend(asking_runs().await);
+    for (name, run) in all {
+        let mut state = serde_json::to_value(&run).unwrap();
+        state["id"] = ID.into();
+        if state.get("time").is_some() {
+            state["time"] = 1000.into();
+        }
+        let state: Value = serde_json::from_str(&with_fixed_values(state.to_string())).unwrap();
+        let path = folder(4).join(format!("{name}.json"));
+        if std::env::var_os("BLESS").is_some() && !path.exists() {
+            std::fs::create_dir_all(folder(4)).unwrap();
+            std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
+        }
+        let stored: Value = serde_json::from_str(&golden(4, name)).unwrap();
+        assert_eq!(state, stored, "{name}");
+    }
+    let waits = "error: calls ask the user: `pick`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
+    for (name, expected) in [
+        ("waiting", WAITS),
+        ("approved", "That is all. (3 calls, 110 tokens)"),
+        ("undoing", "error: the run was cancelled (4 calls)"),
+        ("asking_user", waits),
+        ("answered_by_user", "That is all. (1 calls, 0 tokens)"),
+    ] {
+        assert_eq!(resumed(&golden(4, name)).await, expected, "{name}");
+    }
+}
+
+const ID: &str = "run_00000000000000000000000000000000";
+
+/// Replaces the ids of waits and the times of decisions, which differ from run to run.
+fn with_fixed_values(state: String) -> String {
+    let mut state: Value = serde_json::from_str(&state).unwrap();
+    fn fix(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    match &**name {
+                        "wait" => *member = "00000000000000000000000000000000".into(),
+                        "since" | "at" => *member = 1_700_000_000_000_u64.into(),
+                        _ => fix(member),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(fix),
+            _ => {}
+        }
+    }
+    fix(&mut state);
+    state.to_string()
+}
+
+#[tool]
+async fn pick(#[inject] user: &tool_core::tool::Asker) -> Result<String, ToolError> {
+    let held = user.once("hold", async { Ok::<_, ToolError>(17) }).await?;
+    let color: String = user.ask("Which color?").choices(["red", "blue"]).expires(CENTURY).await?;
+    Ok(format!("{color} {held}"))
+}
+
+const CENTURY: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Returns a run whose call asks the user, and one that was answered.
+async fn asking_runs() -> Vec<(&'static str, Run)> {
+    let model = ScriptedModel::new().calls("pick", "{}");
+    let agent = Agent::builder(model).tools(tools![pick]).build().unwrap();
+    let asking = agent.ask("Pick a color").conversation("user-7").await.unwrap_err().into_run();
+    let mut answered = asking.clone();
+    let wait = answered.waits().remove(0).id;
+    answered.resolve(&wait, Decision::answer("blue").by("ada").because("the sky")).unwrap();
+    vec![("asking_user", asking), ("answered_by_user", answered)]
 }
 
 /// The state does not repeat the messages and does not contain the tools' descriptions.

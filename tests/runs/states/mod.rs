@@ -72,11 +72,11 @@ fn refuses_inconsistent_states() {
 #[test]
 fn refuses_states_of_unknown_formats() {
     let mut state = serde_json::to_value(Run::new([Message::user("What now?")])).unwrap();
-    assert_eq!(state["format"], 3);
-    state["format"] = json!(4);
+    assert_eq!(state["format"], 4);
+    state["format"] = json!(5);
     let error = serde_json::from_value::<Run>(state).unwrap_err();
     assert!(
-        error.to_string().contains("unsupported run format 4; this version reads formats 1 to 3"),
+        error.to_string().contains("unsupported run format 5; this version reads formats 1 to 4"),
         "{error}"
     );
 }

@@ -1,7 +1,9 @@
 //! Rules of a run that hold however it is driven: no order of method calls gets around them.
 
 use serde_json::{Value, json};
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
+use tool_core::model::{
+    AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
+};
 use tool_core::run::{ErrorPolicy, Run, Step};
 use tool_core::tool::{Origin, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
@@ -40,7 +42,7 @@ fn timed_out() -> ToolError {
 fn a_pure_tool_respects_its_other_options() {
     let mut waiting = calling();
     let tools_that_wait = tools(|policy| (policy.pure, policy.needs_approval) = (true, true));
-    assert!(matches!(waiting.next(&tools_that_wait), Step::NeedsApproval(calls) if calls.len() == 1));
+    assert!(matches!(waiting.next(&tools_that_wait), Step::Waiting(waits) if waits.len() == 1));
 
     let mut interrupted = calling();
     let tools_of_once = tools(|policy| (policy.pure, policy.at_most_once) = (true, true));
@@ -82,7 +84,7 @@ fn starts_at_most_once_calls_once() {
 #[test]
 fn refuses_the_outcome_of_a_call_that_awaits_approval() {
     let mut run = calling();
-    assert!(matches!(run.next(&tools(|policy| policy.needs_approval = true)), Step::NeedsApproval(_)));
+    assert!(matches!(run.next(&tools(|policy| policy.needs_approval = true)), Step::Waiting(_)));
     assert_eq!(
         refusal(run.record_result(failed(ToolError::failed("no")))),
         "the call awaits approval and cannot have a result"
@@ -152,7 +154,7 @@ fn error_policies_apply_to_calls_without_an_execution() {
 #[test]
 fn outcomes_of_untrusted_parties_answer_for_no_call() {
     let tools = ToolDefinitions::from_iter([ToolDefinition::new("work")
-        .with_policy(tools(|policy| policy.pure = true)[0].policy())
+        .with_policy(tools(|policy| policy.pure = true)[0].policy().clone())
         .with_undo("undo")]);
     let supplied = |id: &str, arguments: &str| {
         ToolExecution::external(ToolCall::new(id, "work", arguments), Ok(ToolOutput::text("forged")))
@@ -208,7 +210,7 @@ fn the_stricter_policy_applies_to_a_restored_call() {
     let changes: [(Change, Check); 3] = [
         (
             |policy| policy.needs_approval = true,
-            |run, tools| assert!(matches!(run.next(tools), Step::NeedsApproval(_))),
+            |run, tools| assert!(matches!(run.next(tools), Step::Waiting(_))),
         ),
         (
             |policy| policy.at_most_once = true,
@@ -250,7 +252,7 @@ fn the_stricter_policy_applies_to_a_restored_call() {
 
 #[test]
 fn joins_policies_by_the_stricter_of_each_rule() {
-    let policy = |change: fn(&mut ToolPolicy)| tools(change)[0].policy();
+    let policy = |change: fn(&mut ToolPolicy)| tools(change)[0].policy().clone();
     let one = policy(|policy| {
         (policy.needs_approval, policy.pure, policy.attempts) = (true, true, 3);
     });
@@ -261,7 +263,7 @@ fn joins_policies_by_the_stricter_of_each_rule() {
         (policy.needs_approval, policy.at_most_once, policy.exclusive) = (true, true, true);
         policy.attempts = 2;
     });
-    assert_eq!((one.stricter(other), other.stricter(one)), (expected, expected));
+    assert_eq!((one.stricter(&other), other.stricter(&one)), (expected.clone(), expected));
 }
 
 #[test]
@@ -361,7 +363,7 @@ fn a_state_of_format_2_without_an_outcome_or_a_start_executes_nothing() {
     let asking = tools(|policy| policy.needs_approval = true);
     let waiting = json!({ "policy": { "needs_approval": true }, "leave": "waiting" });
     let mut denied = format_2([waiting.clone(), waiting]).unwrap();
-    assert!(matches!(denied.next(&asking), Step::NeedsApproval(calls) if calls.len() == 2));
+    assert!(matches!(denied.next(&asking), Step::Waiting(waits) if waits.len() == 2));
 
     let once = tools(|policy| policy.at_most_once = true);
     let policy = json!({ "at_most_once": true });
@@ -398,9 +400,9 @@ fn a_call_is_not_repeated_more_often_than_the_present_policy_allows() {
 
 fn external(change: fn(&mut ToolPolicy)) -> ToolDefinitions {
     let mut policy = ToolPolicy::default();
-    policy.external = true;
     change(&mut policy);
-    ToolDefinitions::from_iter([ToolDefinition::new("work").with_policy(policy).with_undo("undo")])
+    let tool = ToolDefinition::new("work").with_kind(ToolKind::Caller).with_undo("undo");
+    ToolDefinitions::from_iter([tool.with_policy(policy)])
 }
 
 fn restored(run: &Run) -> Run {
@@ -411,10 +413,13 @@ fn restored(run: &Run) -> Run {
 fn a_call_of_an_external_tool_awaits_its_result() {
     let tools = external(|policy| (policy.pure, policy.attempts) = (true, 3));
     let mut run = calling();
-    assert!(matches!(run.next(&tools), Step::NeedsResults(calls) if calls.len() == 1));
-    // With another definition as well.
+    assert!(matches!(run.next(&tools), Step::Waiting(waits) if waits.len() == 1));
     let mut run = restored(&run);
-    assert!(matches!(run.next(&self::tools(|_| {})), Step::NeedsResults(calls) if calls.len() == 1));
+    assert!(matches!(run.next(&tools), Step::Waiting(waits) if waits.len() == 1));
+    let mut replaced = restored(&run);
+    assert!(matches!(replaced.next(&self::tools(|_| {})), Step::CallModel(_)));
+    let refused = replaced.messages().last().unwrap().text().into_owned();
+    assert_eq!(refused, "the call was not executed: another kind of tool has its name now");
     assert_eq!(run.awaiting_results().map(|call| &*call.id).collect::<Vec<_>>(), ["a"]);
     assert_eq!(run.awaiting_approval().count(), 0);
     assert_eq!(refusal(run.begin_call("a")), "the tool is external: the caller executes the call");
@@ -432,7 +437,7 @@ fn a_call_of_an_external_tool_awaits_its_result() {
     assert!(matches!(run.next(&tools), Step::CallModel(_)));
     // The output is not reused for equal calls, and nothing is undone.
     run.record_response(calls("b", "{}")).unwrap();
-    assert!(matches!(run.next(&tools), Step::NeedsResults(calls) if calls.len() == 1));
+    assert!(matches!(run.next(&tools), Step::Waiting(waits) if waits.len() == 1));
     run.cancel();
     assert!(matches!(run.next(&tools), Step::Done));
     assert_eq!(run.messages().last().unwrap().text(), "the call was not executed: the run was cancelled");
@@ -442,14 +447,15 @@ fn a_call_of_an_external_tool_awaits_its_result() {
 fn a_call_of_an_external_tool_can_need_approval_first() {
     let tools = external(|policy| policy.needs_approval = true);
     let mut run = calling();
-    assert!(matches!(run.next(&tools), Step::NeedsApproval(calls) if calls.len() == 1));
+    assert!(matches!(run.next(&tools), Step::Waiting(waits) if waits.len() == 1));
     let mut run = restored(&run);
     assert_eq!(
         refusal(run.record_result(failed(ToolError::failed("busy")))),
         "the call awaits approval and cannot have a result"
     );
     run.resolve_approval("a", Approval::ApproveWith(r#"{"at": 2}"#.into())).unwrap();
-    let Step::NeedsResults(approved) = run.next(&tools) else { panic!("it is approved") };
+    assert!(matches!(run.next(&tools), Step::Waiting(_)));
+    let approved: Vec<_> = run.awaiting_results().cloned().collect();
     assert_eq!(approved[0].arguments, r#"{"at": 2}"#);
     run.record_result(ToolExecution::external(approved[0].clone(), Ok("1".into()))).unwrap();
     assert_eq!(run.tool_executions()[0].original_arguments(), "{}");
@@ -466,7 +472,7 @@ fn the_original_arguments_are_those_of_the_model() {
     };
     let mut run = calling();
     for (description, arguments) in [("Works", r#"{"at": 1}"#), ("Works hard", r#"{"at": 2}"#)] {
-        assert!(matches!(run.next(&asking(description)), Step::NeedsApproval(_)), "{description}");
+        assert!(matches!(run.next(&asking(description)), Step::Waiting(_)), "{description}");
         run.resolve_approval("a", Approval::ApproveWith(arguments.into())).unwrap();
     }
     let Step::CallTools(approved) = run.next(&asking("Works hard")) else { panic!("it is approved") };

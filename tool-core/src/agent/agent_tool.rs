@@ -16,8 +16,8 @@ use super::typed::AnswerParser;
 use crate::agent::driver::Inside;
 use crate::agent::{Agent, AnswerType, Ask, RunDriver};
 use crate::arguments::{Contract, Mode, Repair};
-use crate::model::{ConversationId, ToolDefinition, ToolPolicy};
-use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, may_be_undo};
+use crate::model::{ConversationId, ToolDefinition, ToolKind, ToolPolicy};
+use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, Wait, WaitReason, may_be_undo};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
     Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
@@ -51,7 +51,7 @@ impl Agent {
     ///
     /// // A call of the inner agent pauses the outer run. Its state contains the inner run.
     /// let error = desk.ask("I want my money back").await.unwrap_err();
-    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
     /// let state = serde_json::to_string(error.run())?;
     ///
     /// // Later, in another process:
@@ -93,6 +93,7 @@ impl Agent {
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {
             definition: ToolDefinition::new(name)
+                .with_kind(ToolKind::Agent)
                 .with_parameters(arguments_schema_for_providers(arguments_schema::<Question>()).0)
                 .with_description(description),
             agent: self.clone(),
@@ -126,13 +127,6 @@ pub struct AgentTool {
 }
 
 impl AgentTool {
-    /// Returns `true` if the tool is an agent, also if it was renamed since.
-    #[cfg(feature = "unstable-internals")]
-    #[must_use]
-    pub fn is_agent_tool(tool: &dyn Tool) -> bool {
-        tool.is_agent()
-    }
-
     /// Passes the value of this type in the outer run's context to the tools of the agent. No other value is passed. A run whose
     /// context lacks it is refused before a request is sent to the model, unless the agent has a value of its own.
     pub fn pass_context<T: Injectable>(mut self) -> Self {
@@ -294,7 +288,7 @@ impl AgentTool {
         }
         match driven {
             Ok(output) if !is_undo => {
-                let answer = driver.into_answer().map_err(|error| failure(&error))?;
+                let answer = driver.into_answer().map_err(|error| failure(&error, &[]))?;
                 match answer.finish_reason().is_truncated() {
                     true => self.form.truncated(output, answer.text()),
                     false => Ok(output),
@@ -309,8 +303,9 @@ impl AgentTool {
                 // Nothing could continue the run of a call that belongs to none.
                 None => {
                     // The reason why it waits is the one that the model reads.
+                    let waits = driver.run().waits();
                     let _ = self.stop(&mut driver, parses_by_tool).await;
-                    Err(failure(&driver.into_error(kind)))
+                    Err(failure(&driver.into_error(kind), &waits))
                 }
             },
         }
@@ -339,7 +334,7 @@ impl AgentTool {
 }
 
 /// Returns the error of a call whose inner run ended without an answer, as the outer model reads it.
-fn failure(error: &RunError) -> ToolError {
+fn failure(error: &RunError, waits: &[Wait]) -> ToolError {
     let why = match error.kind() {
         RunErrorKind::Stopped(reason) => match reason {
             StopReason::Cancelled => "it was cancelled",
@@ -349,8 +344,12 @@ fn failure(error: &RunError) -> ToolError {
             reason if reason.is_limit() => "it reached one of its limits",
             _ => "it stopped early",
         },
-        RunErrorKind::ApprovalNeeded => "one of its calls needs the approval of a person",
-        RunErrorKind::ResultsNeeded => "one of its calls is executed elsewhere",
+        RunErrorKind::Waiting => match waits.first().map(|wait| &wait.reason) {
+            Some(WaitReason::Approval(_)) => "one of its calls needs the approval of a person",
+            Some(WaitReason::Answer(_)) => "one of its calls has to ask the user",
+            Some(WaitReason::Result(_)) => "one of its calls is executed elsewhere",
+            Some(WaitReason::Until(_)) | None => "one of its calls has to wait",
+        },
         RunErrorKind::Model(_) => "its model is not available",
         _ => "it cannot be asked now",
     };
@@ -393,10 +392,6 @@ impl Tool for AgentTool {
 
     fn origin(&self) -> Option<&str> {
         Some("an agent as a tool")
-    }
-
-    fn is_agent(&self) -> bool {
-        true
     }
 }
 

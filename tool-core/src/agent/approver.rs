@@ -10,7 +10,7 @@ use crate::run::Approval;
 pub type ApproverFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>>;
 
 /// Decides about calls that need approval while the run waits, for example with a prompt in a terminal or by a rule. Without
-/// one, the run [returns](crate::RunErrorKind::ApprovalNeeded) and can be resumed later.
+/// one, the run [returns](crate::RunErrorKind::Waiting) and can be resumed later.
 ///
 /// Implemented for functions from a [`ToolCall`] to an [`Approval`]; they must not block.
 ///

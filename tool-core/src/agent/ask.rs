@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
-use crate::agent::{Agent, Approver, Event, EventStream, ProposedReply, RunDriver};
+use crate::agent::{Agent, Answerer, Approver, Event, EventStream, ProposedReply, RunDriver};
 use crate::content::Content;
 use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
@@ -255,6 +255,12 @@ impl Ask {
     /// [handoff](crate::agent::AgentBuilder::handoff_to).
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.rules.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Sets the answerer of this run, in place of those of the [agents](crate::agent::AgentBuilder::answerer).
+    pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
+        self.rules.answerer = Some(Arc::new(answerer));
         self
     }
 

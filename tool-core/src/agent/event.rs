@@ -10,7 +10,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use futures_util::{FutureExt, SinkExt};
 
 use crate::model::{ChatResponse, ToolCall};
-use crate::run::{Answer, RunError};
+use crate::run::{Answer, RunError, Wait};
 use crate::tool::{ToolExecution, ToolProgress};
 
 /// An event on the way to an answer.
@@ -76,10 +76,8 @@ pub enum Event {
     CallRetried(ToolExecution),
     /// A call has finished, with its outcome, its duration and the repairs to its arguments.
     CallFinished(ToolExecution),
-    /// Nothing is left to do until these calls are approved or denied.
-    ApprovalNeeded(Vec<ToolCall>),
-    /// Nothing is left to do until the caller supplies the results of these calls.
-    ResultsNeeded(Vec<ToolCall>),
+    /// Nothing is left to do until these waits are [resolved](crate::run::Run::resolve).
+    Waiting(Vec<Wait>),
     /// An event of an agent that a call [asked](crate::Agent::as_tool). The events of agents that it asked in turn are nested.
     /// A stream contains the deltas of the agent's replies only [if that was requested](crate::agent::AgentTool::stream_text),
     /// and not its end, which is that of the call.
@@ -120,8 +118,7 @@ impl fmt::Debug for Event {
                 write!(f, "CallProgress({id}, {name}, {progress:?})")
             }
             Self::CallRetried(execution) => f.debug_tuple("CallRetried").field(execution).finish(),
-            Self::ApprovalNeeded(calls) => f.debug_tuple("ApprovalNeeded").field(calls).finish(),
-            Self::ResultsNeeded(calls) => f.debug_tuple("ResultsNeeded").field(calls).finish(),
+            Self::Waiting(waits) => f.debug_tuple("Waiting").field(waits).finish(),
             Self::Failed(text) => write!(f, "Failed({} bytes)", text.len()),
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),

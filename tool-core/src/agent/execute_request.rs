@@ -9,7 +9,7 @@ use super::emitter::EventEmitter;
 use super::executor::{CallExecutor, Gate};
 use super::trace::RunTrace;
 use crate::agent::Agent;
-use crate::tool::{CallRequest, Progress, ToolContext, ToolError, ToolExecution};
+use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
 impl Agent {
@@ -65,9 +65,9 @@ impl Agent {
             Ok(tools) => tools,
             Err(refused) => return *refused,
         };
-        let CallRequest { call, attempt, undone, .. } = request;
+        let CallRequest { call, attempt, undone, notes, .. } = request;
         let context = context.with_rules(Arc::new(CallRules::new(self.clone(), None)));
-        let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
+        let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
         let executor = CallExecutor {
             tools,
             context,
@@ -78,8 +78,9 @@ impl Agent {
             timeout: self.0.call_timeout,
             undone,
         };
-        let execution = executor.execute_with(call, attempt.clone(), progress, None).await;
-        let Err(error) = execution.outcome() else { return execution };
+        let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
+        let execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
+        let Some(error) = execution.error().filter(|_| !execution.is_waiting()) else { return execution };
         let retries = policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
         let handler = self.0.on_tool_error.as_ref().filter(|_| !retries);
         match handler.and_then(|handler| handler(execution.call(), error)) {

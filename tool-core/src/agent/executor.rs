@@ -1,5 +1,6 @@
 //! Executes the calls of a run.
 
+use std::any::type_name;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,16 +10,17 @@ use futures_util::FutureExt;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use super::delegation::{Delegation, InnerState, InnerStates};
+use super::delegation::{Delegation, MemoSender, Memos};
 use super::emitter::EventEmitter;
 use super::lock::lock;
 use super::trace::CallTrace;
 use crate::agent::Event;
 use crate::arguments::Repair;
-use crate::model::ToolCall;
+use crate::model::{ToolCall, ToolKind};
 use crate::run::RunErrorKind;
 use crate::tool::{
-    Attempt, AttemptContext, Outcome, Progress, ToolContext, ToolError, ToolErrorKind, ToolExecution, Undone,
+    Asker, Asking, Attempt, AttemptContext, Outcome, Progress, Tool, ToolContext, ToolError, ToolErrorKind,
+    ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
 
@@ -61,12 +63,17 @@ impl Ending {
 
 impl CallExecutor {
     pub(super) fn asks_agent(&self, call: &ToolCall) -> bool {
-        self.tools.get(&call.name).is_some_and(|tool| tool.is_agent())
+        self.tools.get(&call.name).is_some_and(|tool| tool.definition().kind() == ToolKind::Agent)
     }
 
-    /// Creates the channel for the states of inner runs, if one of the calls asks an agent.
-    pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(mpsc::Sender<InnerState>, InnerStates)> {
-        calls.iter().any(|call| self.asks_agent(call)).then(|| mpsc::channel(0))
+    /// Creates the channel for memos, if one of the calls can have one: it asks an agent, or can ask a person.
+    pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(MemoSender, Memos)> {
+        let has_asker = |tool: &dyn Tool| {
+            tool.injections().is_none_or(|all| all.iter().any(|one| one.type_name() == type_name::<Asker>()))
+        };
+        let mut tools = calls.iter().filter_map(|call| self.tools.get(&call.name));
+        let is_needed = tools.any(|tool| tool.definition().kind() == ToolKind::Agent || has_asker(tool));
+        is_needed.then(|| mpsc::channel(0)).map(|(sender, memos)| (MemoSender(sender), memos))
     }
 
     /// Executes a call whose start was recorded.
@@ -75,9 +82,10 @@ impl CallExecutor {
         call: ToolCall,
         attempt: Attempt,
         delegation: Option<Arc<Delegation>>,
+        asking: Asking,
     ) -> impl Future<Output = Ending> + Send {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        let execution = self.execute_with(call, attempt, progress, delegation.clone());
+        let execution = self.execute_with(call, attempt, progress, delegation.clone(), asking);
         execution.map(|execution| {
             match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
                 Some(why) => Ending::Suspended { call: execution.call, why },
@@ -93,10 +101,9 @@ impl CallExecutor {
         attempt: Attempt,
         progress: Progress,
         delegation: Option<Arc<Delegation>>,
+        asking: Asking,
     ) -> ToolExecution {
-        let is_continued = delegation
-            .as_ref()
-            .is_some_and(|delegation| !delegation.is_undo && lock(&delegation.continued).is_some());
+        let is_continued = attempt.is_continued;
         let number = attempt.number;
         // Without a tokio runtime, whose timers must be enabled, a retry does not wait.
         if number > 1 && !is_continued && tokio::runtime::Handle::try_current().is_ok() {
@@ -113,18 +120,30 @@ impl CallExecutor {
         // Cancelled if this future is dropped before the tool has finished.
         let cancellation = self.cancellation.child_token();
         let cancel_on_drop = cancellation.clone().drop_guard();
+        let asking = Arc::new(asking);
+        // The run of an agent has askers of its own.
+        let may_wait = delegation.is_none() && self.undone.is_none();
+        let policy = self.tools.get(&call.name).map(|tool| tool.definition().policy());
+        let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, !may_wait, policy));
         let context = self.context.for_attempt(AttemptContext {
             attempt,
             progress,
             cancellation,
             undone: self.undone.clone(),
+            asker,
             delegation: delegation.clone().map(|delegation| delegation as _),
         });
         let span = self.trace.start_call(&call, &self.tools, number);
         let (started_at, clock) = (SystemTime::now(), Instant::now());
         let executed = self.execute_within_timeout(&call, &context, delegation.as_deref());
-        let (outcome, repairs) = span.scope().instrument(executed).await;
-        let execution = ToolExecution::new(call, outcome).with_repairs(repairs);
+        let (outcome, repairs) = match span.scope().instrument(asking.execute(executed)).await {
+            Ok(executed) => executed,
+            Err(notes) => {
+                span.suspend();
+                return ToolExecution::waiting(call, Some(notes));
+            }
+        };
+        let execution = ToolExecution::new(call, outcome).with_repairs(repairs).with_notes(asking.notes());
         let execution = execution.with_timing(started_at, clock.elapsed());
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent::{Agent, AgentBuilder, Event, RunDriver};
-use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
+use crate::model::{ReturnDirect, ToolDefinition, ToolKind};
 use crate::run::RunErrorKind;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use crate::toolset::redefined;
@@ -70,10 +70,9 @@ impl AgentBuilder {
     /// ```
     pub fn handoff_by(mut self, tool: impl Tool + 'static, other: &Agent) -> Self {
         let definition = tool.definition().clone();
-        let policy =
-            ToolPolicy { hands_over: true, return_direct: ReturnDirect::Never, ..definition.policy() };
+        let policy = definition.policy().clone().with_return_direct(ReturnDirect::Never);
         self.agent.handoffs.push((definition.name().to_owned(), other.clone()));
-        self.tool(redefined(tool, definition.with_policy(policy)))
+        self.tool(redefined(tool, definition.with_policy(policy).with_kind(ToolKind::Handoff)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The agent: a model with instructions and tools, and the drivers of its runs.
 
 mod agent_tool;
+mod answerer;
 mod approver;
 mod ask;
 pub(crate) mod assistant;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use self::agent_tool::AgentTool;
+pub use self::answerer::{Answerer, AnswererFuture};
 pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::builder::{AgentBuilder, BuildError, BuildErrorKind};
@@ -100,6 +102,7 @@ struct Shared {
     needs_approval: Option<Box<NeedsApproval>>,
     execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     approver: Option<Arc<dyn Approver>>,
+    answerer: Option<Arc<dyn Answerer>>,
     undo_tools: ToolSet,
     /// The agents that runs are handed off to, by the names of the tools.
     handoffs: Vec<(String, Agent)>,
@@ -205,7 +208,7 @@ impl Agent {
     /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
     /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
     /// let error = agent.ask("Pay the bill").await.unwrap_err();
-    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
     ///
     /// // Later; with a store on disk, this can be another process:
     /// for mut stored in agent.stored_runs().await?.runs {
@@ -322,6 +325,12 @@ impl Agent {
     #[must_use]
     pub fn has_approver(&self) -> bool {
         self.0.approver.is_some()
+    }
+
+    /// Returns the agent's [answerer](AgentBuilder::answerer), for example to call it from the answerer of a question.
+    #[must_use]
+    pub fn answerer(&self) -> Option<Arc<dyn Answerer>> {
+        self.0.answerer.clone()
     }
 
     /// Returns the agent's [approver](AgentBuilder::approver), for example to call it from the approver of a question.

@@ -43,9 +43,7 @@ impl From<Result<Answer, RunError>> for Outcome {
     fn from(result: Result<Answer, RunError>) -> Self {
         match result {
             Ok(answer) => Self::Answer(answer),
-            Err(error)
-                if matches!(error.kind(), RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) =>
-            {
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
                 Self::Waiting(Box::new(error.into_run()))
             }
             Err(error) => Self::Failed(error),

@@ -228,7 +228,7 @@ impl<T> AnswerParser<T> {
     }
 
     fn final_tool(&self) -> ToolSet {
-        let policy = ToolPolicy { return_direct: ReturnDirect::Always, ..ToolPolicy::default() };
+        let policy = ToolPolicy::default().with_return_direct(ReturnDirect::Always);
         let tool = FinalTool(self.definition.clone().with_policy(policy));
         ToolSet::default().with(tool).expect("its name is valid, and it takes an object")
     }

@@ -105,6 +105,6 @@ impl UndoTools {
     }
 
     pub(super) fn policy(&self, name: &str) -> Option<ToolPolicy> {
-        Some(self.set_with(name)?.get(name)?.definition().policy())
+        Some(self.set_with(name)?.get(name)?.definition().policy().clone())
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::unique_id;
-use crate::run::{Approval, Run};
+use crate::run::{Approval, Decision, Run};
+use crate::tool::WaitId;
 
 /// A command to a stored run from a caller that does not hold it, such as a web page on which a person approves a call.
 ///
@@ -27,6 +28,14 @@ pub enum RunCommand {
         /// The decision.
         approval: Approval,
     },
+    /// Records a decision, like [`Run::resolve`]. Ignored if the run does not wait for this, if it was decided before, or if the
+    /// decision does not fit.
+    Resolve {
+        /// The id of the wait.
+        wait: WaitId,
+        /// The decision.
+        decision: Decision,
+    },
     /// Cancels the run, like [`Run::cancel`]. Ignored if the run has an answer.
     Cancel,
 }
@@ -38,11 +47,18 @@ impl RunCommand {
         Self::ResolveApproval { call: call.into(), approval }
     }
 
+    /// Creates the command that records a decision about this wait.
+    #[must_use]
+    pub fn resolve(wait: &WaitId, decision: Decision) -> Self {
+        Self::Resolve { wait: wait.clone(), decision }
+    }
+
     /// Applies the command. Applying it twice is the same as applying it once, because decisions are final.
     pub(crate) fn apply(self, run: &mut Run) {
         match self {
             // Fails if the call was decided before: the first decision holds.
             Self::ResolveApproval { call, approval } => drop(run.resolve_approval(&call, approval)),
+            Self::Resolve { wait, decision } => drop(run.resolve(&wait, decision)),
             Self::Cancel => run.cancel(),
         }
     }
@@ -55,6 +71,7 @@ impl fmt::Debug for RunCommand {
             Self::ResolveApproval { call, approval } => {
                 f.debug_tuple("ResolveApproval").field(call).field(approval).finish()
             }
+            Self::Resolve { wait, decision } => f.debug_tuple("Resolve").field(wait).field(decision).finish(),
             Self::Cancel => f.write_str("Cancel"),
         }
     }

@@ -37,6 +37,28 @@ pub struct ToolDefinition {
     /// The error of creating the strict form, if one was requested.
     #[serde(skip)]
     strict_error: Option<String>,
+    /// Not serialized, because an approval is bound to the serialized form.
+    #[serde(skip)]
+    kind: ToolKind,
+}
+
+/// What a call of a tool is to a run. The run copies it into the record of each call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ToolKind {
+    /// The tool is executed.
+    #[default]
+    Function,
+    /// The call asks an [agent](crate::Agent::as_tool), whose run belongs to that of the call.
+    Agent,
+    /// The caller of the run executes the call, for example in a user's browser, and the tool itself is never called. A run
+    /// [waits](crate::run::WaitReason::Result) for the result, whose [origin](crate::tool::Origin) is always `External`.
+    Caller,
+    /// A call that succeeds hands the run over to [another agent](crate::agent::AgentBuilder::handoff_to).
+    Handoff,
+    /// The tool [searches](crate::agent::AgentBuilder::tool_search) other tools.
+    Search,
 }
 
 /// The policy by which a run executes the calls of a tool.
@@ -44,12 +66,11 @@ pub struct ToolDefinition {
 /// ```
 /// use tool_core::model::{ToolDefinition, ToolPolicy};
 ///
-/// let mut policy = ToolPolicy::default();
-/// policy.needs_approval = true;
+/// let policy = ToolPolicy::default().with_needs_approval(true).with_attempts(3);
 /// let delete = ToolDefinition::new("delete_account").with_policy(policy);
 /// assert!(delete.policy().needs_approval);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ToolPolicy {
@@ -59,10 +80,6 @@ pub struct ToolPolicy {
     /// A person must approve each call before it is executed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
-    /// The caller of the run executes the calls, for example in a user's browser, and the tool itself is never called. A run
-    /// [waits](crate::run::Step::NeedsResults) for their results, whose [origin](crate::tool::Origin) is always `External`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub external: bool,
     /// Calls of the tool never run concurrently with any other call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
@@ -76,9 +93,6 @@ pub struct ToolPolicy {
     /// The maximum number of times that a call is executed while it fails or times out. 0 means 1.
     #[serde(skip_serializing_if = "is_one")]
     pub attempts: u32,
-    /// A call that succeeds hands the run over to another agent.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) hands_over: bool,
 }
 
 /// The condition under which a tool's output is the answer of the run, so that no further request is sent to the model. The
@@ -122,12 +136,10 @@ impl ToolPolicy {
     pub(crate) const DEFAULT: Self = Self {
         return_direct: ReturnDirect::Never,
         needs_approval: false,
-        external: false,
         exclusive: false,
         at_most_once: false,
         pure: false,
         attempts: 1,
-        hands_over: false,
     };
 
     fn is_default(&self) -> bool {
@@ -140,23 +152,56 @@ impl ToolPolicy {
     /// ```
     /// use tool_core::model::ToolPolicy;
     ///
-    /// let (mut stored, mut current) = (ToolPolicy::default(), ToolPolicy::default());
-    /// (stored.attempts, current.attempts, current.needs_approval) = (2, 3, true);
-    /// let policy = stored.stricter(current);
+    /// let stored = ToolPolicy::default().with_attempts(2);
+    /// let policy = stored.stricter(&ToolPolicy::default().with_attempts(3).with_needs_approval(true));
     /// assert_eq!((policy.attempts, policy.needs_approval), (2, true));
     /// ```
     #[must_use]
-    pub fn stricter(self, other: Self) -> Self {
+    pub fn stricter(&self, other: &Self) -> Self {
         Self {
             return_direct: self.return_direct,
             needs_approval: self.needs_approval || other.needs_approval,
-            external: self.external || other.external,
             exclusive: self.exclusive || other.exclusive,
             at_most_once: self.at_most_once || other.at_most_once,
             pure: self.pure && other.pure,
             attempts: self.attempts.min(other.attempts),
-            hands_over: self.hands_over,
         }
+    }
+
+    /// Returns this policy with the condition under which the output is the answer of the run.
+    #[must_use]
+    pub fn with_return_direct(self, return_direct: impl Into<ReturnDirect>) -> Self {
+        Self { return_direct: return_direct.into(), ..self }
+    }
+
+    /// Returns this policy with or without the approval of each call.
+    #[must_use]
+    pub fn with_needs_approval(self, needs_approval: bool) -> Self {
+        Self { needs_approval, ..self }
+    }
+
+    /// Returns this policy for calls that do or do not run alone.
+    #[must_use]
+    pub fn with_exclusive(self, exclusive: bool) -> Self {
+        Self { exclusive, ..self }
+    }
+
+    /// Returns this policy for calls that are or are not executed again if their outcome is unknown.
+    #[must_use]
+    pub fn with_at_most_once(self, at_most_once: bool) -> Self {
+        Self { at_most_once, ..self }
+    }
+
+    /// Returns this policy for a tool that is or is not pure.
+    #[must_use]
+    pub fn with_pure(self, pure: bool) -> Self {
+        Self { pure, ..self }
+    }
+
+    /// Returns this policy with the maximum number of attempts.
+    #[must_use]
+    pub fn with_attempts(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
     }
 }
 
@@ -191,6 +236,7 @@ impl ToolDefinition {
             is_strict: false,
             is_deferred: false,
             strict_error: None,
+            kind: ToolKind::Function,
         }
     }
 
@@ -292,8 +338,20 @@ impl ToolDefinition {
 
     /// Returns the policy for its calls.
     #[must_use]
-    pub fn policy(&self) -> ToolPolicy {
-        self.policy
+    pub fn policy(&self) -> &ToolPolicy {
+        &self.policy
+    }
+
+    /// Returns this definition for a tool of another kind. A wrapper of a tool has the kind of that tool.
+    pub fn with_kind(mut self, kind: ToolKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Returns the kind of the tool. It is not part of the serialized form and of the [hash](Self::hash).
+    #[must_use]
+    pub fn kind(&self) -> ToolKind {
+        self.kind
     }
 
     /// Returns this definition with the reason why its calls [need approval](ToolPolicy::needs_approval), and the way to avoid

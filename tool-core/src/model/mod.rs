@@ -49,7 +49,7 @@ pub use self::cache::RequestCache;
 pub use self::chat_model::{ChatModel, ChatStream, ModelFuture};
 pub use self::conversation_id::ConversationId;
 pub(crate) use self::conversation_id::{impl_id, unique_id};
-pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolPolicy};
+pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 pub use self::delta::Delta;
 pub use self::error::ModelError;
 pub use self::logprob::TokenLogprob;

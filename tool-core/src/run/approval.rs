@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::call::CallRecord;
 use super::inner::SEVERAL_CALLS;
 use super::state::{Stage, last_calls};
+use super::wait::Author;
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::run::{CallPath, Run, StepError};
@@ -22,7 +23,7 @@ pub enum Approval {
     /// Does not execute the call. The model reads the reason, if there is one.
     Deny(Option<String>),
     /// Postpones the decision: the call continues to await approval, and an [`Approver`](crate::agent::Approver) leaves the
-    /// decision to the caller that [stores the run](crate::RunErrorKind::ApprovalNeeded).
+    /// decision to the caller that [stores the run](crate::RunErrorKind::Waiting).
     Defer,
 }
 
@@ -72,7 +73,7 @@ impl Run {
         })
     }
 
-    /// Returns the calls of [external](crate::model::ToolPolicy::external) tools that await the results of the caller, in their
+    /// Returns the calls of [external](crate::model::ToolKind::Caller) tools that await the results of the caller, in their
     /// order. Pass each result to [`record_result`](Self::record_result). The id of a call of an agent that was
     /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
     pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
@@ -82,7 +83,7 @@ impl Run {
         })
     }
 
-    /// Returns `true` if every open call awaits approval or a result of the caller.
+    /// Returns `true` if every open call waits.
     pub(crate) fn is_blocked(&self) -> bool {
         matches!(&self.stage, Stage::Calling(turn) if !turn.calls.iter().any(CallRecord::is_ready))
     }
@@ -150,15 +151,14 @@ impl Run {
     /// use tool_core::{Approval, Message, ToolCall};
     /// use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
     ///
-    /// let mut policy = ToolPolicy::default();
-    /// policy.needs_approval = true;
+    /// let policy = ToolPolicy::default().with_needs_approval(true);
     /// let delete = ToolDefinition::new("delete").with_description("Deletes all").with_policy(policy);
     /// let tools = ToolDefinitions::from_iter([delete]);
     ///
     /// let mut run = Run::new([Message::user("Delete all")]);
     /// let call = ToolCall::new("call_1", "delete", "{}");
     /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
-    /// assert!(matches!(run.next(&tools), Step::NeedsApproval(calls) if calls.len() == 1));
+    /// assert!(matches!(run.next(&tools), Step::Waiting(waits) if waits.len() == 1));
     ///
     /// // A week later, in another process:
     /// let mut run: Run = serde_json::from_str(&serde_json::to_string(&run)?)?;
@@ -186,14 +186,18 @@ impl Run {
                     // Only in a state of an earlier version, which did not replace ids that look like paths.
                     (true, true) => Err(StepError(SEVERAL_CALLS)),
                     (false, true) => self.resolve_inner_approval(path, approval),
-                    (_, false) => self.resolve_own_approval(id, approval),
+                    (_, false) => self.decide_own_approval(id, approval, Author::default()),
                 }
             }
             path => self.resolve_inner_approval(path, approval),
         }
     }
 
-    fn resolve_own_approval(&mut self, call_id: &str, approval: Approval) -> Result<(), StepError> {
+    pub(super) fn resolve_own_approval(
+        &mut self,
+        call_id: &str,
+        approval: Approval,
+    ) -> Result<(), StepError> {
         let position = self.call_position(call_id);
         let record = self.open_record(call_id)?;
         if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {

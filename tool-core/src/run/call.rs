@@ -3,8 +3,9 @@
 //! ```text
 //!              ┌────────────── an attempt failed and is retried ─────────────┐
 //!              ▼                                                             │
-//!   ┌────►  Ready  ──────────────────────── begin ───────────────────►  Running
-//!   │          │                                                             │
+//!   ┌────►  Ready  ──────────────────────── begin ───────────────────►  Running  ◄── all are resolved ──┐
+//!   │          │                                                             │                          │
+//!   │          │                                                             ├─ it asks or parks ─►  Waiting
 //! approved     ├─ its policy or a predicate requires it ─► AwaitingApproval  │
 //!   │          │                                           │      │          │
 //!   └──────────┼───────────────────────────────────────────┘    denied       │
@@ -21,9 +22,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy};
+use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 use crate::run::{InnerRun, StepError};
-use crate::tool::{Origin, ToolError, ToolExecution};
+use crate::tool::{CallNotes, DecisionRecord, Origin, Timestamp, ToolError, ToolExecution};
 
 /// A call of the model, or a call that undoes another.
 #[derive(Clone, Default, Serialize)]
@@ -31,6 +32,9 @@ pub(super) struct CallRecord {
     /// The policy of the call's tool, once the run has seen its definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) policy: Option<ToolPolicy>,
+    /// The kind of the call's tool, once the run has seen its definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<ToolKind>,
     /// The name of the tool that undoes the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<String>,
@@ -46,10 +50,26 @@ pub(super) struct CallRecord {
     /// How many levels outside of its run the approval of the call is demanded: approvers of the runs inside cannot give it.
     #[serde(skip_serializing_if = "super::is_default")]
     pub(super) approval_level: usize,
-    /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
-    #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
-    pub(super) inner: Option<Box<InnerRun>>,
+    /// What the call needs when it is continued.
+    #[serde(flatten)]
+    pub(super) memo: Option<Memo>,
+    /// The time since when the call awaits approval or a result, once the run knows the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) decisions: Vec<DecisionRecord>,
     pub(super) state: CallState,
+}
+
+/// What a call needs when it is continued, stored before each effect.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Memo {
+    /// The replies to its questions and what it has recorded, which belong to the call and outlive its attempts.
+    Notes(Box<CallNotes>),
+    /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
+    #[serde(rename = "agent")]
+    Inner(Box<InnerRun>),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,6 +87,12 @@ pub(super) enum CallState {
     AwaitingResult,
     /// The attempt was started and has no outcome yet.
     Running {
+        attempt: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approved: Option<ApprovalScope>,
+    },
+    /// The attempt was ended because it waits for what is in its notes. Once that is resolved, the attempt continues.
+    Waiting {
         attempt: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approved: Option<ApprovalScope>,
@@ -95,6 +121,12 @@ impl Default for CallState {
     }
 }
 
+impl Memo {
+    fn is_waiting(&self) -> bool {
+        matches!(self, Self::Notes(notes) if notes.is_waiting())
+    }
+}
+
 /// Omits arguments.
 impl fmt::Debug for CallRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,8 +151,42 @@ impl CallRecord {
 
     /// Returns `true` if the call can be executed now. A call that asked an agent cannot while the agent's run waits.
     pub(super) fn is_ready(&self) -> bool {
-        matches!(self.state, CallState::Ready { .. } | CallState::Running { .. })
-            && !self.inner.as_ref().is_some_and(|inner| inner.run().is_blocked())
+        match self.state {
+            CallState::Ready { .. } | CallState::Running { .. } => {
+                !self.inner().is_some_and(|inner| inner.run().is_blocked())
+            }
+            CallState::Waiting { .. } => !self.notes().is_some_and(CallNotes::is_waiting),
+            _ => false,
+        }
+    }
+
+    pub(super) fn inner(&self) -> Option<&InnerRun> {
+        match &self.memo {
+            Some(Memo::Inner(inner)) => Some(inner),
+            _ => None,
+        }
+    }
+
+    pub(super) fn inner_mut(&mut self) -> Option<&mut InnerRun> {
+        match &mut self.memo {
+            Some(Memo::Inner(inner)) => Some(inner),
+            _ => None,
+        }
+    }
+
+    pub(super) fn notes(&self) -> Option<&CallNotes> {
+        match &self.memo {
+            Some(Memo::Notes(notes)) => Some(notes),
+            _ => None,
+        }
+    }
+
+    /// Returns the notes of a call that waits for something in them.
+    pub(super) fn waiting_notes(&mut self) -> Option<&mut CallNotes> {
+        match (&self.state, &mut self.memo) {
+            (CallState::Waiting { .. }, Some(Memo::Notes(notes))) => Some(notes),
+            _ => None,
+        }
     }
 
     /// Returns the hash of the definition that a person approved, if the call is in flight.
@@ -134,13 +200,13 @@ impl CallRecord {
 
     /// Returns the run of the agent that the call asked, if the call is open.
     pub(super) fn open_inner(&self) -> Option<&InnerRun> {
-        self.inner.as_deref().filter(|_| self.is_open())
+        self.inner().filter(|_| self.is_open())
     }
 
     fn attempts(&self) -> u32 {
         match self.state {
             CallState::Ready { attempts, .. } => attempts,
-            CallState::Running { attempt, .. } => attempt,
+            CallState::Running { attempt, .. } | CallState::Waiting { attempt, .. } => attempt,
             _ => 0,
         }
     }
@@ -167,6 +233,11 @@ impl CallRecord {
         matches!(self.state, CallState::Running { .. })
     }
 
+    /// Returns `true` if no attempt can have had its effect: the call waits, and has recorded nothing.
+    fn waits_without_effect(&self) -> bool {
+        matches!(self.state, CallState::Waiting { .. }) && !self.notes().is_some_and(CallNotes::has_effects)
+    }
+
     /// Makes the call await approval, unless it was started, was approved or awaits something already.
     pub(super) fn require_approval(&mut self) {
         if self.can_require_approval() {
@@ -178,25 +249,41 @@ impl CallRecord {
     pub(super) fn approve(&mut self) {
         if let CallState::AwaitingApproval(scope) = &mut self.state {
             self.state = CallState::Ready { attempts: 0, approved: Some(std::mem::take(scope)) };
+            self.since = None;
         }
     }
 
     /// Makes a call that awaits approval ready without it.
     pub(super) fn waive_approval(&mut self) {
         if self.awaits_approval() {
-            (self.state, self.approval_level) = Default::default();
+            (self.state, self.approval_level, self.since) = Default::default();
         }
     }
 
     pub(super) fn return_direct(&self) -> ReturnDirect {
-        self.policy.map_or(ReturnDirect::Never, |policy| policy.return_direct)
+        self.policy.as_ref().map_or(ReturnDirect::Never, |policy| policy.return_direct)
     }
 
-    pub(super) fn begin(&mut self) -> Result<u32, StepError> {
-        let is_at_most_once = self.policy.is_some_and(|policy| policy.at_most_once);
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.exclusive)
+    }
+
+    /// Starts an attempt, or continues one that has waited. Returns its number, and `true` if it is continued.
+    pub(super) fn begin(&mut self) -> Result<(u32, bool), StepError> {
+        let is_at_most_once = self.policy.as_ref().is_some_and(|policy| policy.at_most_once);
         let (earlier, approved) = match &mut self.state {
             // The attempt continues: the run of the agent knows itself which of its calls were interrupted.
-            CallState::Running { attempt, .. } if self.inner.is_some() => return Ok(*attempt),
+            CallState::Running { attempt, .. } if matches!(self.memo, Some(Memo::Inner(_))) => {
+                return Ok((*attempt, true));
+            }
+            CallState::Waiting { attempt, approved } => {
+                if self.memo.as_ref().is_some_and(Memo::is_waiting) {
+                    return Err(StepError("the call waits and cannot be continued"));
+                }
+                let (attempt, approved) = (*attempt, approved.take());
+                self.state = CallState::Running { attempt, approved };
+                return Ok((attempt, true));
+            }
             CallState::Ready { attempts, approved } => (*attempts, approved.take()),
             CallState::Running { .. } if is_at_most_once => {
                 return Err(StepError("the call was started before and its tool is `at_most_once`"));
@@ -216,7 +303,17 @@ impl CallRecord {
         };
         let attempt = earlier.saturating_add(1);
         self.state = CallState::Running { attempt, approved };
-        Ok(attempt)
+        Ok((attempt, false))
+    }
+
+    /// Ends the running attempt because it waits. It continues once what is in these notes is resolved.
+    pub(super) fn wait(&mut self, notes: CallNotes) -> Result<(), StepError> {
+        let CallState::Running { attempt, approved } = &mut self.state else {
+            return Err(StepError("the call is not running"));
+        };
+        self.state = CallState::Waiting { attempt: *attempt, approved: approved.take() };
+        self.memo = Some(Memo::Notes(Box::new(notes)));
+        Ok(())
     }
 
     /// Returns the number of the running attempt, even if its start was not recorded; `None` if the run does not execute the
@@ -224,7 +321,7 @@ impl CallRecord {
     pub(super) fn running_attempt(&self) -> Option<u32> {
         match self.state {
             CallState::Ready { attempts, .. } => Some(attempts.saturating_add(1)),
-            CallState::Running { attempt, .. } => Some(attempt),
+            CallState::Running { attempt, .. } | CallState::Waiting { attempt, .. } => Some(attempt),
             _ => None,
         }
     }
@@ -238,7 +335,7 @@ impl CallRecord {
             CallState::AwaitingResult => execution.metadata.origin = Origin::External,
             CallState::Finished(_) => return Err(StepError("the call already has a result")),
             CallState::Ready { attempts, .. } => *attempts = attempts.saturating_add(1),
-            CallState::Running { attempt, approved } => {
+            CallState::Running { attempt, approved } | CallState::Waiting { attempt, approved } => {
                 self.state = CallState::Ready { attempts: *attempt, approved: approved.take() };
             }
         }
@@ -247,7 +344,7 @@ impl CallRecord {
 
     /// Finishes the call. The run of an agent that it asked ends, too.
     pub(super) fn finish(&mut self, execution: ToolExecution) {
-        if let Some(inner) = &mut self.inner {
+        if let Some(inner) = self.inner_mut() {
             inner.cancel();
         }
         self.state = CallState::Finished(Box::new(self.complete(execution)));
@@ -259,6 +356,7 @@ impl CallRecord {
         execution.metadata.original_arguments = self.original_arguments.take();
         execution.metadata.undo = self.undo.take();
         execution.metadata.is_uncertain |= self.is_uncertain;
+        execution.metadata.decisions.append(&mut self.decisions);
         execution
     }
 
@@ -267,27 +365,37 @@ impl CallRecord {
     pub(super) fn into_execution(
         mut self,
         call: &ToolCall,
+        why_not_executed: &str,
     ) -> (Option<ToolExecution>, Option<Box<InnerRun>>) {
         if self.has_begun() {
-            self.finish(ToolExecution::new(call.clone(), Err(ToolError::interrupted())));
+            let error = match self.waits_without_effect() {
+                true => ToolError::not_executed(why_not_executed),
+                false => ToolError::interrupted(),
+            };
+            self.finish(ToolExecution::new(call.clone(), Err(error)));
         }
+        let inner = match self.memo {
+            Some(Memo::Inner(inner)) => Some(inner),
+            _ => None,
+        };
         match self.state {
-            CallState::Finished(execution) => (Some(*execution), self.inner),
-            _ => (None, self.inner),
+            CallState::Finished(execution) => (Some(*execution), inner),
+            _ => (None, inner),
         }
     }
 
     /// Applies the policy of the tool as it is now, in addition to the policy under which the call was stored.
-    pub(super) fn restrict(&mut self, policy: ToolPolicy) {
-        self.policy = Some(self.policy.map_or(policy, |stored| stored.stricter(policy)));
+    pub(super) fn restrict(&mut self, policy: &ToolPolicy) {
+        self.policy =
+            Some(self.policy.as_ref().map_or_else(|| policy.clone(), |stored| stored.stricter(policy)));
     }
 
     /// Returns the error of a call that must not be executed again: it was interrupted and its tool is `at_most_once`, or it
     /// has no attempts left, because fewer are allowed than when it was stored.
     pub(super) fn forbidden_retry(&self) -> Option<ToolError> {
-        let policy = self.policy.unwrap_or_default();
+        let policy = self.policy.as_ref().unwrap_or(&ToolPolicy::DEFAULT);
         match self.state {
-            CallState::Running { .. } if policy.at_most_once && self.inner.is_none() => {
+            CallState::Running { .. } if policy.at_most_once && self.inner().is_none() => {
                 Some(ToolError::outcome_unknown())
             }
             CallState::Ready { attempts, .. } if attempts > 0 && attempts >= policy.attempts => {
@@ -304,27 +412,42 @@ impl CallRecord {
         tools: &ToolDefinitions,
         finished: &[ToolExecution],
     ) -> Option<ToolExecution> {
-        let stored = self.policy;
+        let stored = self.policy.clone();
         let definition = tools.iter().find(|definition| definition.name() == call.name);
         if let Some(definition) = definition {
+            if *self.kind.get_or_insert(definition.kind()) != definition.kind() {
+                return Some(ToolExecution::new(call.clone(), Err(self.replaced_tool_error())));
+            }
             self.restrict(definition.policy());
             self.undo = definition.undo().map(str::to_owned).or(self.undo.take());
         }
-        let policy = self.policy.unwrap_or_default();
-        let mut same = finished.iter().rev().filter(|one| policy.pure && one.was_executed_as(call));
+        let policy = self.policy.as_ref().unwrap_or(&ToolPolicy::DEFAULT);
+        let (is_pure, needs_approval) = (policy.pure, policy.needs_approval);
+        let mut same = finished.iter().rev().filter(|one| is_pure && one.was_executed_as(call));
         if let Some(output) = same.find_map(ToolExecution::output) {
             return Some(ToolExecution::new(call.clone(), Ok(output.clone())).into_reused());
         }
-        if policy.needs_approval {
+        if needs_approval {
             self.require_approval();
         }
-        if let Some(error) = self.forbidden_retry().or_else(|| self.bind_approval(definition, stored)) {
+        if let Some(error) =
+            self.forbidden_retry().or_else(|| self.bind_approval(definition, stored.as_ref()))
+        {
             return Some(ToolExecution::new(call.clone(), Err(error)));
         }
-        if (policy.external || self.is_left_to_caller) && self.is_ready() && !self.has_begun() {
+        let is_of_caller = self.kind == Some(ToolKind::Caller) || self.is_left_to_caller;
+        if is_of_caller && self.is_ready() && !self.has_begun() {
             self.state = CallState::AwaitingResult;
         }
         None
+    }
+
+    /// Returns the error of a call whose name another kind of tool has now.
+    fn replaced_tool_error(&self) -> ToolError {
+        if self.has_begun() && !self.waits_without_effect() {
+            return ToolError::interrupted();
+        }
+        ToolError::not_executed("another kind of tool has its name now")
     }
 
     /// Binds an approval to the current definition. If it was given for another one, the call awaits approval again; if it was
@@ -332,13 +455,14 @@ impl CallRecord {
     fn bind_approval(
         &mut self,
         definition: Option<&ToolDefinition>,
-        stored: Option<ToolPolicy>,
+        stored: Option<&ToolPolicy>,
     ) -> Option<ToolError> {
         let has_begun = self.has_begun();
         let (approved, is_granted) = match &mut self.state {
             CallState::AwaitingApproval(scope) => (scope, false),
             CallState::Ready { approved: Some(approved), .. }
-            | CallState::Running { approved: Some(approved), .. } => (approved, true),
+            | CallState::Running { approved: Some(approved), .. }
+            | CallState::Waiting { approved: Some(approved), .. } => (approved, true),
             _ => return None,
         };
         let Some(definition) = definition else {
@@ -357,10 +481,14 @@ impl CallRecord {
         if applies || !is_granted {
             return None;
         }
+        let approved = std::mem::take(approved);
         if has_begun {
-            return Some(ToolError::interrupted());
+            return Some(match self.waits_without_effect() {
+                true => ToolError::not_executed("its tool has changed since it was approved"),
+                false => ToolError::interrupted(),
+            });
         }
-        self.state = CallState::AwaitingApproval(std::mem::take(approved));
+        self.state = CallState::AwaitingApproval(approved);
         None
     }
 }

@@ -1,10 +1,11 @@
 //! The error of driving a run.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
 use crate::model::{Message, ModelError, ToolCall, ToolDefinition};
-use crate::run::{Run, StepError, StopReason};
+use crate::run::{ResolveError, Run, StepError, StopReason};
 use crate::tool::ToolExecution;
 use crate::toolset::MissingContext;
 use crate::transcript::Transcript;
@@ -20,7 +21,7 @@ use crate::transcript::Transcript;
 ///
 /// fn user_message(error: &RunError) -> &'static str {
 ///     match error.kind() {
-///         RunErrorKind::ApprovalNeeded => "Somebody has to approve this first.", // resolve, then resume
+///         RunErrorKind::Waiting => "Somebody has to decide about this first.", // resolve, then resume
 ///         RunErrorKind::Model(_) => "The service is busy. Please try again.", // is_resumable() holds
 ///         RunErrorKind::Stopped(StopReason::Refused(_)) => "I cannot help with that.",
 ///         RunErrorKind::Stopped(StopReason::Cancelled) => "Stopped.",
@@ -50,12 +51,9 @@ pub struct RunError {
 pub enum RunErrorKind {
     /// The run ended for good.
     Stopped(StopReason),
-    /// [Calls](RunError::awaiting_approval) await approval, and nothing else is left to do. Store the
-    /// [run](RunError::into_run), [resolve](Run::resolve_approval) each call, and [resume](crate::Agent::resume) the run.
-    ApprovalNeeded,
-    /// [Calls](RunError::awaiting_results) await their results from the caller, and nothing else is left to do. Store the
-    /// [run](RunError::into_run), [record](Run::record_result) each result, and [resume](crate::Agent::resume) the run.
-    ResultsNeeded,
+    /// Every open call [waits](Run::waits), for an approval, an answer, a result of the caller or a point in time. Store the
+    /// [run](RunError::into_run), [resolve](Run::resolve) each wait, and [resume](crate::Agent::resume) the run.
+    Waiting,
     /// The request to the model failed.
     Model(ModelError),
     /// The run or its conversation could not be stored or loaded.
@@ -89,6 +87,8 @@ pub enum RunErrorKind {
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.
     MissingContext(MissingContext),
+    /// An [answerer](crate::agent::Answerer) gave an answer that is not valid. The run still waits.
+    Decision(ResolveError),
     /// The caller recorded an event that the run does not expect.
     Step(StepError),
 }
@@ -115,7 +115,7 @@ impl RunError {
 
     /// Adds the reasons of the definitions whose calls await approval.
     pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
-        if matches!(self.kind, RunErrorKind::ApprovalNeeded) {
+        if matches!(self.kind, RunErrorKind::Waiting) {
             // The definitions are not those of agents that the run asked.
             let own = || self.awaiting_approval().filter(|call| self.run.call_position(&call.id).is_some());
             let awaits = |tool: &&ToolDefinition| own().any(|call| call.name == tool.name());
@@ -211,31 +211,20 @@ impl From<ModelError> for RunError {
     }
 }
 
-/// Returns the names of the tools of these calls.
-fn names<'a>(calls: impl Iterator<Item = &'a ToolCall>) -> String {
-    calls.map(|call| format!("`{}`", call.name)).collect::<Vec<_>>().join(", ")
-}
-
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             RunErrorKind::Stopped(reason) => fmt::Display::fmt(reason, f),
-            RunErrorKind::ApprovalNeeded => {
-                write!(
-                    f,
-                    "calls await approval: {}; store `into_run()`, call `resolve_approval` for each of \
-                     `awaiting_approval()`, and `resume` the run",
-                    names(self.awaiting_approval())
+            RunErrorKind::Waiting => {
+                let mut tools: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+                for wait in self.run.waits() {
+                    tools.entry(wait.reason.describe()).or_default().push(format!("`{}`", wait.tool));
+                }
+                tools.iter().try_for_each(|(why, tools)| write!(f, "{why}: {}; ", tools.join(", ")))?;
+                f.write_str(
+                    "store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run",
                 )?;
                 self.approval_reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
-            }
-            RunErrorKind::ResultsNeeded => {
-                write!(
-                    f,
-                    "calls await results of the caller: {}; store `into_run()`, call `record_result` for each of \
-                     `awaiting_results()`, and `resume` the run",
-                    names(self.awaiting_results())
-                )
             }
             RunErrorKind::Model(error) => write!(f, "the request to the model failed: {error}"),
             RunErrorKind::Store(error) => write!(f, "the store failed: {error}"),
@@ -259,6 +248,7 @@ impl fmt::Display for RunError {
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
+            RunErrorKind::Decision(error) => fmt::Display::fmt(error, f),
             RunErrorKind::Step(error) => fmt::Display::fmt(error, f),
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::call::{CallRecord, CallState};
 use super::turn::Turn;
 use crate::content::{Content, Part};
-use crate::model::{Message, ModelOptions, ToolChoice, Usage};
+use crate::model::{Message, ModelOptions, ToolChoice, ToolKind, Usage};
 use crate::run::{ErrorPolicies, Run};
 use crate::tool::{ToolExecution, ToolOutput};
 use crate::transcript::Transcript;
@@ -89,7 +89,7 @@ pub(super) fn executions_of_agent<'e>(
 /// Returns `true` if the call was executed and hands the run over.
 fn hands_over(record: &CallRecord) -> bool {
     let is_executed = |one: &ToolExecution| one.was_executed() && one.outcome().is_ok();
-    record.policy.is_some_and(|policy| policy.hands_over) && record.outcome().is_some_and(is_executed)
+    record.kind == Some(ToolKind::Handoff) && record.outcome().is_some_and(is_executed)
 }
 
 impl Turn {

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::call::CallRecord;
+use super::call::{CallRecord, Memo};
 use super::state::Stage;
 use crate::model::{ToolCall, Usage};
-use crate::run::{Approval, Handoff, Run, StepError};
-use crate::tool::ToolExecution;
+use crate::run::{Approval, Decision, Handoff, ResolveError, Run, StepError};
+use crate::tool::{Timestamp, ToolExecution, WaitId};
 use crate::transcript::Transcript;
 
 pub(super) const SEVERAL_CALLS: &str = "several calls have this path; begin it with the id of the outer call";
@@ -104,6 +104,16 @@ impl InnerRun {
         self.awaiting_results = self.run.awaiting_results().map(with_path).collect();
     }
 
+    pub(super) fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
+        let resolved = self.run.resolve(wait, decision);
+        self.update_awaiting();
+        resolved
+    }
+
+    pub(super) fn tick(&mut self, now: Timestamp) -> bool {
+        self.run.tick(now)
+    }
+
     /// Stops the run, so that it continues only to undo its calls. A run that has stopped already stays as it is.
     pub(super) fn cancel(&mut self) {
         self.run.cancel();
@@ -131,7 +141,7 @@ impl Run {
     /// Returns the runs of the agents that calls of this run asked, in the order of the calls. A call that was retried can have
     /// several.
     pub fn inner_runs(&self) -> impl Iterator<Item = &InnerRun> {
-        let open = self.stage.records().iter().filter_map(|record| record.inner.as_deref());
+        let open = self.stage.records().iter().filter_map(CallRecord::inner);
         self.inner_runs.iter().chain(open)
     }
 
@@ -147,7 +157,7 @@ impl Run {
         if let Some(position) = self.undone_inner_run(call_id) {
             return Some(&self.inner_runs[position].run);
         }
-        Some(&self.record(call_id)?.inner.as_ref()?.run)
+        Some(&self.record(call_id)?.inner()?.run)
     }
 
     /// Records the current state of the run of an agent that an open call asked. The outer run stops if its limits are
@@ -164,7 +174,7 @@ impl Run {
             return Ok(());
         }
         let record = self.open_record(&inner.call_id)?;
-        record.inner = Some(inner);
+        record.memo = Some(Memo::Inner(inner));
         if let Some(reason) = self.exceeded_limit() {
             self.stop(reason);
         }
@@ -175,10 +185,10 @@ impl Run {
     /// stays there and is continued.
     pub(super) fn retire_inner_run(&mut self, call_id: &str) {
         if let Ok(record) = self.open_record(call_id)
-            && record.inner.as_ref().is_some_and(|inner| inner.run.is_done())
+            && record.inner().is_some_and(|inner| inner.run.is_done())
+            && let Some(Memo::Inner(inner)) = record.memo.take()
         {
-            let inner = record.inner.take();
-            self.inner_runs.extend(inner.map(|inner| *inner));
+            self.inner_runs.push(*inner);
         }
     }
 
@@ -187,8 +197,7 @@ impl Run {
         let is_running = |record: &&CallRecord| record.is_running() && record.is_ready();
         let Stage::Calling(turn) = &self.stage else { return false };
         let mut running = turn.unfinished().iter().filter(is_running);
-        let has_own_limits =
-            |record: &CallRecord| record.inner.as_ref().is_some_and(|inner| inner.has_own_limits);
+        let has_own_limits = |record: &CallRecord| record.inner().is_some_and(|inner| inner.has_own_limits);
         running.next().is_some_and(has_own_limits) && running.all(has_own_limits)
     }
 
@@ -208,7 +217,7 @@ impl Run {
             _ => &mut [],
         };
         let open = records.iter_mut().filter(|record| record.is_open());
-        let mut found: Vec<_> = open.filter_map(|record| record.inner.as_deref_mut()).collect();
+        let mut found: Vec<_> = open.filter_map(CallRecord::inner_mut).collect();
         let rest = match path {
             [joined] => {
                 found.retain(|inner| awaiting(inner).iter().any(|call| call.id == *joined));
@@ -275,7 +284,7 @@ impl Run {
         let mut not_ended = HashSet::new();
         let mut is_only = |inner: &InnerRun| inner.is_ended() || not_ended.insert(inner.call_id.clone());
         let is_of_call = |(call, record): (&ToolCall, &CallRecord)| {
-            record.inner.as_ref().is_none_or(|inner| {
+            record.inner().is_none_or(|inner| {
                 inner.call_id == call.id && (record.has_begun() || record.outcome().is_some())
             })
         };

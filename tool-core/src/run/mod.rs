@@ -1,7 +1,7 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
 //! `state` has the data of a [`Run`], `turn` the calls of one reply, and `call` the state of one call. `transitions` decides the next
-//! step and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids. `repeated_calls`, `approval`,
+//! step and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids. `repeated_calls`, `approval`, `wait`,
 //! `limits`, `handoff`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `remote` is for
 //! drivers that execute calls in other processes. `saved` and `saved_stage` are the stored form.
 
@@ -30,6 +30,7 @@ mod stop_reason;
 mod transitions;
 mod turn;
 mod undo;
+mod wait;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
@@ -49,6 +50,7 @@ pub use self::state::{Run, StepError};
 pub use self::step::Step;
 pub use self::stop_reason::StopReason;
 pub(crate) use self::undo::may_be_undo;
+pub use self::wait::{Decision, ResolveError, ResolveErrorKind, Wait, WaitReason};
 
 /// Returns `true` if a field need not be stored.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

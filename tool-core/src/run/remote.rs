@@ -47,6 +47,7 @@ impl Run {
         let undone = self.next_undone();
         let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
         let conversation = self.conversation.clone();
-        Ok(CallRequest { call, attempt, undone, conversation, definition })
+        let notes = self.notes(call_id).cloned().map(Box::new);
+        Ok(CallRequest { call, attempt, undone, conversation, definition, notes })
     }
 }

@@ -18,9 +18,9 @@ use super::state::{Settings, Stage};
 use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
 use crate::run::{Handoff, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
-use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+use crate::tool::{ExecutionMetadata, Timestamp, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 #[derive(Serialize)]
 struct State<'a> {
@@ -208,6 +208,7 @@ impl AnyState {
             turns: self.turns,
             usage: self.usage,
             elapsed: self.elapsed,
+            now: Timestamp::default(),
             tool_executions,
             undo_executions: self.undo_executions,
             inner_runs: self.inner_runs,

@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-use super::call::{ApprovalScope, CallRecord, CallState};
+use super::call::{ApprovalScope, CallRecord, CallState, Memo};
 use super::state::Stage;
 use super::turn::Turn;
 use crate::content::Content;
-use crate::model::{FinishReason, Message, ReturnDirect, ToolPolicy};
+use crate::model::{FinishReason, Message, ReturnDirect, ToolKind, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
-use crate::tool::ToolExecution;
+use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution};
 
 /// The stage of a run since format 2.
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ pub(super) enum SavedStage {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SavedRecord {
-    policy: Option<ToolPolicy>,
+    policy: Option<SavedPolicy>,
     undo: Option<String>,
     #[serde(rename = "asked")]
     original_arguments: Option<String>,
@@ -46,6 +46,11 @@ pub(super) struct SavedRecord {
     inner: Option<Box<InnerRun>>,
     // Since format 3.
     state: Option<CallState>,
+    // Since format 4.
+    kind: Option<ToolKind>,
+    notes: Option<Box<CallNotes>>,
+    since: Option<Timestamp>,
+    decisions: Vec<DecisionRecord>,
     // Format 2 only.
     #[serde(rename = "leave")]
     approval: Format2Approval,
@@ -54,6 +59,17 @@ pub(super) struct SavedRecord {
     #[serde(rename = "is_begun")]
     is_started: bool,
     outcome: Option<ToolExecution>,
+}
+
+/// A policy, with what the kind of the tool states since format 4.
+#[derive(Deserialize)]
+struct SavedPolicy {
+    #[serde(flatten)]
+    policy: ToolPolicy,
+    #[serde(default)]
+    external: bool,
+    #[serde(default)]
+    hands_over: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Deserialize)]
@@ -74,16 +90,28 @@ impl SavedRecord {
             _ => return Err("a call has no state"),
         };
         self.inner.iter_mut().for_each(|inner| inner.update_awaiting());
+        let is_waiting = matches!(state, CallState::Waiting { .. });
+        if is_waiting && self.notes.is_none() {
+            return Err("a call waits for nothing");
+        }
         let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, .. } = self;
-        let Self { approval_level, inner, .. } = self;
+        let Self { approval_level, inner, notes, kind, since, decisions, .. } = self;
+        let kind = kind.or_else(|| match &policy {
+            Some(SavedPolicy { external: true, .. }) => Some(ToolKind::Caller),
+            Some(SavedPolicy { hands_over: true, .. }) => Some(ToolKind::Handoff),
+            _ => inner.as_ref().map(|_| ToolKind::Agent),
+        });
         let mut record = CallRecord {
-            policy,
+            policy: policy.map(|saved| saved.policy),
+            kind,
             undo,
             original_arguments,
             is_uncertain,
             is_left_to_caller,
             approval_level,
-            inner,
+            memo: inner.map(Memo::Inner).or(notes.map(Memo::Notes)),
+            since,
+            decisions,
             state,
         };
         if let Some(outcome) = outcome {

@@ -15,7 +15,7 @@ use crate::model::{
 use crate::run::{
     ErrorPolicies, ErrorPolicy, Handoff, InnerRun, QuestionSettings, RunId, RunLimits, StopReason,
 };
-use crate::tool::{ToolErrorKind, ToolExecution};
+use crate::tool::{Timestamp, ToolErrorKind, ToolExecution};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -39,6 +39,8 @@ pub struct Run {
     pub(super) turns: u32,
     pub(super) usage: Usage,
     pub(super) elapsed: Duration,
+    /// The latest time that the run was told. It is not stored.
+    pub(super) now: Timestamp,
     pub(super) tool_executions: Vec<ToolExecution>,
     pub(super) undo_executions: Vec<ToolExecution>,
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
@@ -150,6 +152,7 @@ impl Run {
             turns: 0,
             usage: Usage::default(),
             elapsed: Duration::ZERO,
+            now: Timestamp::default(),
             tool_executions: Vec::new(),
             undo_executions: Vec::new(),
             inner_runs: Vec::new(),

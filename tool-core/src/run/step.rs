@@ -1,6 +1,7 @@
 //! The next step of a run.
 
 use crate::model::{ChatRequest, ToolCall};
+use crate::run::Wait;
 
 /// The next step of a [`Run`](crate::run::Run), for its driver to take.
 #[derive(Debug)]
@@ -10,15 +11,11 @@ pub enum Step<'a> {
     CallModel(ChatRequest<'a>),
     /// Execute these calls, in any order or concurrently, and pass each outcome to
     /// [`Run::record_result`](crate::run::Run::record_result). They are the calls of the turn that have no outcome yet and do not
-    /// await approval; or, in a run that failed, the next call that undoes another.
+    /// wait; or, in a run that failed, the next call that undoes another.
     CallTools(Vec<ToolCall>),
-    /// Every remaining call awaits approval, which can take any amount of time: store the run, and pass each decision to
-    /// [`Run::resolve_approval`](crate::run::Run::resolve_approval).
-    NeedsApproval(Vec<ToolCall>),
-    /// Every remaining call is of an [external](crate::model::ToolPolicy::external) tool and awaits its result from the caller,
-    /// which can take any amount of time: store the run, and pass each result to
-    /// [`Run::record_result`](crate::run::Run::record_result).
-    NeedsResults(Vec<ToolCall>),
+    /// Every remaining call waits, for an approval, an answer, a result of the caller or a point in time, which can take any
+    /// amount of time: store the run, and pass each decision to [`Run::resolve`](crate::run::Run::resolve).
+    Waiting(Vec<Wait>),
     /// Nothing is left to do: [`Run::finish`](crate::run::Run::finish) returns the answer.
     Done,
 }

@@ -1,14 +1,12 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
-use super::call::CallRecord;
+use super::call::{CallRecord, Memo};
 use super::handoff::executions_of_agent;
 use super::state::{Stage, last_calls};
 use super::turn::Turn;
-use crate::model::{
-    ChatRequest, ChatResponse, Message, ToolCall, ToolDefinition, ToolDefinitions, ToolPolicy,
-};
+use crate::model::{ChatRequest, ChatResponse, Message, ToolCall, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
-use crate::tool::{Attempt, IdempotencyKey, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolError, ToolExecution};
 
 impl Run {
     /// Returns the next step. Its calls are those without an outcome, so call this again only when the calls of the last
@@ -25,7 +23,8 @@ impl Run {
         tools: &ToolDefinitions,
         in_flight: impl Fn(&str) -> bool,
     ) -> Step<'a> {
-        let policy = |_, name: &str| tools.iter().find(|one| one.name() == name).map(ToolDefinition::policy);
+        let policy =
+            |_, name: &str| tools.iter().find(|one| one.name() == name).map(|one| one.policy().clone());
         self.next_with_undo_tools(tools, policy, in_flight)
     }
 
@@ -52,12 +51,7 @@ impl Run {
                 if let Some(calls) = self.ready_calls(in_flight) {
                     return Step::CallTools(calls);
                 }
-                let unapproved: Vec<_> = self.awaiting_approval().cloned().collect();
-                if unapproved.is_empty() {
-                    Step::NeedsResults(self.awaiting_results().cloned().collect())
-                } else {
-                    Step::NeedsApproval(unapproved)
-                }
+                Step::Waiting(self.waits())
             }
             Stage::Undoing(undoing) if in_flight(&undoing.call.id) => Step::CallTools(Vec::new()),
             Stage::Undoing(undoing) => Step::CallTools(vec![undoing.call.clone()]),
@@ -66,10 +60,9 @@ impl Run {
     }
 
     /// Returns the calls that can be started now, which are none while others must finish first. Returns `None` if all open calls
-    /// await approval or a result of the caller.
+    /// wait.
     fn ready_calls(&self, in_flight: impl Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
-        let is_exclusive =
-            |(_, record): &(&ToolCall, &CallRecord)| record.policy.is_some_and(|policy| policy.exclusive);
+        let is_exclusive = |(_, record): &(&ToolCall, &CallRecord)| record.is_exclusive();
         let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
         let (running, startable): (Vec<_>, Vec<_>) = ready.partition(|(call, _)| in_flight(&call.id));
         let (exclusive, others): (Vec<_>, Vec<_>) = startable.into_iter().partition(is_exclusive);
@@ -176,8 +169,8 @@ impl Run {
     /// Fails if the run did not ask for the call, if the call awaits approval or a result of the caller, if it has an outcome,
     /// or if it was started before and its tool is `at_most_once`.
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
-        let number = self.open_record(call_id)?.begin()?;
-        Ok(Attempt { key: self.key(call_id), number })
+        let (number, is_continued) = self.open_record(call_id)?.begin()?;
+        Ok(Attempt { key: self.key(call_id), number, is_continued })
     }
 
     fn key(&self, call_id: &str) -> IdempotencyKey {
@@ -186,15 +179,16 @@ impl Run {
     }
 
     /// Records the outcome of a call, which is identified by its id. If the call failed and is to be retried, it stays
-    /// open. An outcome that the caller supplies for a call of an [external](crate::model::ToolPolicy::external) tool gets the
-    /// origin [`External`](crate::tool::Origin::External). A call that is [suspended](ToolExecution::is_suspended) stays open.
+    /// open. An outcome that the caller supplies for a call of an [external](crate::model::ToolKind::Caller) tool gets the
+    /// origin [`External`](crate::tool::Origin::External). A call that is [waiting](ToolExecution::is_waiting) stays open.
     ///
     /// # Errors
     ///
     /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
     pub fn record_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
-        if execution.is_suspended() {
-            return Ok(());
+        let notes = execution.metadata.notes.take();
+        if execution.is_waiting() {
+            return notes.map_or(Ok(()), |notes| self.record_waiting(&execution.call.id, *notes));
         }
         if !self.has_own_open_call(&execution.call.id)
             && self.awaits_inner(&execution.call.id, |inner| &inner.awaiting_results)
@@ -207,6 +201,9 @@ impl Run {
         record.end_attempt(&mut execution)?;
         if will_retry {
             record.is_uncertain |= execution.leaves_effect_unknown();
+            if let Some(notes) = notes {
+                record.memo = Some(Memo::Notes(notes));
+            }
             self.retire_inner_run(&id);
             return Ok(());
         }
@@ -215,6 +212,23 @@ impl Run {
             return Ok(());
         }
         self.finish_call(&id, execution)
+    }
+
+    /// Records that an attempt has ended because it waits for what is in its notes.
+    fn record_waiting(&mut self, call_id: &str, mut notes: CallNotes) -> Result<(), StepError> {
+        notes.tick(self.now);
+        self.open_record(call_id)?.wait(notes)
+    }
+
+    /// Records the notes of an attempt in flight.
+    pub(crate) fn record_notes(&mut self, call_id: &str, notes: CallNotes) -> Result<(), StepError> {
+        self.open_record(call_id)?.memo = Some(Memo::Notes(Box::new(notes)));
+        Ok(())
+    }
+
+    /// Returns the notes of an open call.
+    pub(crate) fn notes(&self, call_id: &str) -> Option<&CallNotes> {
+        self.record(call_id)?.notes()
     }
 
     /// Applies the error policies to the outcome of an open call and records it.
@@ -233,8 +247,9 @@ impl Run {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
         let next_attempt = |record: &CallRecord| {
-            let failed = Attempt { key: self.key(id), number: record.running_attempt()? };
-            record.policy?.next_attempt(&failed, error)
+            let failed =
+                Attempt { key: self.key(id), number: record.running_attempt()?, is_continued: false };
+            record.policy.as_ref()?.next_attempt(&failed, error)
         };
         self.record(id).and_then(next_attempt).is_some()
     }
@@ -271,7 +286,7 @@ impl Run {
     pub(super) fn append_results(&mut self, turn: Turn, why_not_executed: &str) {
         let mut results = Vec::with_capacity(turn.calls.len());
         for (call, record) in last_calls(&self.messages).iter().zip(turn.calls) {
-            let (execution, inner) = record.into_execution(call);
+            let (execution, inner) = record.into_execution(call, why_not_executed);
             self.inner_runs.extend(inner.map(|inner| *inner));
             results.push(match &execution {
                 Some(execution) => Message::tool(call, &execution.outcome),

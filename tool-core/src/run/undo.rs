@@ -128,7 +128,7 @@ impl Run {
         while let (Some(handoffs), Stage::Undoing(undoing)) = (self.handoffs_before_undone(), &mut self.stage)
         {
             if let Some(policy) = policy(handoffs, &undoing.call.name) {
-                undoing.record.restrict(policy);
+                undoing.record.restrict(&policy);
             }
             let Some(error) = undoing.record.forbidden_retry() else { return };
             let execution = ToolExecution::new(undoing.call.clone(), Err(error));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::arguments::{Repair, without_whitespace};
 use crate::model::ToolCall;
 use crate::tool::timing::{micros, micros_since_epoch};
-use crate::tool::{ToolError, ToolErrorKind, ToolOutput, write_outcome};
+use crate::tool::{CallNotes, DecisionRecord, ToolError, ToolErrorKind, ToolOutput, write_outcome};
 
 /// The record of a call and its outcome.
 ///
@@ -100,9 +100,15 @@ pub(crate) struct ExecutionMetadata {
     /// An earlier attempt or a replaced outcome leaves it unknown whether the call had its effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_uncertain: bool,
+    /// The decisions about the call while it waited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) decisions: Vec<DecisionRecord>,
     /// The call has no outcome yet.
-    #[serde(skip)]
-    pub(crate) is_suspended: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_waiting: bool,
+    /// What the call needs when it is executed again. The run moves it into its own record of the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) notes: Option<Box<CallNotes>>,
 }
 
 /// Omits arguments, the output and the text of an error, which can be secret; `Display` writes them.
@@ -184,19 +190,24 @@ impl ToolExecution {
             && without_whitespace(&self.call.arguments) == without_whitespace(&call.arguments)
     }
 
-    /// Creates the record of a call that has no outcome yet, because the agent that it asked waits.
-    pub(crate) fn suspended(call: ToolCall) -> Self {
-        let why = "the agent that it asked awaits approvals or results";
-        let mut execution = Self::new(call, Err(ToolError::not_executed(why)));
-        execution.metadata.is_suspended = true;
-        execution
+    /// Creates the record of a call that has no outcome yet, because it waits for what is in its notes, or because the agent that it
+    /// asked waits.
+    pub(crate) fn waiting(call: ToolCall, notes: Option<CallNotes>) -> Self {
+        let mut execution = Self::new(call, Err(ToolError::not_executed("it waits")));
+        execution.metadata.is_waiting = true;
+        execution.with_notes(notes)
     }
 
-    /// Returns `true` if the call has no outcome yet: it asked an [agent](crate::Agent::as_tool) that awaits approvals or results.
-    /// To record it has no effect, and the call stays open.
+    pub(crate) fn with_notes(mut self, notes: Option<CallNotes>) -> Self {
+        self.metadata.notes = notes.map(Box::new);
+        self
+    }
+
+    /// Returns `true` if the call has no outcome yet: it [asks a person](crate::tool::Asker) or is parked, or an
+    /// [agent](crate::Agent::as_tool) that it asked waits. Record it nevertheless: the call stays open, and its run waits.
     #[must_use]
-    pub fn is_suspended(&self) -> bool {
-        self.metadata.is_suspended
+    pub fn is_waiting(&self) -> bool {
+        self.metadata.is_waiting
     }
 
     /// Returns the repairs of the arguments that preceded the call.
@@ -223,6 +234,12 @@ impl ToolExecution {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.metadata.attempts.unwrap_or(1)
+    }
+
+    /// Returns the decisions about the call while it waited, in their order: approvals, replies to its questions, and supplied results.
+    #[must_use]
+    pub fn decisions(&self) -> &[DecisionRecord] {
+        &self.metadata.decisions
     }
 
     /// Returns the origin of the outcome.

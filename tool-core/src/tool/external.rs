@@ -1,33 +1,31 @@
 //! Tools that the caller of a run executes.
 
-use crate::model::ToolDefinition;
+use crate::model::{ToolDefinition, ToolKind};
 use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 
 /// A tool without code, whose calls the caller of a run executes, for example in a user's browser.
 ///
-/// A run [waits](crate::run::Step::NeedsResults) for the results of its calls; see
-/// [`ToolPolicy::external`](crate::model::ToolPolicy::external).
+/// A run [waits](crate::run::WaitReason::Result) for the results of its calls; see
+/// [`ToolKind::Caller`].
 ///
 /// ```
 /// use serde_json::json;
 /// use tool_core::Tool;
-/// use tool_core::model::ToolDefinition;
+/// use tool_core::model::{ToolDefinition, ToolKind};
 /// use tool_core::tool::ExternalTool;
 ///
 /// let color = json!({ "type": "object", "properties": { "title": { "type": "string" } }, "required": ["title"] });
 /// let definition = ToolDefinition::new("pick_color").with_description("Lets the user pick a color").with_parameters(color);
-/// assert!(ExternalTool::new(definition).definition().policy().external);
+/// assert_eq!(ExternalTool::new(definition).definition().kind(), ToolKind::Caller);
 /// ```
 #[derive(Clone, Debug)]
 pub struct ExternalTool(ToolDefinition);
 
 impl ExternalTool {
-    /// Creates a tool with this definition. The rest of its policy remains, such as `needs_approval`.
+    /// Creates a tool with this definition, whose policy remains, such as `needs_approval`.
     #[must_use]
     pub fn new(definition: ToolDefinition) -> Self {
-        let mut policy = definition.policy();
-        policy.external = true;
-        Self(definition.with_policy(policy))
+        Self(definition.with_kind(ToolKind::Caller))
     }
 }
 

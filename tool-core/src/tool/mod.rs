@@ -1,20 +1,22 @@
 //! Tools: what they are, their context and outcomes, and how their calls are executed.
 
-mod call_arguments;
-mod closure;
+pub(crate) mod timing;
+mod truncate;
+mod error;
+mod output;
+mod waiting;
+mod execution;
 mod context;
+pub(crate) mod future;
+mod retry;
+mod message;
+mod settings;
+mod external;
+mod closure;
+mod call_arguments;
 pub(crate) mod declared;
 #[cfg(feature = "dynamic")]
 mod dynamic;
-mod error;
-mod execution;
-mod external;
-pub(crate) mod future;
-mod message;
-mod output;
-mod retry;
-mod settings;
-pub(crate) mod timing;
 
 use std::panic::Location;
 
@@ -35,6 +37,10 @@ pub use self::external::ExternalTool;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
+pub use self::waiting::{
+    AskError, AskErrorKind, AskQuestion, Asker, DecisionKind, DecisionRecord, Question, Timestamp, WaitId,
+};
+pub(crate) use self::waiting::{Asking, CallNotes, MAX_TEXT, Reply};
 use crate::model::ToolDefinition;
 
 /// The outcome of a call.
@@ -44,7 +50,7 @@ pub(crate) type Outcome = Result<ToolOutput, ToolError>;
 pub(crate) mod private {
     pub use super::context::{InjectableByValue, for_call, look_up, missing_context};
     pub use super::declared::{
-        Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, Taken, ToolName,
+        Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, ToolName,
     };
     pub use super::future::{Pending, blocking, later};
     pub use super::output::{FallibleOptionKind, PlainKind, Returned, ToolFailure, ToolReturn};
@@ -121,12 +127,5 @@ pub trait Tool: Send + Sync {
     /// about duplicate names include it.
     fn origin(&self) -> Option<&str> {
         None
-    }
-
-    /// Returns `true` for an agent as a tool, whose run belongs to the run of the call. A tool that asks an agent in its own body
-    /// has effects besides, so the run of that agent is its own.
-    #[doc(hidden)]
-    fn is_agent(&self) -> bool {
-        false
     }
 }

@@ -40,7 +40,11 @@ impl ToolPolicy {
             _ => false,
         };
         let is_allowed = is_repeatable && !error.is_fatal() && failed.number < self.attempts;
-        is_allowed.then(|| Attempt { key: failed.key.clone(), number: failed.number + 1 })
+        is_allowed.then(|| Attempt {
+            key: failed.key.clone(),
+            number: failed.number + 1,
+            is_continued: false,
+        })
     }
 }
 

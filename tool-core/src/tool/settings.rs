@@ -67,7 +67,7 @@ impl Settings {
     }
 
     pub(super) fn change_policy(&mut self, change: impl FnOnce(&mut ToolPolicy)) {
-        let mut policy = self.definition.policy();
+        let mut policy = self.definition.policy().clone();
         change(&mut policy);
         self.change(|definition| definition.with_policy(policy));
     }
@@ -97,6 +97,11 @@ macro_rules! impl_options {
                 self
             }
 
+            pub(crate) fn with_kind(mut self, kind: $crate::model::ToolKind) -> Self {
+                self.settings.change(|definition| definition.with_kind(kind));
+                self
+            }
+
             /// Returns this tool with a policy for its calls, which replaces all earlier options of that policy.
             pub fn policy(mut self, policy: $crate::model::ToolPolicy) -> Self {
                 self.settings.change_policy(|current| *current = policy);
@@ -117,10 +122,9 @@ macro_rules! impl_options {
                 self
             }
 
-            /// Leaves the calls to the caller of the run; see [`ToolPolicy::external`](crate::model::ToolPolicy::external).
-            pub fn external(mut self) -> Self {
-                self.settings.change_policy(|policy| policy.external = true);
-                self
+            /// Leaves the calls to the caller of the run; see [`ToolKind::Caller`](crate::model::ToolKind::Caller).
+            pub fn external(self) -> Self {
+                self.with_kind($crate::model::ToolKind::Caller)
             }
 
             /// Executes calls one at a time, with no other call running.

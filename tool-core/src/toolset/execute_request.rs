@@ -1,8 +1,12 @@
 //! Executes calls of runs that are driven elsewhere.
 
+use std::sync::Arc;
+
 use tokio_util::sync::CancellationToken;
 
-use crate::tool::{AttemptContext, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
+use crate::tool::{
+    Asker, Asking, AttemptContext, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution,
+};
 use crate::toolset::ToolSet;
 
 impl ToolSet {
@@ -20,8 +24,8 @@ impl ToolSet {
             Ok(tools) => tools,
             Err(refused) => return *refused,
         };
-        let CallRequest { call, attempt, undone, conversation, .. } = request;
-        if attempt.number > 1 {
+        let CallRequest { call, attempt, undone, conversation, notes, .. } = request;
+        if attempt.number > 1 && !attempt.is_continued {
             tokio::time::sleep(attempt.delay()).await;
         }
         let context = match conversation {
@@ -29,8 +33,15 @@ impl ToolSet {
             None => context.clone(),
         };
         let cancellation = cancellation.child_token();
-        let attempt = AttemptContext { attempt, progress, cancellation, undone, delegation: None };
-        tools.execute(call, &context.for_attempt(attempt)).await
+        let asking = Arc::new(Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes)));
+        let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
+        let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, undone.is_some(), policy));
+        let attempt = AttemptContext { attempt, progress, cancellation, undone, asker, delegation: None };
+        let context = context.for_attempt(attempt);
+        match asking.execute(tools.execute(call.clone(), &context)).await {
+            Ok(execution) => execution.with_notes(asking.notes()),
+            Err(notes) => ToolExecution::waiting(call, Some(notes)),
+        }
     }
 
     /// Returns this set for a call of a run that is driven elsewhere, or the execution that refuses the call, because its tool is

@@ -77,8 +77,4 @@ impl Tool for Redefined {
     fn origin(&self) -> Option<&str> {
         self.tool.get().origin()
     }
-
-    fn is_agent(&self) -> bool {
-        self.tool.get().is_agent()
-    }
 }

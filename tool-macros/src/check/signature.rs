@@ -40,7 +40,14 @@ pub(super) fn check_signature(tool: &ToolFn, diagnostics: &mut Diagnostics) {
         }
         match parameter {
             Parameter::Model(parameter) => check_model_parameter(tool, typed, parameter, diagnostics),
-            Parameter::Injected(parameter) => check_injected(&typed.ty, parameter, diagnostics),
+            Parameter::Injected(parameter) => {
+                check_injected(&typed.ty, parameter, diagnostics);
+                if tool.options.pure.is_some() && is_asker(&parameter.ty) {
+                    let message = "a `pure` tool cannot ask, because its output depends on its arguments alone; \
+                         remove `pure`";
+                    diagnostics.error(&parameter.ty, message);
+                }
+            }
         }
     }
     check_output(tool, diagnostics);
@@ -177,6 +184,11 @@ fn context_type(ty: &Type) -> Option<&'static str> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;
     CONTEXT_TYPES.iter().copied().find(|name| last.ident == name)
+}
+
+/// Returns `true` for the type that asks a person.
+fn is_asker(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Asker"))
 }
 
 /// Returns the source of a type, as it is usually formatted.

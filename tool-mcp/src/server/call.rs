@@ -16,7 +16,7 @@ pub(super) async fn execute(
     mut call: ToolCall,
     progress: Progress,
 ) -> Result<ToolOutput, ToolError> {
-    let policy = tools.get(&call.name).map(|tool| tool.definition().policy()).unwrap_or_default();
+    let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone()).unwrap_or_default();
     if policy.needs_approval
         && let Some(approver) = &config.approver
     {

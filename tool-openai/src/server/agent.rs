@@ -18,7 +18,7 @@ use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall,
 use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas, flatten};
-use super::caller_tools::{CallerTools, DecidingApprover};
+use super::caller_tools::{CallerTools, DecidingAnswerer, DecidingApprover};
 use super::error::ApiError;
 use super::paused_run::{Continuation, PausedRun, SegmentStart};
 use super::state::ServerState;
@@ -121,7 +121,9 @@ impl RunSegment {
                 }
             });
         }
-        let ask = ask.tools(context.caller_tools.0.clone()).approver(DecidingApprover(agent.approver()));
+        let ask = ask.tools(context.caller_tools.0.clone());
+        let ask =
+            ask.approver(DecidingApprover(agent.approver())).answerer(DecidingAnswerer(agent.answerer()));
         Self { ask, repeated, context }
     }
 
@@ -160,7 +162,7 @@ impl SegmentContext {
             Ok(answer) => Ok(self.answer_outcome(&answer)),
             Err(error) => {
                 let calls = self.caller_tools.pending_calls(error.run());
-                if matches!(error.kind(), RunErrorKind::ResultsNeeded) && !calls.is_empty() {
+                if matches!(error.kind(), RunErrorKind::Waiting) && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
                 }
                 if let Some(continuation) = &self.continuation {

@@ -48,6 +48,7 @@ impl AgentBuilder {
             needs_approval: None,
             execute_calls_if: None,
             approver: None,
+            answerer: None,
             undo_tools: ToolSet::default(),
             handoffs: Vec::new(),
             bound_undo_tools: UndoTools::default(),

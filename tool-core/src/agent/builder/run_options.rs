@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{AgentBuilder, Approver, Event, OnDrop, ProposedCall, ProposedReply, Turn, WhileWaiting};
+use crate::agent::{
+    AgentBuilder, Answerer, Approver, Event, OnDrop, ProposedCall, ProposedReply, Turn, WhileWaiting,
+};
 use crate::memory::{ChatMemory, RunStore};
 use crate::model::{ModelOptions, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
@@ -185,7 +187,7 @@ impl AgentBuilder {
     ///     })
     ///     .build()?;
     /// let error = agent.ask("Pay Ada").await.unwrap_err();
-    /// assert!(matches!(error.kind(), RunErrorKind::ApprovalNeeded));
+    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
     /// # Ok(())
     /// # }
     /// ```
@@ -202,7 +204,7 @@ impl AgentBuilder {
     /// those agents. [`Ask::execute_calls_if`](crate::agent::Ask::execute_calls_if) overrides it for a question.
     ///
     /// The run then waits for the results of all calls of the response, as for those of
-    /// [external](crate::model::ToolPolicy::external) tools. Calls that need approval await it before that. The decision is stored
+    /// [external](crate::model::ToolKind::Caller) tools. Calls that need approval await it before that. The decision is stored
     /// with the run. The call of `final_answer`, with which some models give a [typed answer](crate::agent::Ask::answer_as), is a
     /// call like any other.
     ///
@@ -224,7 +226,7 @@ impl AgentBuilder {
     ///     .execute_calls_if(|reply| reply.response.message.tool_calls.len() > 1)
     ///     .build()?;
     /// let error = agent.ask("What is 2 + 40?").await.unwrap_err();
-    /// assert!(matches!(error.kind(), RunErrorKind::ResultsNeeded));
+    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
     /// let mut run = error.into_run();
     /// for call in run.awaiting_results().cloned().collect::<Vec<_>>() {
     ///     run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("42"))))?;
@@ -242,10 +244,18 @@ impl AgentBuilder {
     }
 
     /// Sets the approver, which decides about calls while the run is in progress. Without one, a run with nothing else left
-    /// to do [returns](crate::RunErrorKind::ApprovalNeeded), and can be resumed once a person has decided. A closure states the
+    /// to do [returns](crate::RunErrorKind::Waiting), and can be resumed once a person has decided. A closure states the
     /// type of its parameter: `|_: &ToolCall| Approval::Approve`.
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.agent.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Sets the answerer, which answers the [questions of tools](crate::tool::Asker) while the run is in progress. Without one, a run
+    /// with nothing else left to do [returns](crate::RunErrorKind::Waiting), and can be resumed once a person has answered. A closure
+    /// states the type of its parameter: `|_: &Question| Decision::decline()`.
+    pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
+        self.agent.answerer = Some(Arc::new(answerer));
         self
     }
 

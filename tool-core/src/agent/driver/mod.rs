@@ -25,12 +25,14 @@ use super::run_tools::RunTools;
 use super::tool_search::{Divided, SentMessages};
 use super::trace::RunTrace;
 use super::turn::Changes;
-use crate::agent::{Agent, Approver, Event};
+use crate::agent::{Agent, Answerer, Approver, Event};
 use crate::content::Content;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall, ToolDefinitions};
-use crate::run::{Answer, Approval, CallPath, Run, RunError, RunErrorKind, Step, StepError};
-use crate::tool::{Attempt, ToolContext, ToolError, ToolExecution};
+use crate::run::{
+    Answer, Approval, CallPath, Decision, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
+};
+use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
 
 /// Drives a [`Run`] with its agent. The run has the rules; the driver adds the agent's model, memory, handlers and hooks, and
@@ -131,6 +133,8 @@ pub(super) struct QuestionRules {
     pub(super) cancellation: Option<CancellationToken>,
     /// Takes precedence over that of the current agent.
     pub(super) approver: Option<Arc<dyn Approver>>,
+    /// Takes precedence over that of the current agent.
+    pub(super) answerer: Option<Arc<dyn Answerer>>,
     /// Takes precedence over those of the agents.
     pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// The question could not be written, so the run ends at its first step.
@@ -278,7 +282,7 @@ impl RunDriver {
 
     /// Executes a call that the run asked for, with the tools of this turn. Pass the outcome to
     /// [`record_result`](Self::record_result). A call that was open when the run ended is not executed. A call of an
-    /// [agent](crate::Agent::as_tool) that awaits approvals is [suspended](ToolExecution::is_suspended).
+    /// [agent](crate::Agent::as_tool) that awaits approvals is [waiting](ToolExecution::is_waiting).
     ///
     /// # Errors
     ///
@@ -291,10 +295,9 @@ impl RunDriver {
         let attempt = self.begin_and_store(&call).await.map_err(|kind| self.error(kind))?;
         match self.execute_one(call.clone(), attempt).await {
             Ok(Some(Ending::Executed(execution))) => Ok(execution),
-            Ok(Some(Ending::Suspended {
-                why: RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded,
-                ..
-            })) => Ok(ToolExecution::suspended(call)),
+            Ok(Some(Ending::Suspended { why: RunErrorKind::Waiting, .. })) => {
+                Ok(ToolExecution::waiting(call, None))
+            }
             Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
             Ok(None) => {
                 self.emit_interrupted(std::slice::from_ref(&call.id)).await;
@@ -305,14 +308,18 @@ impl RunDriver {
 
     /// Records the outcome of a call. If the agent has an [error handler](crate::agent::AgentBuilder::on_tool_error), the outcome
     /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored, and a call that is
-    /// [suspended](ToolExecution::is_suspended) stays open.
+    /// [waiting](ToolExecution::is_waiting) stays open.
     ///
     /// # Errors
     ///
     /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
     pub async fn record_result(&mut self, execution: ToolExecution) -> Result<(), RunError> {
-        if execution.is_suspended() || self.run.is_abandoned(&execution.call().id) {
+        if self.run.is_abandoned(&execution.call().id) {
             return Ok(());
+        }
+        if execution.is_waiting() {
+            let recorded = self.change_run().record_result(execution);
+            return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }
         let (_, event) = self.apply_result(execution).map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
@@ -332,6 +339,17 @@ impl RunDriver {
         approval: Approval,
     ) -> Result<(), StepError> {
         self.change_run().resolve_approval(call, approval)
+    }
+
+    /// Records a decision about something that the run waits for, like [`Run::resolve`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit.
+    pub fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
+        let run = self.change_run();
+        run.tick(Timestamp::now());
+        run.resolve(wait, decision)
     }
 
     /// Records the same decision about all calls that await approval.
@@ -430,8 +448,7 @@ impl RunDriver {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // Nobody resumes the run for a command that was posted while this driver had the lease.
-                Err(RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded)
-                    if self.has_posted().await => {}
+                Err(RunErrorKind::Waiting) if self.has_posted().await => {}
                 Err(kind) => return Err(kind),
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{BoxFuture, Either, pending, select};
 use tokio_util::sync::CancellationToken;
 
 use super::Offer;
@@ -13,11 +13,14 @@ use crate::agent::emitter::EventEmitter;
 use crate::agent::run_tools::RunTools;
 use crate::agent::tool_search::{Mode, SentMessages, unwrap_call, wrap_calls};
 use crate::agent::turn::Changes;
-use crate::agent::{Approver, Event, RunDriver, Turn};
+use crate::agent::{Event, RunDriver, Turn};
 use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolChoice, ToolPolicy,
+    ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
 };
-use crate::run::{Approval, NormalizedResponse, Run, RunErrorKind, Step, clean_name};
+use crate::run::{
+    Decision, NormalizedResponse, ResolveErrorKind, Run, RunErrorKind, Step, Wait, WaitReason, clean_name,
+};
+use crate::tool::Timestamp;
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
@@ -56,8 +59,7 @@ impl RunDriver {
                 Ok(true)
             }
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
-            Step::NeedsApproval(_) => Err(RunErrorKind::ApprovalNeeded),
-            Step::NeedsResults(_) => Err(RunErrorKind::ResultsNeeded),
+            Step::Waiting(_) => Err(RunErrorKind::Waiting),
             Step::Done => {
                 // The model streams its text; what tools return directly is in no reply.
                 let returned = self.run.returned_text().filter(|_| self.emitter.streams_replies());
@@ -75,6 +77,8 @@ impl RunDriver {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
         }
         self.update_elapsed();
+        // Expiry precedes decisions.
+        self.has_unsaved_changes |= self.run.tick(Timestamp::now());
         self.take_lease().await?;
         if self.run.has_failed() {
             self.change_run().set_failed(false);
@@ -109,21 +113,16 @@ impl RunDriver {
             if !self.run.is_blocked() {
                 break;
             }
-            if let Some(approver) = self.question.approver.clone().or_else(|| self.tools.agent.approver())
-                && self.ask_approver(&*approver).await?
-            {
+            if self.decide().await? {
                 continue;
             }
             self.clock = None;
             self.trace.pause();
-            let unapproved: Vec<_> = self.run.awaiting_approval().cloned().collect();
-            if !unapproved.is_empty() {
-                self.emitter.emit(|| Event::ApprovalNeeded(unapproved)).await;
-            }
-            let external: Vec<_> = self.run.awaiting_results().cloned().collect();
-            if !external.is_empty() {
-                self.emitter.emit(|| Event::ResultsNeeded(external)).await;
-            }
+            // Stored before anybody sees what the run waits for.
+            self.change_run().tick(Timestamp::now());
+            self.store_run().await?;
+            let waits = self.run.waits();
+            self.emitter.emit(|| Event::Waiting(waits)).await;
             break;
         }
         self.store_run().await?;
@@ -145,43 +144,94 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Asks the approver about the calls that await approval, one by one. Returns `false` if it decided about none.
-    async fn ask_approver(&mut self, approver: &dyn Approver) -> Result<bool, RunErrorKind> {
+    /// Asks the approver and the answerer about what the run waits for, one by one, or sleeps until a call continues that is parked.
+    /// Returns `false` if nothing was decided.
+    async fn decide(&mut self) -> Result<bool, RunErrorKind> {
         self.update_elapsed();
-        let calls: Vec<_> = self.run.awaiting_own_approval().cloned().collect();
-        let mut has_decided = false;
-        for call in calls {
-            let mut decision = None;
-            loop {
-                if !self.run.awaiting_own_approval().any(|waiting| waiting.id == call.id) {
-                    // A posted command was first.
-                    has_decided = true;
-                    break;
-                }
-                let decision = decision.get_or_insert_with(|| approver.approve(&call));
-                let first = select(decision, self.inbox_changed().boxed());
-                match run_until_interrupted(first, self.question.cancellation.as_ref(), None).await {
-                    // The person is asked on, unless the command concerns this call.
-                    Ok(Either::Right(_)) => {
-                        self.take_posted().await?;
-                        continue;
-                    }
-                    Ok(Either::Left((Approval::Defer, _))) => {}
-                    Ok(Either::Left((approval, _))) => {
-                        self.resolve_approval(&call.id, approval).map_err(RunErrorKind::Step)?;
-                        has_decided = true;
-                    }
-                    Err(interruption) => {
-                        self.interrupt(&interruption);
-                        has_decided = true;
-                    }
-                }
-                break;
-            }
+        let agent = &self.tools.agent;
+        let approver = self.question.approver.clone().or_else(|| agent.approver());
+        let answerer = self.question.answerer.clone().or_else(|| agent.0.answerer.clone());
+        let own: Vec<_> = self.run.awaiting_own_approval().map(|call| call.id.clone()).collect();
+        let waits = self.run.waits();
+        if waits.iter().all(Wait::is_until) {
+            return self.sleep_until(waits.iter().filter_map(|wait| wait.deadline).min()).await;
         }
-        // Time spent awaiting approval does not count.
+        let mut has_decided = false;
+        for wait in waits {
+            let decision = match (&wait.reason, &approver, &answerer) {
+                (WaitReason::Approval(call), Some(approver), _) if own.contains(&wait.path) => {
+                    // An approver sees the path of the call in place of its id.
+                    let call = ToolCall { id: wait.path.clone(), ..call.clone() };
+                    let approver = Arc::clone(approver);
+                    async move { Decision::from(approver.approve(&call).await) }.boxed()
+                }
+                (WaitReason::Answer(question), _, Some(answerer)) => {
+                    // Stored before anybody sees the question.
+                    self.change_run().tick(Timestamp::now());
+                    self.store_run().await?;
+                    let (question, answerer) = (question.clone(), Arc::clone(answerer));
+                    async move { answerer.answer(&question).await }.boxed()
+                }
+                _ => continue,
+            };
+            has_decided |= self.await_decision(&wait, decision).await?;
+        }
+        // Time spent waiting for persons does not count.
         self.clock = Some(Instant::now());
         Ok(has_decided)
+    }
+
+    /// Awaits a decision, unless a posted command or the deadline is first. Returns `false` if it is deferred.
+    async fn await_decision(
+        &mut self,
+        wait: &Wait,
+        mut decision: BoxFuture<'_, Decision>,
+    ) -> Result<bool, RunErrorKind> {
+        loop {
+            // A posted command was first.
+            let Some(current) = self.run.waits().into_iter().find(|current| current.id == wait.id) else {
+                return Ok(true);
+            };
+            let expired = sleep_until(current.deadline);
+            let changed = select(self.inbox_changed().boxed(), expired);
+            let first = select(&mut decision, changed);
+            match run_until_interrupted(first, self.question.cancellation.as_ref(), None).await {
+                // The person is asked on, unless the command concerns this wait.
+                Ok(Either::Right(_)) => {
+                    self.change_run().tick(Timestamp::now());
+                    self.take_posted().await?;
+                }
+                Ok(Either::Left((decision, _))) if decision.is_deferred() => return Ok(false),
+                Ok(Either::Left((decision, _))) => {
+                    let resolved = self.resolve(&wait.id, decision);
+                    return match resolved {
+                        Ok(()) => Ok(true),
+                        // It has expired.
+                        Err(error) if error.kind() == ResolveErrorKind::AlreadyDecided => Ok(true),
+                        Err(error) => Err(RunErrorKind::Decision(error)),
+                    };
+                }
+                Err(interruption) => {
+                    self.interrupt(&interruption);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until this time, which counts for the run, because it waits for a machine. Returns `false` without a runtime.
+    async fn sleep_until(&mut self, until: Option<Timestamp>) -> Result<bool, RunErrorKind> {
+        if until.is_none() || tokio::runtime::Handle::try_current().is_err() {
+            return Ok(false);
+        }
+        self.change_run().tick(Timestamp::now());
+        self.store_run().await?;
+        if let Err(interruption) = self.run_until_interrupted(sleep_until(until)).await {
+            self.interrupt(&interruption);
+        } else {
+            self.change_run().tick(Timestamp::now());
+        }
+        Ok(true)
     }
 
     /// Resolves the tools and options of this turn.
@@ -309,6 +359,16 @@ impl RunDriver {
         for event in events {
             self.emitter.emit(|| event).await;
         }
+    }
+}
+
+/// Sleeps until this time, or for ever without one or without a runtime.
+fn sleep_until(time: Option<Timestamp>) -> BoxFuture<'static, ()> {
+    match time {
+        Some(time) if tokio::runtime::Handle::try_current().is_ok() => {
+            tokio::time::sleep(time.since(Timestamp::now())).boxed()
+        }
+        _ => pending().boxed(),
     }
 }
 

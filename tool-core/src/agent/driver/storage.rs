@@ -49,9 +49,7 @@ impl RunDriver {
     /// the store.
     pub(super) async fn store_failure(&mut self, kind: &RunErrorKind) {
         if kind.keeps_run() {
-            if !matches!(kind, RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded)
-                && self.outer.is_none()
-            {
+            if !matches!(kind, RunErrorKind::Waiting) && self.outer.is_none() {
                 self.change_run().set_failed(true);
             }
             let _ = self.store_run().await;

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{CALL_TOOL, SEARCH_TOOLS};
-use crate::arguments::repair_text;
+use super::CALL_TOOL;
+use crate::arguments::{Mode, object_text};
 use crate::model::{Message, RequestCache, ToolCall, ToolDefinitions};
 
 /// The arguments of `call_tool`. The raw text keeps every digit.
@@ -20,7 +20,8 @@ struct Through<'a> {
 /// Replaces a call of `call_tool` by the call that it asks for. One that names no tool stays as it is and fails.
 pub(in crate::agent) fn unwrap_call(mut call: ToolCall) -> ToolCall {
     if call.name == CALL_TOOL {
-        let inner = unwrap(&call.arguments).or_else(|| unwrap(&repair_text(&call.arguments)?));
+        let text = object_text(&call.arguments, Mode::default());
+        let inner = text.ok().and_then(|text| unwrap(&text));
         if let Some((name, arguments)) = inner.filter(|(name, _)| name != CALL_TOOL) {
             (call.name, call.arguments) = (name, arguments);
         }
@@ -43,7 +44,7 @@ fn unwrap(text: &str) -> Option<(String, String)> {
 /// The name of a call and the offered tools alone decide whether it is wrapped. So this is not stored, and a stored conversation can
 /// continue with search or without.
 pub(in crate::agent) fn wrap_calls(message: &Message, offered: &ToolDefinitions) -> Message {
-    let is_offered = |name: &str| name == SEARCH_TOOLS || offered.iter().any(|tool| tool.name() == name);
+    let is_offered = |name: &str| offered.iter().any(|tool| tool.name() == name);
     let mut message = message.clone();
     match &mut message {
         Message::Assistant(reply) => {

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::ToolSearch;
 use super::search_tools::{call_tool, search_tools};
-use super::{SEARCH_TOOLS, ToolSearch};
-use crate::model::{ChatModel, ToolDefinition, ToolDefinitions};
+use crate::model::{ChatModel, ToolDefinition, ToolDefinitions, ToolKind};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};
 
@@ -48,7 +48,7 @@ impl Divided {
             search.always.iter().map(String::as_str).chain(always.iter().copied()).collect();
         let is_always = |tool: &ToolDefinition| {
             // A model that should hand the run over does not search for a tool.
-            offered_always.contains(tool.name()) || tool.policy().hands_over
+            offered_always.contains(tool.name()) || tool.kind() == ToolKind::Handoff
         };
         let is_hidden = |tool: &ToolDefinition| (is_searched || tool.is_deferred()) && !is_always(tool);
         let names = all.definitions().iter().filter(|tool| is_hidden(tool));
@@ -103,7 +103,9 @@ impl Divided {
         &self,
         execution: &'e ToolExecution,
     ) -> impl Iterator<Item = &'e str> {
-        let is_search = execution.call().name == SEARCH_TOOLS && execution.was_executed();
+        let tool = self.tools.get(&execution.call().name);
+        let is_search =
+            execution.was_executed() && tool.is_some_and(|tool| tool.definition().kind() == ToolKind::Search);
         let data =
             execution.output().filter(|_| is_search && self.mode == Mode::Append).and_then(|one| one.data());
         let names = data.and_then(|data| data.get("found")?.as_array());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{CALL_TOOL, SEARCH_TOOLS, ToolSearch};
 use crate::content::abbreviate;
-use crate::model::{ToolDefinition, ToolDefinitions};
+use crate::model::{ToolDefinition, ToolDefinitions, ToolKind};
 use crate::tool::future::on_blocking_thread_if_any;
 use crate::tool::{FunctionTool, ToolError, ToolOutput};
 use crate::toolset::{ToolSet, name_groups, search};
@@ -63,6 +63,7 @@ pub(super) fn search_tools(settings: &ToolSearch, all: &ToolSet, sources: &[Tool
         })
     })
     .description(description)
+    .with_kind(ToolKind::Search)
     .pure()
 }
 

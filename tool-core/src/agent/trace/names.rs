@@ -8,8 +8,7 @@ use crate::tool::ToolErrorKind;
 pub(super) fn run_error_type(error: &RunError) -> &'static str {
     match error.kind() {
         RunErrorKind::Stopped(reason) => stop_reason(reason),
-        RunErrorKind::ApprovalNeeded => "approval_needed",
-        RunErrorKind::ResultsNeeded => "results_needed",
+        RunErrorKind::Waiting => "waiting",
         RunErrorKind::Model(_) => "model",
         RunErrorKind::Store(_) => "store",
         RunErrorKind::Conflict => "conflict",
@@ -18,6 +17,7 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::Question(_) => "question",
         RunErrorKind::Tools { .. } => "tools",
         RunErrorKind::MissingContext(_) => "missing_context",
+        RunErrorKind::Decision(_) => "decision",
         RunErrorKind::Step(_) => "step",
     }
 }

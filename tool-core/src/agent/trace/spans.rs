@@ -211,7 +211,7 @@ impl RunTrace {
 
     pub(in crate::agent) fn record_error(&mut self, error: &RunError) {
         if let Some(open) = &mut self.run {
-            if matches!(error.kind(), RunErrorKind::ApprovalNeeded | RunErrorKind::ResultsNeeded) {
+            if matches!(error.kind(), RunErrorKind::Waiting) {
                 open.set_success();
             } else {
                 open.set_failure(

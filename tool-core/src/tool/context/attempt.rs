@@ -1,5 +1,6 @@
 //! The attempt that a call is executed as: its key, its number, and the call that it undoes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -19,13 +20,16 @@ pub struct Attempt {
     pub key: IdempotencyKey,
     /// The number of the attempt, starting at 1.
     pub number: u32,
+    /// The attempt continues after the call has waited.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_continued: bool,
 }
 
 impl Attempt {
     /// Creates the first attempt of a call that does not belong to a run. Its key is unique.
     #[must_use]
     pub fn standalone(call_id: &str) -> Self {
-        Self { key: IdempotencyKey::new(&unique_id("run"), call_id), number: 1 }
+        Self { key: IdempotencyKey::new(&unique_id("run"), call_id), number: 1, is_continued: false }
     }
 }
 
@@ -54,16 +58,26 @@ impl IdempotencyKey {
     /// Creates the key of a call. A model can write any id, so one that is long or not printable is replaced by its digest. No id
     /// contains a `/`, so the digest is not the key of another call.
     pub(crate) fn new(run: &str, call_id: &str) -> Self {
-        if call_id.len() <= MAX_ID && call_id.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Self::with_whole_id(run, call_id);
-        }
-        let digest: String = Sha256::digest(call_id).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self::with_whole_id(run, &format!("sha256/{digest}"))
+        Self::with_whole_id(run, &bounded_id(call_id))
     }
 
     /// Creates the key of a call as earlier versions did, for runs that they have stored.
     pub(crate) fn with_whole_id(run: &str, call_id: &str) -> Self {
         Self([run, "/", call_id].concat().into())
+    }
+
+    /// Returns the key of one of several effects of the call. Steps with different names have different keys.
+    ///
+    /// ```
+    /// use tool_core::tool::Attempt;
+    ///
+    /// let key = Attempt::standalone("call_1").key;
+    /// assert_eq!(key.step("reserve").as_str(), format!("{key}/step/reserve"));
+    /// ```
+    #[must_use]
+    pub fn step(&self, name: &str) -> Self {
+        // No id contains a `/`, so this is the key of no call.
+        Self::with_whole_id(&self.0, &format!("step/{}", bounded_id(name)))
     }
 
     /// Returns the key as text: the id of the run, a `/`, and the id of the call or its digest. It consists of printable ASCII characters
@@ -72,6 +86,15 @@ impl IdempotencyKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Returns an id that is short and printable, or its digest.
+fn bounded_id(id: &str) -> Cow<'_, str> {
+    if id.len() <= MAX_ID && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return id.into();
+    }
+    let digest: String = Sha256::digest(id).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256/{digest}").into()
 }
 
 impl_id!(IdempotencyKey);

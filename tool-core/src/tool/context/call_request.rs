@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ConversationId, ToolCall};
-use crate::tool::{Attempt, Undone};
+use crate::tool::{Attempt, CallNotes, Undone};
 
 /// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
 #[derive(Clone, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct CallRequest {
     /// it to its caller for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
+    /// What the call knows from earlier executions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) notes: Option<Box<CallNotes>>,
 }
 
 /// Omits arguments, which can be secret.

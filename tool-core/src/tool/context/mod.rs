@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arguments::Mode;
 use crate::model::{ConversationId, ToolCall};
+use crate::tool::Asker;
 
 pub use self::attempt::{Attempt, IdempotencyKey, Undone};
 #[cfg(feature = "unstable-internals")]
@@ -66,6 +67,7 @@ pub(crate) struct AttemptContext {
     pub(crate) progress: Progress,
     pub(crate) cancellation: CancellationToken,
     pub(crate) undone: Option<Undone>,
+    pub(crate) asker: Asker,
     /// The connection of a call that asks an agent to the run that it belongs to.
     pub(crate) delegation: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -94,7 +96,7 @@ impl ToolContext {
     /// Returns the value of this type, if there is one.
     ///
     /// During a call, the context contains its [`ToolCall`] and [`IdempotencyKey`]. It always contains the
-    /// [`ConversationId`], the [`CancellationToken`], the [`Progress`] and the context itself.
+    /// [`ConversationId`], the [`CancellationToken`], the [`Progress`], the [`Asker`] and the context itself.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         // The type is known at compile time, so only one of these branches remains.
@@ -111,6 +113,8 @@ impl ToolContext {
             Some(self.progress() as &dyn Any)
         } else if type_id == TypeId::of::<CancellationToken>() {
             Some(self.cancellation() as &dyn Any)
+        } else if type_id == TypeId::of::<Asker>() {
+            Some(self.asker() as &dyn Any)
         } else if type_id == TypeId::of::<Undone>() {
             let undone = self.attempt_context().and_then(|attempt| attempt.undone.as_ref());
             undone.map(|undone| undone as &dyn Any)
@@ -139,6 +143,7 @@ impl ToolContext {
             TypeId::of::<Attempt>(),
             TypeId::of::<Progress>(),
             TypeId::of::<CancellationToken>(),
+            TypeId::of::<Asker>(),
             // Only calls that undo another have one, but a run provides it.
             TypeId::of::<Undone>(),
         ]
@@ -157,6 +162,13 @@ impl ToolContext {
     pub fn progress(&self) -> &Progress {
         static NONE: Progress = Progress::NONE;
         self.attempt_context().map_or(&NONE, |attempt| &attempt.progress)
+    }
+
+    /// Returns the way to ask a person. Outside a run, nobody can be asked.
+    #[must_use]
+    pub fn asker(&self) -> &Asker {
+        static NOBODY: Asker = Asker::NOBODY;
+        self.attempt_context().map_or(&NOBODY, |attempt| &attempt.asker)
     }
 
     /// Returns the key that identifies the call across all its attempts.
@@ -241,7 +253,15 @@ impl ToolContext {
         progress: Progress,
     ) -> Self {
         let cancellation = cancellation.child_token();
-        self.for_attempt(AttemptContext { attempt, progress, cancellation, undone: None, delegation: None })
+        let asker = Asker::NOBODY;
+        self.for_attempt(AttemptContext {
+            attempt,
+            progress,
+            cancellation,
+            undone: None,
+            asker,
+            delegation: None,
+        })
     }
 
     /// Returns the value of this type that the application provided.
