@@ -82,6 +82,7 @@ impl<'a> Tokens<'a> {
 impl<'a> Iterator for Tokens<'a> {
     type Item = Token<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let first = self.skip_while(|byte| byte.is_ascii_whitespace() || matches!(byte, b',' | b':'))?;
         let start = self.position;
@@ -122,7 +123,6 @@ struct Container<'a> {
 }
 
 /// The objects and lists around a position, the outermost first.
-#[derive(Default)]
 struct Containers<'a> {
     stack: Vec<Container<'a>>,
     /// The first few names of each object, for which a linear search is faster than hashing.
@@ -132,6 +132,10 @@ struct Containers<'a> {
 }
 
 impl<'a> Containers<'a> {
+    fn new() -> Self {
+        Self { stack: Vec::new(), names: Vec::with_capacity(MAX_FEW), skipped: 0 }
+    }
+
     fn open(&mut self, is_object: bool) {
         if self.stack.len() < MAX_DEPTH {
             let first_name = self.names.len();
@@ -153,10 +157,7 @@ impl<'a> Containers<'a> {
     fn begin_member(&mut self, quoted: &'a str, is_escaped: bool) -> bool {
         let Some(object) = self.stack.last_mut().filter(|_| self.skipped == 0) else { return true };
         object.name = quoted;
-        let name = match is_escaped {
-            true => decode(quoted),
-            false => quoted.trim_matches('"').into(),
-        };
+        let name = if is_escaped { decode(quoted) } else { without_quotes(quoted).into() };
         let few = &self.names[object.first_name..];
         if few.contains(&name) {
             return false;
@@ -190,8 +191,11 @@ impl<'a> Containers<'a> {
 
 /// Decodes a name in quotes, which can contain escapes.
 fn decode(quoted: &str) -> Cow<'_, str> {
-    let raw = quoted.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(quoted);
-    serde_json::from_str(quoted).map_or(Cow::Borrowed(raw), Cow::Owned)
+    serde_json::from_str(quoted).map_or_else(|_| without_quotes(quoted).into(), Cow::Owned)
+}
+
+fn without_quotes(quoted: &str) -> &str {
+    quoted.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(quoted)
 }
 
 /// Returns the paths (`.stops[2].name`) of all duplicate members, at any depth, but not more than are reported. Names are compared
@@ -200,7 +204,7 @@ fn decode(quoted: &str) -> Cow<'_, str> {
 /// Parsers disagree about such texts. Most of them take the last member, while a person may have read and approved the first.
 pub(crate) fn duplicate_members(text: &str) -> Vec<String> {
     let (mut duplicates, mut length) = (Vec::new(), 0);
-    let mut containers = Containers::default();
+    let mut containers = Containers::new();
     for token in Tokens::new(text) {
         match token {
             Token::OpenObject | Token::OpenList => containers.open(token == Token::OpenObject),
