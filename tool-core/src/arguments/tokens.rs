@@ -136,6 +136,20 @@ impl<'a> Containers<'a> {
         Self { stack: Vec::new(), names: Vec::with_capacity(MAX_FEW), skipped: 0 }
     }
 
+    /// Moves behind a token. Returns `false` if it is the name of a member that its object has already.
+    fn advance(&mut self, token: Token<'a>) -> bool {
+        match token {
+            Token::OpenObject | Token::OpenList => self.open(token == Token::OpenObject),
+            Token::Close => {
+                self.close();
+                self.end_value();
+            }
+            Token::Scalar => self.end_value(),
+            Token::Name { quoted, is_escaped } => return self.begin_member(quoted, is_escaped),
+        }
+        true
+    }
+
     fn open(&mut self, is_object: bool) {
         if self.stack.len() < MAX_DEPTH {
             let first_name = self.names.len();
@@ -206,29 +220,28 @@ pub(crate) fn duplicate_members(text: &str) -> Vec<String> {
     let (mut duplicates, mut length) = (Vec::new(), 0);
     let mut containers = Containers::new();
     for token in Tokens::new(text) {
-        match token {
-            Token::OpenObject | Token::OpenList => containers.open(token == Token::OpenObject),
-            Token::Close => {
-                containers.close();
-                containers.end_value();
-            }
-            Token::Scalar => containers.end_value(),
-            Token::Name { quoted, is_escaped } => {
-                if containers.begin_member(quoted, is_escaped) {
-                    continue;
-                }
-                let path = containers.path();
-                length += path.len();
-                if !duplicates.contains(&path) {
-                    duplicates.push(path);
-                }
-                if length > MAX_REPORT_BYTES {
-                    break;
-                }
-            }
+        if containers.advance(token) {
+            continue;
+        }
+        let path = containers.path();
+        length += path.len();
+        if !duplicates.contains(&path) {
+            duplicates.push(path);
+        }
+        if length > MAX_REPORT_BYTES {
+            break;
         }
     }
     duplicates
+}
+
+/// Returns the path (`.stops[2].name`) of the value that begins at an offset. Reads the text only up to there.
+pub(super) fn path_at(text: &str, offset: usize) -> String {
+    let (mut containers, mut tokens) = (Containers::new(), Tokens::new(text));
+    while let Some(token) = tokens.next().filter(|_| tokens.position <= offset) {
+        containers.advance(token);
+    }
+    containers.path()
 }
 
 /// Returns `true` if the text has more than `levels` levels of objects and lists.
@@ -282,6 +295,15 @@ mod tests {
         let twice = format!("{{{0},{0}}}", names.join(","));
         let reported: usize = duplicate_members(&twice).iter().map(String::len).sum();
         assert!((MAX_REPORT_BYTES..MAX_REPORT_BYTES + 20).contains(&reported), "{reported}");
+    }
+
+    #[test]
+    fn finds_the_path_of_a_value() {
+        let text = r#" {"a": [10, {"b\"": "x"}], "c": true}"#;
+        for (value, path) in [("{", ""), ("[", ".a"), ("10", ".a[0]"), ("\"x", ".a[1].b\""), ("true", ".c")] {
+            let offset = text.find(value).unwrap();
+            assert_eq!(path_at(text, offset), path, "{value}");
+        }
     }
 
     #[test]
