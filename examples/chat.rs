@@ -35,7 +35,7 @@ fn square_root(x: f64) -> f64 {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let file = env::args_os().nth(1).map_or_else(|| env::temp_dir().join("chat.db"), PathBuf::from);
-    let memory = ChatMemory::new(SqliteStore::open(&file).await?).with_window(Window::tokens(8_000));
+    let memory = ChatMemory::new(SqliteStore::open(&file).await?).window(Window::tokens(8_000));
     println!("{} messages stored in {}", memory.messages(&"chat".into()).await?.len(), file.display());
     let agent = Agent::builder(model()?).tools(tools![count_primes, square_root]).memory(memory).build()?;
 

@@ -64,7 +64,7 @@ pub fn arguments(text: &str) {
     let set = tools![echo];
     let (execution, again) = (execute(&set, text), execute(&set, text));
     assert_eq!(outcome(&execution), outcome(&again));
-    let strict = execute(&set.strict_arguments(), text);
+    let strict = execute(&set.no_repair(), text);
     if strict.outcome().is_ok() {
         assert_eq!(outcome(&strict), outcome(&execution));
         assert!(execution.repairs().is_empty());
@@ -80,8 +80,8 @@ pub fn repair(text: &str) {
         if execution.outcome().is_err() || repair.argument() != Some(name) {
             continue;
         }
-        let repaired = execute(&set.clone().strict_arguments(), &format!("{{\"{name}\":{}}}", repair.to()));
-        assert_eq!(outcome(&repaired), outcome(&execution), "{}", repair.to());
+        let repaired = execute(&set.clone().no_repair(), &format!("{{\"{name}\":{}}}", repair.repaired()));
+        assert_eq!(outcome(&repaired), outcome(&execution), "{}", repair.repaired());
     }
 }
 

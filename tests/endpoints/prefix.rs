@@ -158,7 +158,7 @@ async fn a_turn_starts_with_the_bytes_of_the_previous_one() {
         let format = ResponseFormat::json_schema("nothing", json!({ "type": "object", "properties": {} }));
         Box::new(WithOptions(model, options, Some(format))) as Box<dyn ChatModel>
     };
-    let search = Some(ToolSearch::bm25().above(0).call_through());
+    let search = Some(ToolSearch::bm25().min_tools(1).call_through());
     let runs = [
         ("awaited", bodies(ToolChoice::Auto, false, None, plain).await),
         ("streamed", bodies(ToolChoice::Auto, true, None, plain).await),

@@ -493,12 +493,12 @@ async fn a_limit_applies_to_outputs_and_errors() {
     assert_eq!(text.chars().count(), 100);
     assert!(text.starts_with("all is well\nall is well\n") && text.ends_with("all is well\n"), "{text}");
     assert!(
-        text.contains(&format!("\n[… {} characters left out …]\n", output.left_out().unwrap())),
+        text.contains(&format!("\n[… {} characters left out …]\n", output.omitted_chars().unwrap())),
         "{text}"
     );
     let restored: ToolExecution = serde_json::from_str(&serde_json::to_string(&execution).unwrap()).unwrap();
     assert_eq!(restored.output(), execution.output());
-    assert_eq!(restored.output().unwrap().left_out(), output.left_out());
+    assert_eq!(restored.output().unwrap().omitted_chars(), output.omitted_chars());
 
     let failed = limited.execute(plain("fail"), &context).await;
     let error = failed.outcome().unwrap_err();
@@ -520,7 +520,7 @@ async fn a_limit_applies_to_outputs_and_errors() {
     assert_eq!(short.output(), Some(&plot()));
     let nothing = tools.clone().max_output_chars(0).execute(plain("plot"), &context).await;
     let output = nothing.output().unwrap();
-    assert_eq!((output.to_string().as_str(), output.left_out()), ("", Some(9)));
+    assert_eq!((output.to_string().as_str(), output.omitted_chars()), ("", Some(9)));
     assert_eq!((output.content().images().count(), output.data().is_some()), (1, true));
 }
 
@@ -547,5 +547,5 @@ async fn the_smallest_of_several_limits_applies() {
     assert_eq!(lengths(tools![log].max_output_chars(100)).await, [100, 100, 50]);
     assert_eq!(lengths(tools![log].max_output_chars(100).max_output_chars(300)).await, [100, 100, 50]);
     assert_eq!(lengths(tools![log].union(tools![plot].max_output_chars(100)).unwrap()).await, [100, 100, 50]);
-    assert_eq!(lengths(tools![log].max_output_chars(100).strict_arguments()).await, [100, 100, 50]);
+    assert_eq!(lengths(tools![log].max_output_chars(100).no_repair()).await, [100, 100, 50]);
 }

@@ -105,7 +105,7 @@ fn tools() -> Result<ToolSet, Box<dyn Error>> {
         DynamicTool::new("json_schema_2020_12_tool", schema, |_: serde_json::Value, _| async {
             Ok::<_, String>("fine")
         })?
-        .with_description("Tool with JSON Schema 2020-12 features");
+        .description("Tool with JSON Schema 2020-12 features");
     let tools = tools![
         test_simple_text,
         test_image_content,

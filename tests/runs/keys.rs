@@ -159,7 +159,7 @@ async fn a_run_is_stored_while_it_is_running() {
                     kept.begin_call("call_1_0").unwrap().number
                 }
             })
-            .with_description("Looks at what is kept"),
+            .description("Looks at what is kept"),
         )
         .run_store(store.clone())
         .build()

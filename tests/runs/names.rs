@@ -139,14 +139,13 @@ async fn every_rule_sees_the_name_that_is_executed() {
 async fn every_rule_sees_the_name_that_is_executed_through_call_tool() {
     let seen = Seen::default();
     let other = |number| {
-        let tool =
-            FunctionTool::new(format!("unrelated_{number}"), || "nothing").with_description("Polishes");
+        let tool = FunctionTool::new(format!("unrelated_{number}"), || "nothing").description("Polishes");
         Arc::new(tool) as Arc<dyn Tool>
     };
     let others = ToolSet::new((0..40).map(other)).unwrap();
     for call in through_search() {
         let script = || ScriptedModel::new().calls(&*call.0, &*call.1).says("Done.");
-        let search = ToolSearch::bm25().above(0).call_through();
+        let search = ToolSearch::bm25().min_tools(1).call_through();
         let build = || watched(script(), &seen).tools(others.clone()).tool_search(search.clone());
         let answer = alike(build).await.unwrap();
         assert_eq!(answer.messages()[2].text(), "a is locked", "{call:?}");

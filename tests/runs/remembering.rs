@@ -94,7 +94,7 @@ async fn asks_in_one_conversation_run_in_sequence() {
 
 #[tokio::test]
 async fn a_window_limits_the_request_but_never_the_question() {
-    let memory = ChatMemory::in_memory().with_window(Window::messages(1));
+    let memory = ChatMemory::in_memory().window(Window::messages(1));
     let model = ScriptedModel::new().says("One.").says("Two.").says("Three.");
     let agent =
         Agent::builder(model.clone()).instructions("Be brief.").memory(memory.clone()).build().unwrap();

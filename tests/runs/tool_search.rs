@@ -46,7 +46,7 @@ fn archive(project: String) -> String {
 fn others(count: usize) -> ToolSet {
     let tool = |number| {
         let tool = FunctionTool::new(format!("unrelated_{number}"), || "nothing");
-        Arc::new(tool.with_description("Polishes a mirror")) as Arc<dyn Tool>
+        Arc::new(tool.description("Polishes a mirror")) as Arc<dyn Tool>
     };
     ToolSet::new((0..count).map(tool)).unwrap()
 }
@@ -75,7 +75,7 @@ fn agent(model: ScriptedModel, search: ToolSearch) -> AgentBuilder {
 }
 
 fn search() -> ToolSearch {
-    ToolSearch::bm25().above(10).always(tools![sum])
+    ToolSearch::bm25().min_tools(11).always_offer(tools![sum])
 }
 
 fn query(text: &str) -> String {
@@ -251,10 +251,10 @@ async fn up_to_the_threshold_only_deferred_tools_are_searched() {
     let few = || tools![sum, forecast, archive];
     let table: [(Option<ToolSearch>, &[&str]); 5] = [
         (None, &["sum", "forecast", "archive"]),
-        (Some(ToolSearch::bm25().above(3)), &["sum", "forecast", "search_tools"]),
-        (Some(ToolSearch::bm25().above(2)), &["search_tools"]),
-        (Some(ToolSearch::bm25().above(2).always(["archive"])), &["archive", "search_tools"]),
-        (Some(ToolSearch::bm25().always(few())), &["sum", "forecast", "archive"]),
+        (Some(ToolSearch::bm25().min_tools(4)), &["sum", "forecast", "search_tools"]),
+        (Some(ToolSearch::bm25().min_tools(3)), &["search_tools"]),
+        (Some(ToolSearch::bm25().min_tools(3).always_offer(["archive"])), &["archive", "search_tools"]),
+        (Some(ToolSearch::bm25().always_offer(few())), &["sum", "forecast", "archive"]),
     ];
     for (search, expected) in table {
         let model = ScriptedModel::new().expects(offers(expected)).says("Done.");
@@ -306,7 +306,7 @@ struct Changing;
 impl ToolProvider for Changing {
     fn tools<'a>(&'a self, request: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
         let turn = request.messages().len();
-        let tool = FunctionTool::new(format!("unlock_{turn}"), || "open").with_description("Opens a door");
+        let tool = FunctionTool::new(format!("unlock_{turn}"), || "open").description("Opens a door");
         Box::pin(async move { Ok(ToolSet::default().with(tool)?) })
     }
 
@@ -330,7 +330,7 @@ async fn tools_of_providers_are_searched_with_the_others() {
                 false => names(request) == ["search_tools", "forecast"],
             })
             .says("Done.");
-        let search = ToolSearch::bm25().above(10);
+        let search = ToolSearch::bm25().min_tools(11);
         let search = if call_through { search.call_through() } else { search };
         let agent = Agent::builder(model)
             .tools(others(20))
@@ -346,7 +346,7 @@ async fn tools_of_providers_are_searched_with_the_others() {
 #[tokio::test]
 async fn refuses_tools_with_the_names_of_the_search() {
     for name in ["search_tools", "call_tool"] {
-        let own = || FunctionTool::new(name, || "mine").with_description("Searches");
+        let own = || FunctionTool::new(name, || "mine").description("Searches");
         let error =
             Agent::builder(ScriptedModel::new()).tool(own()).tool_search(search()).build().unwrap_err();
         assert!(matches!(error.kind(), BuildErrorKind::SearchToolName(taken) if taken == name), "{error}");
@@ -361,7 +361,8 @@ async fn refuses_tools_with_the_names_of_the_search() {
         // Without a search, the names are free.
         Agent::builder(ScriptedModel::new()).tool(own()).build().unwrap();
     }
-    let error = agent(ScriptedModel::new(), ToolSearch::bm25().always(["forcast"])).build().unwrap_err();
+    let error =
+        agent(ScriptedModel::new(), ToolSearch::bm25().always_offer(["forcast"])).build().unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `forcast` in the set; did you mean `forecast`?");
 }
 
@@ -369,8 +370,7 @@ async fn refuses_tools_with_the_names_of_the_search() {
 async fn results_of_a_search_are_bounded() {
     let long = |number: usize| {
         let tool = FunctionTool::new(format!("door_{number}"), || "open");
-        Arc::new(tool.with_description(format!("Opens a door.\n{}", "Very long. ".repeat(700))))
-            as Arc<dyn Tool>
+        Arc::new(tool.description(format!("Opens a door.\n{}", "Very long. ".repeat(700)))) as Arc<dyn Tool>
     };
     let doors = || ToolSet::new((0..50).map(long)).unwrap();
     for call_through in [false, true] {
@@ -439,7 +439,7 @@ async fn the_model_that_takes_over_reads_its_own_instructions() {
             .says("It is paid.");
         let billing = agent(model, search().call_through()).instructions("You do billing.");
         let desk = ScriptedModel::new().calls("call_tool", through("billing", &json!({})));
-        agent(desk, search().call_through()).instructions("You are the first.").hand_over_to(
+        agent(desk, search().call_through()).instructions("You are the first.").handoff_to(
             "billing",
             "Takes over invoices",
             &billing.build().unwrap(),
@@ -459,14 +459,14 @@ async fn the_agent_that_takes_over_searches_its_own_tools() {
             })
             .says("Archived.");
         let billing = Agent::builder(model).tools(tools![archive]).tool_search(ToolSearch::bm25());
-        let old = FunctionTool::new("old_files", || "nothing").with_description("Archives a project");
+        let old = FunctionTool::new("old_files", || "nothing").description("Archives a project");
         let desk =
             ScriptedModel::new().calls("search_tools", query("archive a project")).calls("billing", "{}");
         Agent::builder(desk)
             .tool(old)
             .tools(others(40))
-            .tool_search(ToolSearch::bm25().above(10))
-            .hand_over_to("billing", "Takes over", &billing.build().unwrap())
+            .tool_search(ToolSearch::bm25().min_tools(11))
+            .handoff_to("billing", "Takes over", &billing.build().unwrap())
     };
     assert_eq!(alike(build).await.unwrap().text(), "Archived.");
 }
@@ -532,7 +532,7 @@ fn searches_all_but(always: &[&'static str]) -> impl Fn(&ChatRequest<'_>) -> boo
 }
 
 fn by_provider() -> ToolSearch {
-    ToolSearch::by_provider().above(10).always(tools![sum])
+    ToolSearch::by_provider().min_tools(11).always_offer(tools![sum])
 }
 
 #[tokio::test]
@@ -606,10 +606,10 @@ async fn a_provider_searches_only_what_is_to_be_found() {
     let table: [(Option<ToolSearch>, bool, &[&str]); 5] = [
         // Without a search of the agent, the tool is only marked, as it was declared.
         (None, false, &["archive"]),
-        (Some(ToolSearch::by_provider().above(3)), true, &["archive"]),
-        (Some(ToolSearch::by_provider().above(2)), true, &["sum", "forecast", "archive"]),
-        (Some(ToolSearch::by_provider().above(2).always(["archive"])), true, &["sum", "forecast"]),
-        (Some(ToolSearch::by_provider().always(few())), false, &["archive"]),
+        (Some(ToolSearch::by_provider().min_tools(4)), true, &["archive"]),
+        (Some(ToolSearch::by_provider().min_tools(3)), true, &["sum", "forecast", "archive"]),
+        (Some(ToolSearch::by_provider().min_tools(3).always_offer(["archive"])), true, &["sum", "forecast"]),
+        (Some(ToolSearch::by_provider().always_offer(few())), false, &["archive"]),
     ];
     for (search, has_search, expected) in table {
         let model = ScriptedModel::new()
@@ -655,7 +655,7 @@ async fn a_required_tool_is_not_left_to_the_provider() {
 }
 
 #[tokio::test]
-async fn tools_that_hand_over_need_not_be_found() {
+async fn tools_that_hand_off_need_not_be_found() {
     for search in [search(), search().call_through(), by_provider()] {
         let billing = Agent::builder(ScriptedModel::new().says("Paid.")).build().unwrap();
         let model = ScriptedModel::new()
@@ -665,8 +665,7 @@ async fn tools_that_hand_over_need_not_be_found() {
             })
             .calls("billing", "{}");
         let desk = Agent::builder(Searching(model, 100)).tools(many()).tool_search(search);
-        let desk =
-            desk.hand_over_to("billing", "Answers questions about invoices", &billing).build().unwrap();
+        let desk = desk.handoff_to("billing", "Answers questions about invoices", &billing).build().unwrap();
         assert_eq!(desk.ask("Is invoice 7 paid?").await.unwrap().text(), "Paid.");
     }
 }

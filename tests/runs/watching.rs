@@ -419,7 +419,7 @@ async fn earlier_turns_can_be_left_out_of_requests() {
             .calls("page", r#"{"number": 3}"#)
             .expects(|request| sent(request) == ["What now?", "", "the text of page 3"])
             .says("Done.");
-        Agent::builder(model).tools(tools![page]).send_earlier_turns(false)
+        Agent::builder(model).tools(tools![page]).send_history(false)
     };
     assert_eq!(alike(build).await.unwrap().messages().len(), 7);
 
@@ -427,7 +427,7 @@ async fn earlier_turns_can_be_left_out_of_requests() {
     let model = reader()
         .expects(|request| sent(request) == ["Hi", "Hello!", "Read", "Faster!", "", "the text of page 3"])
         .says("Done.");
-    let agent = Agent::builder(model).tools(tools![page]).send_earlier_turns(false).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![page]).send_history(false).build().unwrap();
     let mut run = agent.ask("Read").history([Message::user("Hi"), Message::assistant("Hello!")]).start();
     run.advance().await.unwrap();
     run.push_user_message("Faster!").unwrap();

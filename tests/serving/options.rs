@@ -144,13 +144,13 @@ async fn the_author_chooses_what_callers_set() {
 
 /// Options of a question take precedence over those of every agent that takes the run over.
 #[tokio::test]
-async fn callers_set_no_options_of_agents_that_hand_over() {
+async fn callers_set_no_options_of_agents_that_hand_off() {
     let sent = options().with_max_output_tokens(900).with_temperature(1.5);
     let author = options().with_max_output_tokens(5000);
     for api in APIS {
         let server = |model| {
             let other = Agent::builder(ScriptedModel::new()).build().unwrap();
-            let agent = Agent::builder(model).options(author.clone()).hand_over_to("other", "Other", &other);
+            let agent = Agent::builder(model).options(author.clone()).handoff_to("other", "Other", &other);
             Server::new().agent("m", agent.build().unwrap())
         };
         let (seen, _) = send(api, server, &sent).await;

@@ -217,7 +217,7 @@ fn the_schema_is_inlined_and_closed() {
     let tool = FunctionTool::new("book", book);
     assert_eq!(tool.definition().description(), Some("Books a trip."));
     assert_eq!(
-        FunctionTool::new("book", book).with_description("Books").definition().description(),
+        FunctionTool::new("book", book).description("Books").definition().description(),
         Some("Books")
     );
     let stop = json!({
@@ -370,7 +370,7 @@ async fn reads_arguments_like_tool_functions() {
         let set = set_of(FunctionTool::new("book", book));
         let context = ToolContext::new();
         let execution = execute(&set, text, &context).await;
-        let strictly = execute(&set.strict_arguments(), text, &context).await;
+        let strictly = execute(&set.no_repair(), text, &context).await;
         let actual = execution.outcome().map(ToString::to_string).map_err(ToString::to_string);
         let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
         let is_strictly_right = strictly.outcome().is_ok() && strictly.repairs().is_empty();
@@ -457,7 +457,7 @@ fn arguments_that_are_no_object_are_refused_by_the_set() {
 #[test]
 fn debug_names_the_tool_only() {
     assert_eq!(
-        format!("{:?}", FunctionTool::new("sum", plain).with_description("Secret")),
+        format!("{:?}", FunctionTool::new("sum", plain).description("Secret")),
         "FunctionTool(\"sum\")"
     );
 }
@@ -487,7 +487,7 @@ fn a_tool_of_a_closure_takes_the_options_of_the_attribute() {
         .attempts(3)
         .undo("cancel")
         .strict()
-        .with_description("Books a hotel");
+        .description("Books a hotel");
     let definition = tool.definition();
     let mut policy = ToolPolicy::default();
     (policy.return_direct, policy.attempts) = (ReturnDirect::IfLast, 3);
@@ -506,7 +506,7 @@ fn a_tool_of_a_closure_takes_the_options_of_the_attribute() {
 #[tokio::test]
 async fn a_strict_tool_of_a_closure_reads_null_as_an_omitted_argument() {
     let stay = || FunctionTool::new("stay", |stay: Stay| format!("{} in {}", stay.nights, stay.city));
-    let set = set_of(stay().strict()).strict_arguments();
+    let set = set_of(stay().strict()).no_repair();
     let execution = execute(&set, r#"{"city": "Rome", "nights": null}"#, &ToolContext::new()).await;
     assert_eq!(execution.output().unwrap().to_string(), "0 in Rome");
     let no_form = FunctionTool::new("label", |labels: HashMap<String, String>| labels.len()).strict();

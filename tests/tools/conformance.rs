@@ -155,12 +155,13 @@ fn row(given: &'static str, expected: Reading) -> (&'static str, Reading) {
 async fn check(set: &ToolSet, kind: &str, given: &str, expected: Reading) -> Option<String> {
     let arguments = format!("{{\"it\": {given}}}");
     let execution = execute(set, "read", &arguments).await;
-    let strictly = execute(&set.clone().strict_arguments(), "read", &arguments).await;
+    let strictly = execute(&set.clone().no_repair(), "read", &arguments).await;
     let (actual, repairs) = (outcome(&execution), execution.repairs());
     let is_right = match expected {
         AsItIs(value) => actual.as_deref() == Ok(value) && repairs.is_empty() && strictly.outcome().is_ok(),
         Repaired(value) => {
-            let is_reported = matches!(repairs, [one] if one.argument() == Some("it") && one.from() == given);
+            let is_reported =
+                matches!(repairs, [one] if one.argument() == Some("it") && one.original() == given);
             actual.as_deref() == Ok(value) && is_reported && strictly.outcome().is_err()
         }
         Wrong(words) => {
@@ -171,7 +172,7 @@ async fn check(set: &ToolSet, kind: &str, given: &str, expected: Reading) -> Opt
     (!is_right).then(|| {
         format!(
             "{kind} from {given}: {actual:?}, repaired: {:?}",
-            repairs.iter().map(Repair::to).collect::<Vec<_>>()
+            repairs.iter().map(Repair::repaired).collect::<Vec<_>>()
         )
     })
 }
@@ -376,7 +377,7 @@ async fn accepts_arguments_in_any_order() {
 async fn reports_repairs_but_omits_them_from_debug() {
     let execution = execute(&tools![echo], "echo", r#"{"foo": 12, "qux": "7",}"#).await;
     let repairs: Vec<_> =
-        execution.repairs().iter().map(|one| (one.argument(), one.from(), one.to())).collect();
+        execution.repairs().iter().map(|one| (one.argument(), one.original(), one.repaired())).collect();
     let text = (None, r#"{"foo": 12, "qux": "7",}"#, r#"{"foo": 12, "qux": "7"}"#);
     assert_eq!(repairs, [text, (Some("foo"), "12", "\"12\""), (Some("qux"), "\"7\"", "7")]);
     assert_eq!(format!("{:?}", execution.repairs()[1]), r#"Repair { argument: Some("foo"), .. }"#);
@@ -427,10 +428,10 @@ async fn arguments_that_a_tool_does_not_have() {
         let execution = execute(&ignoring, name, text).await;
         assert_eq!(outcome(&execution).as_deref(), Ok(r#"["a",2,null]"#), "{name}");
         let ignored = execution.repairs().iter().find(|repair| repair.is_ignored()).unwrap();
-        assert_eq!((ignored.argument(), ignored.from()), (Some("dry_run"), "[true]"), "{name}");
+        assert_eq!((ignored.argument(), ignored.original()), (Some("dry_run"), "[true]"), "{name}");
         assert_eq!(execution.repairs().len(), 2, "{name}");
 
-        let both = ignoring.strict_arguments();
+        let both = ignoring.no_repair();
         let refused = outcome(&execute(&both, name, text).await).unwrap_err();
         assert!(
             refused.contains("`qux`: expected an integer") && !refused.contains("dry_run"),

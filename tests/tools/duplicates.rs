@@ -127,7 +127,7 @@ fn no_tool_is_called_with_one_of_two_members() {
     let sets = [
         ("as declared", set()),
         ("strict", set().strict_where_possible()),
-        ("strict arguments", set().strict_arguments()),
+        ("strict arguments", set().no_repair()),
         ("unknown ignored", set().ignore_unknown_arguments()),
     ];
     for (title, set) in sets {

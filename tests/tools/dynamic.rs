@@ -84,7 +84,7 @@ async fn accepts_the_reference_calls_of_a_benchmark() {
             };
             let tool = DynamicTool::new(&*name, schema.clone(), executor)
                 .unwrap()
-                .with_description(&*function.description);
+                .description(&*function.description);
             assert_eq!(*tool.definition().parameters(), schema, "{id}");
             let set = set_of(tool);
             let try_call = async |arguments: &Map<String, Value>| {
@@ -256,7 +256,7 @@ async fn reads_one_argument_of_each_kind() {
         let text = format!(r#"{{"city": "Rome", "nights": 2, "{name}": {value}}}"#);
         let mut given = json!({ "city": "Rome", "nights": 2 });
         let execution = execute(&set, &text).await;
-        let strictly = execute(&set.clone().strict_arguments(), &text).await;
+        let strictly = execute(&set.clone().no_repair(), &text).await;
         let actual = outcome(&set, &text).await;
         let repaired: Vec<_> = execution.repairs().iter().filter_map(|repair| repair.argument()).collect();
         match expected {
@@ -338,7 +338,7 @@ async fn reads_the_text_of_all_arguments() {
     }
     let twice = r#""{\"a\": 1}""#;
     assert_eq!(outcome(&optional, twice).await, Ok(json!({ "a": 1 })));
-    assert!(outcome(&optional.strict_arguments(), twice).await.is_err());
+    assert!(outcome(&optional.no_repair(), twice).await.is_err());
 }
 
 #[tokio::test]
@@ -742,9 +742,8 @@ fn validates_deep_arguments_through_long_chains() {
 
 #[test]
 fn debug_names_the_tool_only() {
-    let tool = DynamicTool::new("sum", json!({ "type": "object" }), |_: Value| ())
-        .unwrap()
-        .with_description("Secret");
+    let tool =
+        DynamicTool::new("sum", json!({ "type": "object" }), |_: Value| ()).unwrap().description("Secret");
     assert_eq!(format!("{tool:?}"), "DynamicTool(\"sum\")");
 }
 

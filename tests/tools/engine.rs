@@ -681,8 +681,11 @@ fn unknown_members_are_ignored_if_the_set_says_so() {
         let correct = ToolCall::new("1", set.definitions()[0].name(), text);
         let execution = set.execute(correct, &ToolContext::new()).now_or_never().unwrap();
         assert!(execution.output().is_some(), "{execution:?}");
-        let ignored: Vec<_> =
-            execution.repairs().iter().map(|repair| (repair.argument().unwrap(), repair.from())).collect();
+        let ignored: Vec<_> = execution
+            .repairs()
+            .iter()
+            .map(|repair| (repair.argument().unwrap(), repair.original()))
+            .collect();
         assert_eq!(ignored, [("it.dry_run", "true"), ("it.friends[0].x", r#"{"y":1}"#)]);
         let wrong = ToolCall::new("1", set.definitions()[0].name(), r#"{"it":{"name":{},"dry_run":true}}"#);
         let error =
@@ -769,7 +772,8 @@ fn accepted_arguments_are_not_repaired() {
     assert_eq!(call.arguments_as::<Numbered>().unwrap().id, "number 7");
     let execution = set.execute(call, &ToolContext::new()).now_or_never().unwrap();
     assert!(execution.output().unwrap().to_string().contains("number 7"), "{execution:?}");
-    let repaired: Vec<_> = execution.repairs().iter().map(|repair| (repair.from(), repair.to())).collect();
+    let repaired: Vec<_> =
+        execution.repairs().iter().map(|repair| (repair.original(), repair.repaired())).collect();
     assert_eq!(repaired, [("\"3\"", "3")]);
 }
 

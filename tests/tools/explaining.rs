@@ -17,7 +17,7 @@ struct Arguments<T> {
 
 fn mistakes<T: for<'de> Deserialize<'de> + JsonSchema + 'static>(it: &str) -> Vec<String> {
     let closure = FunctionTool::new("closure", |Arguments { it }: Arguments<T>| drop(it));
-    let set = ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap().strict_arguments();
+    let set = ToolSet::new([Arc::new(closure) as Arc<dyn Tool>]).unwrap().no_repair();
     let error = call(&set, &format!(r#"{{"it":{it}}}"#)).expect_err("it is wrong");
     error.split("; ").map(str::to_owned).collect()
 }

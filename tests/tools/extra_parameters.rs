@@ -237,10 +237,10 @@ async fn repairs_and_reports_extra_fields() {
         assert_eq!(execution.outcome().unwrap().to_string(), output, "{arguments}");
         assert_eq!(*heard.lock().unwrap(), [format!("1 wait {received}")]);
         let repairs: Vec<_> =
-            execution.repairs().iter().map(|one| (one.argument(), one.from(), one.to())).collect();
+            execution.repairs().iter().map(|one| (one.argument(), one.original(), one.repaired())).collect();
         assert_eq!(repairs, repaired, "{arguments}");
         // Without repairs, only what needs one is refused: `null` for an optional field means that it is omitted.
-        let strictly = tools.strict_arguments().call(&call, &ToolContext::new()).await;
+        let strictly = tools.no_repair().call(&call, &ToolContext::new()).await;
         assert_eq!(strictly.is_ok(), repaired.is_empty(), "{arguments}: {strictly:?}");
     }
 }
@@ -371,7 +371,7 @@ async fn extra_parameters_accumulate_and_retain_the_sets_options() {
     let urgent = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&urgent);
     let tools = tools![wait]
-        .strict_arguments()
+        .no_repair()
         .extra_parameters(augmentation)
         .and_then(|tools| {
             tools.extra_parameters(ExtraParameters::new(move |call: &ToolCall, Urgency { urgent }| {

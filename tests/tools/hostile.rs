@@ -250,7 +250,7 @@ fn sets() -> Vec<(&'static str, ToolSet)> {
     let without_left_out = plain.clone().without(["left_out"]).unwrap();
     let sayable = plain.clone().without(["table", "anything"]).unwrap();
     let mut sets = vec![
-        ("strict arguments", plain.clone().strict_arguments()),
+        ("strict arguments", plain.clone().no_repair()),
         ("unknown ones ignored", plain.clone().ignore_unknown_arguments()),
         ("extended", without_left_out.extra_parameters(thought()).unwrap()),
         ("strict", sayable.strict().unwrap()),

@@ -122,15 +122,15 @@ fn an_error_states_the_range_of_dynamic_integers() {
     let expected = "invalid arguments: `signed`: expected an integer from -9223372036854775808 to \
                     18446744073709551615, got 18446744073709551616";
     let arguments = r#"{"signed": 18446744073709551616}"#;
-    for set in [set(), set().strict_arguments()] {
+    for set in [set(), set().no_repair()] {
         assert_eq!(outcome(&set, "dynamic", arguments).unwrap_err(), expected);
     }
 }
 
 /// Arguments that are not repaired: the executor of a dynamic tool receives what the schema accepts.
 #[test]
-fn strict_arguments_are_exact_too() {
-    let strict = set().strict_arguments();
+fn exact_without_repair_too() {
+    let strict = set().no_repair();
     assert_eq!(outcome(&strict, "dynamic", r#"{"signed": -0}"#).as_deref(), Ok("0 0 []"));
     for name in ["declared", "method", "closure"] {
         let error = outcome(&strict, name, r#"{"signed": -0}"#).unwrap_err();

@@ -269,8 +269,8 @@ proptest! {
             let it = outcome.map(|outcome| serde_json::from_value::<Order>(outcome["it"].clone()).unwrap());
             prop_assert_eq!(it, Ok(order.clone()), "{} {}", name, written);
             for repair in execute(&set, &written).repairs() {
-                let again = json!({ "it": serde_json::from_str::<Value>(repair.to()).unwrap() });
-                prop_assert_eq!(run(&set, &again).1, 0, "{}: {}", name, repair.to());
+                let again = json!({ "it": serde_json::from_str::<Value>(repair.repaired()).unwrap() });
+                prop_assert_eq!(run(&set, &again).1, 0, "{}: {}", name, repair.repaired());
             }
         }
     }

@@ -401,7 +401,7 @@ fn open_map(labels: BTreeMap<String, String>) -> usize {
 
 #[tokio::test]
 async fn a_strict_tool_reads_null_as_absent() {
-    let set = tools![search].strict_arguments();
+    let set = tools![search].no_repair();
     let definition = set.get("search").unwrap().definition();
     assert!(definition.is_strict());
     assert_eq!(definition.parameters()["required"], json!(["query", "filter", "limit"]));

@@ -403,7 +403,7 @@ async fn an_untrusted_provider_cannot_take_a_name() {
         ),
         (
             "of the search",
-            |agent| agent.tool_search(ToolSearch::bm25().above(99)),
+            |agent| agent.tool_search(ToolSearch::bm25().min_tools(100)),
             &["cancel", "taken", "free"],
         ),
         ("of none", |agent| agent, &["cancel", "search_tools", "taken", "free"]),

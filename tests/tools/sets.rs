@@ -221,7 +221,7 @@ async fn is_strict(tools: &ToolSet, name: &str) -> bool {
 
 #[tokio::test]
 async fn sets_derived_from_a_strict_set_are_strict() {
-    let strict = || files().strict_arguments();
+    let strict = || files().no_repair();
     let table = [
         ("filter", strict().filter(|tool| tool.name() == "sum"), "sum"),
         ("without", strict().without(["read_file"]).unwrap(), "sum"),
@@ -232,7 +232,7 @@ async fn sets_derived_from_a_strict_set_are_strict() {
         ("left", strict().union(tools![sum].prefix("a_").unwrap()).unwrap(), "a_sum"),
         ("right", tools![sum].prefix("a_").unwrap().union(strict()).unwrap(), "a_sum"),
         ("nothing", ToolSet::default().union(strict()).unwrap(), "sum"),
-        ("strict nothing", ToolSet::default().strict_arguments().union(files()).unwrap(), "sum"),
+        ("strict nothing", ToolSet::default().no_repair().union(files()).unwrap(), "sum"),
         ("with a switch", strict().ignore_unknown_arguments(), "sum"),
     ];
     for (what, tools, name) in &table {
@@ -267,9 +267,9 @@ impl Tool for Nested {
 async fn a_set_in_a_tool_of_a_set_reads_in_its_own_way() {
     let nested =
         |tools| Nested { definition: ToolDefinition::new("nested").with_description("Calls a tool"), tools };
-    let lenient = ToolSet::default().with(nested(files())).unwrap().strict_arguments();
+    let lenient = ToolSet::default().with(nested(files())).unwrap().no_repair();
     assert!(!is_strict(&lenient, "nested").await);
-    let strict = ToolSet::default().with(nested(files().strict_arguments())).unwrap();
+    let strict = ToolSet::default().with(nested(files().no_repair())).unwrap();
     assert!(is_strict(&strict, "nested").await);
 }
 

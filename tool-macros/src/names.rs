@@ -99,7 +99,7 @@ pub(crate) const AGENT_METHODS: &[&str] = &[
     "execute_request",
     "has_approver",
     "has_execute_calls_if",
-    "has_hand_overs",
+    "has_handoffs",
     "has_run_store",
     "has_tool_search",
     "limits",

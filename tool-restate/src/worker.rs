@@ -484,9 +484,9 @@ fn check(agent: &Agent) -> Result<(), WorkerError> {
              with `before_turn`",
         );
     }
-    if agent.has_hand_overs() {
+    if agent.has_handoffs() {
         return unsupported(
-            "has a `hand_over_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
+            "has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
              of its own",
         );
     }

@@ -94,7 +94,7 @@ fn now(#[inject] seen: &Seen) -> String {
 /// Builds an agent whose model replies differently in each turn and identically in each test.
 pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder {
     Agent::builder(model)
-        .tools(tools![get_tide, plan, set_lamps, now].strict_arguments())
+        .tools(tools![get_tide, plan, set_lamps, now].no_repair())
         .tool_choice(ToolChoice::Required)
         .max_repeated_calls(99)
         .before_turn(move |turn| turn.options = seeded(seed * 100 + i64::from(turn.number())))

@@ -58,7 +58,7 @@ async fn all_that_can_be_set() {
     let choices = [ToolChoice::Auto, ToolChoice::None, ToolChoice::Required, ToolChoice::Tool("now".into())];
     let answer = json_answer(&json!({ "status": "completed", "output": [] }));
     let server = RawServer::answering_in_turn(vec![answer; 9]).await;
-    let models = [model(&server), model(&server).with_store(true).with_reasoning_summary("detailed")];
+    let models = [model(&server), model(&server).store(true).reasoning_summary("detailed")];
     for model in &models {
         for choice in &choices {
             model.chat(&request.clone().with_tool_choice(choice.clone())).await.unwrap();

@@ -33,7 +33,7 @@ fn sum(a: f64, b: f64) -> f64 {
 }
 
 fn agent(model: Responses) -> AgentBuilder {
-    let search = ToolSearch::by_provider().above(0).always(tools![sum]);
+    let search = ToolSearch::by_provider().min_tools(1).always_offer(tools![sum]);
     Agent::builder(model).tools(tools![sum, get_tide, book]).tool_search(search)
 }
 
@@ -125,7 +125,7 @@ async fn deferred_tools_are_sent_with_a_search() {
     // Without a search of the agent, deferred tools are offered like all others, and no search without deferred ones.
     let deferred = |model| Agent::builder(model).tools(tools![sum, get_tide].deferred());
     let all = |model| {
-        let search = ToolSearch::by_provider().always(tools![sum, get_tide]);
+        let search = ToolSearch::by_provider().always_offer(tools![sum, get_tide]);
         Agent::builder(model).tools(tools![sum, get_tide]).tool_search(search)
     };
     for build in [deferred, all] {
@@ -216,7 +216,7 @@ async fn tools_that_were_called_without_a_namespace_are_not_deferred() {
         assert!(bodies[1].starts_with(&bodies[0][..bodies[0].rfind(']').unwrap()]));
         // A search needs a deferred tool.
         let server = self::server(&turns()[2..], false).await;
-        let search = ToolSearch::by_provider().above(0);
+        let search = ToolSearch::by_provider().min_tools(1);
         let agent = Agent::builder(model(&server)).tools(tools![get_tide]).tool_search(search).build();
         agent.unwrap().ask("When?").history(history).await.unwrap();
         assert_eq!(offered(&self::bodies(&server)[0]), ["get_tide"]);
@@ -225,7 +225,7 @@ async fn tools_that_were_called_without_a_namespace_are_not_deferred() {
 
 fn many(count: usize) -> ToolSet {
     let tools = (0..count).map(|number| FunctionTool::new(format!("tool_{number}"), || "done"));
-    tools.fold(ToolSet::default(), |set, tool| set.with(tool.with_description("Does it")).unwrap())
+    tools.fold(ToolSet::default(), |set, tool| set.with(tool.description("Does it")).unwrap())
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn endpoints_without_a_search_leave_it_to_the_agent() {
 
     let server = server(&turns()[2..], false).await;
     let model = model_of(Endpoint::compatible(), &server);
-    let search = ToolSearch::by_provider().above(40).always(["tool_7"]);
+    let search = ToolSearch::by_provider().min_tools(41).always_offer(["tool_7"]);
     let agent = Agent::builder(model).tools(many(50)).tool_search(search).build().unwrap();
     agent.ask("When?").await.unwrap();
     assert_eq!(offered(&bodies(&server)[0]), ["tool_7", "search_tools"]);

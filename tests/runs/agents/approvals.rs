@@ -100,7 +100,7 @@ async fn an_approver_decides_about_nested_calls() {
 async fn an_external_call_of_an_agent_awaits_its_result() {
     let mut policy = tool_core::model::ToolPolicy::default();
     policy.external = true;
-    let locate = tool_core::FunctionTool::new("locate", || "never").with_policy(policy);
+    let locate = tool_core::FunctionTool::new("locate", || "never").policy(policy);
     let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tool(locate).build().unwrap();
     let outer = Agent::builder(Replies(&[&[("billing", QUESTION)]], "Found."))
         .tool(inner.as_tool("billing", "Answers"));
@@ -153,7 +153,7 @@ async fn an_id_that_looks_like_a_path_approves_no_other_call() {
     const WIRE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["x/call_1_0", "wire_money", "{}"]];
     let mut policy = tool_core::model::ToolPolicy::default();
     policy.needs_approval = true;
-    let wire_money = tool_core::FunctionTool::new("wire_money", || "sent").with_policy(policy);
+    let wire_money = tool_core::FunctionTool::new("wire_money", || "sent").policy(policy);
     let inner = billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#)).build().unwrap();
     let outer = Agent::builder(CallsWithIds(WIRE)).tool(inner.as_tool("billing", "Answers")).tool(wire_money);
     let run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
@@ -199,7 +199,7 @@ async fn the_result_of_an_own_call_is_not_recorded_for_a_nested_one() {
     const LOCATE: &[[&str; 3]] = &[["x", "billing", QUESTION], ["own", "locate", "{}"]];
     let mut policy = tool_core::model::ToolPolicy::default();
     policy.external = true;
-    let locate = || tool_core::FunctionTool::new("locate", || "never").with_policy(policy);
+    let locate = || tool_core::FunctionTool::new("locate", || "never").policy(policy);
     let inner = Agent::builder(Replies(&[&[("locate", "{}")]], "There.")).tool(locate());
     let inner = inner.build().unwrap().as_tool("billing", "Answers");
     let outer = Agent::builder(CallsWithIds(LOCATE)).tool(inner).tool(locate()).build().unwrap();

@@ -135,7 +135,7 @@ async fn a_tool_around_an_agent_that_runs_at_most_once_does() {
     let (effects, states) = (Effects::default(), EveryState::default());
     let build = || {
         let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
-        let mut around = Around::new([inner.as_tool("hotels", "Books").with_policy(policy)]);
+        let mut around = Around::new([inner.as_tool("hotels", "Books").policy(policy)]);
         around.effects = effects.clone();
         Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(around)
     };

@@ -2,7 +2,7 @@
 
 mod approvals;
 mod around;
-mod handovers;
+mod handoffs;
 mod rules;
 mod undoing;
 
@@ -278,13 +278,14 @@ async fn only_named_values_of_the_context_pass() {
     let desk = || {
         Agent::builder(Replies(&[&[("billing", QUESTION)]], "")).context(Customer("Ada")).context(Secret("s"))
     };
-    let build = || desk().tool(inner().build().unwrap().as_tool("billing", "Answers").context::<Customer>());
+    let build =
+        || desk().tool(inner().build().unwrap().as_tool("billing", "Answers").pass_context::<Customer>());
     let answer = alike(build).await.unwrap();
     assert_eq!(answer.inner_runs()[0].run().tool_executions()[0].output().unwrap().to_string(), "Ada -");
     // A named value that is missing, and one that is not named, are found before the first request.
     let tool = || inner().build().unwrap().as_tool("billing", "Answers");
     let missing = [
-        Agent::builder(ScriptedModel::new()).tool(tool().context::<Customer>()),
+        Agent::builder(ScriptedModel::new()).tool(tool().pass_context::<Customer>()),
         Agent::builder(ScriptedModel::new()).tool(tool()).context(Customer("Ada")),
     ];
     for agent in missing {
@@ -582,7 +583,7 @@ async fn a_call_that_is_retried_asks_the_agent_again() {
             .tools(tools![book_room, close])
             .undo_tools(tools![cancel_room])
             .context(effects.clone());
-        let tool = hotels.build().unwrap().as_tool("hotels", "Books").with_policy(policy);
+        let tool = hotels.build().unwrap().as_tool("hotels", "Books").policy(policy);
         Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(tool)
     };
     let answer = alike(build).await.unwrap();

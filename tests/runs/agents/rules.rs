@@ -157,13 +157,13 @@ async fn an_outer_rule_holds_for_an_agent_that_is_asked_by_request() {
 }
 
 #[tokio::test]
-async fn the_rules_of_the_asked_agent_hold_after_a_handover() {
+async fn the_rules_of_the_asked_agent_hold_after_a_handoff() {
     let billing = || {
         let model = Replies(&[&[], &[("send_back", r#"{"euros": 700}"#)]], "Sent.");
         Agent::builder(model).tools(tools![send_back]).build().unwrap()
     };
     let desk = || {
-        Agent::builder(Replies(&[&[("billing", "{}")]], "")).hand_over_to("billing", "Takes over", &billing())
+        Agent::builder(Replies(&[&[("billing", "{}")]], "")).handoff_to("billing", "Takes over", &billing())
     };
     let build = || desk().needs_approval(|call| call.agents == ["billing"] && call.name == "send_back");
     let answer = in_all_ways(build, |_| Approval::deny("by the caller")).await.unwrap();
@@ -208,7 +208,7 @@ async fn an_exclusive_call_runs_alone_among_all_runs_of_a_question() {
         // Two agents beside a call: the exclusive calls of both run one after the other, and not beside the third.
         let middle = Replies(&[&[("inner", QUESTION), ("look", "{}")]], "Done.");
         let middle = Agent::builder(middle)
-            .tool(inner.as_tool("inner", "Settles").with_policy(policy))
+            .tool(inner.as_tool("inner", "Settles").policy(policy))
             .tools(tools![look])
             .context(Arc::clone(&log));
         let middle = middle.build().unwrap().as_tool("middle", "Settles");

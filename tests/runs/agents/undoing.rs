@@ -8,9 +8,9 @@ fn travel(desk: Replies, hotels: Replies, effects: &Effects) -> AgentBuilder {
     let guide = Agent::builder(Replies(&[&[("book_room", OSLO), ("sign", "{}")]], "Seen."))
         .tools(tools())
         .undo_tools(tools![cancel_room]);
-    let guide = guide.build().unwrap().as_tool("guide", "Shows cities").context::<Effects>();
+    let guide = guide.build().unwrap().as_tool("guide", "Shows cities").pass_context::<Effects>();
     let hotels = Agent::builder(hotels).tools(tools()).undo_tools(tools![cancel_room]).tool(guide);
-    let hotels = hotels.build().unwrap().as_tool("hotels", "Books hotels").context::<Effects>();
+    let hotels = hotels.build().unwrap().as_tool("hotels", "Books hotels").pass_context::<Effects>();
     Agent::builder(desk).tools(tools()).undo_tools(tools![cancel_room]).tool(hotels).context(effects.clone())
 }
 

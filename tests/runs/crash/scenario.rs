@@ -316,7 +316,7 @@ pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Age
     };
     let team = builder(Level::Inner).build().unwrap().as_tool("team", "Does the work");
     builder(Level::Outer)
-        .tool(team.context::<World>().own_conversation())
+        .tool(team.pass_context::<World>().own_conversation())
         .context(world.clone())
         .run_store(mortal())
         .approver(move |_: &ToolCall| {

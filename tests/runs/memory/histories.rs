@@ -78,7 +78,7 @@ proptest! {
         let (memory, id) = (ChatMemory::in_memory(), ConversationId::new("a"));
         memory.commit(&id, &history).now_or_never().expect("the conversation is free").unwrap();
         let all = memory.messages(&id).now_or_never().expect("the store does not wait").unwrap();
-        let open = memory.clone().with_window(window.clone()).open(&id).now_or_never();
+        let open = memory.clone().window(window.clone()).open(&id).now_or_never();
         let open = open.expect("the conversation is free").unwrap();
         prop_assert_eq!(validate(open.messages()), Ok(()));
         let is_system = |message: &&Message| matches!(message, Message::System(_));

@@ -126,7 +126,7 @@ async fn an_open_conversation_blocks_writers_but_not_readers() {
     let memory = ChatMemory::in_memory();
     memory.commit(&id(), &[Message::user("a")]).await.unwrap();
     let open = memory.open(&id()).await.unwrap();
-    let other = memory.clone().with_window(Window::messages(9));
+    let other = memory.clone().window(Window::messages(9));
     assert!(other.open(&id()).now_or_never().is_none());
     assert!(other.commit(&id(), &[Message::user("x")]).now_or_never().is_none());
     assert!(other.clear(&id()).now_or_never().is_none());
@@ -141,7 +141,7 @@ async fn an_open_conversation_blocks_writers_but_not_readers() {
 async fn a_history_is_repaired_before_the_window_applies_and_stored_unchanged() {
     let (store, memory) = {
         let store = InMemoryStore::new();
-        (store.clone(), ChatMemory::new(store).with_window(Window::messages(2)))
+        (store.clone(), ChatMemory::new(store).window(Window::messages(2)))
     };
     let calls = AssistantMessage::default().with_tool_calls([ToolCall::new("1", "sum", "{}")]);
     let broken = [Message::system("s"), Message::user("a"), Message::Assistant(calls)];
@@ -305,7 +305,7 @@ async fn dropping_a_future_frees_the_conversation() {
 #[tokio::test]
 async fn debug_output_contains_no_text() {
     let store = InMemoryStore::new();
-    let memory = ChatMemory::new(store.clone()).with_window(Window::messages(3));
+    let memory = ChatMemory::new(store.clone()).window(Window::messages(3));
     memory.commit(&id(), &[Message::user("secret")]).await.unwrap();
     let open = memory.open(&id()).await.unwrap();
     assert_eq!(format!("{store:?}"), "InMemoryStore { conversations: 1, runs: 0 }");

@@ -72,7 +72,7 @@ fn check(name: &str, set: &ToolSet, expected: Expected) {
     assert_eq!(rules::check(form), Ok(()), "{name}: {form}");
     assert!(!expected.values.is_empty(), "{name} has a value");
     // Strictly valid values must need no repair.
-    let strict = strict.clone().strict_arguments();
+    let strict = strict.clone().no_repair();
     for value in expected.values {
         let given = json!({ "it": value });
         let constrained = rules::as_constrained_by(form, form, &given);

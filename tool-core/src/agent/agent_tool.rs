@@ -45,7 +45,7 @@ impl Agent {
     ///
     /// let model = ScriptedModel::new().calls("billing", r#"{"question": "Refund invoice 7"}"#).says("Done.");
     /// let desk = Agent::builder(model)
-    ///     .tool(billing.as_tool("billing", "Answers questions about invoices and refunds").context::<Customer>().max_turns(5))
+    ///     .tool(billing.as_tool("billing", "Answers questions about invoices and refunds").pass_context::<Customer>().max_turns(5))
     ///     .context(Customer("Ada"))
     ///     .build()?;
     ///
@@ -80,7 +80,7 @@ impl Agent {
     /// - **Failures.** If the agent's model or memory fails, the outer run returns with that error and can be resumed.
     /// - **Cancellation** of the outer run cancels the inner one.
     /// - **Context.** The agent's tools receive the values of the agent, and of the outer context only those of the types that
-    ///   [`context`](crate::agent::AgentTool::context) names.
+    ///   [`pass_context`](crate::agent::AgentTool::pass_context) names.
     /// - **Depth.** Agents can be nested up to the outermost run's [`max_depth`](crate::run::RunLimits#structfield.max_depth).
     /// - **Events** of the agent are [`Event::Agent`](crate::Event::Agent) of the outer run.
     ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
@@ -134,7 +134,7 @@ impl AgentTool {
 
     /// Passes the value of this type in the outer run's context to the tools of the agent. No other value is passed. A run whose
     /// context lacks it is refused before a request is sent to the model, unless the agent has a value of its own.
-    pub fn context<T: Injectable>(mut self) -> Self {
+    pub fn pass_context<T: Injectable>(mut self) -> Self {
         self.passed.push((TypeId::of::<T>(), Injection::new::<T>()));
         self.with_injections()
     }
@@ -187,7 +187,7 @@ impl AgentTool {
     }
 
     /// Sets the policy for the calls of the tool.
-    pub fn with_policy(mut self, policy: ToolPolicy) -> Self {
+    pub fn policy(mut self, policy: ToolPolicy) -> Self {
         self.definition = self.definition.with_policy(policy);
         self
     }

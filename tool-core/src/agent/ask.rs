@@ -137,7 +137,7 @@ impl Ask {
     /// The run returns at once with [`RunErrorKind::Tools`](crate::RunErrorKind::Tools) if the agent's
     /// [tool choice](crate::agent::AgentBuilder::tool_choice) requires a tool that is not among them.
     ///
-    /// If the agent [hands the run over](crate::agent::AgentBuilder::hand_over_to), the other agent has its own tools and none of
+    /// If the agent [hands the run over](crate::agent::AgentBuilder::handoff_to), the other agent has its own tools and none of
     /// these.
     pub fn only_tools(mut self, tools: impl IntoToolSet) -> Self {
         self.tools.offered = ToolSet::default().union(tools);
@@ -252,7 +252,7 @@ impl Ask {
     }
 
     /// Sets the approver of this run, in place of the [agent's](crate::agent::AgentBuilder::approver), also after a
-    /// [handover](crate::agent::AgentBuilder::hand_over_to).
+    /// [handoff](crate::agent::AgentBuilder::handoff_to).
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.rules.approver = Some(Arc::new(approver));
         self
@@ -334,7 +334,7 @@ impl Ask {
             }
             Start::Run(run) => *run,
         };
-        if agent.has_hand_overs() {
+        if agent.has_handoffs() {
             run = run.with_question_settings(of_question);
         }
         if let Some(limits) = limits {

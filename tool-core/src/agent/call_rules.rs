@@ -31,7 +31,7 @@ pub struct ProposedCall<'a> {
     /// The name of the tool.
     pub name: &'a str,
     /// The names of the agents that lead to the call, the outermost first: those of [agents as tools](Agent::as_tool), and of the agents
-    /// that runs were [handed over](crate::agent::AgentBuilder::hand_over_to) to. Empty for a call of the agent itself.
+    /// that runs were [handed off](crate::agent::AgentBuilder::handoff_to) to. Empty for a call of the agent itself.
     pub agents: &'a [&'a str],
     call: &'a ToolCall,
 }
@@ -102,7 +102,7 @@ pub(super) struct CallRules {
 struct Level {
     /// The name of the tool by which the run was asked for, unless it is the outermost.
     called_as: Option<String>,
-    handed_over_to: Vec<String>,
+    handed_off_to: Vec<String>,
     /// The agents that the run is or was of.
     agents: Vec<Agent>,
     /// The rule of the question, in place of those of the agents.
@@ -112,7 +112,7 @@ struct Level {
 impl CallRules {
     pub(super) fn new(agent: Agent, execute_calls_if: Option<Arc<ExecuteCallsIf>>) -> Self {
         let agents = vec![agent];
-        Self { levels: vec![Level { called_as: None, handed_over_to: Vec::new(), agents, execute_calls_if }] }
+        Self { levels: vec![Level { called_as: None, handed_off_to: Vec::new(), agents, execute_calls_if }] }
     }
 
     /// Adds the rules of the run to which the call with this name belongs.
@@ -125,9 +125,9 @@ impl CallRules {
     }
 
     /// Adds the rules of an agent that takes the run over.
-    pub(super) fn hand_over(&mut self, name: &str, agent: &Agent) {
+    pub(super) fn hand_off(&mut self, name: &str, agent: &Agent) {
         if let Some(own) = self.levels.first_mut() {
-            own.handed_over_to.push(name.to_owned());
+            own.handed_off_to.push(name.to_owned());
             own.agents.push(agent.clone());
         }
     }
@@ -169,7 +169,7 @@ impl CallRules {
     /// Returns the names of the agents between the run of a level and this run.
     fn path_from(&self, level: usize) -> Vec<&str> {
         let inner = self.levels[..level].iter().rev();
-        let inner = inner.flat_map(|inner| inner.called_as.iter().chain(&inner.handed_over_to));
-        self.levels[level].handed_over_to.iter().chain(inner).map(String::as_str).collect()
+        let inner = inner.flat_map(|inner| inner.called_as.iter().chain(&inner.handed_off_to));
+        self.levels[level].handed_off_to.iter().chain(inner).map(String::as_str).collect()
     }
 }

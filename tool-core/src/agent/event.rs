@@ -92,10 +92,10 @@ pub enum Event {
         /// The event.
         event: Box<Event>,
     },
-    /// The run was [handed over](crate::agent::AgentBuilder::hand_over_to): the following turns are of another agent.
+    /// The run was [handed off](crate::agent::AgentBuilder::handoff_to): the following turns are of another agent.
     #[non_exhaustive]
-    HandedOver {
-        /// The name of the tool by which the run was handed over.
+    HandedOff {
+        /// The name of the tool by which the run was handed off.
         agent: String,
     },
     /// The answer; always the last event.
@@ -127,7 +127,7 @@ impl fmt::Debug for Event {
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
             Self::Agent { agent, call_id, event } => write!(f, "Agent({agent}, {call_id}, {event:?})"),
-            Self::HandedOver { agent } => write!(f, "HandedOver({agent})"),
+            Self::HandedOff { agent } => write!(f, "HandedOff({agent})"),
             Self::Done(answer) => f.debug_tuple("Done").field(answer).finish(),
         }
     }

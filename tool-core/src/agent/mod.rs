@@ -12,7 +12,7 @@ mod emitter;
 mod event;
 mod execute_request;
 mod executor;
-mod handover;
+mod handoff;
 mod lock;
 mod outcome;
 mod run_tools;
@@ -100,8 +100,8 @@ struct Shared {
     execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     approver: Option<Arc<dyn Approver>>,
     undo_tools: ToolSet,
-    /// The agents that runs are handed over to, by the names of the tools.
-    hand_overs: Vec<(String, Agent)>,
+    /// The agents that runs are handed off to, by the names of the tools.
+    handoffs: Vec<(String, Agent)>,
     /// All tools that undo those of the agent, offered or not.
     bound_undo_tools: UndoTools,
     tool_search: Option<(ToolSearch, LastDivided)>,
@@ -340,10 +340,10 @@ impl Agent {
         self.0.tool_search.is_some()
     }
 
-    /// Returns `true` if the agent [hands runs over](AgentBuilder::hand_over_to) to other agents.
+    /// Returns `true` if the agent [hands runs over](AgentBuilder::handoff_to) to other agents.
     #[must_use]
-    pub fn has_hand_overs(&self) -> bool {
-        !self.0.hand_overs.is_empty()
+    pub fn has_handoffs(&self) -> bool {
+        !self.0.handoffs.is_empty()
     }
 
     /// Returns `true` if the agent decides per response [whether it executes the calls](AgentBuilder::execute_calls_if).

@@ -78,8 +78,8 @@ impl RunTools {
         }
     }
 
-    /// Returns the tools of a run that was handed over to this agent. Those that replace an agent's were for the agent before.
-    pub(super) fn handed_over_to(&self, agent: &Agent) -> Self {
+    /// Returns the tools of a run that was handed off to this agent. Those that replace an agent's were for the agent before.
+    pub(super) fn handed_off_to(&self, agent: &Agent) -> Self {
         let mut question = self.question.clone();
         if question.replaces {
             (question.offered, question.replaces) = (Ok(ToolSet::default()), false);

@@ -31,22 +31,24 @@ const CASE_INSENSITIVE_COMPARISON: usize = 8;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repair {
     argument: Option<String>,
-    from: String,
-    to: String,
+    #[serde(rename = "from")]
+    original: String,
+    #[serde(rename = "to")]
+    repaired: String,
 }
 
 impl Repair {
     pub(crate) fn for_argument(name: &str, from: &str, to: &str) -> Self {
-        Self { argument: Some(name.into()), from: from.into(), to: to.into() }
+        Self { argument: Some(name.into()), original: from.into(), repaired: to.into() }
     }
 
     /// Records an ignored argument, which the tool does not have.
     pub(crate) fn for_ignored(name: &str, from: &str) -> Self {
-        Self { argument: Some(name.into()), from: from.into(), to: String::new() }
+        Self { argument: Some(name.into()), original: from.into(), repaired: String::new() }
     }
 
     pub(crate) fn for_text(from: &str, to: &str) -> Self {
-        Self { argument: None, from: from.into(), to: to.into() }
+        Self { argument: None, original: from.into(), repaired: to.into() }
     }
 
     /// Returns the name of the argument, or `None` if the text of all arguments was repaired because it was not valid JSON.
@@ -57,21 +59,21 @@ impl Repair {
 
     /// Returns the text that the model wrote.
     #[must_use]
-    pub fn from(&self) -> &str {
-        &self.from
+    pub fn original(&self) -> &str {
+        &self.original
     }
 
     /// Returns the JSON that the tool received, which is empty if the argument [was ignored](Self::is_ignored).
     #[must_use]
-    pub fn to(&self) -> &str {
-        &self.to
+    pub fn repaired(&self) -> &str {
+        &self.repaired
     }
 
     /// Returns `true` if the argument was removed because the tool does not have it and its set
     /// [ignores unknown arguments](crate::ToolSet::ignore_unknown_arguments).
     #[must_use]
     pub fn is_ignored(&self) -> bool {
-        self.to.is_empty()
+        self.repaired.is_empty()
     }
 }
 

@@ -28,7 +28,7 @@ use crate::model::{ConversationId, Message};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let memory = ChatMemory::in_memory().with_window(Window::messages(2));
+/// let memory = ChatMemory::in_memory().window(Window::messages(2));
 /// let id = ConversationId::new("user-7");
 /// for question in ["What is 2 + 2?", "And plus 3?"] {
 ///     let conversation = memory.open(&id).await?;
@@ -60,7 +60,7 @@ pub struct OpenConversation {
 }
 
 impl ChatMemory {
-    /// Creates a memory over a store. Without a [window](Self::with_window), whole conversations are sent to the model.
+    /// Creates a memory over a store. Without a [window](Self::window), whole conversations are sent to the model.
     pub fn new(store: impl ChatStore + 'static) -> Self {
         Self { store: Arc::new(store), locks: ConversationLocks::default(), window: None }
     }
@@ -71,7 +71,7 @@ impl ChatMemory {
     }
 
     /// Limits what is sent to the model. Clones can have different windows.
-    pub fn with_window(mut self, window: Window) -> Self {
+    pub fn window(mut self, window: Window) -> Self {
         self.window = Some(window);
         self
     }

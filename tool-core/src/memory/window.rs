@@ -17,7 +17,7 @@ const TOKENS_PER_MESSAGE: usize = 4;
 
 /// A limit on the history that is sent to a model: the most recent messages that fit.
 ///
-/// A window ([`ChatMemory::with_window`](crate::ChatMemory::with_window)) applies to the history before a question. The
+/// A window ([`ChatMemory::window`](crate::ChatMemory::window)) applies to the history before a question. The
 /// question and the messages that follow it are always sent. Stored conversations are not truncated.
 ///
 /// - A message with tool calls and their results are sent together or not at all, so that a history never begins with a

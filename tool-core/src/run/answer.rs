@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{FinishReason, Message, Usage};
-use crate::run::{Handover, InnerRun};
+use crate::run::{Handoff, InnerRun};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
@@ -21,7 +21,7 @@ pub struct Answer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) own_usage_by_agent: Vec<(String, Usage)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) handovers: Vec<Handover>,
+    pub(crate) handoffs: Vec<Handoff>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) inner_runs: Vec<InnerRun>,
     pub(crate) turns: u32,
@@ -59,15 +59,15 @@ impl Answer {
         self.usage
     }
 
-    /// Returns the steps by which the run was handed over to other agents.
+    /// Returns the steps by which the run was handed off to other agents.
     #[must_use]
-    pub fn handovers(&self) -> &[Handover] {
-        &self.handovers
+    pub fn handoffs(&self) -> &[Handoff] {
+        &self.handoffs
     }
 
     /// Returns the tokens of each agent: first those of the agent that was asked, under its
     /// [name](crate::agent::AgentBuilder::name) or `agent` if it has none, then those of the agents
-    /// that it [handed the run over](Self::handovers) to, and those of the [agents](Self::inner_runs) that calls asked, under
+    /// that it [handed the run over](Self::handoffs) to, and those of the [agents](Self::inner_runs) that calls asked, under
     /// the names of their tools. The names of nested agents are joined by `/`.
     #[must_use]
     pub fn usage_by_agent(&self) -> Vec<(String, Usage)> {
@@ -108,7 +108,7 @@ impl Answer {
     /// `Debug`, it shows all content.
     pub fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(&self.messages, &self.tool_executions);
-        let own = Handover::add_to_transcript(&self.handovers, &self.tool_executions, own);
+        let own = Handoff::add_to_transcript(&self.handoffs, &self.tool_executions, own);
         InnerRun::add_transcripts(&self.inner_runs, own)
     }
 

@@ -100,7 +100,7 @@ impl Run {
         let mut index = self.call_index.take().unwrap_or_else(new_index);
         let mut known = Vec::new();
         let mut replaced = HashSet::new();
-        let first_of_agent = self.handovers.last().map_or(0, |handover| handover.executions);
+        let first_of_agent = self.handoffs.last().map_or(0, |handoff| handoff.executions);
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
             let is_usable = !call.id.trim().is_empty() && !call.id.contains('/');
             let is_replaced = replaced.contains(&call.id);

@@ -123,7 +123,7 @@ impl Run {
             tool_executions: self.tool_executions,
             usage,
             own_usage_by_agent,
-            handovers: self.handovers,
+            handoffs: self.handoffs,
             inner_runs: self.inner_runs,
             turns: self.turns,
             messages,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::call::CallRecord;
 use super::state::Stage;
 use crate::model::{ToolCall, Usage};
-use crate::run::{Approval, Handover, Run, StepError};
+use crate::run::{Approval, Handoff, Run, StepError};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
 
@@ -138,7 +138,7 @@ impl Run {
     /// Returns a readable view of the messages that the run added, with those of the agents that it asked.
     pub(super) fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(self.new_messages(), &self.tool_executions);
-        let own = Handover::add_to_transcript(&self.handovers, &self.tool_executions, own);
+        let own = Handoff::add_to_transcript(&self.handoffs, &self.tool_executions, own);
         InnerRun::add_transcripts(self.inner_runs(), own)
     }
 

@@ -42,7 +42,7 @@ pub struct RunLimits {
     pub max_output_chars: Option<usize>,
     /// The number of times that a call with the same name and arguments is executed; 3 by default, and 0 counts as 1.
     /// Further repetitions are not executed and the model reads why; after as many again, the run ends. Calls before a
-    /// handover count as well, so that two agents cannot repeat each other's calls without end.
+    /// handoff count as well, so that two agents cannot repeat each other's calls without end.
     #[serde(rename = "repeated_calls")]
     pub max_repeated_calls: u32,
     /// The number of answers that are sent back to the model because they do not have the

@@ -2,7 +2,7 @@
 //!
 //! `state` has the data of a [`Run`], `turn` the calls of one reply, and `call` the state of one call. `transitions` decides the next
 //! step and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids. `repeated_calls`, `approval`,
-//! `limits`, `handover`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `saved` and
+//! `limits`, `handoff`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `saved` and
 //! `saved_stage` are the stored form.
 
 mod answer;
@@ -13,7 +13,7 @@ mod call_path;
 mod error;
 mod error_policy;
 mod finish;
-mod handover;
+mod handoff;
 mod id;
 mod inner;
 mod limits;
@@ -35,8 +35,8 @@ pub use self::call_path::CallPath;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;
-pub use self::handover::Handover;
-pub(crate) use self::handover::{AgentSettings, QuestionSettings};
+pub use self::handoff::Handoff;
+pub(crate) use self::handoff::{AgentSettings, QuestionSettings};
 pub use self::id::RunId;
 pub use self::inner::InnerRun;
 pub(crate) use self::limits::MAX_DEPTH;

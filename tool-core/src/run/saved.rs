@@ -16,7 +16,7 @@ use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::state::{Settings, Stage};
 use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
-use crate::run::{Handover, InnerRun, Run, RunId, RunRevision};
+use crate::run::{Handoff, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
 use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
@@ -55,7 +55,7 @@ struct State<'a> {
     #[serde(rename = "agents", skip_serializing_if = "<[_]>::is_empty")]
     inner_runs: &'a [InnerRun],
     #[serde(rename = "handed_over", skip_serializing_if = "<[_]>::is_empty")]
-    handovers: &'a [Handover],
+    handoffs: &'a [Handoff],
     #[serde(rename = "bounded_keys", skip_serializing_if = "std::ops::Not::not")]
     has_bounded_keys: bool,
     stage: &'a Stage,
@@ -86,7 +86,7 @@ impl<'a> SavedExecution<'a> {
             error: error.map(ToolError::kind),
             is_fatal: error.is_some_and(ToolError::is_fatal),
             data: output.and_then(ToolOutput::stored_data).map(Cow::Borrowed),
-            left_out: output.and_then(ToolOutput::left_out),
+            left_out: output.and_then(ToolOutput::omitted_chars),
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> SavedExecution<'a> {
                 if let Some(data) = self.data {
                     output = output.with_data(data.into_owned());
                 }
-                Ok(output.with_left_out(self.left_out))
+                Ok(output.with_omitted_chars(self.left_out))
             }
         };
         ToolExecution { call: call.clone(), outcome, metadata: self.notes.into_owned() }
@@ -126,7 +126,7 @@ impl Serialize for Run {
             calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
             undo_executions: &self.undo_executions,
             inner_runs: &self.inner_runs,
-            handovers: &self.handovers,
+            handoffs: &self.handoffs,
             has_bounded_keys: self.has_bounded_keys,
             stage: &self.stage,
         };
@@ -164,7 +164,7 @@ struct AnyState {
     #[serde(rename = "agents", default)]
     inner_runs: Vec<InnerRun>,
     #[serde(rename = "handed_over", default)]
-    handovers: Vec<Handover>,
+    handoffs: Vec<Handoff>,
     #[serde(rename = "bounded_keys", default)]
     has_bounded_keys: bool,
     stage: Option<SavedStage>,
@@ -211,7 +211,7 @@ impl AnyState {
             tool_executions,
             undo_executions: self.undo_executions,
             inner_runs: self.inner_runs,
-            handovers: self.handovers,
+            handoffs: self.handoffs,
             stage: Stage::Asking,
             has_bounded_keys: self.has_bounded_keys,
             stored: StoredState {

@@ -13,7 +13,7 @@ use crate::model::{
     Usage,
 };
 use crate::run::{
-    ErrorPolicies, ErrorPolicy, Handover, InnerRun, QuestionSettings, RunId, RunLimits, StopReason,
+    ErrorPolicies, ErrorPolicy, Handoff, InnerRun, QuestionSettings, RunId, RunLimits, StopReason,
 };
 use crate::tool::{ToolErrorKind, ToolExecution};
 
@@ -43,7 +43,7 @@ pub struct Run {
     pub(super) undo_executions: Vec<ToolExecution>,
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
     pub(super) inner_runs: Vec<InnerRun>,
-    pub(super) handovers: Vec<Handover>,
+    pub(super) handoffs: Vec<Handoff>,
     pub(super) stage: Stage,
     /// The keys of calls are bounded. Runs that an earlier version has stored retain the keys of their attempts.
     pub(super) has_bounded_keys: bool,
@@ -153,7 +153,7 @@ impl Run {
             tool_executions: Vec::new(),
             undo_executions: Vec::new(),
             inner_runs: Vec::new(),
-            handovers: Vec::new(),
+            handoffs: Vec::new(),
             stage: Stage::Asking,
             has_bounded_keys: true,
             stored: StoredState::default(),

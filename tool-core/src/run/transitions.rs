@@ -1,7 +1,7 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::call::CallRecord;
-use super::handover::executions_of_agent;
+use super::handoff::executions_of_agent;
 use super::state::{Stage, last_calls};
 use super::turn::Turn;
 use crate::model::{
@@ -48,7 +48,7 @@ impl Run {
         self.next_with_undo_tools(tools, policy, in_flight)
     }
 
-    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handovers before
+    /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
     /// the undone call and the names of their tools.
     pub(crate) fn next_with_undo_tools<'a>(
         &'a mut self,
@@ -112,7 +112,7 @@ impl Run {
         in_flight: impl Fn(&str) -> bool,
     ) {
         if let Stage::Calling(turn) = &mut self.stage {
-            let of_agent = executions_of_agent(&self.tool_executions, &self.handovers);
+            let of_agent = executions_of_agent(&self.tool_executions, &self.handoffs);
             let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
             for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
@@ -152,8 +152,8 @@ impl Run {
         self.turns = self.turns.saturating_add(1);
         let usage = usage.unwrap_or_default();
         self.usage += usage;
-        if let Some(handover) = self.handovers.last_mut() {
-            handover.usage += usage;
+        if let Some(handoff) = self.handoffs.last_mut() {
+            handoff.usage += usage;
         }
         let outcomes = self.assign_call_ids(&mut message);
         let calls = message.tool_calls.len();
@@ -280,9 +280,9 @@ impl Run {
         }
         let mut turn = std::mem::take(turn);
         let answer = turn.answer_positions();
-        let handover = turn.handover().and_then(|position| Some(self.calls().get(position)?.name.clone()));
-        if let Some(agent) = &handover {
-            turn.refuse_further_handovers(agent);
+        let handoff = turn.handoff().and_then(|position| Some(self.calls().get(position)?.name.clone()));
+        if let Some(agent) = &handoff {
+            turn.refuse_further_handoffs(agent);
         }
         let first = self.messages.len();
         self.append_results(turn, "the run had ended");
@@ -295,8 +295,8 @@ impl Run {
             self.stop(reason);
             return;
         }
-        if let Some(agent) = handover {
-            self.record_handover(agent);
+        if let Some(agent) = handoff {
+            self.record_handoff(agent);
         }
         self.stage = Stage::Asking;
     }

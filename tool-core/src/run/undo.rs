@@ -123,12 +123,11 @@ impl Run {
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.
     ///
-    /// `policy` receives the number of handovers before the undone call, because its agent undoes it, and the name of the tool.
+    /// `policy` receives the number of handoffs before the undone call, because its agent undoes it, and the name of the tool.
     pub(super) fn apply_undo_policy(&mut self, policy: impl Fn(usize, &str) -> Option<ToolPolicy>) {
-        while let (Some(handovers), Stage::Undoing(undoing)) =
-            (self.handovers_before_undone(), &mut self.stage)
+        while let (Some(handoffs), Stage::Undoing(undoing)) = (self.handoffs_before_undone(), &mut self.stage)
         {
-            if let Some(policy) = policy(handovers, &undoing.call.name) {
+            if let Some(policy) = policy(handoffs, &undoing.call.name) {
                 undoing.record.restrict(policy);
             }
             let Some(error) = undoing.record.forbidden_retry() else { return };

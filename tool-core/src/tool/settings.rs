@@ -92,13 +92,13 @@ macro_rules! impl_options {
         /// The options that `#[tool(…)]` has for functions.
         impl $tool {
             /// Returns this tool with a description for the model, which replaces an earlier one.
-            pub fn with_description(mut self, description: impl Into<String>) -> Self {
+            pub fn description(mut self, description: impl Into<String>) -> Self {
                 self.settings.change(|definition| definition.with_description(description));
                 self
             }
 
             /// Returns this tool with a policy for its calls, which replaces all earlier options of that policy.
-            pub fn with_policy(mut self, policy: $crate::model::ToolPolicy) -> Self {
+            pub fn policy(mut self, policy: $crate::model::ToolPolicy) -> Self {
                 self.settings.change_policy(|current| *current = policy);
                 self
             }

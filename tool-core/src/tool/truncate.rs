@@ -125,7 +125,7 @@ mod tests {
             let output = ToolOutput::text(&**text).truncated(limit);
             let (read, length) = (output.to_string(), text.chars().count());
             assert!(read.chars().count() <= limit, "{limit}: {read}");
-            let Some(left_out) = output.left_out() else {
+            let Some(left_out) = output.omitted_chars() else {
                 assert!(length <= limit && read == *text);
                 continue;
             };
@@ -165,7 +165,7 @@ mod tests {
         let twice = once.clone().truncated(100);
         let read = twice.to_string();
         let left_out = 10_000 - read.matches('x').count();
-        assert_eq!(twice.left_out(), Some(left_out));
+        assert_eq!(twice.omitted_chars(), Some(left_out));
         assert!(read.contains(&note(left_out)) && read.chars().count() <= 100, "{read}");
     }
 

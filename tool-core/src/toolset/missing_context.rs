@@ -97,7 +97,7 @@ impl fmt::Display for MissingContext {
             write_names(f, &self.provided)?;
         }
         if self.missing.iter().flat_map(|(_, types)| types).any(|missing| self.provided.contains(missing)) {
-            f.write_str("; an agent as a tool takes from it only what `AgentTool::context` names")?;
+            f.write_str("; an agent as a tool takes from it only what `AgentTool::pass_context` names")?;
         }
         Ok(())
     }

@@ -207,7 +207,7 @@ impl ToolSet {
     /// ```
     ///
     /// Arguments are read in the same way for a whole set, so the stricter setting wins: the union has
-    /// [`strict_arguments`](Self::strict_arguments) if either set has it, and
+    /// [`no_repair`](Self::no_repair) if either set has it, and
     /// [`ignore_unknown_arguments`](Self::ignore_unknown_arguments) only if both have it. A set without tools does not
     /// affect the latter. The smaller [`max_output_chars`](Self::max_output_chars) applies.
     ///
@@ -294,7 +294,7 @@ impl ToolSet {
 
     /// Disables the repair of arguments: arguments that do not have the form that the schema requires are an error.
     #[must_use]
-    pub fn strict_arguments(self) -> Self {
+    pub fn no_repair(self) -> Self {
         let mut settings = self.0.settings;
         settings.reading.forbids_repair = true;
         self.with_settings(settings)
@@ -457,14 +457,14 @@ mod tests {
             (ignoring(plain()).rename("plain", "a").unwrap(), true),
             (ignoring(plain()).prefix("a").unwrap(), true),
             (ignoring(union(plain(), other())).without(["plain"]).unwrap(), true),
-            (ignoring(plain()).strict_arguments(), true),
+            (ignoring(plain()).no_repair(), true),
         ];
         for (position, (set, expected)) in table.iter().enumerate() {
             assert_eq!(ignores(set), *expected, "{position}");
         }
-        let both = union(plain().strict_arguments(), ignoring(other()));
+        let both = union(plain().no_repair(), ignoring(other()));
         assert_eq!(both.0.settings.reading, Mode { forbids_repair: true, ignores_unknown: false });
-        assert!(union(none().strict_arguments(), other()).0.settings.reading.forbids_repair);
-        assert!(union(other(), none().strict_arguments()).0.settings.reading.forbids_repair);
+        assert!(union(none().no_repair(), other()).0.settings.reading.forbids_repair);
+        assert!(union(other(), none().no_repair()).0.settings.reading.forbids_repair);
     }
 }

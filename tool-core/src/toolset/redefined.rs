@@ -1,4 +1,4 @@
-//! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing over.
+//! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing off.
 
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};

@@ -26,7 +26,7 @@ use crate::toolset::{
 ///             match name.strip_prefix("greet_") {
 ///                 Some(person) => {
 ///                     let greeting = format!("Hello, {person}!");
-///                     let tool = FunctionTool::new(name, move || greeting.clone()).with_description("Greets");
+///                     let tool = FunctionTool::new(name, move || greeting.clone()).description("Greets");
 ///                     Ok(ToolSet::default().with(tool)?)
 ///                 }
 ///                 None => Ok(ToolSet::default()),

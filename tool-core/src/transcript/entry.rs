@@ -24,7 +24,7 @@ pub(super) enum Entry<'a> {
     /// The calls of one message.
     Calls(Vec<Call<'a>>),
     /// Later messages of the model are those of the agent with this name.
-    Handover(&'a str),
+    Handoff(&'a str),
 }
 
 /// A call and its outcome.
@@ -137,8 +137,8 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
                 if !calls.is_empty() {
                     entries.push(Entry::Calls(calls));
                 }
-                let handovers = transcript.handovers.iter().filter(|(id, _)| results.contains_key(id));
-                entries.extend(handovers.map(|(_, agent)| Entry::Handover(agent)));
+                let handoffs = transcript.handoffs.iter().filter(|(id, _)| results.contains_key(id));
+                entries.extend(handoffs.map(|(_, agent)| Entry::Handoff(agent)));
             }
             Message::Tool(result) => {
                 let execution = executions.get(&*result.call_id).copied();

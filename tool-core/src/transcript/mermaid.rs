@@ -116,8 +116,8 @@ impl Diagram<'_, '_> {
             Entry::Reasoning(text) => writeln!(self.f, "    Note over {model}: thinks: {}", label(text)),
             Entry::Answer(text) => writeln!(self.f, "    {model}->>User: {}", label(text)),
             Entry::Refusal(text) => writeln!(self.f, "    {model}--xUser: {}", label(text)),
-            Entry::Handover(agent) => {
-                writeln!(self.f, "    Note over {model}: handed over to {}", label(agent))
+            Entry::Handoff(agent) => {
+                writeln!(self.f, "    Note over {model}: handed off to {}", label(agent))
             }
             Entry::Calls(calls) => {
                 let count = calls.len();

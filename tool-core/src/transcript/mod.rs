@@ -58,8 +58,8 @@ pub struct Transcript<'a> {
     executions: &'a [ToolExecution],
     /// The conversations of agents that calls asked, by the ids of the calls.
     inner: Vec<(&'a str, Self)>,
-    /// The ids of the last calls before the conversation was handed over, with the names of the agents.
-    handovers: Vec<(&'a str, &'a str)>,
+    /// The ids of the last calls before the conversation was handed off, with the names of the agents.
+    handoffs: Vec<(&'a str, &'a str)>,
     max_text_chars: Option<usize>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Transcript<'a> {
     /// Creates a transcript of messages. Calls that have an execution are shown with their duration and with the number
     /// of repaired arguments.
     pub fn new(messages: &'a [Message], executions: &'a [ToolExecution]) -> Self {
-        Self { messages, executions, inner: Vec::new(), handovers: Vec::new(), max_text_chars: None }
+        Self { messages, executions, inner: Vec::new(), handoffs: Vec::new(), max_text_chars: None }
     }
 
     /// Adds the conversation of an agent that the call with this id [asked](crate::Agent::as_tool). It is shown between the call
@@ -99,7 +99,7 @@ impl<'a> Transcript<'a> {
     }
 
     /// States that another agent speaks after the message with this call, because the run was [handed
-    /// over](crate::agent::AgentBuilder::hand_over_to) to it.
+    /// over](crate::agent::AgentBuilder::handoff_to) to it.
     ///
     /// ```
     /// use tool_core::model::AssistantMessage;
@@ -109,20 +109,20 @@ impl<'a> Transcript<'a> {
     /// let call = ToolCall::new("call_1", "billing", "{}");
     /// let messages = [
     ///     Message::Assistant(AssistantMessage::default().with_tool_calls([call.clone()])),
-    ///     Message::tool(&call, &Ok("The conversation was handed over.".into())),
+    ///     Message::tool(&call, &Ok("The conversation was handed off.".into())),
     ///     Message::assistant("700 cents"),
     /// ];
     /// let expected = "
     /// model calls billing: {}
-    /// billing returns: The conversation was handed over.
-    /// handed over to: billing
+    /// billing returns: The conversation was handed off.
+    /// handed off to: billing
     /// model: 700 cents
     /// ";
-    /// let transcript = Transcript::new(&messages, &[]).with_handover("call_1", "billing");
+    /// let transcript = Transcript::new(&messages, &[]).with_handoff("call_1", "billing");
     /// assert_eq!(transcript.to_string(), expected.trim_start());
     /// ```
-    pub fn with_handover(mut self, call_id: &'a str, agent: &'a str) -> Self {
-        self.handovers.push((call_id, agent));
+    pub fn with_handoff(mut self, call_id: &'a str, agent: &'a str) -> Self {
+        self.handoffs.push((call_id, agent));
         self
     }
 

@@ -30,7 +30,7 @@ fn write_entries(
             Entry::Reasoning(text) => write("model thinks", text)?,
             Entry::Answer(text) => write("model", text)?,
             Entry::Refusal(text) => write("model refuses", text)?,
-            Entry::Handover(agent) => write("handed over to", &sanitize_name(agent, MAX_NAME_CHARS))?,
+            Entry::Handoff(agent) => write("handed off to", &sanitize_name(agent, MAX_NAME_CHARS))?,
             Entry::Calls(calls) => {
                 for call in calls {
                     let (name, annotations) = (sanitize_name(call.name, MAX_NAME_CHARS), call.annotations());

@@ -76,7 +76,7 @@ impl OpenAi {
     /// use tool_openai::OpenAi;
     ///
     /// let openai = OpenAi::builder().api_key("…").build()?;
-    /// let model = openai.responses_model("gpt-5-mini").with_reasoning_summary("auto");
+    /// let model = openai.responses_model("gpt-5-mini").reasoning_summary("auto");
     /// assert_eq!(model.name(), "gpt-5-mini");
     /// # Ok::<_, tool_openai::Error>(())
     /// ```

@@ -30,7 +30,7 @@ const PATH: &str = "responses";
 /// [`OpenAi::responses_model`](crate::OpenAi::responses_model). Clones share the connections.
 ///
 /// The items of each response are stored with its message and sent back unchanged, so that reasoning models can continue
-/// their reasoning. The provider stores nothing unless [configured](Self::with_store) to.
+/// their reasoning. The provider stores nothing unless [configured](Self::store) to.
 ///
 /// Agents with [`ToolSearch::by_provider`](tool_core::agent::ToolSearch::by_provider) leave the search for tools to the provider: deferred
 /// tools are sent with `defer_loading`, together with the tool `tool_search`. The API rejects earlier calls of a
@@ -79,7 +79,7 @@ impl Responses {
     /// Sets whether the provider stores the responses. By default, it does not. Runs do not need it, because they store
     /// their conversations themselves.
     #[must_use]
-    pub fn with_store(mut self, is_stored: bool) -> Self {
+    pub fn store(mut self, is_stored: bool) -> Self {
         self.dialect.is_stored = is_stored;
         self
     }
@@ -88,7 +88,7 @@ impl Responses {
     /// stores nothing. By default, it is requested if a reasoning effort is set and from models with names of reasoning
     /// models, such as `o3` and `gpt-5`; others reject the request.
     #[must_use]
-    pub fn with_encrypted_reasoning(mut self, is_encrypted: bool) -> Self {
+    pub fn encrypted_reasoning(mut self, is_encrypted: bool) -> Self {
         self.reasoning.is_encrypted = Some(is_encrypted);
         self
     }
@@ -96,7 +96,7 @@ impl Responses {
     /// Sets how detailed the summary of the model's reasoning is, in the provider's terms, such as `auto`. By default, the
     /// provider decides.
     #[must_use]
-    pub fn with_reasoning_summary(mut self, summary: impl Into<String>) -> Self {
+    pub fn reasoning_summary(mut self, summary: impl Into<String>) -> Self {
         self.reasoning.summary = Some(summary.into());
         self
     }

@@ -19,7 +19,7 @@ use crate::warning::WarningHook;
 const RESERVED_FIELDS: [(&str, &str); 4] = [
     ("input", "the messages of the request"),
     ("model", "`ModelOptions::model`"),
-    ("store", "`Responses::with_store`"),
+    ("store", "`Responses::store`"),
     ("stream", "`ChatModel::stream`"),
 ];
 

@@ -114,7 +114,7 @@ impl Server {
     /// By default, a [model](Self::model) receives all options of the request. For an [agent](Self::agent), those that its author
     /// has set take precedence, and of two limits of output tokens the lower one applies. A request with another
     /// `service_tier` or `reasoning_effort` than the agent's is refused with status 400, because they determine the price of an answer. An agent that
-    /// [hands runs over](tool_core::agent::AgentBuilder::hand_over_to) ignores the other options of requests.
+    /// [hands runs over](tool_core::agent::AgentBuilder::handoff_to) ignores the other options of requests.
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;

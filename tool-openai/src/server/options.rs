@@ -21,8 +21,8 @@ pub(super) fn choose_options(
     sent.service_tier.take_if(|tier| tier == "auto");
     let allowed = match backend {
         Backend::Model(_) => sent.clone(),
-        // The options of a question take precedence over those of all agents that its run is handed over to.
-        Backend::Agent(agent) if agent.has_hand_overs() => ModelOptions::default(),
+        // The options of a question take precedence over those of all agents that its run is handed off to.
+        Backend::Agent(agent) if agent.has_handoffs() => ModelOptions::default(),
         Backend::Agent(agent) => restrict(&sent, agent.start("").run().options()),
     };
     let chosen = choose.map_or_else(|| allowed.clone(), |choose| choose(&sent, allowed.clone()));

@@ -178,7 +178,7 @@ async fn a_tool_that_is_no_longer_offered_is_not_executed() {
 /// Returns an agent whose only tool comes from a provider, after which another provider comes.
 fn provided(name: &str, is_changed: Arc<AtomicBool>, fails: bool) -> Agent {
     let tool = |text: &'static str| {
-        let tool = FunctionTool::new("clean", move || text).with_description(text).needs_approval();
+        let tool = FunctionTool::new("clean", move || text).description(text).needs_approval();
         ToolSet::default().with(tool).unwrap()
     };
     let changed = Arc::clone(&is_changed);

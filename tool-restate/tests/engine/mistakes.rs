@@ -50,8 +50,8 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              question with `before_turn`",
         ),
         (
-            clerk().hand_over_to("billing", "Bills", &builder().build().unwrap()),
-            "the agent `clerk` has a `hand_over_to`, but durable runs stay with their agent: leave it out, and ask the other \
+            clerk().handoff_to("billing", "Bills", &builder().build().unwrap()),
+            "the agent `clerk` has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other \
              agent a question of its own",
         ),
         (

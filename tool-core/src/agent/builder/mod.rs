@@ -50,7 +50,7 @@ impl AgentBuilder {
             execute_calls_if: None,
             approver: None,
             undo_tools: ToolSet::default(),
-            hand_overs: Vec::new(),
+            handoffs: Vec::new(),
             bound_undo_tools: UndoTools::default(),
             tool_search: None,
             hooks: Vec::new(),
@@ -93,7 +93,7 @@ impl AgentBuilder {
     /// use tool_core::{Agent, FunctionTool};
     ///
     /// # fn main() -> Result<(), tool_core::BuildError> {
-    /// let now = FunctionTool::new("now", || "12:30").with_description("Returns the time");
+    /// let now = FunctionTool::new("now", || "12:30").description("Returns the time");
     /// let agent = Agent::builder(ScriptedModel::new()).tool(now).build()?;
     /// assert_eq!(agent.tools().len(), 1);
     /// # Ok(())

@@ -154,7 +154,7 @@ impl AgentBuilder {
     /// be read: the model's text is untrusted, and the tool may still be able to read it.
     ///
     /// It holds for everything that happens inside the agent's runs: it is also asked about the calls in runs of
-    /// [agents](crate::Agent::as_tool) that the calls ask, at any depth, and after a [handover](Self::hand_over_to), in addition to the
+    /// [agents](crate::Agent::as_tool) that the calls ask, at any depth, and after a [handoff](Self::handoff_to), in addition to the
     /// predicates of those agents. [`ProposedCall::agents`] names the agents that lead to the call. Approval that it requires of such a
     /// call is given by the approver of this agent or of the question, or by the caller, and never by an approver of an inner agent.
     ///
@@ -198,7 +198,7 @@ impl AgentBuilder {
     }
 
     /// Leaves the calls of a response to the caller unless this predicate returns `true` for it. It is also asked about the responses in
-    /// runs of [agents](crate::Agent::as_tool) that the calls ask, and after a [handover](Self::hand_over_to), in addition to the predicates of
+    /// runs of [agents](crate::Agent::as_tool) that the calls ask, and after a [handoff](Self::handoff_to), in addition to the predicates of
     /// those agents. [`Ask::execute_calls_if`](crate::agent::Ask::execute_calls_if) overrides it for a question.
     ///
     /// The run then waits for the results of all calls of the response, as for those of
@@ -272,7 +272,7 @@ impl AgentBuilder {
     ///
     /// It keeps requests small if each call depends only on the results before it. A model that needs earlier results repeats their
     /// calls.
-    pub fn send_earlier_turns(mut self, send: bool) -> Self {
+    pub fn send_history(mut self, send: bool) -> Self {
         self.agent.sends_earlier_turns = send;
         self
     }

@@ -229,9 +229,9 @@ impl RunDriver {
         Ok((retry, event))
     }
 
-    /// Returns the tools of the agent before a handover that undoes the next call: the agent that executed a call undoes it.
+    /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.
     fn earlier_undoing(&self) -> Option<&RunTools> {
-        self.earlier_tools.get(self.run.handovers_before_undone()?)
+        self.earlier_tools.get(self.run.handoffs_before_undone()?)
     }
 
     pub(super) fn executor(&mut self) -> CallExecutor {

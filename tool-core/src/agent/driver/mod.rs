@@ -91,7 +91,7 @@ use crate::toolset::ToolSet;
 pub struct RunDriver {
     pub(super) run: Run,
     pub(super) tools: RunTools,
-    /// The tools of the agents before those that the run was handed over to.
+    /// The tools of the agents before those that the run was handed off to.
     pub(super) earlier_tools: Vec<RunTools>,
     /// The agent that was asked, with the stores of the run.
     origin: Agent,
@@ -124,7 +124,7 @@ pub struct RunDriver {
     outer: Option<Inside>,
 }
 
-/// The rules of a question, which hold for all agents that the run is handed over to.
+/// The rules of a question, which hold for all agents that the run is handed off to.
 #[derive(Default)]
 pub(super) struct QuestionRules {
     /// Cancels the run.
@@ -214,7 +214,7 @@ impl RunDriver {
     }
 
     /// Returns the agent that the next step belongs to: the one that was asked, or one that the run was
-    /// [handed over](crate::agent::AgentBuilder::hand_over_to) to.
+    /// [handed off](crate::agent::AgentBuilder::handoff_to) to.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.tools.agent
@@ -316,7 +316,7 @@ impl RunDriver {
         }
         let (_, event) = self.apply_result(execution).map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
-        let events = self.follow_handovers().map_err(|kind| self.error(kind))?;
+        let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
         Ok(())
     }

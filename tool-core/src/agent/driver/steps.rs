@@ -85,7 +85,7 @@ impl RunDriver {
         }
         self.load_history().await?;
         loop {
-            let events = self.follow_handovers()?;
+            let events = self.follow_handoffs()?;
             self.emit_all(events).await;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
@@ -289,7 +289,7 @@ impl RunDriver {
         let (tools, earlier) = (&self.tools, &self.earlier_tools);
         self.run.apply_tool_policies(
             self.offer.tools.definitions(),
-            |handovers, name| undo_policy(tools, earlier, handovers, name),
+            |handoffs, name| undo_policy(tools, earlier, handoffs, name),
             |_| false,
         );
     }
@@ -312,9 +312,9 @@ impl RunDriver {
     }
 }
 
-/// Returns the policy of the tool with this name that undoes calls of the agent after this number of handovers.
-fn undo_policy(tools: &RunTools, earlier: &[RunTools], handovers: usize, name: &str) -> Option<ToolPolicy> {
-    earlier.get(handovers).unwrap_or(tools).undo.policy(name)
+/// Returns the policy of the tool with this name that undoes calls of the agent after this number of handoffs.
+fn undo_policy(tools: &RunTools, earlier: &[RunTools], handoffs: usize, name: &str) -> Option<ToolPolicy> {
+    earlier.get(handoffs).unwrap_or(tools).undo.policy(name)
 }
 
 /// Returns the run's next step, with the changes of a hook to the turn.
@@ -325,7 +325,7 @@ pub(super) fn next_step<'a>(
     tools: &RunTools,
     earlier: &[RunTools],
 ) -> Step<'a> {
-    let undo_policy = |handovers, name: &str| undo_policy(tools, earlier, handovers, name);
+    let undo_policy = |handoffs, name: &str| undo_policy(tools, earlier, handoffs, name);
     let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
     let Step::CallModel(mut request) = step else { return step };
     if let Some((divided, offered)) = &offer.searched {

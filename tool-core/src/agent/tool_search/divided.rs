@@ -45,14 +45,14 @@ impl Divided {
         sources: &[ToolSet],
         always: &[&str],
     ) -> Result<Option<Self>, ToolSetError> {
-        let is_above = all.len() > search.threshold;
+        let is_searched = all.len() >= search.min_tools;
         let offered_always: HashSet<_> =
             search.always.iter().map(String::as_str).chain(always.iter().copied()).collect();
         let is_always = |tool: &ToolDefinition| {
             // A model that should hand the run over does not search for a tool.
             offered_always.contains(tool.name()) || tool.policy().hands_over
         };
-        let is_hidden = |tool: &ToolDefinition| (is_above || tool.is_deferred()) && !is_always(tool);
+        let is_hidden = |tool: &ToolDefinition| (is_searched || tool.is_deferred()) && !is_always(tool);
         let names = all.definitions().iter().filter(|tool| is_hidden(tool));
         let hidden: HashSet<_> = names.map(|tool| tool.name().to_owned()).collect();
         if hidden.is_empty() {

@@ -19,10 +19,10 @@ const CALL_TOOL: &str = "call_tool";
 /// The names that other tools cannot have.
 pub(super) const RESERVED_NAMES: [&str; 2] = [SEARCH_TOOLS, CALL_TOOL];
 
-/// The default of [`ToolSearch::above`].
+/// The default of [`ToolSearch::min_tools`].
 ///
 /// OpenAI suggests fewer: <https://platform.openai.com/docs/guides/function-calling#best-practices-for-defining-functions>.
-const DEFAULT_THRESHOLD: usize = 20;
+const DEFAULT_MIN_TOOLS: usize = 21;
 
 /// The default of [`ToolSearch::max_results`].
 const DEFAULT_MAX_RESULTS: usize = 5;
@@ -33,13 +33,13 @@ const DEFAULT_MAX_RESULTS: usize = 5;
 /// ```
 /// use tool_core::agent::ToolSearch;
 ///
-/// let search = ToolSearch::bm25().above(40).always(["sum"]).max_results(8);
+/// let search = ToolSearch::bm25().min_tools(41).always_offer(["sum"]).max_results(8);
 /// # let _ = search;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ToolSearch {
-    threshold: usize,
+    min_tools: usize,
     always: Vec<String>,
     is_by_provider: bool,
     calls_through: bool,
@@ -53,7 +53,7 @@ impl ToolSearch {
     /// offered before. They stay for the rest of the run, also if it is resumed elsewhere.
     pub fn bm25() -> Self {
         Self {
-            threshold: DEFAULT_THRESHOLD,
+            min_tools: DEFAULT_MIN_TOOLS,
             always: Vec::new(),
             is_by_provider: false,
             calls_through: false,
@@ -72,15 +72,15 @@ impl ToolSearch {
         Self { is_by_provider: true, ..Self::bm25() }
     }
 
-    /// Sets the number of tools above which all are searched except those that are [always](Self::always) offered; 20 by default. Up
-    /// to this number, only [deferred](crate::model::ToolDefinition::with_deferred) tools are.
-    pub fn above(mut self, tools: usize) -> Self {
-        self.threshold = tools;
+    /// Sets the number of tools from which on all are searched except those that are [always offered](Self::always_offer); 21 by
+    /// default. With fewer tools, only [deferred](crate::model::ToolDefinition::with_deferred) ones are searched.
+    pub fn min_tools(mut self, tools: usize) -> Self {
+        self.min_tools = tools;
         self
     }
 
     /// Offers these tools from the first turn on: `tools![sum]`, any other set of tools of the agent, or names.
-    pub fn always(mut self, tools: impl IntoToolNames) -> Self {
+    pub fn always_offer(mut self, tools: impl IntoToolNames) -> Self {
         self.always.extend(tools.into_tool_names());
         self
     }

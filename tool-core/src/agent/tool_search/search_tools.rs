@@ -62,7 +62,7 @@ pub(super) fn search_tools(settings: &ToolSearch, all: &ToolSet, sources: &[Tool
             if calls_through { show(&found, max_bytes) } else { list(&found, max_bytes) }
         })
     })
-    .with_description(description)
+    .description(description)
     .pure()
 }
 
@@ -73,7 +73,7 @@ pub(super) fn call_tool() -> FunctionTool {
         Err(ToolError::failed(format!("`{CALL_TOOL}` cannot call `{name}` in this way; call it directly")))
     };
     FunctionTool::new(CALL_TOOL, refuse)
-        .with_description(format!("Calls a tool that `{SEARCH_TOOLS}` has found, by its name."))
+        .description(format!("Calls a tool that `{SEARCH_TOOLS}` has found, by its name."))
 }
 
 /// Describes the search: how the tools that it finds are called, and where they come from, so that the model knows what there can be.

@@ -63,7 +63,7 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = SqliteStore::open("conversations.db").await?;
-/// let memory = ChatMemory::new(store).with_window(Window::tokens(8_000));
+/// let memory = ChatMemory::new(store).window(Window::tokens(8_000));
 /// # let _ = memory;
 /// # Ok(())
 /// # }

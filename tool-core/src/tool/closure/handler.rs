@@ -34,10 +34,10 @@ use crate::tool::{IntoToolOutput, ToolContext, ToolFuture};
 /// }
 ///
 /// let tools = [
-///     FunctionTool::new("weather", weather).with_description("Returns the weather"),
-///     FunctionTool::new("letters", |city: City| city.name.len()).with_description("Counts letters"),
+///     FunctionTool::new("weather", weather).description("Returns the weather"),
+///     FunctionTool::new("letters", |city: City| city.name.len()).description("Counts letters"),
 ///     FunctionTool::new("is_home", |_: City, context: &ToolContext| context.get::<User>().is_some()),
-///     FunctionTool::new("noon", || "12:00").with_description("Returns the time of noon"),
+///     FunctionTool::new("noon", || "12:00").description("Returns the time of noon"),
 /// ];
 /// # let _ = tools;
 /// ```

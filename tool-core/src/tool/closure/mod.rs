@@ -77,7 +77,7 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
 /// use tool_core::{FunctionTool, Tool};
 ///
 /// let restart = FunctionTool::new("restart", || async { "restarted" })
-///     .with_description("Restarts the server")
+///     .description("Restarts the server")
 ///     .needs_approval()
 ///     .timeout(Duration::from_secs(30));
 /// assert!(restart.definition().policy().needs_approval);
@@ -96,7 +96,7 @@ impl_options!(FunctionTool);
 
 impl FunctionTool {
     /// Creates a tool with the given name. The doc comment of the arguments' struct is its description;
-    /// [`with_description`](Self::with_description) replaces it.
+    /// [`description`](Self::description) replaces it.
     ///
     /// The function takes no parameters, its arguments, or its arguments and a [`ToolContext`]; see [`ToolHandler`] for
     /// details. A tool whose arguments are `()` or a unit struct has no arguments.

@@ -58,7 +58,7 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 ///     let days = arguments["days"].as_u64().unwrap_or(3);
 ///     format!("{days} days of rain in {}", arguments["city"])
 /// })?
-/// .with_description("Returns the weather forecast");
+/// .description("Returns the weather forecast");
 /// let set = ToolSet::new([Arc::new(forecast) as Arc<dyn Tool>])?;
 ///
 /// let call = ToolCall::new("call_1", "forecast", r#"{"city": "Rome", "days": "2"}"#);

@@ -30,7 +30,7 @@ use crate::tool::{ToolError, ToolOutput};
 ///     }
 /// }
 ///
-/// let tool = FunctionTool::new("temperature", || Degrees(22.5)).with_description("Returns the temperature");
+/// let tool = FunctionTool::new("temperature", || Degrees(22.5)).description("Returns the temperature");
 /// # let _ = tool;
 /// ```
 #[diagnostic::on_unimplemented(
@@ -58,7 +58,7 @@ pub trait IntoToolOutput {
 ///     celsius: f64,
 /// }
 ///
-/// let tool = FunctionTool::new("weather", || Json(Weather { celsius: 22.5 })).with_description("Returns the weather");
+/// let tool = FunctionTool::new("weather", || Json(Weather { celsius: 22.5 })).description("Returns the weather");
 /// # let _ = tool;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

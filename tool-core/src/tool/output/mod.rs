@@ -130,7 +130,7 @@ impl ToolOutput {
     /// Truncates the text of this output to `limit` characters. A longer text keeps its head and tail, with a note between
     /// them that states how many characters were left out. Images, data and unaffected parts are preserved.
     ///
-    /// The text left out is discarded and not stored in the state of a run. [`left_out`](Self::left_out) returns its
+    /// The text left out is discarded and not stored in the state of a run. [`omitted_chars`](Self::omitted_chars) returns its
     /// length. To preserve it, pass it to [`with_data`](Self::with_data).
     ///
     /// ```
@@ -139,12 +139,12 @@ impl ToolOutput {
     /// let output = ToolOutput::text("a".repeat(100_000)).truncated(100);
     /// assert!(output.to_string().contains("\n[… 99934 characters left out …]\n"));
     /// assert!(output.to_string().chars().count() <= 100);
-    /// assert_eq!(output.left_out(), Some(99_934));
+    /// assert_eq!(output.omitted_chars(), Some(99_934));
     /// ```
     #[must_use]
     pub fn truncated(mut self, limit: usize) -> Self {
         if let Some((content, left_out)) =
-            truncate_content(&self.content, limit, self.left_out().unwrap_or(0))
+            truncate_content(&self.content, limit, self.omitted_chars().unwrap_or(0))
         {
             self.content = content;
             self.extras_mut().left_out = left_out;
@@ -153,7 +153,7 @@ impl ToolOutput {
     }
 
     /// Restores the number of characters left out from a stored run.
-    pub(crate) fn with_left_out(mut self, left_out: Option<usize>) -> Self {
+    pub(crate) fn with_omitted_chars(mut self, left_out: Option<usize>) -> Self {
         if let Some(left_out) = left_out {
             self.extras_mut().left_out = left_out;
         }
@@ -166,7 +166,7 @@ impl ToolOutput {
 
     /// Returns the number of characters that were left out because of a limit, if any.
     #[must_use]
-    pub fn left_out(&self) -> Option<usize> {
+    pub fn omitted_chars(&self) -> Option<usize> {
         self.extras.as_ref().map(|extras| extras.left_out).filter(|left_out| *left_out > 0)
     }
 }
@@ -203,7 +203,9 @@ impl FromIterator<Part> for ToolOutput {
 
 impl PartialEq for ToolOutput {
     fn eq(&self, other: &Self) -> bool {
-        self.content == other.content && self.data() == other.data() && self.left_out() == other.left_out()
+        self.content == other.content
+            && self.data() == other.data()
+            && self.omitted_chars() == other.omitted_chars()
     }
 }
 
@@ -238,7 +240,7 @@ impl<'a> OutputState<'a> {
         Self {
             content: Cow::Borrowed(&output.content),
             data: output.stored_data().map(Cow::Borrowed),
-            left_out: output.left_out(),
+            left_out: output.omitted_chars(),
         }
     }
 }
@@ -249,7 +251,7 @@ impl From<OutputState<'static>> for ToolOutput {
         if let Some(data) = state.data {
             output = output.with_data(data.into_owned());
         }
-        output.with_left_out(state.left_out)
+        output.with_omitted_chars(state.left_out)
     }
 }
 

@@ -10,9 +10,9 @@ use crate::run::{ErrorPolicies, Run};
 use crate::tool::{ToolExecution, ToolOutput};
 use crate::transcript::Transcript;
 
-/// A step by which an agent [handed its run over](crate::agent::AgentBuilder::hand_over_to) to another.
+/// A step by which an agent [handed its run over](crate::agent::AgentBuilder::handoff_to) to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Handover {
+pub struct Handoff {
     agent: String,
     turn: u32,
     /// The number of the executions before, which other agents undo.
@@ -29,28 +29,28 @@ pub struct Handover {
     pub(crate) is_entered: bool,
 }
 
-impl Handover {
-    /// Returns the name of the tool by which the run was handed over.
+impl Handoff {
+    /// Returns the name of the tool by which the run was handed off.
     #[must_use]
     pub fn agent(&self) -> &str {
         &self.agent
     }
 
-    /// Returns the number of the turn in which the run was handed over. Later ones are of the new agent.
+    /// Returns the number of the turn in which the run was handed off. Later ones are of the new agent.
     #[must_use]
     pub fn turn(&self) -> u32 {
         self.turn
     }
 
-    /// Adds the handovers of a run to its transcript, each after its turn.
+    /// Adds the handoffs of a run to its transcript, each after its turn.
     pub(super) fn add_to_transcript<'a>(
-        handovers: &'a [Self],
+        handoffs: &'a [Self],
         executions: &'a [ToolExecution],
         transcript: Transcript<'a>,
     ) -> Transcript<'a> {
-        handovers.iter().fold(transcript, |transcript, handover| {
-            match handover.executions.checked_sub(1).and_then(|last| executions.get(last)) {
-                Some(last) => transcript.with_handover(&last.call().id, &handover.agent),
+        handoffs.iter().fold(transcript, |transcript, handoff| {
+            match handoff.executions.checked_sub(1).and_then(|last| executions.get(last)) {
+                Some(last) => transcript.with_handoff(&last.call().id, &handoff.agent),
                 None => transcript,
             }
         })
@@ -80,9 +80,9 @@ pub(crate) struct AgentSettings {
 /// of the same names.
 pub(super) fn executions_of_agent<'e>(
     executions: &'e [ToolExecution],
-    handovers: &[Handover],
+    handoffs: &[Handoff],
 ) -> &'e [ToolExecution] {
-    let before = handovers.last().map_or(0, |handover| handover.executions);
+    let before = handoffs.last().map_or(0, |handoff| handoff.executions);
     executions.get(before..).unwrap_or_default()
 }
 
@@ -94,17 +94,17 @@ fn hands_over(record: &CallRecord) -> bool {
 
 impl Turn {
     /// Returns the position of the first call that hands the run over.
-    pub(super) fn handover(&self) -> Option<usize> {
+    pub(super) fn handoff(&self) -> Option<usize> {
         self.calls.iter().position(hands_over)
     }
 
     /// Adds to the outputs of all but the first call that hands the run over that it was not followed.
-    pub(super) fn refuse_further_handovers(&mut self, agent: &str) {
+    pub(super) fn refuse_further_handoffs(&mut self, agent: &str) {
         for record in self.calls.iter_mut().filter(|record| hands_over(record)).skip(1) {
             let CallState::Finished(execution) = &mut record.state else { continue };
             if let Ok(output) = &mut execution.outcome {
                 let note =
-                    format!("not handed over, because this turn handed the run over to `{agent}`; output: ");
+                    format!("not handed off, because this turn handed the run off to `{agent}`; output: ");
                 let content = [Part::from(note)].into_iter().chain(output.content().clone().into_parts());
                 let data = output.stored_data().cloned();
                 let refused = ToolOutput::from(content.collect::<Content>());
@@ -115,10 +115,10 @@ impl Turn {
 }
 
 impl Run {
-    /// Returns the steps by which the run was handed over to other agents, in their order.
+    /// Returns the steps by which the run was handed off to other agents, in their order.
     #[must_use]
-    pub fn handovers(&self) -> &[Handover] {
-        &self.handovers
+    pub fn handoffs(&self) -> &[Handoff] {
+        &self.handoffs
     }
 
     /// Stores the settings of the question. Those that are unset here have the values that are stored already.
@@ -136,9 +136,9 @@ impl Run {
         self.settings.question.as_deref().cloned().unwrap_or_default()
     }
 
-    pub(super) fn record_handover(&mut self, agent: String) {
-        let earlier_usage = self.handovers.last().map_or(self.usage, |last| last.usage);
-        self.handovers.push(Handover {
+    pub(super) fn record_handoff(&mut self, agent: String) {
+        let earlier_usage = self.handoffs.last().map_or(self.usage, |last| last.usage);
+        self.handoffs.push(Handoff {
             agent,
             turn: self.turns,
             executions: self.tool_executions.len(),
@@ -148,18 +148,18 @@ impl Run {
         });
     }
 
-    /// Gives the run the instructions and settings of the agent that it was handed over to. The instructions replace those of
+    /// Gives the run the instructions and settings of the agent that it was handed off to. The instructions replace those of
     /// the agent before, if it had some.
-    pub(crate) fn enter_handover(
+    pub(crate) fn enter_handoff(
         &mut self,
         position: usize,
         had_instructions: bool,
         mut settings: AgentSettings,
     ) {
-        let Some(handover) = self.handovers.get_mut(position).filter(|handover| !handover.is_entered) else {
+        let Some(handoff) = self.handoffs.get_mut(position).filter(|handoff| !handoff.is_entered) else {
             return;
         };
-        handover.is_entered = true;
+        handoff.is_entered = true;
         if had_instructions && matches!(self.messages.first(), Some(Message::System(_))) {
             self.messages.remove(0);
             self.history_len = self.history_len.saturating_sub(1);
@@ -180,16 +180,16 @@ impl Run {
         self.settings.options = settings.options;
     }
 
-    /// Returns the number of handovers before the call that the next call undoes.
-    pub(crate) fn handovers_before_undone(&self) -> Option<usize> {
+    /// Returns the number of handoffs before the call that the next call undoes.
+    pub(crate) fn handoffs_before_undone(&self) -> Option<usize> {
         let position = self.undoing()?.position;
-        Some(self.handovers.iter().filter(|handover| handover.executions <= position).count())
+        Some(self.handoffs.iter().filter(|handoff| handoff.executions <= position).count())
     }
 
     /// Returns the tokens of each agent that the run was of, the first under an empty name. A run does not know its name.
     pub(super) fn own_usage_by_agent(&self) -> Vec<(String, Usage)> {
-        let first = self.handovers.first().map_or(self.usage, |handover| handover.earlier_usage);
-        let later = self.handovers.iter().map(|handover| (handover.agent.clone(), handover.usage));
+        let first = self.handoffs.first().map_or(self.usage, |handoff| handoff.earlier_usage);
+        let later = self.handoffs.iter().map(|handoff| (handoff.agent.clone(), handoff.usage));
         [(String::new(), first)].into_iter().chain(later).collect()
     }
 }

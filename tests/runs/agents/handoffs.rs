@@ -1,9 +1,9 @@
-//! Runs that are handed over to another agent.
+//! Runs that are handed off to another agent.
 
 use super::*;
 
 #[tokio::test]
-async fn a_run_is_handed_over_with_instructions_and_tools() {
+async fn a_run_is_handed_off_with_instructions_and_tools() {
     let billing = || {
         let is_billings = |request: &ChatRequest<'_>| {
             let instructions: Vec<_> = request
@@ -36,13 +36,13 @@ async fn a_run_is_handed_over_with_instructions_and_tools() {
         let build = || {
             let builder = Agent::builder(desk()).tools(tools![pay]).context(effects.clone());
             let builder = if instructions.is_empty() { builder } else { builder.instructions(instructions) };
-            builder.hand_over_to("billing", "Takes over invoices", &billing().build().unwrap())
+            builder.handoff_to("billing", "Takes over invoices", &billing().build().unwrap())
         };
         let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
         assert_eq!((answer.text(), answer.turns(), answer.tool_executions().len()), ("Refunded.", 3, 3));
         assert_eq!(answer.messages()[0].text(), "What now?");
-        let handovers: Vec<_> = answer.handovers().iter().map(|one| (one.agent(), one.turn())).collect();
-        assert_eq!(handovers, [("billing", 1)]);
+        let handoffs: Vec<_> = answer.handoffs().iter().map(|one| (one.agent(), one.turn())).collect();
+        assert_eq!(handoffs, [("billing", 1)]);
         let parts: Vec<_> =
             answer.usage_by_agent().into_iter().map(|(agent, usage)| (agent, usage.total_tokens)).collect();
         assert_eq!(parts, [("agent".to_owned(), 2), ("billing".to_owned(), 10)]);
@@ -50,22 +50,22 @@ async fn a_run_is_handed_over_with_instructions_and_tools() {
         let transcript = answer.transcript().to_string();
         let speakers: Vec<_> = transcript
             .lines()
-            .filter(|line| line.starts_with("model") || line.starts_with("handed over"))
+            .filter(|line| line.starts_with("model") || line.starts_with("handed off"))
             .map(|line| line.split_once(" {").map_or(line, |(speaker, _)| speaker))
             .collect();
         let expected = [
             "model calls billing:",
             "model calls pay:",
-            "handed over to: billing",
+            "handed off to: billing",
             "model calls refund:",
             "model: Refunded.",
         ];
         assert_eq!(speakers, expected, "{transcript}");
         let diagram = answer.transcript().mermaid().to_string();
-        assert!(diagram.contains("\n    Note over Model: handed over to billing\n"), "{diagram}");
+        assert!(diagram.contains("\n    Note over Model: handed off to billing\n"), "{diagram}");
     }
     let mut events = Vec::new();
-    let agent = Agent::builder(desk()).tools(tools![pay]).context(effects).hand_over_to(
+    let agent = Agent::builder(desk()).tools(tools![pay]).context(effects).handoff_to(
         "billing",
         "Takes over",
         &billing().build().unwrap(),
@@ -73,16 +73,16 @@ async fn a_run_is_handed_over_with_instructions_and_tools() {
     let mut stream = agent.build().unwrap().ask("Go").stream();
     while let Some(event) = stream.next().await {
         match event {
-            Ok(Event::HandedOver { agent, .. }) => events.push(format!("handed over to {agent}")),
+            Ok(Event::HandedOff { agent, .. }) => events.push(format!("handed off to {agent}")),
             Ok(Event::TurnStarted { turn, .. }) => events.push(format!("turn {turn}")),
             _ => {}
         }
     }
-    assert_eq!(events, ["turn 1", "handed over to billing", "turn 2"]);
+    assert_eq!(events, ["turn 1", "handed off to billing", "turn 2"]);
 }
 
 #[tokio::test]
-async fn a_handed_over_run_continues_from_each_stored_state_and_is_undone_by_both_agents() {
+async fn a_handed_off_run_continues_from_each_stored_state_and_is_undone_by_both_agents() {
     let effects = Effects::default();
     let states = EveryState::default();
     // The agent that takes over has another tool of the same name that undoes its calls.
@@ -105,7 +105,7 @@ async fn a_handed_over_run_continues_from_each_stored_state_and_is_undone_by_bot
             .tools(tools![book_room])
             .undo_tools(tools![cancel_room])
             .context(effects.clone())
-            .hand_over_to("billing", "Takes over", &billing.build().unwrap())
+            .handoff_to("billing", "Takes over", &billing.build().unwrap())
     };
     let agent = build(false).run_store(states.clone()).build().unwrap();
     let expected = await_it(&agent, "Go", |_| Approval::Approve).await.unwrap();
@@ -142,15 +142,15 @@ async fn a_handed_over_run_continues_from_each_stored_state_and_is_undone_by_bot
 }
 
 #[tokio::test]
-async fn a_run_that_was_handed_over_to_an_unknown_agent_fails_without_a_request() {
+async fn a_run_that_was_handed_off_to_an_unknown_agent_fails_without_a_request() {
     let billing = Agent::builder(ScriptedModel::new().fails("the line is dead")).build().unwrap();
     let desk = ScriptedModel::new().calls("billing", "{}");
-    let agent = Agent::builder(desk).hand_over_to("billing", "Takes over", &billing).build().unwrap();
+    let agent = Agent::builder(desk).handoff_to("billing", "Takes over", &billing).build().unwrap();
     let run = restored(agent.ask("Go").await.unwrap_err().into_run());
-    assert_eq!(run.handovers().len(), 1);
+    assert_eq!(run.handoffs().len(), 1);
     let error = Agent::builder(ScriptedModel::new()).build().unwrap().resume(run).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Tools { .. }), "{error}");
-    let expected = "the run was handed over to `billing`: the agent has no `hand_over_to` of this name";
+    let expected = "the run was handed off to `billing`: the agent has no `handoff_to` of this name";
     assert_eq!(error.to_string(), expected);
 }
 
@@ -160,7 +160,7 @@ struct Complaint {
 }
 
 #[tokio::test]
-async fn a_tool_with_arguments_hands_over_once_it_succeeds() {
+async fn a_tool_with_arguments_hands_off_once_it_succeeds() {
     let manager = || {
         let reads_complaint = |request: &ChatRequest<'_>| {
             let texts: Vec<_> = request.messages().iter().map(Message::text).collect();
@@ -180,21 +180,21 @@ async fn a_tool_with_arguments_hands_over_once_it_succeeds() {
         let model = ScriptedModel::new()
             .calls("complain", r#"{"reason": ""}"#)
             .calls("complain", r#"{"reason": "noise"}"#);
-        Agent::builder(model).hand_over_by(complain(), &manager())
+        Agent::builder(model).handoff_by(complain(), &manager())
     };
     let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
     assert_eq!((answer.text(), answer.turns()), ("I am sorry.", 3));
-    let handovers: Vec<_> = answer.handovers().iter().map(|one| (one.agent(), one.turn())).collect();
-    assert_eq!(handovers, [("complain", 2)]);
+    let handoffs: Vec<_> = answer.handoffs().iter().map(|one| (one.agent(), one.turn())).collect();
+    assert_eq!(handoffs, [("complain", 2)]);
 }
 
 #[tokio::test]
-async fn an_inner_run_can_be_handed_over() {
+async fn an_inner_run_can_be_handed_off() {
     let refunder = || {
         billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded.")).build().unwrap()
     };
     let inner = || {
-        Agent::builder(ScriptedModel::new().calls("refunds", "{}")).hand_over_to(
+        Agent::builder(ScriptedModel::new().calls("refunds", "{}")).handoff_to(
             "refunds",
             "Takes over",
             &refunder(),
@@ -207,14 +207,14 @@ async fn an_inner_run_can_be_handed_over() {
 }
 
 #[tokio::test]
-async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
+async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
     let billing = || billing(ScriptedModel::new().calls("refund", r#"{"number": 7}"#).says("Refunded."));
     let desk = |billing: AgentBuilder| {
         let billing = billing.build().unwrap();
         Agent::builder(ScriptedModel::new().calls("billing", "{}"))
             .approver(|_: &ToolCall| Approval::Approve)
             .execute_calls_if(|_| true)
-            .hand_over_to("billing", "Takes over", &billing)
+            .handoff_to("billing", "Takes over", &billing)
             .build()
             .unwrap()
     };
@@ -236,7 +236,7 @@ async fn calls_after_a_handover_are_decided_by_the_agent_that_takes_over() {
 }
 
 #[tokio::test]
-async fn an_undo_after_a_handover_has_the_time_limit_and_the_error_handler_of_its_agent() {
+async fn an_undo_after_a_handoff_has_the_time_limit_and_the_error_handler_of_its_agent() {
     #[tool("Reserves a table", undo = "release")]
     fn reserve() {}
 
@@ -257,7 +257,7 @@ async fn an_undo_after_a_handover_has_the_time_limit_and_the_error_handler_of_it
         let desk = Agent::builder(ScriptedModel::new().calls("reserve", "{}").calls("billing", "{}"))
             .tools(tools![reserve])
             .undo_tools(tools![release])
-            .hand_over_to("billing", "Takes over", &billing);
+            .handoff_to("billing", "Takes over", &billing);
         let error = limit(desk, limits_desk).build().unwrap().ask("Go").await.unwrap_err();
         let [undo] = error.run().undo_executions() else { panic!("one call is undone: {error}") };
         let kind = undo.outcome().err().map(ToolError::kind);
@@ -266,7 +266,7 @@ async fn an_undo_after_a_handover_has_the_time_limit_and_the_error_handler_of_it
 }
 
 #[tokio::test]
-async fn instructions_and_options_of_the_question_outlive_a_handover() {
+async fn instructions_and_options_of_the_question_outlive_a_handoff() {
     let options = |temperature: Option<f64>, max_output_tokens| {
         let mut options = ModelOptions::default();
         (options.temperature, options.max_output_tokens) = (temperature, max_output_tokens);
@@ -287,7 +287,7 @@ async fn instructions_and_options_of_the_question_outlive_a_handover() {
         let billing = billing(model).options(options(Some(0.1), Some(9))).build().unwrap();
         let desk = Agent::builder(ScriptedModel::new().fails("offline").calls("billing", "{}"))
             .options(options(None, Some(1)))
-            .hand_over_to("billing", "Takes over", &billing);
+            .handoff_to("billing", "Takes over", &billing);
         let desk = match first {
             Some(text) => desk.instructions(text),
             None => desk,
@@ -302,7 +302,7 @@ async fn instructions_and_options_of_the_question_outlive_a_handover() {
 }
 
 #[tokio::test]
-async fn a_typed_question_with_tools_of_its_own_can_be_handed_over() {
+async fn a_typed_question_with_tools_of_its_own_can_be_handed_off() {
     let billing = ScriptedModel::new()
         .expects(|request| {
             let tools: Vec<_> = request.tools().iter().map(|tool| tool.name()).collect();
@@ -311,14 +311,14 @@ async fn a_typed_question_with_tools_of_its_own_can_be_handed_over() {
         .calls("final_answer", r#"{"answer": 700}"#);
     let billing = self::billing(billing).build().unwrap();
     let desk = ScriptedModel::new().calls("billing", "{}");
-    let agent = Agent::builder(desk).hand_over_to("billing", "Takes over", &billing).build().unwrap();
+    let agent = Agent::builder(desk).handoff_to("billing", "Takes over", &billing).build().unwrap();
     let over = agent.tools().clone().union(tools![pay]).unwrap();
     let cents = agent.ask("What is invoice 7?").only_tools(over).context(Effects::default());
     assert_eq!(cents.answer_as::<u32>().await.unwrap(), 700);
 }
 
 #[tokio::test]
-async fn a_repeated_id_refers_to_no_call_of_the_agent_before_a_handover() {
+async fn a_repeated_id_refers_to_no_call_of_the_agent_before_a_handoff() {
     let calls = |calls: &[(&str, &str)]| {
         let calls = calls.iter().map(|(id, name)| ToolCall::new(*id, *name, "{}"));
         ScriptedModel::new().replies(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))
@@ -329,7 +329,7 @@ async fn a_repeated_id_refers_to_no_call_of_the_agent_before_a_handover() {
             AssistantMessage::default().with_tool_calls([ToolCall::new("call_2_0", "who", "{}")]),
         ));
         let billing = Agent::builder(billing.says("Done.")).tool(speaker("billing")).build().unwrap();
-        Agent::builder(calls(&[("x-9xT2", "who"), ("go", "billing")])).tool(speaker("desk")).hand_over_to(
+        Agent::builder(calls(&[("x-9xT2", "who"), ("go", "billing")])).tool(speaker("desk")).handoff_to(
             "billing",
             "Takes over",
             &billing,
@@ -338,17 +338,17 @@ async fn a_repeated_id_refers_to_no_call_of_the_agent_before_a_handover() {
     let answer = alike(build).await.unwrap();
     let outputs: Vec<_> =
         answer.tool_executions().iter().map(|one| one.output().unwrap().to_string()).collect();
-    assert_eq!(outputs, ["desk", "handed over", "billing", "billing"]);
+    assert_eq!(outputs, ["desk", "handed off", "billing", "billing"]);
 }
 
 #[tokio::test]
-async fn repetitions_are_counted_across_handovers() {
+async fn repetitions_are_counted_across_handoffs() {
     let build = || {
         let model = || ScriptedModel::new().calls("sum", "{}").calls("sum", "{}");
         let billing =
             Agent::builder(model().says("Done.")).tool(FunctionTool::new("sum", || 3)).build().unwrap();
         let desk = Agent::builder(model().calls("billing", "{}")).tool(FunctionTool::new("sum", || 3));
-        desk.hand_over_to("billing", "Takes over", &billing)
+        desk.handoff_to("billing", "Takes over", &billing)
     };
     let answer = alike(build).await.unwrap();
     let outcomes: Vec<_> = answer.tool_executions().iter().map(|one| one.outcome().is_ok()).collect();
@@ -373,10 +373,7 @@ async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
         let billing = Replies(&[&[], &[], &[("book_room", OSLO)], &[("close", "{}")]], "");
         let billing = agent(billing, is_at_most_once[1], "billing").build().unwrap();
         let desk = Replies(&[&[("book_room", ROME)], &[("billing", "{}")]], "");
-        agent(desk, is_at_most_once[0], "desk")
-            .hand_over_to("billing", "Takes over", &billing)
-            .build()
-            .unwrap()
+        agent(desk, is_at_most_once[0], "desk").handoff_to("billing", "Takes over", &billing).build().unwrap()
     };
     for is_at_most_once in [[false, true], [true, false]] {
         let agent = build(is_at_most_once);
@@ -406,18 +403,18 @@ async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
 }
 
 #[tokio::test]
-async fn a_second_handover_in_one_turn_is_reported_as_not_followed() {
+async fn a_second_handoff_in_one_turn_is_reported_as_not_followed() {
     let other = |text| Agent::builder(Replies(&[], text)).build().unwrap();
     let sales = || FunctionTool::new("sales", || "noted");
     let desk = || {
         let calls = Replies(&[&[("billing", "{}"), ("sales", "{}")]], "");
         Agent::builder(calls)
-            .hand_over_to("billing", "Takes over invoices", &other("It is paid."))
-            .hand_over_by(sales(), &other("Buy this."))
+            .handoff_to("billing", "Takes over invoices", &other("It is paid."))
+            .handoff_by(sales(), &other("Buy this."))
     };
     let answer = alike(desk).await.unwrap();
     assert_eq!(answer.text(), "It is paid.");
     let results: Vec<_> = answer.messages()[2..4].iter().map(Message::text).collect();
-    let refused = "not handed over, because this turn handed the run over to `billing`; output: noted";
-    assert_eq!(results, ["handed over", refused]);
+    let refused = "not handed off, because this turn handed the run off to `billing`; output: noted";
+    assert_eq!(results, ["handed off", refused]);
 }

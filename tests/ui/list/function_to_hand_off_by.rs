@@ -9,7 +9,7 @@ fn escalate(reason: String) -> String {
 }
 
 fn agent(model: impl ChatModel + 'static, person: &Agent) {
-    let _ = Agent::builder(model).hand_over_by(escalate, person).build();
+    let _ = Agent::builder(model).handoff_by(escalate, person).build();
 }
 
 fn main() {}

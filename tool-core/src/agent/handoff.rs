@@ -26,27 +26,22 @@ impl AgentBuilder {
     /// let billing = Agent::builder(model).instructions("You do billing.").build()?;
     /// let desk = Agent::builder(ScriptedModel::new().calls("billing", "{}"))
     ///     .instructions("You are the first contact.")
-    ///     .hand_over_to("billing", "Takes over questions about invoices", &billing)
+    ///     .handoff_to("billing", "Takes over questions about invoices", &billing)
     ///     .build()?;
     /// let answer = desk.ask("Is invoice 7 paid?").await?;
-    /// assert_eq!((answer.text(), answer.handovers()[0].agent()), ("It is paid.", "billing"));
+    /// assert_eq!((answer.text(), answer.handoffs()[0].agent()), ("It is paid.", "billing"));
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// The run is handed over at the end of the turn, by the first such call that was executed. This is part of its state: a run that
+    /// The run is handed off at the end of the turn, by the first such call that was executed. This is part of its state: a run that
     /// is [resumed](Agent::resume) by this agent continues with the other one, which can hand it over further. Calls are undone
     /// by the tools of the agent that executed them.
-    pub fn hand_over_to(
-        self,
-        name: impl Into<String>,
-        description: impl Into<String>,
-        other: &Agent,
-    ) -> Self {
-        self.hand_over_by(HandOver(ToolDefinition::new(name).with_description(description)), other)
+    pub fn handoff_to(self, name: impl Into<String>, description: impl Into<String>, other: &Agent) -> Self {
+        self.handoff_by(HandoffTool(ToolDefinition::new(name).with_description(description)), other)
     }
 
-    /// Like [`hand_over_to`](Self::hand_over_to), by a tool of your own: its arguments can be the reason or the subject, and it can inject
+    /// Like [`handoff_to`](Self::handoff_to), by a tool of your own: its arguments can be the reason or the subject, and it can inject
     /// values, need approval and refuse. A call that succeeds hands the run over. The other agent's model reads the call and its output.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
@@ -67,67 +62,67 @@ impl AgentBuilder {
     /// let manager = Agent::builder(ScriptedModel::new().says("I am sorry.")).build()?;
     /// let complain = FunctionTool::new("complain", |complaint: Complaint| format!("noted: {}", complaint.reason));
     /// let desk = Agent::builder(ScriptedModel::new().calls("complain", r#"{"reason": "noise"}"#))
-    ///     .hand_over_by(complain, &manager)
+    ///     .handoff_by(complain, &manager)
     ///     .build()?;
     /// assert_eq!(desk.ask("My room is loud.").await?.text(), "I am sorry.");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn hand_over_by(mut self, tool: impl Tool + 'static, other: &Agent) -> Self {
+    pub fn handoff_by(mut self, tool: impl Tool + 'static, other: &Agent) -> Self {
         let definition = tool.definition().clone();
         let policy =
             ToolPolicy { hands_over: true, return_direct: ReturnDirect::Never, ..definition.policy() };
-        self.agent.hand_overs.push((definition.name().to_owned(), other.clone()));
+        self.agent.handoffs.push((definition.name().to_owned(), other.clone()));
         self.tool(redefined(tool, definition.with_policy(policy)))
     }
 }
 
-struct HandOver(ToolDefinition);
+struct HandoffTool(ToolDefinition);
 
-impl Tool for HandOver {
+impl Tool for HandoffTool {
     fn definition(&self) -> &ToolDefinition {
         &self.0
     }
 
     fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
-        ToolFuture::ready(Ok(ToolOutput::text("handed over")))
+        ToolFuture::ready(Ok(ToolOutput::text("handed off")))
     }
 }
 
 impl RunDriver {
-    /// Continues a restored run with the agent that it was handed over to. A step returns the error if there is no such agent.
+    /// Continues a restored run with the agent that it was handed off to. A step returns the error if there is no such agent.
     pub(super) fn resumed_by_its_agent(mut self) -> Self {
-        if self.run.handovers().iter().all(|handover| handover.is_entered) {
-            let _ = self.follow_handovers();
+        if self.run.handoffs().iter().all(|handoff| handoff.is_entered) {
+            let _ = self.follow_handoffs();
         }
         self
     }
 
-    /// Continues with the agents that the run was handed over to. Returns the events to emit.
-    /// Fails if an agent does not hand over to one that the state of the run names.
-    pub(super) fn follow_handovers(&mut self) -> Result<Vec<Event>, RunErrorKind> {
+    /// Continues with the agents that the run was handed off to. Returns the events to emit.
+    /// Fails if an agent does not hand off to one that the state of the run names.
+    pub(super) fn follow_handoffs(&mut self) -> Result<Vec<Event>, RunErrorKind> {
         let mut events = Vec::new();
-        while let Some(handover) = self.run.handovers().get(self.earlier_tools.len()) {
-            let (agent, is_entered) = (handover.agent().to_owned(), handover.is_entered);
+        while let Some(handoff) = self.run.handoffs().get(self.earlier_tools.len()) {
+            let (agent, is_entered) = (handoff.agent().to_owned(), handoff.is_entered);
             let before = self.tools.agent.clone();
-            let found = before.0.hand_overs.iter().find(|(name, _)| *name == agent);
+            let found = before.0.handoffs.iter().find(|(name, _)| *name == agent);
             let Some((_, next)) = found else {
-                let context = format!("the run was handed over to `{agent}`");
-                return Err(RunErrorKind::tools(context, "the agent has no `hand_over_to` of this name"));
+                let context = format!("the run was handed off to `{agent}`");
+                return Err(RunErrorKind::tools(context, "the agent has no `handoff_to` of this name"));
             };
-            let tools = self.tools.handed_over_to(next);
+            let tools = self.tools.handed_off_to(next);
             let question = self.run.question_settings();
             let had_instructions = before.0.instructions.is_some() || question.instructions.is_some();
             let settings = next.run_settings(question);
-            self.run.enter_handover(self.earlier_tools.len(), had_instructions, settings);
-            Arc::make_mut(&mut self.rules).hand_over(&agent, next);
+            self.run.enter_handoff(self.earlier_tools.len(), had_instructions, settings);
+            Arc::make_mut(&mut self.rules).hand_off(&agent, next);
             self.emitter.hooks.extend(next.0.hooks.iter().cloned());
             self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
             self.offer = Default::default();
             self.sent = None;
             if !is_entered {
                 self.has_unsaved_changes = true;
-                events.push(Event::HandedOver { agent });
+                events.push(Event::HandedOff { agent });
             }
         }
         Ok(events)
