@@ -142,7 +142,7 @@ impl Sources {
         for item in &items {
             let Item::Mod(item) = item else { continue };
             let name = item.ident.to_string();
-            let child = [&*module, &[name.clone()]].concat();
+            let child = [&*module, std::slice::from_ref(&name)].concat();
             let (path, folder) = child_file(folder, &name);
             match &item.content {
                 None => self.add(child, read(&path), &folder),

@@ -55,7 +55,7 @@ pub enum ToolKind {
     /// The caller of the run executes the call, for example in a user's browser, and the tool itself is never called. A run
     /// [waits](crate::run::WaitReason::Result) for the result, whose [origin](crate::tool::Origin) is always `External`.
     Caller,
-    /// A call that succeeds hands the run over to [another agent](crate::agent::AgentBuilder::hand_over_to).
+    /// A call that succeeds hands the run over to [another agent](crate::agent::AgentBuilder::handoff_to).
     Handoff,
     /// The tool [searches](crate::agent::AgentBuilder::tool_search) other tools.
     Search,
