@@ -330,8 +330,17 @@ impl Ask {
     }
 
     fn start_in(self, outer: Option<Inside>) -> RunDriver {
-        let Self { agent, start, mut tools, rules, limits, emitter, response_format, options, tool_choice } =
-            self;
+        let Self {
+            agent,
+            start,
+            mut tools,
+            rules,
+            limits,
+            mut emitter,
+            response_format,
+            options,
+            tool_choice,
+        } = self;
         let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
         let mut run = match start {
             Start::Question { instructions, question, history } => {
@@ -360,6 +369,9 @@ impl Ask {
         let conversation = conversation.unwrap_or_else(ConversationId::unique);
         tools.context = tools.context.with(conversation.clone());
         let run = run.with_options(options).with_conversation(conversation);
+        if outer.is_none() {
+            emitter.hooks.extend(agent.watch_run(&run));
+        }
         RunDriver::new(run, RunTools::new(agent, tools), emitter, rules, outer).resumed_by_its_agent()
     }
 }

@@ -26,7 +26,7 @@ mod typed;
 mod undo_tools;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 pub use self::agent_tool::AgentTool;
@@ -111,6 +111,7 @@ struct Shared {
     /// The search, and the division of the agent's own tools.
     tool_search: Option<(ToolSearch, Mutex<Option<Arc<Divided>>>)>,
     hooks: Vec<Hook>,
+    watchers: RwLock<Vec<Box<Watcher>>>,
     before_turn: Option<Box<BeforeTurn>>,
     sends_earlier_turns: bool,
     options: ModelOptions,
@@ -124,6 +125,9 @@ struct Shared {
 
 /// Replaces the outcome of a failed call.
 type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
+
+/// Returns the hook of a run that starts or is resumed.
+type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
 
 /// Changes the next request to the model.
 type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
@@ -337,6 +341,54 @@ impl Agent {
     #[must_use]
     pub fn approver(&self) -> Option<Arc<dyn Approver>> {
         self.0.approver.clone()
+    }
+
+    /// Returns the agent's [run store](AgentBuilder::run_store), for example to show its runs.
+    #[must_use]
+    pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {
+        self.0.run_store.as_ref()
+    }
+
+    /// Registers a watcher of all later runs of this agent and its clones, for as long as they live. It is called with each run that
+    /// starts or is resumed, and returns a [hook](AgentBuilder::on_event) that receives the events of that run, with those of the
+    /// agents that its calls ask. The hook is dropped with the driver of the run.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Event};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
+    /// let done = Arc::new(Mutex::new(Vec::new()));
+    /// let ids = Arc::clone(&done);
+    /// agent.watch(move |run| {
+    ///     let (id, ids) = (run.id().clone(), Arc::clone(&ids));
+    ///     move |event: &Event| {
+    ///         if let Event::Done(_) = event {
+    ///             ids.lock().unwrap().push(id.clone());
+    ///         }
+    ///     }
+    /// });
+    /// agent.ask("Hello").await?;
+    /// assert_eq!(done.lock().unwrap().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch<H>(&self, watcher: impl Fn(&Run) -> H + Send + Sync + 'static)
+    where
+        H: Fn(&Event) + Send + Sync + 'static,
+    {
+        let mut watchers = self.0.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        watchers.push(Box::new(move |run| Arc::new(watcher(run))));
+    }
+
+    /// Returns the hooks of the watchers for a run.
+    fn watch_run(&self, run: &Run) -> Vec<Hook> {
+        let watchers = self.0.watchers.read().unwrap_or_else(PoisonError::into_inner);
+        watchers.iter().map(|watcher| watcher(run)).collect()
     }
 
     /// Returns `true` if the agent has a [run store](AgentBuilder::run_store).

@@ -52,9 +52,18 @@ impl Access {
     ///
     /// Returns the reason if the request is not admitted.
     pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Rejection> {
-        self.check_host(uri, headers)?;
-        self.check_origin(headers)?;
+        self.admit_without_key(uri, headers)?;
         self.check_key(headers)
+    }
+
+    /// Checks only host and origin of a request, for servers that know their callers in another way.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the request is not admitted.
+    pub fn admit_without_key(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Rejection> {
+        self.check_host(uri, headers)?;
+        self.check_origin(headers)
     }
 
     /// Checks every host that the request names: its header, and the one in its URL.

@@ -4,7 +4,7 @@ mod error;
 mod run_options;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
@@ -54,6 +54,7 @@ impl AgentBuilder {
             bound_undo_tools: UndoTools::default(),
             tool_search: None,
             hooks: Vec::new(),
+            watchers: RwLock::default(),
             before_turn: None,
             sends_earlier_turns: true,
             options: ModelOptions::default(),

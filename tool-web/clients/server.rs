@@ -1,0 +1,187 @@
+//! The server for the tests with real clients and a real browser. Prints its URL and serves until its standard input closes.
+//!
+//! The model does what the last message of the user says: `text`, `sum`, `pay`, `two` (payments), `book` (with questions), `inner` (a payment of an agent
+//! inside), `error`, `slow`, `huge`, `hostile`.
+
+use std::error::Error;
+use std::io::Read;
+use std::time::Duration;
+
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use tool_core::memory::InMemoryStore;
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture, Usage,
+};
+use tool_core::schemars::{self, JsonSchema};
+use tool_core::tool::{Asker, Progress, ToolProgress};
+use tool_core::{Agent, ChatModel, Message, ToolCall, ToolError, tool, tools};
+use tool_web::{Right, Web};
+
+/// The hostile text: markup, scripts, and marks of direction.
+const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script> \
+    [link](javascript:alert(1)) invoice\u{202e}fdp.exe \u{200b}\u{2066}";
+
+#[tool("Sums two numbers", pure)]
+fn sum(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+#[tool("Pays money to somebody", needs_approval, at_most_once)]
+fn pay(
+    /** who gets the money */
+    recipient: String,
+    /** the amount */
+    euros: u64,
+    urgent: Option<bool>,
+) -> String {
+    let urgent = if urgent == Some(true) { " at once" } else { "" };
+    format!("Paid {euros} euros to {recipient}{urgent}.")
+}
+
+#[tool("Counts slowly")]
+async fn count(to: u64, #[inject] progress: &Progress) -> u64 {
+    for number in 0..to {
+        progress.report(ToolProgress::from("counting").completed(number, to));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    to
+}
+
+#[tool("Returns a megabyte of markup")]
+fn huge() -> String {
+    "<b>x</b>".repeat(1 << 17)
+}
+
+#[tool("Returns hostile text")]
+fn hostile(text: String) -> String {
+    format!("{HOSTILE}{}", text.len())
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct Seat {
+    /** the row */
+    row: u8,
+    letter: char,
+}
+
+#[tool("Books a seat on a flight", at_most_once)]
+async fn book(flight: String, #[inject] user: &Asker) -> Result<String, ToolError> {
+    let class: String = user.ask("Which class?").choices(["economy", "business"]).await?;
+    let seat: Seat = user.ask("Which seat?").await?;
+    let code: String = user.ask("Which code has your card?").secret().await?;
+    Ok(format!("{}{} on {flight}, {class}, code of {}", seat.row, seat.letter, code.len()))
+}
+
+struct Scripted;
+
+impl Scripted {
+    fn reply(request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        let messages = request.messages();
+        let call = |calls: &[(&str, String)]| {
+            let calls = calls.iter().enumerate().map(|(index, (name, arguments))| {
+                ToolCall::new(format!("call_{}_{index}", messages.len()), *name, arguments)
+            });
+            AssistantMessage::text("").with_tool_calls(calls)
+        };
+        let pay = |recipient: &str| ("pay", format!(r#"{{"recipient": "{recipient}", "euros": 80}}"#));
+        let message = match messages.last() {
+            Some(Message::Tool(_)) => {
+                let results = messages.iter().rev().take_while(|message| matches!(message, Message::Tool(_)));
+                let mut text: Vec<_> =
+                    results.map(|message| message.text().chars().take(60).collect::<String>()).collect();
+                text.reverse();
+                AssistantMessage::text(format!("Result: {}", text.join(" ")))
+            }
+            Some(last) => match &*last.text() {
+                "sum" => call(&[("sum", r#"{"a": 2, "b": 40.5}"#.to_owned())]),
+                "pay" => {
+                    let mut message = call(&[pay("Anna")]);
+                    message.text = "I will pay Anna.".to_owned();
+                    message
+                }
+                "two" => call(&[pay("Anna"), pay("Eve")]),
+                "inner" => call(&[("helper", r#"{"question": "pay"}"#.to_owned())]),
+                "book" => call(&[("book", r#"{"flight": "OS 87"}"#.to_owned())]),
+                "slow" => call(&[("count", r#"{"to": 600}"#.to_owned())]),
+                "some" => call(&[("count", r#"{"to": 20}"#.to_owned())]),
+                "huge" => call(&[("huge", "{}".to_owned())]),
+                "error" => return Err(ModelError::new("secret host 10.0.0.7 refused the connection")),
+                "hostile" => {
+                    let mut message =
+                        call(&[("hostile", serde_json::json!({ "text": HOSTILE }).to_string()), {
+                            let recipient = format!("Anna{HOSTILE}");
+                            ("pay", serde_json::json!({ "recipient": recipient, "euros": 1 }).to_string())
+                        }]);
+                    message.text = HOSTILE.to_owned();
+                    message
+                }
+                text => {
+                    let mut message =
+                        AssistantMessage::text(format!("You said {text}, in message {}.", messages.len()));
+                    message.reasoning = Some("The user wants a text.".to_owned());
+                    message
+                }
+            },
+            None => AssistantMessage::text("?"),
+        };
+        Ok(ChatResponse::new(message).with_usage(Usage::new(100, 20)))
+    }
+}
+
+impl ChatModel for Scripted {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move { Self::reply(request) })
+    }
+
+    /// Streams in small pieces.
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let deltas = match Self::reply(request) {
+            Ok(response) => response.into_deltas().into_iter().flat_map(split).map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        };
+        ChatStream::new(stream::iter(deltas))
+    }
+}
+
+fn split(delta: Delta) -> Vec<Delta> {
+    let pieces = |text: &str| -> Vec<String> {
+        text.chars().collect::<Vec<_>>().chunks(7).map(|chunk| chunk.iter().collect()).collect()
+    };
+    match delta {
+        Delta::Text(text) => pieces(&text).into_iter().map(Delta::Text).collect(),
+        Delta::Reasoning(text) => pieces(&text).into_iter().map(Delta::Reasoning).collect(),
+        Delta::Arguments { index, text } => {
+            pieces(&text).into_iter().map(|text| Delta::Arguments { index, text }).collect()
+        }
+        other => vec![other],
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let store = InMemoryStore::new();
+    let helper = Agent::builder(Scripted).tools(tools![pay]).build()?;
+    let helper = helper.as_tool("helper", "Helps with a question");
+    let agent = Agent::builder(Scripted)
+        .tools(tools![sum, pay, count, huge, hostile, book].with(helper)?)
+        .run_store(store)
+        .build()?;
+    // The same without a store, so that what waits is held by the chat.
+    let plain = Agent::builder(Scripted).tools(tools![sum, pay, count]).build()?;
+    let web = Web::new().agent("desk", agent.clone()).agent("plain", plain);
+    let keys = Web::new()
+        .agent("desk", agent)
+        .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
+        .key("eve", "sk-eve", [Right::Read]);
+    let router = web
+        .router()
+        .nest("/api/chat", web.ui_stream("desk").router())
+        .nest("/api/plain", web.ui_stream("plain").router())
+        .nest("/api/ag-ui", web.ag_ui("desk").router())
+        .nest("/keys", keys.router());
+    let server = web.spawn_router(router, "127.0.0.1:0").await?;
+    println!("{}", server.url());
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Who sends a request, and what they may do.
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+
+/// What a [`Principal`] may do. Each right is separate: who administers may be somebody else than who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Right {
+    /// See the runs on the page, with all texts and arguments.
+    Read,
+    /// Approve and deny calls.
+    Decide,
+    /// Cancel and resume runs, and see their stored states.
+    Administer,
+    /// Talk to an agent through a [stream](crate::Frontend), in conversations of one's own.
+    Ask,
+}
+
+/// The sender of a request: a name, which decisions carry, and rights.
+///
+/// ```
+/// use tool_web::{Principal, Right};
+///
+/// let anna = Principal::new("anna", [Right::Read, Right::Decide]);
+/// assert!(anna.may(Right::Decide) && !anna.may(Right::Administer));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    name: Arc<str>,
+    rights: Vec<Right>,
+}
+
+impl Principal {
+    /// Creates a principal with these rights.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, rights: impl IntoIterator<Item = Right>) -> Self {
+        Self { name: name.into(), rights: rights.into_iter().collect() }
+    }
+
+    /// Returns the principal of every request to a server without login.
+    pub(crate) fn local() -> Self {
+        Self::new("local user", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns `true` if the principal has this right.
+    #[must_use]
+    pub fn may(&self, right: Right) -> bool {
+        self.rights.contains(&right)
+    }
+}
+
+/// The future returned by [`Authenticate::authenticate`].
+pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Option<Principal>> + Send + 'a>>;
+
+/// Identifies the sender of a request, for example by the session of the program that the page is part of.
+///
+/// Implemented for functions from the headers to a principal. Requests of other web pages are refused before, so cookies are
+/// safe to use.
+///
+/// ```
+/// use axum::http::HeaderMap;
+/// use tool_web::{Principal, Right, Web};
+///
+/// // The proxy in front of the program authenticates and sets this header.
+/// let web = Web::new().authentication(|headers: &HeaderMap| {
+///     let user = headers.get("x-user")?.to_str().ok()?;
+///     Some(Principal::new(user, [Right::Read]))
+/// });
+/// ```
+pub trait Authenticate: Send + Sync {
+    /// Returns the sender of a request with these headers, or `None` if the request is to be refused.
+    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a>;
+}
+
+impl<F: Fn(&HeaderMap) -> Option<Principal> + Send + Sync> Authenticate for F {
+    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
+        Box::pin(ready(self(headers)))
+    }
+}
+
+/// Shows nothing, because implementations can contain secrets.
+impl fmt::Debug for dyn Authenticate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authenticate")
+    }
+}

@@ -1,0 +1,354 @@
+//! From the entries of a run to what all protocols of frontends have: blocks of text, steps, calls and ends.
+
+use std::collections::BTreeMap;
+
+use tool_core::model::{FinishReason, Usage};
+use tool_core::tool::{DecisionKind, Question};
+
+use crate::entry::{CallStatus, Entry, Finished};
+use crate::sse::Stop;
+use crate::wait::{Pending, Reason};
+
+/// A part of a protocol's stream. Blocks, steps and calls are closed before a stream ends.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Part {
+    BlockStart {
+        kind: Block,
+        id: String,
+    },
+    BlockDelta {
+        kind: Block,
+        id: String,
+        text: String,
+    },
+    BlockEnd {
+        kind: Block,
+        id: String,
+    },
+    StepStart {
+        turn: u32,
+    },
+    StepEnd {
+        turn: u32,
+    },
+    CallStart {
+        id: String,
+        name: String,
+    },
+    CallArguments {
+        id: String,
+        text: String,
+    },
+    /// The call is complete. Its arguments have been sent as deltas or not.
+    CallEnd {
+        id: String,
+        name: String,
+        arguments: String,
+        has_deltas: bool,
+    },
+    /// The call was announced, and the model did not make it.
+    CallVoid {
+        id: String,
+        name: String,
+    },
+    CallOutput {
+        id: String,
+        status: CallStatus,
+        output: String,
+    },
+    Progress {
+        id: String,
+        text: String,
+        done: Option<u64>,
+        total: Option<u64>,
+    },
+    /// An agent inside works.
+    Agent {
+        call: String,
+        agent: String,
+    },
+    HandedOff {
+        agent: String,
+    },
+    /// The call awaits approval.
+    Approval {
+        wait: String,
+        call: String,
+    },
+    /// The question has a reply.
+    Replied {
+        wait: String,
+        is_declined: bool,
+    },
+    /// A call asks a question.
+    Question {
+        wait: String,
+        question: Question,
+    },
+    /// The call goes on once what it waits for is decided.
+    Pending {
+        id: String,
+    },
+    /// The run waits.
+    Waits(Vec<Pending>),
+    Finished {
+        reason: FinishReason,
+        usage: Usage,
+    },
+    Failed {
+        kind: &'static str,
+    },
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    Text,
+    Reasoning,
+}
+
+/// The state of a run's stream.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    run: String,
+    /// The open block, and the number of blocks so far.
+    block: Option<(Block, String)>,
+    blocks: usize,
+    /// The open step, and the one to open with the next content.
+    step: Option<u32>,
+    calls: BTreeMap<String, Call>,
+    /// The ids of the calls of this turn that were announced, by their position in the reply.
+    announced: BTreeMap<usize, String>,
+    waits: Vec<Pending>,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    name: String,
+    arguments: Option<String>,
+    has_deltas: bool,
+    has_output: bool,
+}
+
+impl Adapter {
+    pub(crate) fn new(run: &str) -> Self {
+        Self {
+            run: run.to_owned(),
+            block: None,
+            blocks: 0,
+            step: None,
+            calls: BTreeMap::new(),
+            announced: BTreeMap::new(),
+            waits: Vec::new(),
+        }
+    }
+
+    /// Converts an entry.
+    pub(crate) fn convert(&mut self, entry: &Entry, out: &mut Vec<Part>) {
+        match entry {
+            Entry::Text { text } | Entry::Refusal { text } => self.delta(Block::Text, text, out),
+            Entry::Reasoning { text } => self.delta(Block::Reasoning, text, out),
+            Entry::TurnStarted { turn } => {
+                self.end_step(out);
+                self.deny_rest(out);
+                self.announced.clear();
+                self.step = Some(*turn);
+                out.push(Part::StepStart { turn: *turn });
+            }
+            Entry::CallAnnounced { index, id, name } => {
+                self.end_block(out);
+                // Some servers repeat ids, and leave them out; the call then has another one once it is ready.
+                if !id.is_empty() && !self.calls.contains_key(id) {
+                    self.announced.insert(*index, id.clone());
+                    self.start_call(id, name, out);
+                }
+            }
+            Entry::Arguments { index, text } => {
+                if let Some(id) = self.announced.get(index)
+                    && let Some(call) = self.calls.get_mut(id)
+                    && !text.is_empty()
+                {
+                    call.has_deltas = true;
+                    out.push(Part::CallArguments { id: id.clone(), text: text.clone() });
+                }
+            }
+            Entry::CallReady { id, name, arguments } => self.ready(id, name, arguments, out),
+            Entry::TurnFinished { .. } => {
+                self.end_block(out);
+                for id in std::mem::take(&mut self.announced).into_values() {
+                    if let Some(call) = self.calls.get_mut(&id).filter(|call| call.arguments.is_none()) {
+                        (call.arguments, call.has_output) = (Some(String::new()), true);
+                        out.push(Part::CallVoid { id, name: call.name.clone() });
+                    }
+                }
+            }
+            Entry::CallProgress { id, text, done, total } => {
+                out.push(Part::Progress { id: id.clone(), text: text.clone(), done: *done, total: *total });
+            }
+            Entry::CallFinished(finished) => self.finished(&finished.id, finished, out),
+            Entry::Agent { agent, call, event } => self.inner(agent, call, event, out),
+            Entry::HandedOff { agent } => out.push(Part::HandedOff { agent: agent.clone() }),
+            Entry::Waiting { waits } => {
+                self.end_block(out);
+                for wait in waits {
+                    self.wait(wait, out);
+                }
+                self.waits.clone_from(waits);
+                let is_asked = |id: &String| waits.iter().any(|wait| wait.call == *id && !wait.is_question());
+                let open = self.calls.iter().filter(|(id, call)| !call.has_output && !is_asked(id));
+                out.extend(open.map(|(id, _)| Part::Pending { id: id.clone() }));
+                self.end_step(out);
+            }
+            Entry::Decided { wait, call, decision, why, .. } => {
+                let is_question = self.waits.iter().any(|open| open.id == *wait && open.is_question());
+                self.waits.retain(|open| open.id != *wait);
+                match decision {
+                    DecisionKind::Denied => {
+                        self.output(call, CallStatus::Denied, why.as_deref().unwrap_or("denied"), out);
+                    }
+                    DecisionKind::Answered | DecisionKind::Declined if is_question => {
+                        out.push(Part::Replied {
+                            wait: wait.clone(),
+                            is_declined: *decision == DecisionKind::Declined,
+                        });
+                    }
+                    _ => {}
+                }
+            }
+            Entry::Done { finish_reason, usage, .. } => {
+                self.close(out);
+                out.push(Part::Finished { reason: finish_reason.clone(), usage: *usage });
+            }
+            Entry::Failed { kind, .. } => {
+                self.close(out);
+                out.push(Part::Failed { kind });
+            }
+            Entry::Cancelled => {
+                self.close(out);
+                out.push(Part::Cancelled);
+            }
+            Entry::Question { .. } | Entry::CallStarted { .. } | Entry::CallRetried { .. } => {}
+        }
+    }
+
+    /// Ends the stream of a run that has not ended.
+    pub(crate) fn stop(&mut self, stop: Stop, out: &mut Vec<Part>) {
+        self.end_step(out);
+        out.push(match stop {
+            Stop::Waits => Part::Waits(self.waits.clone()),
+            Stop::Cut => Part::Failed { kind: "the stream was interrupted; read it again" },
+        });
+    }
+
+    /// Shows what a call waits for, once.
+    fn wait(&mut self, wait: &Pending, out: &mut Vec<Part>) {
+        let is_new = !self.waits.contains(wait);
+        match &wait.reason {
+            Reason::Approval { arguments } | Reason::Result { arguments } => {
+                // A call inside an agent has not been shown before.
+                self.ready(&wait.call, &wait.tool, arguments, out);
+                if is_new && matches!(wait.reason, Reason::Approval { .. }) {
+                    out.push(Part::Approval { wait: wait.id.clone(), call: wait.call.clone() });
+                }
+            }
+            Reason::Answer { question } if is_new => {
+                out.push(Part::Question { wait: wait.id.clone(), question: question.clone() });
+            }
+            _ => {}
+        }
+    }
+
+    fn delta(&mut self, kind: Block, text: &str, out: &mut Vec<Part>) {
+        if text.is_empty() {
+            return;
+        }
+        let id = match &self.block {
+            Some((open, id)) if *open == kind => id.clone(),
+            _ => {
+                self.end_block(out);
+                self.blocks += 1;
+                let id = format!("{}_{}", self.run, self.blocks);
+                out.push(Part::BlockStart { kind, id: id.clone() });
+                self.block = Some((kind, id.clone()));
+                id
+            }
+        };
+        out.push(Part::BlockDelta { kind, id, text: text.to_owned() });
+    }
+
+    fn end_block(&mut self, out: &mut Vec<Part>) {
+        out.extend(self.block.take().map(|(kind, id)| Part::BlockEnd { kind, id }));
+    }
+
+    fn end_step(&mut self, out: &mut Vec<Part>) {
+        self.end_block(out);
+        out.extend(self.step.take().map(|turn| Part::StepEnd { turn }));
+    }
+
+    /// Closes everything before the end of the run.
+    fn close(&mut self, out: &mut Vec<Part>) {
+        self.end_block(out);
+        self.deny_rest(out);
+        self.end_step(out);
+    }
+
+    fn start_call(&mut self, id: &str, name: &str, out: &mut Vec<Part>) {
+        let call = Call { name: name.to_owned(), ..Call::default() };
+        self.calls.insert(id.to_owned(), call);
+        out.push(Part::CallStart { id: id.to_owned(), name: name.to_owned() });
+    }
+
+    /// Shows a complete call, unless it was shown with these arguments.
+    fn ready(&mut self, id: &str, name: &str, arguments: &str, out: &mut Vec<Part>) {
+        self.end_block(out);
+        if !self.calls.contains_key(id) {
+            self.start_call(id, name, out);
+        }
+        let Some(call) = self.calls.get_mut(id).filter(|call| call.arguments.is_none()) else { return };
+        call.arguments = Some(arguments.to_owned());
+        out.push(Part::CallEnd {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+            has_deltas: call.has_deltas,
+        });
+    }
+
+    fn finished(&mut self, id: &str, finished: &Finished, out: &mut Vec<Part>) {
+        self.ready(id, &finished.name, &finished.arguments, out);
+        self.output(id, finished.status, &finished.output, out);
+    }
+
+    fn output(&mut self, id: &str, status: CallStatus, output: &str, out: &mut Vec<Part>) {
+        if let Some(call) = self.calls.get_mut(id).filter(|call| !call.has_output) {
+            call.has_output = true;
+            out.push(Part::CallOutput { id: id.to_owned(), status, output: output.to_owned() });
+        }
+    }
+
+    /// Shows the end of calls that awaited approval and have no outcome of their own: they were denied elsewhere.
+    fn deny_rest(&mut self, out: &mut Vec<Part>) {
+        for wait in std::mem::take(&mut self.waits) {
+            if matches!(wait.reason, Reason::Approval { .. }) {
+                self.output(&wait.call, CallStatus::Denied, "denied", out);
+            }
+        }
+    }
+
+    /// Converts an entry of an agent inside. Only calls that were shown, because they awaited approval, have more than a sign.
+    fn inner(&mut self, agent: &str, path: &str, entry: &Entry, out: &mut Vec<Part>) {
+        match entry {
+            Entry::Agent { agent, call, event } => self.inner(agent, &format!("{path}/{call}"), event, out),
+            Entry::CallFinished(finished) => {
+                let id = format!("{path}/{}", finished.id);
+                if self.calls.contains_key(&id) {
+                    self.finished(&id, finished, out);
+                }
+            }
+            Entry::TurnStarted { .. } => {
+                out.push(Part::Agent { call: path.to_owned(), agent: agent.to_owned() });
+            }
+            _ => {}
+        }
+    }
+}

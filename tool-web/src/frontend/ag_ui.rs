@@ -1,0 +1,227 @@
+//! AG-UI, version 1.0.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tool_core::content::Content;
+
+use super::adapter::{Adapter, Block, Part};
+use super::{About, Asked, Given, Reply};
+use crate::entry::Entry;
+use crate::guard::HttpError;
+use crate::sse::{Encoder, Stop};
+use crate::wait::{Pending, Reason};
+
+/// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like tools, state and context.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Request {
+    pub(crate) thread_id: String,
+    pub(crate) run_id: String,
+    messages: Vec<AgMessage>,
+    #[serde(default)]
+    resume: Vec<Resume>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AgMessage {
+    role: String,
+    #[serde(default)]
+    content: Value,
+    tool_call_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resume {
+    interrupt_id: String,
+    status: String,
+    #[serde(default)]
+    payload: Value,
+}
+
+impl Request {
+    pub(super) fn asked(self) -> Result<Asked, HttpError> {
+        if !self.resume.is_empty() {
+            let reply = |resume: Resume| {
+                let is_cancelled = resume.status == "cancelled";
+                let given = Given::Payload(Some(resume.payload).filter(|_| !is_cancelled));
+                Reply { about: About::Wait(resume.interrupt_id), given, shown: None }
+            };
+            return Ok(Asked::Replies(self.resume.into_iter().map(reply).collect()));
+        }
+        let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
+        match &*last.role {
+            "user" => question(&last.content).map(Asked::Question),
+            "tool" => {
+                let results = self.messages.into_iter().rev().take_while(|message| message.role == "tool");
+                let reply = |message: AgMessage| {
+                    let about = About::Call(message.tool_call_id?);
+                    Some(Reply { about, given: Given::Output(message.content), shown: None })
+                };
+                Ok(Asked::Replies(results.filter_map(reply).collect()))
+            }
+            _ => Err(HttpError::bad_request("the last message must be of the user, or `resume` must be set")),
+        }
+    }
+}
+
+fn question(content: &Value) -> Result<Content, HttpError> {
+    let text = match content {
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        content => text(content),
+    };
+    if text.is_empty() {
+        return Err(HttpError::bad_request("the message has no text"));
+    }
+    Ok(text.into())
+}
+
+fn text(content: &Value) -> String {
+    content.as_str().map_or_else(|| content.to_string(), str::to_owned)
+}
+
+/// Encodes the entries of a run.
+#[derive(Debug)]
+pub(crate) struct AgUiEncoder {
+    adapter: Adapter,
+    thread: String,
+    run: String,
+    /// The id of the assistant's message that calls belong to.
+    message: String,
+}
+
+impl AgUiEncoder {
+    /// `run` is the client's id of this part of the stored run `stored`.
+    pub(crate) fn new(stored: &str, thread: String, run: String, message: String) -> Self {
+        Self { adapter: Adapter::new(stored), thread, run, message }
+    }
+
+    pub(crate) fn start(thread: &str, run: &str) -> String {
+        json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run, "protocolVersion": "1.0" })
+            .to_string()
+    }
+
+    fn write(&self, part: Part, out: &mut Vec<String>) {
+        let events: &[Value] = &match part {
+            Part::BlockStart { kind: Block::Text, id } => {
+                vec![json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" })]
+            }
+            Part::BlockDelta { kind: Block::Text, id, text } => {
+                vec![json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text })]
+            }
+            Part::BlockEnd { kind: Block::Text, id } => {
+                vec![json!({ "type": "TEXT_MESSAGE_END", "messageId": id })]
+            }
+            Part::BlockStart { id, .. } => vec![
+                json!({ "type": "REASONING_START", "messageId": format!("{id}_block") }),
+                json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }),
+            ],
+            Part::BlockDelta { id, text, .. } => {
+                vec![json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": text })]
+            }
+            Part::BlockEnd { id, .. } => vec![
+                json!({ "type": "REASONING_MESSAGE_END", "messageId": id }),
+                json!({ "type": "REASONING_END", "messageId": format!("{id}_block") }),
+            ],
+            Part::StepStart { turn } => {
+                vec![json!({ "type": "STEP_STARTED", "stepName": format!("turn {turn}") })]
+            }
+            Part::StepEnd { turn } => {
+                vec![json!({ "type": "STEP_FINISHED", "stepName": format!("turn {turn}") })]
+            }
+            Part::CallStart { id, name } => vec![json!({
+                "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": name,
+                "parentMessageId": self.message,
+            })],
+            Part::CallArguments { id, text } => {
+                vec![json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": text })]
+            }
+            Part::CallEnd { id, arguments, has_deltas: false, .. } if !arguments.is_empty() => vec![
+                json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": arguments }),
+                json!({ "type": "TOOL_CALL_END", "toolCallId": id }),
+            ],
+            Part::CallEnd { id, .. } | Part::CallVoid { id, .. } => {
+                vec![json!({ "type": "TOOL_CALL_END", "toolCallId": id })]
+            }
+            Part::CallOutput { id, output, .. } => vec![json!({
+                "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id,
+                "content": output, "role": "tool",
+            })],
+            Part::Progress { id, text, done, total } => vec![json!({
+                "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress",
+                "content": { "text": text, "done": done, "total": total },
+            })],
+            Part::Agent { call, agent } => {
+                vec![json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } })]
+            }
+            Part::HandedOff { agent } => {
+                vec![json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } })]
+            }
+            Part::Approval { .. } | Part::Question { .. } | Part::Replied { .. } | Part::Pending { .. } => {
+                vec![]
+            }
+            Part::Waits(waits) => {
+                let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
+                let outcome = if interrupts.is_empty() {
+                    let results: Vec<_> = waits.into_iter().map(|wait| wait.call).collect();
+                    json!({ "type": "success", "pendingToolCallIds": results })
+                } else {
+                    json!({ "type": "interrupt", "interrupts": interrupts })
+                };
+                vec![self.finished(outcome)]
+            }
+            Part::Finished { usage, .. } => {
+                let mut finished = self.finished(json!({ "type": "success" }));
+                finished["usage"] =
+                    json!([{ "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens }]);
+                vec![finished]
+            }
+            Part::Failed { kind } => vec![json!({ "type": "RUN_ERROR", "message": kind })],
+            Part::Cancelled => vec![self.finished(json!({ "type": "cancelled" }))],
+        };
+        out.extend(events.iter().map(Value::to_string));
+    }
+
+    fn finished(&self, outcome: Value) -> Value {
+        json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
+    }
+}
+
+/// Returns the interrupt of a wait that a person ends. Naming `editedArgs` offers to change the arguments.
+fn interrupt(wait: &Pending) -> Option<Value> {
+    Some(match &wait.reason {
+        Reason::Approval { .. } => json!({
+            "id": wait.id, "reason": "tool_call", "toolCallId": wait.call,
+            "message": format!("`{}` needs approval", wait.tool),
+            "responseSchema": {
+                "type": "object",
+                "properties": {
+                    "approved": { "type": "boolean" },
+                    "editedArgs": { "type": "object" },
+                    "reason": { "type": "string" },
+                },
+                "required": ["approved"],
+            },
+        }),
+        Reason::Answer { question } => json!({
+            "id": wait.id, "reason": "input_required", "message": question.text(),
+            "responseSchema": question.schema(),
+        }),
+        _ => return None,
+    })
+}
+
+impl Encoder for AgUiEncoder {
+    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
+        let mut parts = Vec::new();
+        self.adapter.convert(entry, &mut parts);
+        parts.into_iter().for_each(|part| self.write(part, out));
+    }
+
+    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
+        let mut parts = Vec::new();
+        self.adapter.stop(stop, &mut parts);
+        parts.into_iter().for_each(|part| self.write(part, out));
+    }
+}

@@ -1,0 +1,259 @@
+//! The UI message stream of the Vercel AI SDK, versions 6 and 7.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tool_core::content::{Content, Image, Part, compact_json};
+use tool_core::model::FinishReason;
+
+use super::adapter::{Adapter, Block, Part as Piece};
+use super::{About, Asked, Given, Reply};
+use crate::entry::{CallStatus, Entry};
+use crate::guard::HttpError;
+use crate::sse::{Encoder, Stop};
+use crate::wait::Verdict;
+
+/// A request of `useChat`. All but the last message is the browser's memory, and is ignored.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) id: String,
+    messages: Vec<UiMessage>,
+    trigger: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct UiMessage {
+    role: String,
+    parts: Vec<UiPart>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct UiPart {
+    r#type: String,
+    text: Option<String>,
+    url: Option<String>,
+    media_type: Option<String>,
+    state: Option<String>,
+    tool_call_id: Option<String>,
+    input: Option<Value>,
+    output: Option<Value>,
+    approval: Option<UiApproval>,
+}
+
+#[derive(Debug, Deserialize)]
+struct UiApproval {
+    id: String,
+    approved: Option<bool>,
+    reason: Option<String>,
+}
+
+impl Request {
+    pub(super) fn asked(self) -> Result<Asked, HttpError> {
+        if self.trigger.as_deref().is_some_and(|trigger| trigger != "submit-message") {
+            return Err(HttpError::bad_request("messages cannot be regenerated; send a new one"));
+        }
+        let last = self.messages.into_iter().next_back();
+        let last = last.ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
+        match &*last.role {
+            "user" => question(last.parts).map(Asked::Question),
+            "assistant" => answers(last.parts),
+            _ => Err(HttpError::bad_request("the last message must be of the user or the assistant")),
+        }
+    }
+}
+
+fn question(parts: Vec<UiPart>) -> Result<Content, HttpError> {
+    let mut content: Vec<Part> = Vec::new();
+    for part in parts {
+        match (&*part.r#type, part.text, part.url) {
+            ("text", Some(text), _) => content.push(text.into()),
+            // The server fetches nothing that a browser names.
+            ("file", _, Some(url))
+                if url.starts_with("data:image/")
+                    && part.media_type.as_deref().is_some_and(|media| media.starts_with("image/")) =>
+            {
+                content.push(Image::from_url(url).into());
+            }
+            ("file", ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
+            _ => {}
+        }
+    }
+    if content.is_empty() {
+        return Err(HttpError::bad_request("the message has no text"));
+    }
+    Ok(content.into_iter().collect())
+}
+
+fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
+    let mut replies = Vec::new();
+    for part in parts {
+        match (part.state.as_deref(), part.approval, part.tool_call_id) {
+            (Some("approval-responded"), Some(UiApproval { id, approved: Some(approved), reason }), call) => {
+                let verdict = if approved { Verdict::Approve } else { Verdict::Deny(reason) };
+                replies.push(Reply {
+                    about: About::Wait(id),
+                    given: Given::Verdict(verdict),
+                    shown: call.zip(part.input),
+                });
+            }
+            (Some("approval-responded"), ..) => {
+                return Err(HttpError::bad_request("an approval needs `id` and a boolean `approved`"));
+            }
+            // The output of a tool that the browser executes, or the answer to a question.
+            (Some("output-available"), None, Some(call)) => {
+                let given = Given::Output(part.output.unwrap_or_default());
+                replies.push(Reply { about: About::Call(call), given, shown: None });
+            }
+            (Some("output-error"), None, Some(call)) => {
+                replies.push(Reply {
+                    about: About::Call(call),
+                    given: Given::Verdict(Verdict::Deny(None)),
+                    shown: None,
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(Asked::Replies(replies))
+}
+
+/// Encodes the entries of a run.
+#[derive(Debug)]
+pub(crate) struct UiEncoder {
+    adapter: Adapter,
+}
+
+impl UiEncoder {
+    pub(crate) fn new(run: &str) -> Self {
+        Self { adapter: Adapter::new(run) }
+    }
+
+    /// Returns the first chunk of a response. The continuation of a message has its id.
+    pub(crate) fn start(message: &str) -> String {
+        json!({ "type": "start", "messageId": message }).to_string()
+    }
+}
+
+impl Encoder for UiEncoder {
+    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
+        let mut parts = Vec::new();
+        self.adapter.convert(entry, &mut parts);
+        parts.into_iter().for_each(|part| write(part, out));
+    }
+
+    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
+        let mut parts = Vec::new();
+        self.adapter.stop(stop, &mut parts);
+        parts.into_iter().for_each(|part| write(part, out));
+    }
+
+    fn end(&self) -> &'static str {
+        "data: [DONE]\n\n"
+    }
+}
+
+fn write(part: Piece, out: &mut Vec<String>) {
+    let name = |kind: Block| if kind == Block::Text { "text" } else { "reasoning" };
+    let chunk = match part {
+        Piece::BlockStart { kind, id } => json!({ "type": format!("{}-start", name(kind)), "id": id }),
+        Piece::BlockDelta { kind, id, text } => {
+            json!({ "type": format!("{}-delta", name(kind)), "id": id, "delta": text })
+        }
+        Piece::BlockEnd { kind, id } => json!({ "type": format!("{}-end", name(kind)), "id": id }),
+        Piece::StepStart { .. } => json!({ "type": "start-step" }),
+        Piece::StepEnd { .. } => json!({ "type": "finish-step" }),
+        Piece::CallStart { id, name } => {
+            json!({ "type": "tool-input-start", "toolCallId": id, "toolName": name })
+        }
+        Piece::CallArguments { id, text } => {
+            json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": text })
+        }
+        Piece::CallEnd { id, name, arguments, .. } => {
+            let mut chunk = json!({ "type": "tool-input-available", "toolCallId": id, "toolName": name });
+            return out.push(with_raw(&mut chunk, "input", &arguments));
+        }
+        Piece::CallVoid { id, name } => json!({
+            "type": "tool-input-error", "toolCallId": id, "toolName": name, "input": "",
+            "errorText": "the call was not executed",
+        }),
+        Piece::CallOutput { id, status: CallStatus::Succeeded, output } => {
+            let mut chunk = json!({ "type": "tool-output-available", "toolCallId": id });
+            return out.push(with_raw(&mut chunk, "output", &output));
+        }
+        Piece::CallOutput { id, status: CallStatus::Denied, .. } => {
+            json!({ "type": "tool-output-denied", "toolCallId": id })
+        }
+        Piece::CallOutput { id, output, .. } => {
+            json!({ "type": "tool-output-error", "toolCallId": id, "errorText": output })
+        }
+        Piece::Progress { id, text, done, total } => json!({
+            "type": "data-progress", "id": id, "transient": true,
+            "data": { "text": text, "done": done, "total": total },
+        }),
+        Piece::Agent { call, agent } => {
+            json!({ "type": "data-agent", "id": call, "transient": true, "data": { "agent": agent } })
+        }
+        Piece::HandedOff { agent } => {
+            json!({ "type": "data-handoff", "id": "handoff", "transient": true, "data": { "agent": agent } })
+        }
+        Piece::Approval { wait, call } => {
+            json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
+        }
+        // A question is a call of a tool that the browser executes.
+        Piece::Question { wait, question } => {
+            out.push(
+                json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" }).to_string(),
+            );
+            json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
+        }
+        Piece::Replied { wait, is_declined: true } => {
+            json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
+        }
+        Piece::Replied { wait, .. } => {
+            json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
+        }
+        // Clients send decisions once each call has an output or a decision. The real output replaces this one.
+        Piece::Pending { id } => {
+            json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
+        }
+        Piece::Waits(_) => json!({ "type": "finish", "finishReason": "tool-calls" }),
+        Piece::Finished { reason, usage } => {
+            let reason = match reason {
+                FinishReason::Stop | FinishReason::ToolCalls => "stop",
+                FinishReason::Length => "length",
+                FinishReason::ContentFilter => "content-filter",
+                _ => "other",
+            };
+            json!({ "type": "finish", "finishReason": reason, "messageMetadata": { "usage": {
+                "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens,
+                "totalTokens": usage.total_tokens,
+            } } })
+        }
+        Piece::Failed { kind } => json!({ "type": "error", "errorText": kind }),
+        Piece::Cancelled => json!({ "type": "abort", "reason": "cancelled" }),
+    };
+    out.push(chunk.to_string());
+}
+
+/// Returns an object with one more member, whose JSON text keeps every digit. A text that is no JSON becomes a string, and so does
+/// one with members that the client refuses because they could change JavaScript's objects.
+fn with_raw(chunk: &mut Value, name: &str, text: &str) -> String {
+    let is_json = serde_json::from_str::<Value>(text).is_ok_and(|value| !has_prototype(&value));
+    if !is_json {
+        chunk[name] = text.into();
+        return chunk.to_string();
+    }
+    let mut json = chunk.to_string();
+    json.pop();
+    json + ",\"" + name + "\":" + &compact_json(text) + "}"
+}
+
+fn has_prototype(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| name == "__proto__" || name == "constructor" || has_prototype(value)),
+        Value::Array(items) => items.iter().any(has_prototype),
+        _ => false,
+    }
+}

@@ -1,0 +1,565 @@
+// The page. Texts become text nodes, never markup, and characters that nobody sees are shown as escapes.
+
+const api = new URL("api/runs", import.meta.url).pathname;
+const byId = (id) => document.getElementById(id);
+const maxChars = 4000;
+
+/** Creates an element. Properties that start with `on` are listeners; children are elements or texts. */
+function el(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key in element) element[key] = value;
+    else element.setAttribute(key, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const hidden = /(?![\n\t])[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028\u2029\ufff9-\ufffb\p{Noncharacter_Code_Point}]/gu;
+const joined = /[\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f\u0600-\u0dff\u1780-\u18af]/u;
+
+/** Shows hidden characters, except for those that join emojis and letters. */
+function visible(text) {
+  return text.replaceAll("\r\n", "\n").replace(hidden, (char, at, whole) => {
+    const before = [...whole.slice(Math.max(0, at - 2), at)].pop() ?? "";
+    if ("\u200c\u200d\ufe0e\ufe0f".includes(char) && joined.test(before)) return char;
+    return `\\u{${char.codePointAt(0).toString(16)}}`;
+  });
+}
+
+/** A text, folded if it is long. */
+function long(text, className = "") {
+  const pre = el("pre", { className }, visible(text.slice(0, maxChars)));
+  if (text.length <= maxChars) return pre;
+  const more = el("button", {
+    onclick: () => { pre.textContent = visible(text); more.remove(); },
+  }, `Show all ${text.length.toLocaleString()} characters`);
+  return el("div", {}, pre, more);
+}
+
+function age(milliseconds) {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} d`;
+}
+
+// The key comes in the fragment of the URL, stays in this tab, and is sent as a bearer token.
+let key = sessionStorage.getItem("tool-web-key");
+function takeKey() {
+  const given = /^#key=(.+)$/.exec(location.hash);
+  if (!given) return;
+  key = decodeURIComponent(given[1]);
+  sessionStorage.setItem("tool-web-key", key);
+  history.replaceState(null, "", location.pathname);
+}
+
+class Refused extends Error {}
+
+async function request(path, body, options = {}) {
+  const headers = { ...options.headers };
+  if (key) headers.authorization = `Bearer ${key}`;
+  if (body) headers["content-type"] = "application/json";
+  const init = { ...options, headers, method: body ? "POST" : "GET", body: body && JSON.stringify(body) };
+  const response = await fetch(api + path, init);
+  if (response.status === 401) {
+    show("login");
+    throw new Refused("log in with a valid key");
+  }
+  return response;
+}
+
+async function read(path) {
+  const response = await request(path);
+  if (!response.ok) throw new Error(await response.text());
+  return response.json();
+}
+
+function notice(text) {
+  byId("notice").textContent = text ?? "";
+  byId("notice").hidden = !text;
+}
+
+function show(view) {
+  for (const id of ["login", "list", "run"]) byId(id).hidden = id !== view;
+}
+
+// The list
+
+const filter = { status: "", agent: "", text: "" };
+const statuses = ["waiting", "running", "failed", "unreadable", "interrupted", "expired", "cancelled", "done"];
+const rows = new Map();
+
+async function refreshList() {
+  const list = await read(`?${new URLSearchParams(filter)}`);
+  if (opened()) return;
+  show("list");
+  const { waiting = 0 } = list.counts;
+  document.title = waiting ? `(${waiting}) Runs` : "Runs";
+  const choices = ["", ...statuses.filter((status) => list.counts[status] || filter.status === status)];
+  byId("filters").replaceChildren(...choices.map((status) => el("button", {
+    "aria-pressed": String(filter.status === status),
+    onclick: () => { filter.status = status; tick(); },
+  }, status ? `${status} ${list.counts[status] ?? 0}` : "all")));
+  const agent = byId("agent");
+  if (list.agents.length > 1 && agent.children.length === 0) {
+    agent.hidden = false;
+    agent.append(el("option", { value: "" }, "All agents"), ...list.agents.map((name) => el("option", {}, name)));
+  }
+  const focused = document.activeElement?.dataset?.run;
+  byId("runs").replaceChildren(...list.runs.map((run) => row(run, list.now)));
+  if (focused) document.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
+  byId("empty").hidden = list.runs.length > 0 && !list.is_reading;
+  byId("empty").textContent = list.is_reading ? "Reading the stored runs…" : "No runs.";
+}
+
+function row(run, now) {
+  const details = run.waits ?? (run.error ? [run.error] : []);
+  const facts = [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null,
+    run.updated_at ? age(now - run.updated_at) : null];
+  return el("li", {}, el("a", { href: `#run=${encodeURIComponent(run.id)}`, "data-run": run.id },
+    el("span", { className: `status ${run.status}` }, run.status),
+    el("span", { className: "one" }, visible(run.question || run.id)),
+    el("span", { className: "side" }, facts.filter(Boolean).join(" · ")),
+    ...details.map((text) => el("span", { className: "one detail muted" }, visible(text)))));
+}
+
+// One run
+
+const opened = () => {
+  const given = /^#run=(.+)$/.exec(location.hash);
+  return given && decodeURIComponent(given[1]);
+};
+let watching = null;
+
+async function refreshRun(id) {
+  const run = await read(`/${encodeURIComponent(id)}`);
+  if (opened() !== id) return;
+  show("run");
+  document.title = `${run.open.length ? "⏸ " : ""}${visible(run.question || run.id).slice(0, 60)}`;
+  byId("title").textContent = visible(run.question || run.id);
+  const since = run.updated_at ? `${run.status === "waiting" ? "waiting" : "changed"} ${age(run.now - run.updated_at)}` : null;
+  byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
+    [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null, since, run.id]
+      .filter(Boolean).join(" · "));
+  byId("error").hidden = !run.error;
+  byId("error").textContent = run.error ? visible(run.error) : "";
+  const { administer } = run.rights;
+  byId("cancel").hidden = !administer || !["waiting", "running", "failed", "interrupted", "expired"].includes(run.status);
+  byId("resume").hidden = !administer || !["failed", "interrupted"].includes(run.status);
+  byId("state").hidden = !administer;
+  // A card that somebody fills in stays as it is.
+  const cards = new Map([...byId("waits").children].map((card) => [card.dataset.wait, card]));
+  for (const wait of run.open) {
+    const card = cards.get(wait.id);
+    if (card && (card.dataset.recorded !== "" || !wait.recorded)) cards.delete(wait.id);
+    else if (card) { card.replaceWith(waitCard(id, wait, run)); cards.delete(wait.id); }
+    else byId("waits").append(waitCard(id, wait, run));
+  }
+  for (const gone of cards.values()) gone.remove();
+}
+
+const describe = ({ decision, by, why }) =>
+  `${decision.replaceAll("_", " ")}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
+
+function waitCard(id, wait, run) {
+  const recorded = wait.recorded && `${describe(wait.recorded)} · ${age(run.now - wait.recorded.at)} ago`;
+  const { question } = wait;
+  const left = wait.deadline ? `expires in ${age(wait.deadline - run.now)}` : null;
+  const card = el("section", { className: "card wait", "data-wait": wait.id, "data-recorded": recorded ?? "" },
+    el("h2", {}, visible([...wait.agents, wait.tool].join(" › ")), " ",
+      wait.is_at_most_once ? el("span", { className: "tag" }, "at most once") : null, " ",
+      left ? el("span", { className: "tag" }, left) : null),
+    wait.description ? el("p", { className: "muted" }, visible(wait.description)) : null,
+    wait.why ? el("p", {}, visible(wait.why)) : null,
+    question ? el("p", { className: "prose" }, visible(question.text)) : null,
+    question?.problem ? el("p", { className: "failure" }, visible(question.problem)) : null,
+    wait.arguments === undefined ? null : long(wait.arguments));
+  if (recorded) card.append(el("p", { className: wait.recorded.decision }, visible(recorded)));
+  else if (wait.reason === "result") card.append(el("p", { className: "muted" }, "The caller supplies the result."));
+  else if (wait.reason === "until") card.append(el("p", { className: "muted" }, "It goes on by itself."));
+  else if (run.rights.decide) card.append(decisionForm(id, wait, card));
+  return card;
+}
+
+function decisionForm(id, wait, card) {
+  const reason = el("input", { placeholder: "Reason, which the model reads", "aria-label": "Reason" });
+  const form = el("div");
+  const deny = (label) => el("button", {
+    className: "danger", "data-key": "d", onclick: () => send({ decision: "deny", reason: reason.value }),
+  }, label);
+  if (wait.question) {
+    const editor = answerEditor(wait.question);
+    form.append(editor.element, el("div", { className: "row" },
+      el("button", { className: "primary", "data-key": "a", onclick: () => {
+        const json = editor.text();
+        if (json !== null) send({ decision: "answer", json });
+      } }, "Answer"),
+      deny("Decline"), reason));
+  }
+  const buttons = el("div", { className: "row" },
+    el("button", { className: "primary", "data-key": "a", onclick: () => send({ decision: "approve" }) }, "Approve"),
+    el("button", { "data-key": "e", onclick: () => edit() }, "Edit…"),
+    deny("Deny"), reason);
+  if (!wait.question) form.append(buttons);
+
+  async function send(decision) {
+    for (const button of card.querySelectorAll("button")) button.disabled = true;
+    try {
+      const response = await request(`/${encodeURIComponent(id)}/decisions`, { wait: wait.id, ...decision });
+      if (response.status === 409 && response.headers.get("content-type") === "application/json") {
+        const earlier = await response.json();
+        notice(`Not recorded, because this was decided before: ${describe(earlier)}`);
+      } else if (!response.ok) notice(`Not recorded: ${await response.text()}`);
+      else notice();
+    } catch (error) {
+      notice(`Not recorded: ${error.message}`);
+    }
+    for (const button of card.querySelectorAll("button")) button.disabled = false;
+    await refreshRun(id).catch(() => {});
+  }
+
+  function edit() {
+    const editor = wait.fields ? fieldEditor(wait.fields) : textEditor(wait.arguments);
+    form.replaceChildren(editor.element, el("div", { className: "row" },
+      el("button", { className: "primary", onclick: () => {
+        const text = editor.text();
+        if (text !== null) send({ decision: "edit", json: text });
+      } }, "Approve with these arguments"),
+      el("button", { onclick: () => form.replaceChildren(buttons) }, "Back")));
+    form.querySelector("input, textarea, select")?.focus();
+  }
+  return form;
+}
+
+function textEditor(text) {
+  const area = el("textarea", { value: text, rows: 6 });
+  return { element: area, text: () => (isJson(area.value) ? area.value : null) };
+}
+
+/** A form for the answer to a question, made from its schema. */
+function answerEditor({ schema, choices = [], default: suggested, is_secret }) {
+  const raw = suggested === undefined ? "" : JSON.stringify(suggested);
+  if (choices.length) {
+    const values = choices.map((value) => JSON.stringify(value));
+    const label = (json, at) => (typeof choices[at] === "string" ? choices[at] : json);
+    const select = el("select", {}, ...values.map((json, at) => el("option", { value: json }, visible(label(json, at)))));
+    if (values.includes(raw)) select.value = raw;
+    return { element: el("div", { className: "row" }, select), text: () => select.value };
+  }
+  if (schema.properties) {
+    const fields = Object.entries(schema.properties).map(([name, property]) => ({
+      name, schema: property, is_required: schema.required?.includes(name), json: suggested?.[name],
+      text: suggested?.[name] === undefined ? null : JSON.stringify(suggested[name]),
+    }));
+    return fieldEditor(fields);
+  }
+  const field = { name: "answer", schema: { ...schema, description: undefined }, is_required: true, json: suggested, text: raw || null };
+  const editor = fieldEditor([field]);
+  const input = editor.element.querySelector("input, textarea, select");
+  if (is_secret) input.type = "password";
+  return { element: el("div", { className: "row" }, input), text: () => {
+    const json = input.json();
+    if (json === "") { input.focus(); return null; }
+    return isJson(json) ? json : null;
+  } };
+}
+
+function isJson(text) {
+  try { JSON.parse(text); return true; } catch (error) { notice(`Invalid JSON: ${error.message}`); return false; }
+}
+
+/** A form for the members of the arguments. Values that are not texts are edited as JSON, so they keep every digit. */
+function fieldEditor(fields) {
+  const inputs = fields.map((field) => {
+    const schema = field.schema ?? {};
+    const raw = field.text ?? "";
+    const isText = typeof field.json === "string" || (raw === "" && [schema.type].flat().includes("string"));
+    let input;
+    if (Array.isArray(schema.enum)) {
+      const values = schema.enum.map((value) => JSON.stringify(value));
+      if (!values.includes(raw)) values.unshift(raw);
+      input = el("select", {}, ...values.map((value) => el("option", { value }, visible(value))));
+      input.value = raw;
+      input.json = () => input.value;
+    } else if ([schema.type].flat().includes("boolean")) {
+      const values = [...new Set([raw, ...(field.is_required ? [] : [""]), "true", "false"])];
+      input = el("select", {}, ...values.map((value) => el("option", { value }, value)));
+      input.json = () => input.value;
+    } else if (isText) { // An optional text that stays empty is left out.
+      const text = field.json ?? "";
+      input = text.length > 60 || text.includes("\n") ? el("textarea", { value: text }) : el("input", { value: text });
+      input.json = () => (input.value === "" && raw === "" ? "" : JSON.stringify(input.value));
+    } else {
+      input = raw.length > 60 ? el("textarea", { value: raw }) : el("input", { value: raw });
+      input.json = () => input.value.trim();
+    }
+    input.dataset.field = field.name;
+    return input;
+  });
+  const element = el("div", { className: "fields" }, ...fields.flatMap((field, at) => [
+    el("label", {}, visible(field.name), field.is_required ? null : el("small", {}, "optional")),
+    el("div", {}, inputs[at], field.schema?.description ? el("small", {}, visible(field.schema.description)) : null)]));
+  return {
+    element,
+    text() {
+      const members = [];
+      for (const [at, field] of fields.entries()) {
+        const json = inputs[at].json();
+        if (json === "") continue;
+        if (!isJson(json)) { inputs[at].focus(); return null; }
+        members.push(`${JSON.stringify(field.name)}:${json}`);
+      }
+      return `{${members.join(",")}}`;
+    },
+  };
+}
+
+// The log of a run
+
+/** The place of the entries of a run, or of an agent inside. */
+class Log {
+  constructor(element) {
+    this.element = element;
+    this.place = element;
+    this.calls = new Map();
+    this.announced = new Map();
+    this.prose = null;
+  }
+
+  apply(event) {
+    const { type } = event;
+    if (type !== this.prose?.type) this.prose = null;
+    switch (type) {
+      case "question": this.element.append(el("div", { className: "prose question" }, visible(event.text))); break;
+      case "turn_started":
+        this.place = el("section", { className: "turn" }, el("h3", {}, `Turn ${event.turn}`));
+        this.announced.clear();
+        this.element.append(this.place);
+        break;
+      case "text": case "reasoning": case "refusal": this.addProse(type, event.text); break;
+      case "call_announced": this.announced.set(event.index, this.call(event.id || `#${event.index}`, event.name)); break;
+      case "arguments": {
+        const card = this.announced.get(event.index);
+        if (card) card.raw.textContent = visible((card.text = (card.text ?? "") + event.text)).slice(0, maxChars);
+        break;
+      }
+      case "call_ready": this.ready(event); break;
+      case "turn_finished":
+        for (const card of this.announced.values()) if (!card.ready) card.element.remove();
+        if (event.usage?.total_tokens) this.place.querySelector("h3")?.append(` · ${event.usage.total_tokens.toLocaleString()} tokens`);
+        break;
+      case "call_started": this.state(event.id, "running"); break;
+      case "call_progress": this.progress(event); break;
+      case "call_retried": this.note(this.calls.get(event.id)?.element, `attempt failed: ${event.output}`, "failed"); break;
+      case "call_finished": this.finish(event); break;
+      case "waiting":
+        for (const wait of event.waits) this.state(wait.call, "waiting", { answer: "asks", result: "waits for the caller" }[wait.reason] ?? "waiting");
+        break;
+      case "decided":
+        this.state(event.call, event.decision);
+        this.note(this.calls.get(event.call)?.element ?? this.element, describe(event), event.decision);
+        break;
+      case "agent": this.agent(event); break;
+      case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
+      case "done": this.note(this.element, `answered · ${event.usage.total_tokens.toLocaleString()} tokens`, "done"); break;
+      case "failed": this.note(this.element, event.error, "failed"); break;
+      case "cancelled": this.note(this.element, "cancelled", "cancelled"); break;
+    }
+  }
+
+  addProse(type, text) {
+    if (!this.prose) {
+      this.prose = { type, element: el("div", { className: `prose ${type}` }) };
+      this.place.append(this.prose.element);
+    }
+    this.prose.element.append(visible(text));
+  }
+
+  call(id, name) {
+    const known = this.calls.get(id);
+    if (known && !known.ready) return known;
+    const status = el("span", { className: "status ready" });
+    const raw = el("code", { className: "muted" });
+    const element = el("details", { className: "card call" },
+      el("summary", {}, el("strong", {}, visible(name)), " ", raw, " ", status));
+    const card = { element, status, raw, name, ready: false };
+    this.calls.set(id, card);
+    this.place.append(element);
+    return card;
+  }
+
+  ready({ id, name, arguments: text }) {
+    const card = this.call(id, name);
+    for (const [index, other] of this.announced) {
+      if (other !== card && !other.ready && other.name === name) { other.element.remove(); this.announced.delete(index); break; }
+    }
+    card.ready = true;
+    card.raw.textContent = visible(text.slice(0, 200)) + (text.length > 200 ? "…" : "");
+    if (text.length > 200) card.element.append(long(text));
+  }
+
+  state(id, className, text = className) {
+    const card = this.calls.get(id);
+    if (!card) {
+      // The id of a call inside an agent is a path.
+      for (const [outer, { log }] of this.calls) {
+        if (log && id.startsWith(`${outer}/`)) log.state(id.slice(outer.length + 1), className, text);
+      }
+      return;
+    }
+    card.status.className = `status ${className}`;
+    card.status.textContent = text.replaceAll("_", " ");
+  }
+
+  progress({ id, text, done, total }) {
+    const count = done === null ? "" : ` ${done}${total === null ? "" : `/${total}`}`;
+    this.state(id, "running", visible(`${text}${count}`) || "running");
+  }
+
+  finish(event) {
+    const known = this.calls.get(event.id);
+    const card = known ?? this.call(event.id, event.is_undo ? `undo: ${event.name}` : event.name);
+    if (!known) this.ready(event);
+    if (event.original_arguments) {
+      card.raw.textContent = visible(event.arguments.slice(0, 200));
+      this.note(card.element, `the model's arguments: ${event.original_arguments}`);
+    }
+    const attempts = event.attempts > 1 ? ` · ${event.attempts} attempts` : "";
+    this.state(event.id, event.status, `${event.status} · ${event.duration_ms} ms${attempts}`);
+    for (const decision of event.decisions ?? []) if (!card.element.querySelector(`.${decision.decision}.note`)) this.note(card.element, describe(decision), decision.decision);
+    for (const repair of event.repairs ?? []) this.note(card.element, `repaired ${repair}`);
+    card.element.append(long(event.output, event.status));
+    if (event.output.length <= 300 && event.status !== "succeeded") card.element.open = true;
+    const first = event.output.split("\n", 1)[0].slice(0, 80);
+    if (event.status === "succeeded" && first) card.status.append(el("span", { className: "muted" }, ` → ${visible(first)}`));
+  }
+
+  agent({ agent, call, event }) {
+    const card = this.calls.get(call) ?? this.call(call, agent);
+    if (!card.log) {
+      const element = el("div", { className: "agent" });
+      card.element.append(element);
+      card.element.open = true;
+      card.log = new Log(element);
+    }
+    card.log.apply(event);
+  }
+
+  note(place, text, className = "muted") {
+    (place ?? this.element).append(el("p", { className: `note ${className}` }, visible(text.slice(0, maxChars))));
+  }
+}
+
+async function watch(id) {
+  watching?.abort.abort();
+  const current = (watching = { id, abort: new AbortController() });
+  let log = new Log(byId("log"));
+  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); };
+  while (watching === current) {
+    try {
+      const response = await request(`/${encodeURIComponent(id)}/events`, null, { signal: current.abort.signal });
+      if (!response.ok) throw new Error(await response.text());
+      reset();
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done || watching !== current) break;
+        const frames = (rest + value).split("\n\n");
+        rest = frames.pop();
+        for (const frame of frames) {
+          const data = frame.split("\n").find((line) => line.startsWith("data: "));
+          if (!data) continue;
+          const event = JSON.parse(data.slice(6));
+          if (event.type === "reset") reset();
+          else if (event.type === "gone") log.note(byId("log"), "this run has ended in another process");
+          else log.apply(event);
+          if (["waiting", "decided", "done", "failed", "cancelled"].includes(event.type)) refreshRun(id).catch(() => {});
+        }
+      }
+      if (log.element.lastChild?.textContent?.startsWith("this run has ended")) return;
+    } catch (error) {
+      if (watching !== current || error instanceof Refused) return;
+      log.note(byId("log"), `the connection is lost: ${error.message}`, "failed");
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+  }
+}
+
+async function act(id, action) {
+  try {
+    const response = await request(`/${encodeURIComponent(id)}/${action}`, {});
+    notice(response.ok ? null : await response.text());
+  } catch (error) {
+    notice(error.message);
+  }
+  tick();
+}
+
+byId("cancel").addEventListener("click", () => { if (confirm("Cancel this run?")) act(opened(), "cancel"); });
+byId("resume").addEventListener("click", () => act(opened(), "resume"));
+byId("state").addEventListener("click", async () => {
+  const json = byId("json");
+  json.hidden = !json.hidden;
+  if (json.hidden) return;
+  try { json.textContent = visible(JSON.stringify(await read(`/${encodeURIComponent(opened())}/state`), null, 2)); }
+  catch (error) { json.textContent = error.message; }
+});
+byId("search").addEventListener("input", (event) => { filter.text = event.target.value; tick(); });
+byId("agent").addEventListener("change", (event) => { filter.agent = event.target.value; tick(); });
+byId("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  key = byId("key").value;
+  sessionStorage.setItem("tool-web-key", key);
+  byId("key").value = "";
+  open();
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && opened()) { location.hash = ""; return; }
+  if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "j" || event.key === "k") {
+    const links = [...document.querySelectorAll("#runs a")];
+    const at = links.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
+    links[Math.min(Math.max(at, 0), links.length - 1)]?.focus();
+  }
+  // The key moves to the button; Enter presses it.
+  if ("aed".includes(event.key)) document.querySelector(`#waits [data-key="${event.key}"]`)?.focus();
+});
+
+let timer = null;
+async function tick() {
+  clearTimeout(timer);
+  const id = opened();
+  try {
+    await (id ? refreshRun(id) : refreshList());
+    if (byId("notice").dataset.lost) { notice(); delete byId("notice").dataset.lost; }
+  } catch (error) {
+    notice(error.message);
+    byId("notice").dataset.lost = "yes";
+    if (id && !(error instanceof Refused)) show("run");
+  }
+  clearTimeout(timer);
+  timer = setTimeout(tick, document.hidden ? 10_000 : 2_000);
+}
+
+function open() {
+  takeKey();
+  notice();
+  byId("json").hidden = true;
+  const id = opened();
+  if (watching?.id !== id) {
+    for (const part of ["waits", "log", "title", "facts"]) byId(part).replaceChildren();
+    watching?.abort.abort();
+    watching = null;
+    if (id) watch(id);
+  }
+  tick();
+}
+
+window.addEventListener("hashchange", open);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
+open();

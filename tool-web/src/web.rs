@@ -1,0 +1,232 @@
+//! The builder of the page and the streams, and the server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use axum::Router;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::net::ToSocketAddrs;
+use tool_core::Agent;
+use tool_core::memory::RunStore;
+use tool_http::server::{Access, BindError, Caller, Limiter, RunningServer as HttpServer, Shutdown, bind};
+
+use crate::auth::{Authenticate, Principal, Right};
+use crate::frontend::{Frontend, Protocol};
+use crate::guard::{Guard, LIMITS};
+use crate::hub::{Hub, Source};
+use crate::page;
+
+/// Agents and stores whose runs are watched: a [page](Self::router) for operators, and [streams](Self::ui_stream) for frontends.
+///
+/// Without [keys](Self::key) or an [authentication](Self::authentication), every program of this machine has all rights, and only
+/// loopback addresses are bound.
+///
+/// ```
+/// use tool_core::Agent;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_web::{Right, Web};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let agent = Agent::builder(ScriptedModel::new()).build()?;
+/// let web = Web::new().agent("desk", agent).key("anna", "sk-secret", [Right::Read, Right::Decide]);
+/// let app = axum::Router::new().nest("/runs", web.router());
+/// # let _: axum::Router = app;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "nothing is watched until a router is created or it is spawned"]
+pub struct Web {
+    sources: Vec<Arc<Source>>,
+    access: Access,
+    principals: Vec<(Caller, Principal)>,
+    authentication: Option<Arc<dyn Authenticate>>,
+    allows_remote: bool,
+    hub: std::sync::OnceLock<Arc<Hub>>,
+}
+
+impl Web {
+    /// Creates a page without runs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the runs of an agent: those that its clones in this process drive, and those of its
+    /// [run store](tool_core::agent::AgentBuilder::run_store). Decisions continue them here.
+    ///
+    /// Without a run store, runs that wait are lost with their caller, and only those of [streams](Self::ui_stream) can be decided.
+    pub fn agent(mut self, name: impl AsRef<str>, agent: Agent) -> Self {
+        self.sources.push(Source::agent(name.as_ref(), agent).into());
+        self.hub = std::sync::OnceLock::new();
+        self
+    }
+
+    /// Adds the runs of a store whose agent is in another program. Decisions are posted to the store, and that program continues
+    /// the runs.
+    pub fn store(mut self, name: impl AsRef<str>, store: impl RunStore + 'static) -> Self {
+        self.sources.push(Source::store(name.as_ref(), Arc::new(store)).into());
+        self.hub = std::sync::OnceLock::new();
+        self
+    }
+
+    /// Requires a key as a bearer token, and gives it a name and rights. Can be called repeatedly. Keys are never shown.
+    pub fn key(
+        mut self,
+        name: impl Into<Arc<str>>,
+        key: impl Into<SecretString>,
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Self {
+        let key = key.into();
+        self.principals
+            .push((Caller::with_key(key.expose_secret().as_bytes()), Principal::new(name, rights)));
+        self.access.add_key(key);
+        self
+    }
+
+    /// Identifies senders in place of [keys](Self::key).
+    pub fn authentication(mut self, authentication: impl Authenticate + 'static) -> Self {
+        self.authentication = Some(Arc::new(authentication));
+        self
+    }
+
+    /// Accepts requests for this host, such as `desk.example.org`, in addition to `localhost` and loopback addresses. Others are
+    /// refused, also with a key, because a web page could reach the server under its own host name.
+    pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
+        self.access.allow_host(host.as_ref());
+        self
+    }
+
+    /// Accepts requests of web pages of this origin, such as `https://app.example.org`, in addition to the loopback origins. Only the
+    /// [streams](Self::ui_stream) take requests of other origins; decisions on the page come from the page itself.
+    pub fn allow_origin(mut self, origin: impl AsRef<str>) -> Self {
+        self.access.allow_origin(origin.as_ref());
+        self
+    }
+
+    /// Allows [`spawn`](Self::spawn) to bind to an address that other machines can reach although nobody has to log in.
+    pub fn allow_remote(mut self) -> Self {
+        self.allows_remote = true;
+        self
+    }
+
+    /// Returns the page as an [`axum::Router`], to nest into another application.
+    pub fn router(&self) -> Router {
+        page::router(self.hub(), self.guard(true))
+    }
+
+    /// Returns a chat with an agent of this page, in the Vercel AI SDK's UI message stream. The page shows its runs.
+    pub fn ui_stream(&self, agent: impl AsRef<str>) -> Frontend {
+        Frontend::new(Protocol::UiStream, self.hub(), agent.as_ref(), self.guard(false))
+    }
+
+    /// Returns a chat with an agent of this page, in AG-UI. The page shows its runs.
+    pub fn ag_ui(&self, agent: impl AsRef<str>) -> Frontend {
+        Frontend::new(Protocol::AgUi, self.hub(), agent.as_ref(), self.guard(false))
+    }
+
+    fn hub(&self) -> Arc<Hub> {
+        Arc::clone(self.hub.get_or_init(|| Hub::new(self.sources.clone())))
+    }
+
+    fn guard(&self, is_same_origin: bool) -> Arc<Guard> {
+        Arc::new(Guard {
+            access: self.access.clone(),
+            principals: self.principals.clone(),
+            authentication: self.authentication.clone(),
+            limiter: Limiter::new(LIMITS),
+            is_same_origin,
+        })
+    }
+
+    /// Serves the page in a background task of the Tokio runtime until the returned [`RunningServer`] is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the address cannot be bound, or is not a loopback address although nobody has to log in and
+    /// [`allow_remote`](Self::allow_remote) was not called.
+    pub async fn spawn(self, address: impl ToSocketAddrs) -> io::Result<RunningServer> {
+        let router = self.router();
+        self.spawn_router(router, address).await
+    }
+
+    /// Serves an application that contains the page or the streams, like [`spawn`](Self::spawn).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for the same reasons.
+    pub async fn spawn_router(
+        self,
+        router: Router,
+        address: impl ToSocketAddrs,
+    ) -> io::Result<RunningServer> {
+        let has_login = self.access.has_keys() || self.authentication.is_some();
+        let listener = bind(address, self.allows_remote || has_login).await;
+        let listener = listener.map_err(|error| match error {
+            BindError::Io(error) => error,
+            BindError::Remote(address) => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "`{address}` can be reached from other machines; bind to `127.0.0.1`, require a key with `key`, or \
+                     call `allow_remote()`"
+                ),
+            ),
+        })?;
+        HttpServer::start(listener, router, "/", &LIMITS, Shutdown::new()).map(RunningServer)
+    }
+}
+
+/// Shows the names of the agents and stores, never a key.
+impl fmt::Debug for Web {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.sources.iter().map(|source| &source.name)).finish()
+    }
+}
+
+/// A running server, returned by [`serve`](crate::serve). Dropping it closes the port.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let server = tool_web::Web::new().spawn("127.0.0.1:0").await?;
+/// assert!(server.url().starts_with("http://127.0.0.1:"));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it closes the port"]
+pub struct RunningServer(HttpServer);
+
+impl RunningServer {
+    /// Returns the address that the server listens on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+
+    /// Returns the URL of the page, such as `http://127.0.0.1:8080/`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address())
+    }
+
+    /// Stops accepting requests, and ends the streams after the timeout. Runs that are driven here go on.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server has failed.
+    pub async fn stop_within(self, timeout: Duration) -> io::Result<()> {
+        self.0.stop_within(timeout).await
+    }
+
+    /// Serves until the process ends.
+    pub async fn wait(&self) {
+        std::future::pending().await
+    }
+}
+
+impl fmt::Debug for RunningServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningServer").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
