@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Answers are streamed; a spinner shows that the model or a tool is working, with the [progress](tool_core::tool::Progress) that the
-//! tool reports. Calls that need approval are decided by a key. Ctrl-C stops the current answer, and at the prompt ends the chat.
+//! tool reports. Calls that need approval are decided by a key, and questions of tools are answered by a
+//! number or a text. Ctrl-C stops the current answer, and at the prompt ends the chat.
 //!
 //! | command | |
 //! | --- | --- |
