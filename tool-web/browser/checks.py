@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.common.exceptions import SessionNotCreatedException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -51,6 +52,16 @@ def ask(text, waits=True):
     return run
 
 
+def start(options):
+    # Chromium sometimes does not come up on a busy machine.
+    for attempt in range(3):
+        try:
+            return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+        except SessionNotCreatedException:
+            if attempt == 2:
+                raise
+
+
 def browser(width=1100, height=800, dark=False):
     options = webdriver.ChromeOptions()
     for argument in ("--headless", "--disable-dev-shm-usage", f"--window-size={width},{height}"):
@@ -58,7 +69,7 @@ def browser(width=1100, height=800, dark=False):
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver = start(options)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     if width < 600:
