@@ -1,12 +1,13 @@
 //! Asks a question that needs tools and prints the requests, responses and calls.
 //!
-//! It uses the offline model, served over HTTP on this machine, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the
-//! model `OPENAI_MODEL` of that endpoint.
+//! It uses the offline model, served over HTTP on this machine; or with `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the
+//! model `OPENAI_MODEL` of that endpoint; or with `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` set, the model `ANTHROPIC_MODEL`.
 
 use std::env;
 use std::error::Error;
 
-use tool_core::{Agent, Event, tool, tools};
+use tool_anthropic::Anthropic;
+use tool_core::{Agent, ChatModel, Event, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
@@ -30,18 +31,26 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let question = env::args().skip(1).collect::<Vec<_>>().join(" ");
     let question = if question.is_empty() { "What is the square root of 475695037565?" } else { &question };
 
-    let is_set = |name| env::var(name).is_ok_and(|value| !value.trim().is_empty());
-    let (openai, model, _server) = if is_set("OPENAI_API_KEY") || is_set("OPENAI_BASE_URL") {
-        let model = env::var("OPENAI_MODEL").ok().filter(|name| !name.trim().is_empty());
-        let model = model.unwrap_or_else(|| "gpt-4.1-mini".into());
-        (OpenAi::from_env()?, model, None)
+    let variable = |name: &str| env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let is_set = |provider: &str| {
+        ["API_KEY", "BASE_URL"].iter().any(|name| variable(&format!("{provider}_{name}")).is_some())
+    };
+    let mut _server = None;
+    let model: Box<dyn ChatModel> = if is_set("OPENAI") {
+        let name = variable("OPENAI_MODEL").unwrap_or_else(|| "gpt-4.1-mini".into());
+        Box::new(OpenAi::from_env()?.chat_model(name))
+    } else if is_set("ANTHROPIC") {
+        let name = variable("ANTHROPIC_MODEL").unwrap_or_else(|| "claude-sonnet-5-5".into());
+        Box::new(Anthropic::from_env()?.chat_model(name))
     } else {
         let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
-        println!("No OPENAI_API_KEY: using the offline model at {}", server.base_url());
-        (OpenAi::builder().base_url(server.base_url()).build()?, "offline".into(), Some(server))
+        println!("No OPENAI_API_KEY or ANTHROPIC_API_KEY: using the offline model at {}", server.base_url());
+        let openai = OpenAi::builder().base_url(server.base_url()).build()?;
+        _server = Some(server);
+        Box::new(openai.chat_model("offline"))
     };
 
-    let agent = Agent::builder(openai.chat_model(model))
+    let agent = Agent::builder(model)
         .instructions("Use the tools for arithmetic.")
         .tools(tools![sum, square_root])
         .build()?;

@@ -20,7 +20,7 @@ struct Trip {
     travellers: u32,
 }
 
-#[assistant("You plan trips. Use the tools for facts.")]
+#[assistant("You plan trips. Use the tools for facts.", agent = TripAgent)]
 trait TripPlanner {
     /// Reads a mail.
     #[ask("Read the traveller's mail.\n\n{mail}")]
@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mail = if mail.is_empty() { "3 nights in Rome for 2 travellers, please." } else { &mail };
     println!("Mail: {mail}\n");
     let agent = Agent::builder(model()?).max_turns(5).build()?;
-    plan(&agent, mail).await
+    plan(&TripAgent::from(agent), mail).await
 }
 
 /// Returns the model of the configured endpoint, or the offline model if none is configured.

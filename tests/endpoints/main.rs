@@ -1,5 +1,6 @@
-//! The client of OpenAI-compatible endpoints: requests, responses, streams and errors.
+//! The clients of OpenAI-compatible endpoints and of Anthropic: requests, responses, streams and errors.
 
+mod anthropic;
 mod broken_streams;
 mod endpoint;
 mod faults;

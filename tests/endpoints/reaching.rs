@@ -79,7 +79,7 @@ fn reports_a_missing_key() {
 #[test]
 fn reports_a_key_missing_in_the_environment() {
     let mut endpoint = Endpoint::deepseek();
-    endpoint.api_key_variable = "SURELY_NOBODY_SETS_THIS_KEY".into();
+    endpoint.api_key_variable = Some("SURELY_NOBODY_SETS_THIS_KEY".into());
     let error = OpenAi::builder().endpoint(endpoint).api_key_from_env().build().unwrap_err();
     assert_eq!(
         error.to_string(),

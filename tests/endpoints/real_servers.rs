@@ -45,7 +45,7 @@ async fn content_is_left_out_of_calls_without_text() {
     ];
     let mut contents = Vec::new();
     for endpoint in endpoints {
-        let name = endpoint.name.clone();
+        let name = endpoint.name.clone().unwrap_or_default();
         contents.push((name, messages_after_a_call(endpoint).await[1].get("content").cloned()));
     }
     let contents: Vec<_> = contents.iter().map(|(name, content)| (&**name, content.as_ref())).collect();

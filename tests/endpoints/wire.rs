@@ -59,6 +59,7 @@ fn model(api: Api, server: &RawServer) -> Box<dyn ChatModel> {
     match api {
         Api::ChatCompletions => Box::new(openai.chat_model("m")),
         Api::Responses => Box::new(openai.responses_model("m")),
+        other => unreachable!("{other:?} is not OpenAI's"),
     }
 }
 
@@ -262,6 +263,7 @@ impl Case {
                     );
                 }
             }
+            other => unreachable!("{other:?} is not OpenAI's"),
         }
     }
 

@@ -3,3 +3,4 @@
 mod client;
 mod counterparts;
 mod server;
+mod threads;

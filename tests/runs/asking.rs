@@ -423,6 +423,54 @@ async fn a_value_is_computed_once() {
     assert_eq!(log.take(), [expected]);
 }
 
+/// A process that dies after a value was recorded does not compute it again.
+#[tokio::test]
+async fn a_recorded_value_is_stored_before_the_call_goes_on() {
+    let log = SharedLog::default();
+    let tool = |goes_on: bool| {
+        let log = log.clone();
+        FunctionTool::new("order", move |_: (), context: ToolContext| {
+            let log = log.clone();
+            async move {
+                let user = context.asker();
+                let number = user
+                    .once("order", async {
+                        log.add("order");
+                        Ok::<_, ToolError>(17)
+                    })
+                    .await?;
+                if !goes_on {
+                    log.add("stuck");
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, ToolError>(format!("order {number}"))
+            }
+        })
+    };
+    let store = InMemoryStore::new();
+    let agent = |goes_on| {
+        let model = if goes_on { ScriptedModel::new() } else { ScriptedModel::new().calls("order", "{}") };
+        Agent::builder(model.says("Done."))
+            .tool(tool(goes_on))
+            .run_store(store.clone())
+            .on_drop(tool_core::agent::OnDrop::Keep)
+            .build()
+            .unwrap()
+    };
+    let dying = agent(false);
+    let mut asking = Box::pin(dying.ask("Go").into_future());
+    while !log.0.lock().unwrap().iter().any(|line| line == "stuck") {
+        assert!(futures_util::FutureExt::now_or_never(&mut asking).is_none());
+        tokio::task::yield_now().await;
+    }
+    drop(asking);
+    let agent = agent(true);
+    let run = agent.stored_runs().await.unwrap().runs.remove(0).run;
+    let answer = agent.resume(run).await.unwrap();
+    assert_eq!((answer.messages()[2].text(), answer.tool_executions()[0].attempts()), ("order 17".into(), 2));
+    assert_eq!(log.take(), ["order", "stuck"]);
+}
+
 #[tokio::test]
 async fn a_call_that_waits_when_its_run_ends_was_not_executed_unless_it_recorded_something() {
     let log = SharedLog::default();

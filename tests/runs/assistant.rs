@@ -42,7 +42,7 @@ fn weather() -> &'static str {
     "sunny"
 }
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = TripAgent)]
 trait TripPlanner {
     /// Returns sights worth a visit.
     #[ask("Suggest three sights in {city} for somebody interested in {interests}.")]
@@ -98,8 +98,8 @@ trait TripPlanner {
     }
 }
 
-fn agent(model: ScriptedModel) -> Agent {
-    Agent::builder(model).build().unwrap()
+fn agent<A: From<Agent>>(model: ScriptedModel) -> A {
+    Agent::builder(model).build().unwrap().into()
 }
 
 /// Returns a model that expects this text as the last message.
@@ -112,7 +112,7 @@ fn expecting(text: &'static str) -> ScriptedModel {
     })
 }
 
-#[assistant("You guide {user:?} through {city} as {{guide}}.")]
+#[assistant("You guide {user:?} through {city} as {{guide}}.", agent = GuideAgent)]
 trait Guide {
     #[ask("Where is {place}?")]
     fn find(&self, city: &str, place: &str, user: &Mood) -> Ask;
@@ -126,7 +126,7 @@ trait Guide {
 
 #[tokio::test]
 async fn instructions_contain_parameters_of_the_method() {
-    type Ask<'a> = fn(&Agent) -> tool_core::agent::Ask;
+    type Ask<'a> = fn(&GuideAgent) -> tool_core::agent::Ask;
     let table: [(Ask<'_>, &str, &str); 3] = [
         (
             |agent| agent.find("Rome", "the {city}", &Mood::Happy),
@@ -139,7 +139,7 @@ async fn instructions_contain_parameters_of_the_method() {
     for (ask, instructions, question) in table {
         let model = ScriptedModel::new().says("Yes.");
         let agent = Agent::builder(model.clone()).instructions("Be brief.").build().unwrap();
-        ask(&agent).await.unwrap();
+        ask(&agent.into()).await.unwrap();
         let messages = &model.requests()[0];
         let expected = format!("You guide {instructions} as {{guide}}.\n\nBe brief.");
         assert_eq!((&*messages[0].text(), &*messages[1].text()), (&*expected, question));
@@ -152,30 +152,31 @@ async fn asks_by_template_and_returns_the_type() {
         expecting(r#"Suggest three sights in {interests} "x" for somebody interested in ["art","{city}"]."#)
             .calls("final_answer", r#"{"answer": [{"name": "Colosseum"}]}"#);
     let interests = ["art".to_owned(), "{city}".to_owned()];
-    let sights = agent(model).sights("{interests} \"x\"", &interests).await.unwrap();
+    let sights = agent::<TripAgent>(model).sights("{interests} \"x\"", &interests).await.unwrap();
     assert_eq!(sights, [Sight { name: "Colosseum".into() }]);
 
     let model = expecting("Is this review positive?\n\nNo.").calls("final_answer", r#"{"answer": false}"#);
-    assert!(!agent(model).is_positive("No.").await.unwrap());
+    assert!(!agent::<TripAgent>(model).is_positive("No.").await.unwrap());
 
     let model = expecting("How many?").calls("final_answer", r#"{"answer": null}"#);
-    assert_eq!(agent(model).count().await.unwrap(), None);
+    assert_eq!(agent::<TripAgent>(model).count().await.unwrap(), None);
 
     let model = expecting("How is Ada?").calls("final_answer", r#"{"answer": "happy"}"#);
-    assert_eq!(agent(model).mood(&"Ada".into()).await.unwrap(), Mood::Happy);
+    assert_eq!(agent::<TripAgent>(model).mood(&"Ada".into()).await.unwrap(), Mood::Happy);
 }
 
 #[tokio::test]
 async fn writes_texts_as_they_are_and_other_values_as_json() {
     let model = expecting("sad Happy {mood} 0.1 ß \"{x}\"\n null").says("Fine.");
-    let text = agent(model).pieces(Mood::Sad, &Mood::Happy, 0.1, 'ß', "\"{x}\"\n".into(), None).await;
+    let text =
+        agent::<TripAgent>(model).pieces(Mood::Sad, &Mood::Happy, 0.1, 'ß', "\"{x}\"\n".into(), None).await;
     assert_eq!(text.unwrap(), "Fine.");
 }
 
 #[tokio::test]
 async fn reads_the_template_of_a_file_without_its_last_line_break() {
     let model = expecting("Describe Graz.\nBe brief, {please}.").says("Green.");
-    let answer = agent(model).describe("Graz".to_owned()).await.unwrap();
+    let answer = agent::<TripAgent>(model).describe("Graz".to_owned()).await.unwrap();
     assert_eq!(answer.text(), "Green.");
 }
 
@@ -191,6 +192,7 @@ async fn passes_conversation_and_context() {
         .memory(ChatMemory::new(InMemoryStore::new()))
         .build()
         .unwrap();
+    let agent = TripAgent::from(agent);
     let answer = agent.chat("7", "Who am I?", Arc::new(Customer("Ada"))).await.unwrap();
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "Ada");
     let answer = agent.chat("7", "And now?", Arc::new(Customer("Eve"))).await.unwrap();
@@ -199,7 +201,7 @@ async fn passes_conversation_and_context() {
 
 #[tokio::test]
 async fn methods_without_async_return_the_question() {
-    let mut story = agent(expecting("Tell the story of Rome.").says("Once.")).story("Rome");
+    let mut story = agent::<TripAgent>(expecting("Tell the story of Rome.").says("Once.")).story("Rome");
     let mut texts = Vec::new();
     while let Some(event) = story.next().await {
         if let Event::Text(text) = event.unwrap() {
@@ -209,7 +211,7 @@ async fn methods_without_async_return_the_question() {
     assert_eq!(texts.concat(), "Once.");
 
     let model = expecting("three").calls("final_answer", r#"{"answer": 3}"#);
-    let (number, answer) = agent(model).typed("three").with_answer().await.unwrap();
+    let (number, answer) = agent::<TripAgent>(model).typed("three").with_answer().await.unwrap();
     assert_eq!((number, answer.turns()), (3, 1));
 
     let model = ScriptedModel::new()
@@ -217,7 +219,7 @@ async fn methods_without_async_return_the_question() {
         .says("A cat.");
     let photo = Image::from_url("https://example.org/cat.jpg");
     let photo = Content::from_iter([Part::from("What is this?"), Part::from(photo)]);
-    assert_eq!(agent(model).look(photo).await.unwrap().text(), "A cat.");
+    assert_eq!(agent::<TripAgent>(model).look(photo).await.unwrap().text(), "A cat.");
 }
 
 #[tokio::test]
@@ -230,7 +232,7 @@ async fn instructions_precede_those_of_the_agent() {
         })
         .says("Vert.");
     let agent = Agent::builder(model).instructions("Speak French.").build().unwrap();
-    agent.describe("Graz".into()).await.unwrap();
+    TripAgent::from(agent).describe("Graz".into()).await.unwrap();
 }
 
 /// Works with any planner.
@@ -247,12 +249,12 @@ fn spawn_plan(planner: impl TripPlanner + 'static) -> JoinHandle<Result<Option<S
 async fn methods_with_a_body_use_the_others() {
     let model = expecting("Suggest three sights in Rome for somebody interested in [].")
         .calls("final_answer", r#"{"answer": [{"name": "Colosseum"}, {"name": "Forum"}]}"#);
-    let agent = agent(model);
+    let agent: TripAgent = agent(model);
     let planned = spawn_plan(agent).await.unwrap();
     assert_eq!(planned.unwrap().unwrap().name, "Colosseum");
 }
 
-#[assistant]
+#[assistant(agent = OptionsAgent)]
 trait Options {
     #[ask(
         "Go.",
@@ -302,6 +304,7 @@ async fn options_apply_to_one_method() {
         .max_total_tokens(1_000_000)
         .build()
         .unwrap();
+    let agent = OptionsAgent::from(agent);
     let error = agent.all().await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTurns(1))));
     assert_eq!(error.run().limits().max_total_tokens, Some(1_000_000));
@@ -315,8 +318,10 @@ async fn a_typed_answer_by_tool_is_not_constrained() {
             request.response_format().is_none() && request.tools()[0].name() == "final_answer"
         })
     };
-    let with_formats =
-        |model| Agent::builder(crate::typed::WithFormats { model, with_tools: true }).build().unwrap();
+    let with_formats = |model| {
+        let agent = Agent::builder(crate::typed::WithFormats { model, with_tools: true }).build().unwrap();
+        OptionsAgent::from(agent)
+    };
     let agent = with_formats(model().calls("final_answer", r#"{"answer": 3}"#));
     assert_eq!(agent.by_tool().await.unwrap(), 3);
     let agent = with_formats(model().calls("final_answer", r#"{"answer": "x"}"#));
@@ -332,7 +337,7 @@ impl Serialize for Unwritable {
     }
 }
 
-#[assistant]
+#[assistant(agent = BrokenAgent)]
 trait Broken {
     #[ask("A {value}, and {id}")]
     fn ask_it(&self, value: Unwritable, #[conversation] id: &ConversationId) -> Ask;
@@ -340,7 +345,7 @@ trait Broken {
 
 #[tokio::test]
 async fn a_value_that_cannot_be_written_is_an_error_and_no_request() {
-    let agent = agent(ScriptedModel::new());
+    let agent: BrokenAgent = agent(ScriptedModel::new());
     let error = agent.ask_it(Unwritable, &ConversationId::new("7")).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Question(_)));
     assert!(!error.is_resumable());
@@ -353,7 +358,7 @@ async fn a_value_that_cannot_be_written_is_an_error_and_no_request() {
 /// A double for tests, written by hand.
 struct Double;
 
-#[assistant]
+#[assistant(agent = SmallAgent)]
 pub(crate) trait Small {
     #[ask("Describe {city}.")]
     async fn portray(&self, city: &str) -> anyhow::Result<String>;
@@ -376,6 +381,30 @@ async fn a_double_implements_the_trait_by_hand() {
     let (text, error) = describe_both(Double).await;
     assert_eq!((&*text, &*error), ("Graz is nice.", "there is no Atlantis"));
     let model = ScriptedModel::new().fails("the line is dead").says("Green.");
-    let (text, error) = describe_both(agent(model)).await;
+    let (text, error) = describe_both(agent::<SmallAgent>(model)).await;
     assert_eq!((&*text, &*error), ("Green.", "the request to the model failed: the line is dead"));
+}
+
+#[assistant(agent = WorkshopAgent)]
+trait Workshop {
+    /// `Agent` has a method of this name.
+    #[ask]
+    fn ask(&self, message: &str) -> Ask;
+
+    /// `Small` has a method of this name.
+    #[ask("Portray {city} in oil.")]
+    async fn portray(&self, city: &str) -> Result<String, RunError>;
+}
+
+#[tokio::test]
+async fn traits_with_the_same_methods_are_implemented_by_structs_of_their_own() {
+    let model = ScriptedModel::new().says("Hello.").says("Green.").says("An oil painting.");
+    let agent = Agent::builder(model.clone()).build().unwrap();
+    let workshop = WorkshopAgent::from(agent.clone());
+    assert_eq!(workshop.clone().ask("Hi").await.unwrap().text(), "Hello.");
+    assert_eq!(SmallAgent::from(agent.clone()).portray("Graz").await.unwrap(), "Green.");
+    assert_eq!(workshop.portray("Graz").await.unwrap(), "An oil painting.");
+    let asked = model.requests().into_iter().map(|messages| messages[0].text().into_owned());
+    assert_eq!(asked.collect::<Vec<_>>(), ["Hi", "Describe Graz.", "Portray Graz in oil."]);
+    assert_eq!(format!("{workshop:?}"), format!("WorkshopAgent({agent:?})"));
 }

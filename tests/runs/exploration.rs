@@ -4,24 +4,48 @@
 //! The world beside the run knows what a run cannot: which attempts are in flight, what a person approved, and which calls
 //! may have had their effect. In every state, the rules are checked against it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::json;
 use tests::support::sampling::is_exhaustive;
 use tests::support::ways::assert_valid;
 use tool_core::model::{
     AssistantMessage, ChatResponse, ReturnDirect, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy,
 };
-use tool_core::run::{Run, Step};
-use tool_core::tool::{ToolErrorKind, ToolExecution};
-use tool_core::{Approval, Message, ToolCall, ToolError, ToolOutput};
+use tool_core::run::{Decision, ResolveErrorKind, Run, Step};
+use tool_core::tool::{Progress, ToolErrorKind, ToolExecution};
+use tool_core::{
+    Approval, CancellationToken, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, ToolSet,
+};
 
 /// The tools that the model calls: one for each policy, and some that combine them.
-const NAMES: [&str; 9] =
-    ["once", "tried", "alone", "asked", "direct", "booked", "careful", "fatal", "remote"];
+const NAMES: [&str; 11] =
+    ["once", "tried", "alone", "asked", "direct", "booked", "careful", "fatal", "remote", "asks", "holds"];
+
+/// The tools that ask a person: one that must not be executed twice, and one that records a value before it asks. They are executed,
+/// so that what the run stores is what a call really waits for.
+fn asking_tools() -> ToolSet {
+    let asks = FunctionTool::new("asks", |_: HashMap<String, u8>, context: ToolContext| async move {
+        context
+            .asker()
+            .ask::<String>("Who?")
+            .expires(Duration::from_millis(1000))
+            .await
+            .map_err(ToolError::from)
+    });
+    let holds = FunctionTool::new("holds", |_: HashMap<String, u8>, context: ToolContext| async move {
+        let held = context.asker().once("hold", async { Ok::<_, ToolError>(7) }).await?;
+        let who: String = context.asker().ask("Who?").await?;
+        Ok::<_, ToolError>(if held == 7 { who } else { "another value".into() })
+    });
+    let asks = asks.at_most_once().undo("unbook_once");
+    ToolSet::default().with(asks).unwrap().with(holds.undo("unbook")).unwrap()
+}
 
 fn tools() -> ToolDefinitions {
     fn tool(name: &str, change: fn(&mut ToolPolicy)) -> ToolDefinition {
@@ -29,7 +53,8 @@ fn tools() -> ToolDefinitions {
         change(&mut policy);
         ToolDefinition::new(name).with_policy(policy)
     }
-    ToolDefinitions::from_iter([
+    let asking = asking_tools();
+    let own = [
         tool("plain", |_| {}),
         tool("once", |policy| policy.at_most_once = true).with_undo("unbook_once"),
         tool("tried", |policy| policy.attempts = 2).with_undo("unbook"),
@@ -46,7 +71,8 @@ fn tools() -> ToolDefinitions {
         tool("remote", |policy| policy.attempts = 2).with_kind(ToolKind::Caller).with_undo("unbook"),
         tool("unbook", |policy| policy.attempts = 2),
         tool("unbook_once", |policy| policy.at_most_once = true),
-    ])
+    ];
+    own.into_iter().chain(asking.definitions().iter().cloned()).collect()
 }
 
 /// The ids of the model's calls, and of the calls that undo them.
@@ -59,7 +85,7 @@ const CHANGED: &str = r#"{"n": 7}"#;
 type Script = [Vec<&'static str>; 2];
 
 /// The facts of the world about a call.
-#[derive(Clone, Copy, Default, Hash, PartialEq)]
+#[derive(Clone, Default, Hash, PartialEq)]
 struct Call {
     /// The driver may start it: it was in the last step and has not been started since.
     is_offered: bool,
@@ -71,11 +97,17 @@ struct Call {
     has_succeeded: bool,
     /// An attempt ended without an outcome that rules an effect out.
     is_uncertain: bool,
+    /// The outcome of the attempt in flight of a tool that asks.
+    execution: Option<String>,
+    /// The call has recorded a value.
+    has_recorded: bool,
+    /// The id of the wait that was decided last.
+    decided: Option<String>,
 }
 
 impl Call {
     fn may_have_effect(&self) -> bool {
-        self.is_running || self.has_succeeded || self.is_uncertain
+        self.is_running || self.has_succeeded || self.is_uncertain || self.has_recorded
     }
 }
 
@@ -120,6 +152,12 @@ enum Event {
     Reply,
     Begin(usize),
     Finish(usize, Outcome),
+    /// The attempt of a tool that asks ends, because it waits or has its answer.
+    Return(usize),
+    Answer(usize),
+    Decline(usize),
+    /// The time of the question is over.
+    Expire(usize),
     /// The caller supplies the result of a call of an external tool.
     Supply(usize, Outcome),
     Approve(usize),
@@ -144,6 +182,7 @@ struct State {
 
 struct Exploration {
     tools: ToolDefinitions,
+    asking: ToolSet,
     script: Script,
     /// The number of surprises in one run.
     surprises: u8,
@@ -202,7 +241,7 @@ impl Exploration {
             // The run has stopped, and its driver drops what is in flight.
             for call in &mut state.calls[..3] {
                 call.is_uncertain |= call.is_running;
-                (call.is_running, call.is_offered) = (false, false);
+                (call.is_running, call.is_offered, call.execution) = (false, false, None);
             }
         }
         if state.calls.iter().any(|call| call.is_running) {
@@ -249,7 +288,9 @@ impl Exploration {
             if call.is_offered {
                 events.push(Event::Begin(index));
             }
-            if call.is_running {
+            if call.execution.is_some() {
+                events.push(Event::Return(index));
+            } else if call.is_running {
                 let outcomes: &[_] = match &*self.call(index, state).unwrap().name {
                     "fatal" => &[Outcome::Fatal],
                     "once" | "tried" | "careful" => &[Outcome::Succeeded, Outcome::Failed, Outcome::TimedOut],
@@ -262,6 +303,13 @@ impl Exploration {
         for call in state.run.awaiting_approval() {
             let index = index(&call.id);
             events.extend([Event::Approve(index), Event::Change(index), Event::Deny(index)]);
+        }
+        for wait in state.run.waits() {
+            if wait.question().is_some() {
+                let index = index(&wait.path);
+                events.extend([Event::Answer(index), Event::Decline(index)]);
+                events.extend(wait.deadline.map(|_| Event::Expire(index)));
+            }
         }
         for call in state.run.awaiting_results() {
             let index = index(&call.id);
@@ -294,9 +342,52 @@ impl Exploration {
             }
             Event::Begin(index) => {
                 self.assert_may_begin(index, state);
-                state.run.begin_call(IDS[index]).unwrap();
+                let mut request = state.run.request_call(IDS[index]).unwrap();
+                // A later attempt begins with a delay.
+                request.attempt.number = 1;
+                assert_eq!(request.attempt.key.as_str(), format!("run_1/{}", IDS[index]));
+                let is_asking = self.asking.get(&request.call.name).is_some();
                 let call = &mut state.calls[index];
                 (call.is_offered, call.is_running, call.has_begun) = (false, true, true);
+                if is_asking {
+                    let (context, never) = (ToolContext::new(), CancellationToken::new());
+                    let executed =
+                        self.asking.execute_request(request, &context, &never, Progress::default());
+                    let execution = executed.now_or_never().expect("it returns, or waits");
+                    // Without the time that it took.
+                    let mut execution = serde_json::to_value(execution).unwrap();
+                    execution
+                        .as_object_mut()
+                        .unwrap()
+                        .retain(|name, _| name != "started_at" && name != "duration");
+                    call.execution = Some(execution.to_string());
+                }
+            }
+            Event::Return(index) => {
+                let call = &mut state.calls[index];
+                let execution = call.execution.take().unwrap();
+                let execution: ToolExecution = serde_json::from_str(&execution).unwrap();
+                call.is_running = false;
+                call.has_recorded = execution.is_waiting() && execution.call().name == "holds";
+                if let Some(output) = execution.output() {
+                    assert_eq!(output.to_string(), IDS[index], "an answer reaches another call");
+                    call.has_succeeded = true;
+                }
+                state.run.record_result(execution).unwrap();
+            }
+            Event::Answer(index) | Event::Decline(index) => {
+                let wait = state.run.waits().into_iter().find(|wait| wait.path == IDS[index]).unwrap();
+                let decision = match event {
+                    Event::Answer(_) => Decision::answer(IDS[index]),
+                    _ => Decision::decline(),
+                };
+                state.run.resolve(&wait.id, decision).unwrap();
+                state.calls[index].decided = Some(wait.id.to_string());
+            }
+            Event::Expire(index) => {
+                let wait = state.run.waits().into_iter().find(|wait| wait.path == IDS[index]).unwrap();
+                assert!(state.run.tick(wait.deadline.unwrap()));
+                state.calls[index].decided = Some(wait.id.to_string());
             }
             Event::Finish(index, outcome) => {
                 let call = self.call(index, state).unwrap();
@@ -333,7 +424,7 @@ impl Exploration {
                 state.run = restore(&state.run);
                 for call in &mut state.calls {
                     call.is_uncertain |= call.is_running;
-                    call.is_running = false;
+                    (call.is_running, call.execution) = (false, None);
                 }
             }
         }
@@ -364,6 +455,13 @@ impl Exploration {
             run.begin_call(&call.id).unwrap_err();
         }
         for (index, known) in state.calls.iter().enumerate() {
+            if let Some(decided) = &known.decided {
+                let refused = run.resolve(&decided.clone().into(), Decision::answer("late")).unwrap_err();
+                assert_eq!(refused.kind(), ResolveErrorKind::AlreadyDecided);
+            }
+            if state.run.waits().iter().any(|wait| wait.question().is_some() && wait.path == IDS[index]) {
+                run.begin_call(IDS[index]).unwrap_err();
+            }
             if !waiting.contains(&index) {
                 run.resolve_approval(IDS[index], Approval::Approve).unwrap_err();
             }
@@ -393,6 +491,10 @@ impl Exploration {
             let is_undoable = self.call(index + 3, state).is_some();
             if has_failed && is_undoable && known.may_have_effect() {
                 assert!(undone.contains(&index), "{} is not undone", IDS[index]);
+            }
+            let is_asking = self.call(index, state).is_some_and(|call| self.asking.get(&call.name).is_some());
+            if is_asking && !known.may_have_effect() {
+                assert!(!undone.contains(&index), "{} waited and was not executed", IDS[index]);
             }
             if state.run.is_done() && !has_failed {
                 assert!(undone.is_empty(), "{undone:?}");
@@ -472,7 +574,12 @@ fn every_order_of_events_keeps_the_rules() {
         let mut states = 0;
         loop {
             let Some((script, surprises)) = queue.lock().unwrap().next() else { return states };
-            let exploration = Exploration { tools: tools(), script: script.clone(), surprises: *surprises };
+            let exploration = Exploration {
+                tools: tools(),
+                asking: asking_tools(),
+                script: script.clone(),
+                surprises: *surprises,
+            };
             states += exploration.run();
         }
     };

@@ -29,11 +29,11 @@ fn server(executions: &Executions) -> Server {
     Server::new().agent("m", agent)
 }
 
-/// Serves the router as part of another application, and returns the address.
+/// Serves the routes as part of another application, and returns the address.
 async fn embed(server: Server) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let app = axum::Router::new().nest("/ai", server.router());
+    let app = axum::Router::new().nest_service("/ai", server.into_service());
     tokio::spawn(async move { axum::serve(listener, app).await });
     address
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -25,7 +26,7 @@ impl CheckedServer {
     pub async fn start(server: Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let app = server.router().layer(from_fn(check));
+        let app = Router::new().fallback_service(server.into_service()).layer(from_fn(check));
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { address, task }
     }

@@ -12,16 +12,23 @@ pub enum Api {
     ChatCompletions,
     /// `POST /responses`.
     Responses,
+    /// Anthropic's `POST /messages`.
+    Messages,
+    /// Anthropic's `POST /messages/count_tokens`.
+    CountTokens,
 }
 
 impl Api {
     /// Returns the API of a path such as `/v1/responses`, if it is a known one.
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
-        [Self::ChatCompletions, Self::Responses].into_iter().find(|api| match api {
-            Self::ChatCompletions => path.ends_with("/chat/completions"),
-            Self::Responses => path.ends_with("/responses"),
-        })
+        let apis = [
+            ("/chat/completions", Self::ChatCompletions),
+            ("/responses", Self::Responses),
+            ("/messages", Self::Messages),
+            ("/messages/count_tokens", Self::CountTokens),
+        ];
+        apis.into_iter().find(|(end, _)| path.ends_with(end)).map(|(_, api)| api)
     }
 
     fn file(self) -> &'static Value {
@@ -29,16 +36,22 @@ impl Api {
             LazyLock::new(|| parse(include_str!("../published/chat_completions.schema.json")));
         static RESPONSES: LazyLock<Value> =
             LazyLock::new(|| parse(include_str!("../published/responses.schema.json")));
+        static MESSAGES: LazyLock<Value> =
+            LazyLock::new(|| parse(include_str!("../published/messages.schema.json")));
         match self {
             Self::ChatCompletions => &CHAT_COMPLETIONS,
             Self::Responses => &RESPONSES,
+            Self::Messages | Self::CountTokens => &MESSAGES,
         }
     }
 
-    fn request(self) -> Document {
+    fn request(self, body: &Value) -> Document {
         match self {
             Self::ChatCompletions => Document::CompletionRequest,
             Self::Responses => Document::ResponseRequest,
+            Self::Messages if body["stream"] == true => Document::MessageStreamRequest,
+            Self::Messages => Document::MessageRequest,
+            Self::CountTokens => Document::CountTokensRequest,
         }
     }
 }
@@ -64,10 +77,22 @@ pub enum Document {
     Event,
     /// An error of either API.
     Error,
+    /// A request of the Messages API.
+    MessageRequest,
+    /// A request of the Messages API for a stream.
+    MessageStreamRequest,
+    /// A request to count the tokens of another.
+    CountTokensRequest,
+    /// A response of the Messages API.
+    Message,
+    /// An event of a streamed response of the Messages API.
+    MessageEvent,
+    /// An error of the Messages API.
+    MessageError,
 }
 
 impl Document {
-    const SCHEMAS: [(Api, &str); 7] = [
+    const SCHEMAS: [(Api, &str); 13] = [
         (Api::ChatCompletions, "CreateChatCompletionRequest"),
         (Api::ChatCompletions, "CreateChatCompletionResponse"),
         (Api::ChatCompletions, "CreateChatCompletionStreamResponse"),
@@ -75,10 +100,16 @@ impl Document {
         (Api::Responses, "Response"),
         (Api::Responses, "ResponseStreamEvent"),
         (Api::Responses, "ErrorResponse"),
+        (Api::Messages, "Request"),
+        (Api::Messages, "StreamRequest"),
+        (Api::Messages, "CountTokensRequest"),
+        (Api::Messages, "Response"),
+        (Api::Messages, "StreamEvent"),
+        (Api::Messages, "ErrorResponse"),
     ];
 
     fn validator(self) -> &'static Validator {
-        static VALIDATORS: [OnceLock<Validator>; 7] = [const { OnceLock::new() }; 7];
+        static VALIDATORS: [OnceLock<Validator>; 13] = [const { OnceLock::new() }; 13];
         VALIDATORS[self as usize].get_or_init(|| {
             let (api, name) = Self::SCHEMAS[self as usize];
             let schema = json!({ "$ref": format!("#/$defs/{name}"), "$defs": api.file()["$defs"] });
@@ -112,13 +143,15 @@ pub fn validate_request(api: Api, body: &[u8]) -> Result<(), String> {
     let body: Value =
         serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
     let object = body.as_object().ok_or("the body is not an object")?;
-    // The schemas of requests are open, so a misspelt property would pass them.
-    let known = api.file()["known_request_properties"].as_array().expect("the known properties are a list");
-    if let Some(unknown) = object.keys().find(|name| !known.iter().any(|known| known == *name)) {
+    // The schemas of OpenAI's requests are open, so a misspelt property would pass them.
+    let known = api.file().get("known_request_properties").and_then(Value::as_array);
+    if let Some(known) = known
+        && let Some(unknown) = object.keys().find(|name| !known.iter().any(|known| known == *name))
+    {
         return Err(format!("unknown property `{unknown}`"));
     }
     // The message for a large union would include all of it, so only the paths are reported.
-    let errors = api.request().validator().iter_errors(&body);
+    let errors = api.request(&body).validator().iter_errors(&body);
     let wrong: Vec<_> = errors.map(|error| format!("at `{}`", error.instance_path())).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
 }

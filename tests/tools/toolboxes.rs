@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tool_core::schemars::JsonSchema;
 use tool_core::testing::ScriptedModel;
-use tool_core::toolset::definitions_of;
+use tool_core::toolset::Toolbox;
 use tool_core::{Agent, ToolCall, ToolContext, ToolSet, toolbox};
 use tool_offline::OfflineModel;
 
@@ -279,12 +279,12 @@ impl Unconstructed {
 
 #[test]
 fn a_type_has_definitions_without_a_value() {
-    let definitions = definitions_of::<Unconstructed>();
+    let definitions = Unconstructed::definitions();
     let names: Vec<_> = definitions.iter().map(|definition| definition.name()).collect();
     assert_eq!(names, ["read_line", "sum"]);
     assert!(definitions[0].policy().needs_approval);
     let expected =
         json!({ "type": "integer", "minimum": 0, "description": "the number of the line", "default": 1 });
     assert_eq!(definitions[0].parameters()["properties"]["line"], expected);
-    assert_eq!(definitions_of::<Counter>(), *ToolSet::from(Counter::default()).definitions());
+    assert_eq!(Counter::definitions(), *ToolSet::from(Counter::default()).definitions());
 }

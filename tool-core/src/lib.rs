@@ -78,21 +78,27 @@
 //! | `dynamic` | `DynamicTool`: tools whose JSON Schema is known only at run time |
 //! | `prompted` | `PromptedTools`: tools for models that have none in their API |
 //! | `testing` | `testing`: a scripted model for tests |
+//! | `unstable-internals` | what the crates of this project share; may change in any version |
+//!
+//! `tool-core` switches on the feature `preserve_order` of `serde_json` and `schemars`, for every crate of the program: members of a
+//! `serde_json::Value` keep their order instead of being sorted. Prompts depend on it: parameters are described in the order in which
+//! they are declared, and the same tools give the same bytes.
 
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod agent;
-pub mod arguments;
 pub mod content;
-pub mod guide;
-pub mod memory;
+mod schema;
+pub mod arguments;
 pub mod model;
 #[cfg(feature = "prompted")]
 pub mod prompted;
+pub mod tool;
+pub mod toolset;
+pub mod transcript;
 pub mod run;
-mod schema;
+pub mod memory;
 /// For tests: a scripted model, and a check of stores.
 #[cfg(feature = "testing")]
 pub mod testing {
@@ -101,12 +107,10 @@ pub mod testing {
     pub use self::scripted::ScriptedModel;
     pub use crate::memory::run_store_check::check_run_store;
 }
-pub mod tool;
-pub mod toolset;
-pub mod transcript;
+pub mod agent;
+pub mod guide;
 
 #[doc(hidden)]
-#[path = "private.rs"]
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;
 
@@ -148,7 +152,7 @@ pub use schemars;
 /// This is the type of [`tokio_util::sync`]:
 #[doc(inline)]
 pub use tokio_util::sync::CancellationToken;
-/// Implements a trait by questions to a model: every [`Agent`] has its methods.
+/// Implements a trait by questions to a model, for a struct that contains an [`Agent`].
 ///
 #[cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #[doc = include_str!("../docs/assistant.md")]

@@ -1,52 +1,37 @@
-//! Rules about the sources. A module imports only from those before it, and never through the root; `#[assistant]` knows the
-//! methods of `Agent`.
+//! Rules about the sources of the library crates: a file imports only from those before it, and only the macros are pinned.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{Expr, ExprLit, ImplItem, Item, Lit, Visibility};
+use syn::{Attribute, Item, UseTree};
 
-/// The modules, lowest first. `lib.rs` and `private.rs` may import from all of them; `guide` is documentation only.
-const ORDER: [&str; 12] = [
-    "content",
-    "schema",
-    "arguments",
-    "model",
-    "testing",
-    "prompted",
-    "tool",
-    "toolset",
-    "transcript",
-    "run",
-    "memory",
-    "agent",
+/// The crates that are checked.
+const CRATES: [&str; 6] =
+    ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
+
+/// The folders whose files are not in order yet, nor those of the folders in them.
+const NOT_IN_ORDER: [&str; 6] = [
+    "tool-core/agent",
+    "tool-core/arguments",
+    "tool-core/prompted",
+    "tool-core/run",
+    "tool-core/schema",
+    "tool-core/tool",
 ];
 
+/// The `mod` lines of `lib.rs`, and of the `mod.rs` of each folder, name the files lowest first. A file takes nothing from a later
+/// one, nor from the `lib.rs` or `mod.rs` above it, which comes last, except what that exports from an earlier file of its
+/// folder. Nothing is imported through the root.
 #[test]
-fn modules_import_only_from_those_before_them() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    collect(&src, &mut files);
-    assert!(files.len() > 100, "the sources are not at {}", src.display());
+fn files_import_only_from_those_before_them() {
     let mut violations = Vec::new();
-    for file in files {
-        let path = file.strip_prefix(&src).expect("a file of the crate");
-        let Some(own) = module_of(path) else { continue };
-        let text = fs::read_to_string(&file).expect("a readable file");
-        let folders = path.components().count() - 1;
-        let depth = folders + usize::from(!path.ends_with("mod.rs"));
-        for target in imports(&text, depth) {
-            let is_allowed = match ORDER.iter().position(|module| *module == target) {
-                Some(position) => position <= own,
-                // A name that the root re-exports.
-                None => false,
-            };
-            if !is_allowed {
-                violations.push(format!("{}: crate::{target}", path.display()));
-            }
-        }
+    for name in CRATES {
+        let sources = Sources::read(name);
+        assert!(sources.modules.len() > 10, "the sources of {name} are not found");
+        violations.extend(sources.violations());
     }
     assert!(violations.is_empty(), "imports against the order:\n{}", violations.join("\n"));
 }
@@ -54,131 +39,296 @@ fn modules_import_only_from_those_before_them() {
 #[test]
 fn finds_what_a_file_imports() {
     let text = "
-        use crate::{model::Message, Tool};
-        fn f() -> crate::run::Step { crate::agent::ask() }
+        use crate::{model::Message, Tool, run::{self, Step as Other}};
+        fn f() -> crate::run::Step { crate::agent::ask::<u8>(self.x) }
         /// See [`crate::Agent`].
         #[cfg(test)]
         mod tests { use crate::memory::Window; }
         mod nested { #[cfg(test)] use crate::memory::Window; use super::super::{toolset::ToolSet, own}; }
-        use super::super::transcript::Transcript;
+        pub(in crate::tool) use super::super::transcript::Transcript;
         use super::sibling;
+        use self::nested::*;
         /// Tests.
         #[cfg(test)]
         mod more { use crate::memory::Window; }
     ";
-    assert_eq!(imports(text, 2), ["model", "Tool", "run", "agent", "transcript"]);
-    assert_eq!(imports("mod nested { use super::super::{toolset::ToolSet, run}; }", 1), ["toolset", "run"]);
+    let expected = [
+        "model::Message",
+        "Tool",
+        "run",
+        "run::Step",
+        "run::Step",
+        "agent::ask",
+        "tool::toolset::ToolSet",
+        "tool::own",
+        "tool",
+        "transcript::Transcript",
+        "tool::sibling",
+        "tool::file::nested",
+    ];
+    let found: Vec<_> =
+        imports(&parse(text), &path("tool::file")).iter().map(|found| found.join("::")).collect();
+    assert_eq!(found, expected);
 }
 
-/// A method of a trait with the name of a method of `Agent` could not be called.
 #[test]
-fn the_macros_know_the_methods_of_agents() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files = Vec::new();
-    collect(&crates.join("src/agent"), &mut files);
-    let all = files.iter().flat_map(|file| items(file));
-    let blocks = all.filter_map(|item| match item {
-        Item::Impl(block) if block.trait_.is_none() => Some(block),
-        _ => None,
-    });
-    let of_agent = blocks.filter(|block| block.self_ty.to_token_stream().to_string() == "Agent");
-    let methods = of_agent.flat_map(|block| block.items).filter_map(|item| match item {
-        ImplItem::Fn(method) if matches!(method.vis, Visibility::Public(_)) => {
-            Some(method.sig.ident.to_string())
+fn finds_imports_against_the_order() {
+    let mut sources = Sources { name: "tool-x", modules: HashMap::new() };
+    let mut add = |module: &str, text: &str, children: &[&str]| {
+        let module = path(module);
+        let children = children.iter().map(|child| (*child).to_owned()).collect();
+        sources.modules.insert(module.clone(), Module::new(&parse(text), &module, children));
+    };
+    add("", "mod low; mod folder; mod high; pub use self::high::High;", &["low", "folder", "high"]);
+    add("low", "use crate::low::Own; use crate::high::High; use crate::High;", &[]);
+    add("folder", "mod one; mod two; pub use self::two::Two; struct Here;", &["one", "two"]);
+    add("folder::one", "use super::Two; use super::two; use super::Here; use crate::low;", &[]);
+    add(
+        "folder::two",
+        "use super::one::One; fn f() { crate::folder::Two; } use super::super::high::High;",
+        &[],
+    );
+    add("high", "use crate::folder::{Two, one::One};", &[]);
+    let mut violations = sources.violations();
+    violations.sort_unstable();
+    let expected = [
+        "tool-x/src/folder::one: folder::Here",
+        "tool-x/src/folder::one: folder::Two",
+        "tool-x/src/folder::one: folder::two",
+        "tool-x/src/folder::two: high::High",
+        "tool-x/src/low: High",
+        "tool-x/src/low: high::High",
+    ];
+    assert_eq!(violations, expected);
+}
+
+/// The modules of a crate by their paths; that of the root is empty.
+struct Sources {
+    name: &'static str,
+    modules: HashMap<Vec<String>, Module>,
+}
+
+struct Module {
+    /// The modules in files of their own, in order.
+    children: Vec<String>,
+    /// The paths behind the names that the module imports or exports.
+    names: HashMap<String, Vec<String>>,
+    imports: Vec<Vec<String>>,
+}
+
+impl Module {
+    fn new(items: &[Item], module: &[String], children: Vec<String>) -> Self {
+        let mut names = HashMap::new();
+        for item in items {
+            if let Item::Use(item) = item {
+                collect_names(&item.tree, &[], module, &mut names);
+            }
         }
-        _ => None,
-    });
-    let mut methods: Vec<_> = methods.chain(["clone".into()]).collect();
-    methods.sort_unstable();
-
-    let names = items(&crates.join("../tool-macros/src/names.rs"));
-    let known = names.into_iter().find_map(|item| match item {
-        Item::Const(item) if item.ident == "AGENT_METHODS" => Some(strings(&item.expr)),
-        _ => None,
-    });
-    assert_eq!(known.expect("the macros list the methods"), methods);
-}
-
-fn items(file: &Path) -> Vec<Item> {
-    let text = fs::read_to_string(file).expect("a readable file");
-    syn::parse_file(&text).expect("a file that compiles").items
-}
-
-/// Returns the strings of `&["…", "…"]`.
-fn strings(list: &Expr) -> Vec<String> {
-    let Expr::Reference(list) = list else { panic!("not a reference") };
-    let Expr::Array(list) = &*list.expr else { panic!("not an array") };
-    let strings = list.elems.iter().map(|element| match element {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text.value(),
-        other => panic!("not a string: {}", other.to_token_stream()),
-    });
-    strings.collect()
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a readable folder") {
-        let path = entry.expect("a readable entry").path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.file_name().is_some_and(|name| name != "tests.rs" && name != "testing.rs") {
-            files.push(path);
-        }
+        Self { children, names, imports: imports(items, module) }
     }
 }
 
-/// Returns the position in the order of the module that a file belongs to.
-fn module_of(path: &Path) -> Option<usize> {
-    let first = path.components().next()?.as_os_str().to_str()?;
-    let module = first.strip_suffix(".rs").unwrap_or(first);
-    if matches!(module, "guide" | "lib" | "private") {
-        return None;
+impl Sources {
+    fn read(name: &'static str) -> Self {
+        let mut sources = Self { name, modules: HashMap::new() };
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+        sources.add(Vec::new(), read(&src.join("lib.rs")), &src);
+        sources
     }
-    let position = ORDER.iter().position(|other| *other == module);
-    Some(position.unwrap_or_else(|| panic!("`{module}` has no place in the order of the modules")))
+
+    /// Adds a module whose children are in this folder.
+    fn add(&mut self, module: Vec<String>, mut items: Vec<Item>, folder: &Path) {
+        let mut children = Vec::new();
+        for item in &items {
+            let Item::Mod(item) = item else { continue };
+            let name = item.ident.to_string();
+            let child = [&*module, &[name.clone()]].concat();
+            let (path, folder) = child_file(folder, &name);
+            match &item.content {
+                None => self.add(child, read(&path), &folder),
+                Some((_, items)) if items.iter().any(is_in_file) => self.add(child, items.clone(), &folder),
+                Some(_) => continue,
+            }
+            children.push(name);
+        }
+        // A module that has files is checked with these.
+        items.retain(|item| {
+            !matches!(item, Item::Mod(item) if item.content.iter().any(|(_, items)| items.iter().any(is_in_file)))
+        });
+        self.modules.insert(module.clone(), Module::new(&items, &module, children));
+    }
+
+    fn violations(&self) -> Vec<String> {
+        let mut violations = Vec::new();
+        for (importing, module) in &self.modules {
+            let bad = module.imports.iter().filter(|import| !self.is_allowed(importing, import));
+            violations.extend(
+                bad.map(|import| {
+                    format!("{}/src/{}: {}", self.name, importing.join("::"), import.join("::"))
+                }),
+            );
+        }
+        violations
+    }
+
+    fn is_allowed(&self, importing: &[String], import: &[String]) -> bool {
+        if importing.starts_with(import) {
+            return true;
+        }
+        let Some(defining) = self.resolve(import) else { return true };
+        let common = importing.iter().zip(&defining).take_while(|(one, other)| one == other).count();
+        let folder = &importing[..common];
+        let shown = format!("{}/{}/", self.name, folder.join("/"));
+        if common == importing.len()
+            || NOT_IN_ORDER.iter().any(|listed| shown.starts_with(&format!("{listed}/")))
+        {
+            return true;
+        }
+        let position = |module: &[String]| {
+            self.modules[folder].children.iter().position(|child| *child == module[common])
+        };
+        defining.len() > common && position(&defining) < position(importing)
+    }
+
+    /// Returns the module that defines an imported item, unless it is that of another crate. Exports of the root do not count.
+    fn resolve(&self, import: &[String]) -> Option<Vec<String>> {
+        for end in 0..import.len() {
+            let (module, name) = (&import[..end], &import[end]);
+            if self.modules.contains_key(&import[..=end]) {
+                continue;
+            }
+            return match self.modules.get(module)?.names.get(name) {
+                Some(path) if path.is_empty() => None,
+                Some(path) if end > 0 && *path != import[..=end] => {
+                    self.resolve(&[&**path, &import[end + 1..]].concat())
+                }
+                _ => Some(module.to_vec()),
+            };
+        }
+        Some(import.to_vec())
+    }
 }
 
-/// Returns the names that stand behind `crate::`, or behind enough `super::` to reach the root, in the items of a file
-/// that are not only for tests. `depth` is how many modules the file is below the root.
-fn imports(text: &str, depth: usize) -> Vec<String> {
-    let file = syn::parse_file(text).expect("a file that compiles");
-    let mut names = Vec::new();
-    find(file.to_token_stream(), depth, &mut names);
-    names
+fn read(file: &Path) -> Vec<Item> {
+    parse(&fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
 }
 
-fn find(tokens: TokenStream, depth: usize, names: &mut Vec<String>) {
+/// Returns the items of a file that are not only for tests.
+fn parse(text: &str) -> Vec<Item> {
+    let mut items = syn::parse_file(text).expect("a file that compiles").items;
+    let is_for_tests = |attribute: &Attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|only| only == "test")
+    };
+    items.retain(|item| !matches!(item, Item::Mod(item) if item.attrs.iter().any(is_for_tests)));
+    items
+}
+
+fn is_in_file(item: &Item) -> bool {
+    matches!(item, Item::Mod(item) if item.content.is_none())
+}
+
+/// Returns the file of a module and the folder of its children.
+fn child_file(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let own = folder.join(name);
+    let file = own.with_extension("rs");
+    if file.exists() { (file, own) } else { (own.join("mod.rs"), own) }
+}
+
+/// Collects the names that a `use` makes available. The path of an item of another crate is empty.
+fn collect_names(
+    tree: &UseTree,
+    prefix: &[String],
+    module: &[String],
+    names: &mut HashMap<String, Vec<String>>,
+) {
+    match tree {
+        UseTree::Path(part) => {
+            collect_names(&part.tree, &[prefix, &[part.ident.to_string()]].concat(), module, names);
+        }
+        UseTree::Group(group) => {
+            group.items.iter().for_each(|tree| collect_names(tree, prefix, module, names));
+        }
+        UseTree::Name(name) => {
+            add_name(&name.ident.to_string(), &name.ident.to_string(), prefix, module, names)
+        }
+        UseTree::Rename(rename) => {
+            add_name(&rename.ident.to_string(), &rename.rename.to_string(), prefix, module, names);
+        }
+        UseTree::Glob(_) => {}
+    }
+}
+
+fn add_name(
+    item: &str,
+    name: &str,
+    prefix: &[String],
+    module: &[String],
+    names: &mut HashMap<String, Vec<String>>,
+) {
+    let path = match prefix.first().map(String::as_str) {
+        Some("crate" | "self" | "super") => {
+            let mut path = start(&prefix[0], module);
+            prefix[1..].iter().chain([&item.to_owned()]).for_each(|part| extend(&mut path, part));
+            path
+        }
+        _ => Vec::new(),
+    };
+    names.insert(name.to_owned(), path);
+}
+
+/// Returns the module that the first part of a path stands for.
+fn start(first: &str, module: &[String]) -> Vec<String> {
+    match first {
+        "crate" => Vec::new(),
+        "super" => module[..module.len() - 1].to_vec(),
+        _ => module.to_vec(),
+    }
+}
+
+fn extend(path: &mut Vec<String>, part: &str) {
+    match part {
+        "self" => {}
+        "super" => drop(path.pop()),
+        _ => path.push(part.to_owned()),
+    }
+}
+
+fn path(text: &str) -> Vec<String> {
+    text.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the paths that begin with `crate`, `self` or `super` in the items of a module that are not only for tests.
+fn imports(items: &[Item], module: &[String]) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    items.iter().for_each(|item| find(item.to_token_stream(), module, &mut paths));
+    paths
+}
+
+fn find(tokens: TokenStream, module: &[String], paths: &mut Vec<Vec<String>>) {
     let tokens: Vec<_> = tokens.into_iter().collect();
     let mut position = 0;
     while position < tokens.len() {
-        let rest = &tokens[position..];
-        let supers = rest.chunks(3).take_while(|three| is_super(three)).count();
-        match rest {
+        match &tokens[position..] {
             [TokenTree::Punct(hash), TokenTree::Group(attribute), ..]
                 if hash.as_char() == '#' && attribute.to_string().replace(' ', "") == "[cfg(test)]" =>
             {
                 position += 2;
                 position += tokens[position..].iter().take_while(|token| !ends_item(token)).count() + 1;
             }
-            [TokenTree::Ident(root), TokenTree::Punct(_), TokenTree::Punct(_), name, ..]
-                if root == "crate" =>
-            {
-                names.extend(first_names(name));
-                position += 4;
-            }
-            _ if supers > 0 => {
-                position += 3 * supers;
-                if supers >= depth {
-                    names.extend(first_names(&tokens[position]));
-                }
-            }
-            [TokenTree::Ident(keyword), TokenTree::Ident(_), TokenTree::Group(body), ..]
+            [TokenTree::Ident(keyword), TokenTree::Ident(name), TokenTree::Group(body), ..]
                 if keyword == "mod" =>
             {
-                find(body.stream(), depth + 1, names);
+                find(body.stream(), &[module, &[name.to_string()]].concat(), paths);
                 position += 3;
             }
+            [TokenTree::Ident(first), rest @ ..]
+                if matches!(&*first.to_string(), "crate" | "self" | "super") && is_colons(rest) =>
+            {
+                position += 3 + find_tree(&tokens[position + 3..], start(&first.to_string(), module), paths);
+            }
             [TokenTree::Group(group), ..] => {
-                find(group.stream(), depth, names);
+                find(group.stream(), module, paths);
                 position += 1;
             }
             _ => position += 1,
@@ -186,38 +336,47 @@ fn find(tokens: TokenStream, depth: usize, names: &mut Vec<String>) {
     }
 }
 
-fn is_super(tokens: &[TokenTree]) -> bool {
-    matches!(tokens, [TokenTree::Ident(name), TokenTree::Punct(_), TokenTree::Punct(_)] if name == "super")
+/// Finds the paths that continue `path` with these tokens, and returns the number of tokens of the last part.
+fn find_tree(tokens: &[TokenTree], mut path: Vec<String>, paths: &mut Vec<Vec<String>>) -> usize {
+    let mut position = 0;
+    loop {
+        match tokens.get(position) {
+            Some(TokenTree::Ident(part)) => extend(&mut path, &part.to_string()),
+            Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                let parts: Vec<_> = group.stream().into_iter().collect();
+                for part in
+                    parts.split(|token| matches!(token, TokenTree::Punct(comma) if comma.as_char() == ','))
+                {
+                    if !part.is_empty() {
+                        find_tree(part, path.clone(), paths);
+                    }
+                }
+                return position + 1;
+            }
+            // A glob, or the arguments of a type.
+            _ => break,
+        }
+        position += 1;
+        if !is_colons(&tokens[position..]) {
+            break;
+        }
+        position += 2;
+    }
+    paths.push(path);
+    position
+}
+
+fn is_colons(tokens: &[TokenTree]) -> bool {
+    let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(colon) if colon.as_char() == ':');
+    matches!(tokens, [one, other, ..] if is_colon(one) && is_colon(other))
 }
 
 fn ends_item(token: &TokenTree) -> bool {
     match token {
         TokenTree::Punct(punct) => punct.as_char() == ';',
-        TokenTree::Group(group) => group.delimiter() == proc_macro2::Delimiter::Brace,
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
         _ => false,
     }
-}
-
-/// Returns the name itself, or the first name of each path in the braces of a `use`.
-fn first_names(token: &TokenTree) -> Vec<String> {
-    let group = match token {
-        TokenTree::Ident(name) => return vec![name.to_string()],
-        TokenTree::Group(group) => group.stream(),
-        _ => return Vec::new(),
-    };
-    let mut names = Vec::new();
-    let mut is_first = true;
-    for token in group {
-        match token {
-            TokenTree::Ident(name) if is_first => {
-                names.push(name.to_string());
-                is_first = false;
-            }
-            TokenTree::Punct(punct) if punct.as_char() == ',' => is_first = true,
-            _ => {}
-        }
-    }
-    names
 }
 
 /// Two patch releases of dependents of a pinned crate cannot be part of one program. The macros are part of `tool-core`.

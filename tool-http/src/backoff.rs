@@ -1,9 +1,12 @@
-//! Delays between attempts.
+//! Delays between attempts, and the longest timeout.
 //!
 //! Crates such as `backon` drive the operation itself. The users of this module decide about each attempt themselves, based on
 //! the server's response, a budget, or the state of a connection, and share only the computation of the delay.
 
 use std::time::Duration;
+
+/// The longest timeout that is respected. The time of the clock and a longer one, such as [`Duration::MAX`], could have no sum.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The random part of a delay, so that requests that failed together are not repeated together.
 const JITTER: f64 = 0.25;

@@ -22,6 +22,11 @@ impl Diagnostics {
         self.errors.push(syn::Error::new(span, message));
     }
 
+    /// Returns the number of mistakes found so far.
+    pub(crate) fn len(&self) -> usize {
+        self.errors.len()
+    }
+
     /// Returns what was parsed, or records the error and returns the default.
     pub(crate) fn recover<T: Default>(&mut self, parsed: syn::Result<T>) -> T {
         parsed.unwrap_or_else(|error| {

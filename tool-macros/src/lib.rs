@@ -1,19 +1,22 @@
 //! The macros of `tool-core`. Use them through its re-exports.
+//!
+//! In each list of files, a file imports only from those before it.
 
-mod assistant;
-mod attributes;
-mod bodies;
-mod check;
+mod names;
 mod diagnostics;
 mod docs;
-mod expand;
 mod fallback;
-mod names;
-mod parameter;
-mod receiver;
+mod bodies;
 mod template;
+mod receiver;
+mod attributes;
+mod name;
+mod parameter;
 mod tool_fn;
+mod assistant;
+mod check;
 mod toolbox;
+mod expand;
 
 use proc_macro::TokenStream;
 use proc_macro2::{Delimiter, Spacing, TokenTree};

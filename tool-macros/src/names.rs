@@ -70,8 +70,10 @@ pub(crate) const TOOLS: &str = "tools";
 pub(crate) const ONLY_TOOLS: &str = "only_tools";
 pub(crate) const RESPONSE: &str = "response";
 
+pub(crate) const AGENT: &str = "agent";
+
 /// The options of `#[assistant("…", …)]`.
-pub(crate) const ASSISTANT_OPTIONS: &[&str] = &[FILE, CRATE];
+pub(crate) const ASSISTANT_OPTIONS: &[&str] = &[AGENT, FILE, CRATE];
 
 /// The options of `#[ask("…", …)]`.
 pub(crate) const ASK_OPTIONS: &[&str] = &[
@@ -86,35 +88,6 @@ pub(crate) const ASK_OPTIONS: &[&str] = &[
     TOOLS,
     ONLY_TOOLS,
     RESPONSE,
-];
-
-/// The methods of `Agent`, which take precedence over those of a trait.
-pub(crate) const AGENT_METHODS: &[&str] = &[
-    "answerer",
-    "approver",
-    "as_tool",
-    "ask",
-    "builder",
-    "clone",
-    "discard",
-    "execute_request",
-    "has_approver",
-    "has_execute_calls_if",
-    "has_handoffs",
-    "has_run_store",
-    "has_tool_search",
-    "limits",
-    "max_concurrent_calls",
-    "memory",
-    "model",
-    "name",
-    "post",
-    "resume",
-    "start",
-    "stored_run",
-    "stored_runs",
-    "tools",
-    "undo_tools",
 ];
 
 /// The values of `response = "…"`.

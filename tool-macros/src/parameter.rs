@@ -8,8 +8,8 @@ use syn::{GenericArgument, Lifetime, Meta, Pat, PatType, PathArguments, Type, Ty
 use crate::attributes::ParamAttribute;
 use crate::diagnostics::Diagnostics;
 use crate::docs;
+use crate::name::Name;
 use crate::names::{INJECT, PARAM};
-use crate::tool_fn::Name;
 
 /// A parameter of the function.
 pub(crate) enum Parameter {

@@ -1,15 +1,14 @@
 //! A function or method with `#[tool]`, parsed.
 
 use proc_macro2::{Span, TokenStream};
-use quote::ToTokens;
-use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, ExprLit, FnArg, Ident, Lit, ReturnType, Signature};
+use syn::{Attribute, Expr, ExprLit, FnArg, Lit, ReturnType, Signature};
 
 use crate::attributes::ToolAttribute;
 use crate::diagnostics::Diagnostics;
 use crate::docs;
 use crate::fallback;
+use crate::name::Name;
 use crate::names::{INJECT, PARAM};
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType, is_str_reference};
 
@@ -26,17 +25,6 @@ pub(crate) struct ToolFn {
     pub(crate) signature: Signature,
     /// The attributes other than ours.
     pub(crate) attributes: Vec<Attribute>,
-}
-
-/// The name of a tool or parameter for the model, with the span that it is written at.
-pub(crate) struct Name {
-    /// For a constant, the name of the constant.
-    pub(crate) text: String,
-    pub(crate) span: Span,
-    /// The constant that has the name as its value.
-    pub(crate) constant: Option<Expr>,
-    /// `true` if it is given as `name = "…"`.
-    pub(crate) is_explicit: bool,
 }
 
 impl ToolFn {
@@ -110,20 +98,5 @@ impl ToolFn {
             ReturnType::Type(_, ty) => ty.span(),
             ReturnType::Default => self.signature.ident.span(),
         }
-    }
-}
-
-impl Name {
-    pub(crate) fn from_ident(ident: &Ident) -> Self {
-        Self { text: ident.unraw().to_string(), span: ident.span(), constant: None, is_explicit: false }
-    }
-
-    pub(crate) fn from_literal(literal: &syn::LitStr) -> Self {
-        Self { text: literal.value(), span: literal.span(), constant: None, is_explicit: true }
-    }
-
-    fn from_constant(constant: &Expr) -> Self {
-        let (text, span) = (constant.to_token_stream().to_string(), constant.span());
-        Self { text, span, constant: Some(constant.clone()), is_explicit: true }
     }
 }

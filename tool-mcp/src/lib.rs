@@ -5,24 +5,26 @@
 //! - [`server`] serves a set of tools over stdio or HTTP (feature `server`).
 //! - [`guide`] is the introduction; the other pages are in [`tool_core::guide`].
 //!
-//! The protocol is implemented by the official SDK, `rmcp`.
+//! The protocol is implemented by the official SDK, `rmcp`. What returns its types needs the feature `unstable-rmcp`, and can change
+//! with any version.
 
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg(feature = "client")]
-mod client;
-#[cfg(feature = "client")]
-pub mod guide;
 #[cfg(any(feature = "client", feature = "server"))]
 mod quiet;
+#[cfg(feature = "client")]
+mod client;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "client")]
+pub mod guide;
 
 #[cfg(feature = "client")]
 pub use self::client::{
     Change, Difference, Fingerprint, McpError, McpErrorKind, McpLog, McpProblem, McpServer, McpTool, McpTools,
 };
-#[cfg(feature = "client")]
+#[cfg(feature = "unstable-rmcp")]
 pub use rmcp;

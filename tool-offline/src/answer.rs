@@ -81,7 +81,7 @@ pub(crate) fn structured(format: &ResponseFormat, messages: &[Message]) -> Strin
         let text = content.text();
         let question = Question::new(&text);
         let is_name = |at: usize| form.explains(&question.keys[at]);
-        let calls: Vec<_> = executed_calls(&messages[at..]).concat();
+        let calls = executed_calls(&messages[at..]);
         let results = calls.iter().rev().filter_map(|executed| executed.outcome().ok());
         let results = results.flat_map(|result| Fact::of_result(&result));
         let range = question.all();

@@ -34,7 +34,7 @@ struct Candidate {
 }
 
 /// Fills the slots from the facts and from the words in `range`.
-pub(crate) fn fill(form: &Form, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
+pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
     let mut candidates = Vec::new();
     for (at, slot) in form.slots.iter().enumerate() {
         let least = if slot.is_required { f64::MIN_POSITIVE } else { least_score(&slot.kind) };

@@ -5,15 +5,16 @@ use serde_json::{Map, Value};
 use crate::text::{TokenKind, tokenize};
 use crate::words::{PREPOSITIONS, keys};
 
-/// The depth to which a schema is read, and the number of its slots. Schemas can be recursive.
-const MAX_DEPTH: usize = 6;
+/// The number of nested objects that a question can fill, and of slots, because schemas can be recursive.
+const MAX_OBJECTS: usize = 6;
 const MAX_SLOTS: usize = 64;
 
 /// The values that an object needs.
 #[derive(Debug)]
-pub(crate) struct Form {
+pub(crate) struct Form<'a> {
     pub(crate) slots: Vec<Slot>,
-    root: Node,
+    root: &'a Value,
+    description: &'a str,
 }
 
 /// A parameter, or a property of a nested object.
@@ -41,18 +42,15 @@ pub(crate) enum SlotKind {
     Other,
 }
 
-#[derive(Debug)]
-enum Node {
-    Slot(usize),
-    Object(Vec<Member>),
-}
-
-#[derive(Debug)]
-struct Member {
-    name: String,
-    node: Node,
+/// A property of an object, of which the schema is resolved.
+struct Property<'a> {
+    name: &'a str,
+    path: String,
+    schema: &'a Value,
+    description: &'a str,
     is_required: bool,
     is_nullable: bool,
+    is_object: bool,
 }
 
 impl Slot {
@@ -64,87 +62,97 @@ impl Slot {
     }
 }
 
-impl Form {
+impl<'a> Form<'a> {
     /// Returns `true` if a word names a slot or a choice, and is no value.
     pub(crate) fn explains(&self, key: &str) -> bool {
         self.slots.iter().any(|slot| slot.explains(key))
     }
 
-    pub(crate) fn new(schema: &Value, description: &str) -> Self {
-        let mut reader = Reader { root: schema, description, slots: Vec::new() };
-        let root = Node::Object(reader.members(schema, "", true, 0));
-        Self { slots: reader.slots, root }
+    pub(crate) fn new(root: &'a Value, description: &'a str) -> Self {
+        let mut form = Self { slots: Vec::new(), root, description };
+        form.add_slots(root, "", true);
+        form
     }
 
-    /// Puts the values of the slots together. Optional objects that are not complete are omitted.
-    pub(crate) fn assemble(&self, values: &[Option<Value>]) -> Value {
-        self.root.assemble(values).unwrap_or_else(|| Map::new().into())
-    }
-}
-
-impl Node {
-    fn assemble(&self, values: &[Option<Value>]) -> Option<Value> {
-        let members = match self {
-            Self::Slot(slot) => return values.get(*slot)?.clone(),
-            Self::Object(members) => members,
-        };
-        let mut object = Map::new();
-        for member in members {
-            match member.node.assemble(values) {
-                Some(Value::Object(inner)) if inner.is_empty() && !member.is_required => {}
-                Some(value) => drop(object.insert(member.name.clone(), value)),
-                None if !member.is_required => {}
-                None if member.is_nullable => drop(object.insert(member.name.clone(), Value::Null)),
-                None => return None,
-            }
-        }
-        Some(object.into())
-    }
-}
-
-struct Reader<'a> {
-    root: &'a Value,
-    description: &'a str,
-    slots: Vec<Slot>,
-}
-
-impl<'a> Reader<'a> {
-    fn members(&mut self, object: &'a Value, path: &str, is_required: bool, depth: usize) -> Vec<Member> {
-        let properties = object.get("properties").and_then(Value::as_object);
-        let required = object.get("required").and_then(Value::as_array);
-        let mut members = Vec::new();
-        for (name, property) in properties.into_iter().flatten() {
-            if self.slots.len() >= MAX_SLOTS {
-                break;
-            }
-            let (schema, is_nullable) = self.resolve(property);
-            let is_member_required = required.is_some_and(|required| required.iter().any(|one| one == name));
+    fn add_slots(&mut self, object: &'a Value, path: &str, is_required: bool) {
+        for property in self.properties(object, path) {
+            let Property { name, path, schema, description, .. } = property;
             // A value that may be null can be left out.
-            let is_slot_required = is_required && is_member_required && !is_nullable;
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            let node = if schema.get("properties").is_some() && depth < MAX_DEPTH {
-                Node::Object(self.members(schema, &path, is_slot_required, depth + 1))
+            let is_required = is_required && property.is_required && !property.is_nullable;
+            if self.slots.len() >= MAX_SLOTS {
+                return;
+            } else if property.is_object {
+                self.add_slots(schema, &path, is_required);
             } else {
-                let text = |one: &Value| one.get("description").and_then(Value::as_str).map(str::to_owned);
-                let description = text(property).or_else(|| text(schema)).unwrap_or_default();
                 let mut words = keys(name);
                 // Also the names that are stop words, such as `from` and `x`.
                 words.push(name.to_lowercase().split('_').next().unwrap_or_default().to_owned());
                 words.extend(self.preposition(name));
-                let kind = self.kind(schema, &words, &description, depth);
-                self.slots.push(Slot { kind, path, words, is_required: is_slot_required });
-                Node::Slot(self.slots.len() - 1)
-            };
-            members.push(Member { name: name.clone(), node, is_required: is_member_required, is_nullable });
+                let kind = self.kind(schema, &words, description, 0);
+                self.slots.push(Slot { kind, path, words, is_required });
+            }
         }
-        members
+    }
+
+    fn properties(&self, object: &'a Value, path: &str) -> Vec<Property<'a>> {
+        let properties = object.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let required = object.get("required").and_then(Value::as_array);
+        let read = |(name, property): (&'a String, &'a Value)| {
+            let (schema, is_nullable) = self.resolve(property);
+            let description = property.get("description").or(schema.get("description"));
+            Property {
+                name,
+                path: if path.is_empty() { name.clone() } else { format!("{path}.{name}") },
+                schema,
+                description: description.and_then(Value::as_str).unwrap_or_default(),
+                is_required: required.is_some_and(|required| required.iter().any(|one| one == name)),
+                is_nullable,
+                is_object: schema.get("properties").is_some() && path.matches('.').count() < MAX_OBJECTS,
+            }
+        };
+        properties.take(MAX_SLOTS).map(read).collect()
+    }
+
+    /// Puts the values of the slots together. Optional objects that are not complete are omitted.
+    pub(crate) fn assemble(&self, values: &[Option<Value>]) -> Value {
+        self.assemble_object(self.root, "", values).unwrap_or_default().into()
+    }
+
+    fn assemble_object(
+        &self,
+        object: &'a Value,
+        path: &str,
+        values: &[Option<Value>],
+    ) -> Option<Map<String, Value>> {
+        // A recursive schema has more objects than slots.
+        if !self.slots.iter().any(|slot| slot.path.starts_with(path)) {
+            return Some(Map::new());
+        }
+        let mut members = Map::new();
+        for Property { name, path, schema, is_required, is_nullable, is_object, .. } in
+            self.properties(object, path)
+        {
+            let value = if is_object {
+                let inner = self.assemble_object(schema, &path, values);
+                inner.filter(|inner| is_required || !inner.is_empty()).map(Value::from)
+            } else {
+                self.slots.iter().position(|slot| slot.path == path).and_then(|slot| values[slot].clone())
+            };
+            match value {
+                Some(value) => _ = members.insert(name.to_owned(), value),
+                None if is_required && is_nullable => _ = members.insert(name.to_owned(), Value::Null),
+                None if is_required => return None,
+                None => {}
+            }
+        }
+        Some(members)
     }
 
     /// Follows references, and takes the first alternative that is not null. Returns whether null is one of them.
     fn resolve(&self, mut schema: &'a Value) -> (&'a Value, bool) {
         let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
         let mut is_nullable = false;
-        for _ in 0..MAX_DEPTH {
+        for _ in 0..MAX_OBJECTS {
             let alternatives =
                 ["anyOf", "oneOf", "allOf"].iter().find_map(|word| schema.get(word)?.as_array());
             is_nullable |= alternatives.is_some_and(|all| all.iter().any(is_null));
@@ -172,7 +180,7 @@ impl<'a> Reader<'a> {
             Some("number") => SlotKind::Number { is_integer: false },
             Some("integer") => SlotKind::Number { is_integer: true },
             Some("boolean") => SlotKind::Boolean,
-            Some("array") if depth < MAX_DEPTH => {
+            Some("array") if depth < MAX_OBJECTS => {
                 let items = schema.get("items").map(|items| self.resolve(items).0);
                 SlotKind::List(Box::new(
                     items.map_or(SlotKind::Other, |one| self.kind(one, words, description, depth + 1)),

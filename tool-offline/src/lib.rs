@@ -20,17 +20,15 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod answer;
-mod facts;
-mod fill;
-mod form;
-mod plan;
-mod replay;
-mod reply;
-#[cfg(test)]
-mod tests;
 mod text;
 mod words;
+mod facts;
+mod form;
+mod fill;
+mod plan;
+mod replay;
+mod answer;
+mod reply;
 
 use futures_util::stream;
 use tool_core::ChatModel;
@@ -132,3 +130,6 @@ impl ChatModel for OfflineModel {
         Some(NAME)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ const MAX_MENTIONS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tool<'a> {
     pub(crate) name: &'a str,
-    pub(crate) form: Form,
+    pub(crate) form: Form<'a>,
     name_keys: Vec<String>,
     /// The words of the description that are not in the name.
     description_keys: Vec<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Step {
     pub(crate) facts: Vec<Fact>,
     /// The steps whose results it uses.
     pub(crate) needs: Vec<usize>,
-    is_complete: bool,
+    pub(crate) is_complete: bool,
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use tool_core::{Message, ToolCall};
 
 use crate::facts::{Fact, FactKind, Question};
 use crate::fill::fill;
-use crate::plan::{Plan, Tool};
+use crate::plan::{Plan, Step, Tool};
 
 /// A call of the current question with its result.
 #[derive(Clone, Copy, Debug)]
@@ -41,84 +41,70 @@ impl Executed<'_> {
     }
 }
 
-/// Returns the calls in the messages, by the replies that contain them.
-pub(crate) fn executed_calls(messages: &[Message]) -> Vec<Vec<Executed<'_>>> {
+/// Returns the calls in the messages.
+pub(crate) fn executed_calls(messages: &[Message]) -> Vec<Executed<'_>> {
     let result = |call: &ToolCall| {
         messages.iter().find_map(|message| match message {
             Message::Tool(result) if result.call_id == call.id => Some(result),
             _ => None,
         })
     };
-    let replies = messages.iter().filter_map(Message::as_assistant).map(|reply| &reply.tool_calls);
-    replies.map(|calls| calls.iter().map(|call| Executed { call, result: result(call) }).collect()).collect()
+    let replies = messages.iter().filter_map(Message::as_assistant);
+    let calls = replies.flat_map(|reply| &reply.tool_calls);
+    calls.map(|call| Executed { call, result: result(call) }).collect()
 }
 
-/// Returns the states of the steps, and the calls that belong to none. As the plan is always the same, the calls of each reply are
-/// steps that were ready then, by their names: an approval can change the arguments of a call.
+/// Returns the states of the steps, and the calls that belong to none. As the plan is always the same, a call is the first step with
+/// its name that had what it needs: an approval can change the arguments of a call.
 pub(crate) fn replay<'e>(
     plan: &Plan,
     tools: &[Tool<'_>],
     question: &Question<'_>,
-    replies: &[Vec<Executed<'e>>],
+    executed: &[Executed<'e>],
 ) -> (Vec<StepState>, Vec<Executed<'e>>) {
-    let mut states = vec![None; plan.steps.len()];
+    let mut known = vec![None; plan.steps.len()];
     let mut others = Vec::new();
-    for reply in replies {
-        let before = evaluate(plan, tools, question, &states);
-        for executed in reply {
-            let is_step = |at: &usize| {
-                let is_same = tools[plan.steps[*at].tool].name == executed.call.name;
-                is_same && states[*at].is_none() && matches!(before[*at], StepState::Ready(_))
-            };
-            match (0..states.len()).find(is_step) {
-                Some(step) => {
-                    states[step] = Some(executed.outcome().map_or_else(StepState::Failed, StepState::Done));
-                }
-                None => others.push(*executed),
+    for executed in executed {
+        let is_done = |step: &usize| matches!(known[*step], Some(StepState::Done(_)));
+        let is_step = |(at, step): (usize, &Step)| {
+            let is_called = tools[step.tool].name == executed.call.name && step.is_complete;
+            (known[at].is_none() && is_called && step.needs.iter().all(is_done)).then_some(at)
+        };
+        match plan.steps.iter().enumerate().find_map(is_step) {
+            Some(step) => {
+                known[step] = Some(executed.outcome().map_or_else(StepState::Failed, StepState::Done))
             }
+            None => others.push(*executed),
         }
     }
-    (evaluate(plan, tools, question, &states), others)
-}
-
-/// Returns the states of all steps, of which some are known. A step needs only steps before it.
-fn evaluate(
-    plan: &Plan,
-    tools: &[Tool<'_>],
-    question: &Question<'_>,
-    known: &[Option<StepState>],
-) -> Vec<StepState> {
     let mut states: Vec<StepState> = Vec::new();
     for (step, known) in plan.steps.iter().zip(known) {
-        let mut needed = step.needs.iter().map(|needed| &states[*needed]);
-        let state = match known {
-            Some(known) => known.clone(),
-            None if needed.clone().all(|state| matches!(state, StepState::Done(_))) => {
-                let resolve = |fact: &Fact| match fact.kind {
-                    FactKind::Pending(step) => match &states[step] {
-                        StepState::Done(text) => {
-                            Fact { kind: FactKind::Result, text: text.clone(), ..fact.clone() }
-                        }
-                        _ => fact.clone(),
-                    },
-                    _ => fact.clone(),
-                };
-                let facts: Vec<_> = step.facts.iter().map(resolve).collect();
-                let filled = fill(&tools[step.tool].form, question, &step.range, &facts);
-                match filled.missing.is_empty() {
-                    true => StepState::Ready(filled.arguments),
-                    false => StepState::Missing(filled.missing),
-                }
-            }
-            None if needed.any(|state| {
-                matches!(state, StepState::Failed(_) | StepState::Blocked | StepState::Missing(_))
-            }) =>
-            {
-                StepState::Blocked
-            }
-            None => StepState::Waiting,
-        };
+        let state = known.unwrap_or_else(|| state(step, &states, tools, question));
         states.push(state);
     }
-    states
+    (states, others)
+}
+
+/// Returns the state of a step that was not called. It needs only steps before it.
+fn state(step: &Step, before: &[StepState], tools: &[Tool<'_>], question: &Question<'_>) -> StepState {
+    let is_open = |step: &usize| matches!(before[*step], StepState::Ready(_) | StepState::Waiting);
+    let is_done = |step: &usize| matches!(before[*step], StepState::Done(_));
+    if !step.needs.iter().all(is_done) {
+        let is_waiting = step.needs.iter().all(|step| is_open(step) || is_done(step));
+        return if is_waiting { StepState::Waiting } else { StepState::Blocked };
+    }
+    let resolve = |fact: &Fact| match fact.kind {
+        FactKind::Pending(step) => match &before[step] {
+            StepState::Done(text) => Fact { kind: FactKind::Result, text: text.clone(), ..fact.clone() },
+            _ => fact.clone(),
+        },
+        _ => fact.clone(),
+    };
+    let facts: Vec<_> = step.facts.iter().map(resolve).collect();
+    let filled = fill(&tools[step.tool].form, question, &step.range, &facts);
+    if filled.missing.is_empty() {
+        StepState::Ready(filled.arguments)
+    } else {
+        StepState::Missing(filled.missing)
+    }
 }

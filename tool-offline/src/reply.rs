@@ -31,8 +31,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
     let last = messages.iter().rposition(|message| matches!(message, Message::User(_)));
     let (before, rest) = messages.split_at(last.unwrap_or(messages.len()));
     let text = rest.first().map(Message::text).unwrap_or_default();
-    let replies = executed_calls(rest);
-    let executed = replies.concat();
+    let executed = executed_calls(rest);
     let choice = request.tool_choice();
     let is_offered = |tool: &&ToolDefinition| match choice {
         ToolChoice::None => !executed.is_empty(),
@@ -47,7 +46,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
     });
     let question = Question::new(&text);
     let plan = plan(&question, &tools, earlier.as_deref(), must_call);
-    let (states, others) = replay(&plan, &tools, &question, &replies);
+    let (states, others) = replay(&plan, &tools, &question, &executed);
     let mut calls: Vec<(&str, String)> = Vec::new();
     for (step, state) in plan.steps.iter().zip(&states) {
         let StepState::Ready(arguments) = state else { continue };

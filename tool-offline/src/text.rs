@@ -114,54 +114,27 @@ fn is_date(chunk: &str) -> bool {
 
 /// Reads a number as people write it: `-2.5`, `1,000` or `1e5`. After a word or a value, `-` is no sign.
 fn number(rest: &str, is_joined: bool) -> Option<(usize, Number)> {
-    let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let sign = usize::from(rest.starts_with('-') && !is_joined);
-    let body = &rest[sign..];
-    let mut length = digits(body);
-    while (1..=3).contains(&digits(body))
-        && body[length..].strip_prefix(',').is_some_and(|more| digits(more) == 3)
-    {
-        length += 4;
-    }
-    match body[length..].strip_prefix('.').map(digits) {
-        Some(fraction) if fraction > 0 => length += 1 + fraction,
-        _ if length == 0 => return None,
-        _ => {}
-    }
-    if let Some(exponent) = body[length..].strip_prefix(['e', 'E']) {
-        let signed = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-        if digits(signed) > 0 {
-            length += 1 + exponent.len() - signed.len() + digits(signed);
-        }
-    }
-    // An address such as 10.0.0.1 is no number.
-    if body[length..].starts_with('.') && digits(&body[length + 1..]) > 0 {
-        return None;
-    }
-    // JSON requires a digit before the point and allows no leading zeros.
-    let plain = body[..length].replace(',', "");
-    let plain = plain.trim_start_matches('0');
-    let zero = if plain.starts_with(|c: char| c.is_ascii_digit()) { "" } else { "0" };
-    Some((sign + length, format!("{}{zero}{plain}", &rest[..sign]).parse().ok()?))
+    let is_part = |c: char| c.is_ascii_digit() || ".,eE".contains(c);
+    let end = rest[sign..].find(|c| !is_part(c)).map_or(rest.len(), |end| sign + end);
+    let (first, groups) = rest[..end].split_once(',').unwrap_or((&rest[..end], ""));
+    // In "1,2", the comma separates two numbers.
+    let is_grouped = groups.split(',').all(|group| group.find('.').unwrap_or(group.trim_end().len()) == 3);
+    let text = if is_grouped { &rest[..end] } else { first }.trim_end_matches(['.', ',']);
+    let plain = text.replace(',', "");
+    let starts = plain.trim_start_matches(['-', '.']).starts_with(|c: char| c.is_ascii_digit());
+    let integer = plain.parse::<i64>().map(Number::from).ok();
+    let number = integer.or_else(|| Number::from_f64(plain.parse().ok()?));
+    number.filter(|_| starts).map(|number| (text.len(), number))
 }
 
-/// Returns the length of a word: letters and digits with single joints between them, such as `e-mail` and `notes/today.txt`.
+/// Returns the length of a word: letters and digits with joints between them, such as `e-mail` and `notes/today.txt`.
 /// The end of `what's` is not part of it.
 fn word_len(rest: &str) -> usize {
-    let mut length = 0;
-    let mut chars = rest.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        let next = chars.peek().map(|(_, next)| *next);
-        let is_joint = at > 0 && "-'’./".contains(c) && next.is_some_and(char::is_alphanumeric);
-        let tail = rest[at + c.len_utf8()..].strip_prefix('s');
-        let is_possessive =
-            "'’".contains(c) && tail.is_some_and(|tail| !tail.starts_with(char::is_alphanumeric));
-        if !(c.is_alphanumeric() || c == '_' || is_joint) || is_possessive {
-            break;
-        }
-        length = at + c.len_utf8();
-    }
-    length
+    let end = rest.find(|c: char| !c.is_alphanumeric() && !"_-'’./".contains(c)).unwrap_or(rest.len());
+    let word = rest[..end].trim_end_matches(|c: char| !c.is_alphanumeric() && c != '_');
+    let word = word.strip_suffix("'s").or(word.strip_suffix("’s")).unwrap_or(word);
+    if word.starts_with(|c: char| c.is_alphanumeric() || c == '_') { word.len() } else { 0 }
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
 
+use crate::assembler::Assembler;
 use crate::body::RequestBody;
 use crate::client::{ApiResponse, Client, header};
+use crate::error::{Error, ErrorKind};
 use crate::malformed_call::MalformedCallRetries;
 use crate::retry::Retries;
-use crate::streaming::{self, Assembler};
-use crate::{Error, ErrorKind};
+use crate::streaming;
 
 /// A model behind one API of an endpoint.
 pub(crate) trait Api: ChatModel {
@@ -132,10 +133,9 @@ impl<'a, A: Api> Attempts<'a, A> {
     fn new(api: &'a A, request: &'a ChatRequest<'a>, is_streamed: bool) -> Result<Self, Error> {
         let body = api.encode(request, is_streamed)?;
         let malformed_calls = MalformedCallRetries::new(request);
-        // OpenAI's own models support it: their errors are about the schema.
-        let is_openai = matches!(&*api.client().endpoint.name, "openai" | "azure");
-        let sends_json_schema =
-            request.response_format().is_some() && api.supports_response_format() && !is_openai;
+        let sends_json_schema = request.response_format().is_some()
+            && api.supports_response_format()
+            && !api.client().endpoint.guarantees_json_schema;
         let retries = api.client().retry.start();
         Ok(Self { api, malformed_calls, is_streamed, sends_json_schema, body, retries })
     }

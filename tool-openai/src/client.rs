@@ -8,14 +8,15 @@ use futures_util::stream::{Stream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, Url};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tool_http::client::{Redactor, read_body, redact_url};
+use tool_http::client::{Redactor, RetryHeaders, read_body, redact_url};
 
+use crate::assembler::EventError;
 use crate::body::RequestBody;
+use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::error::{FailedRequest, ResponseContext};
-use crate::retry::{RetryHeaders, RetryPolicy};
-use crate::streaming::EventError;
+use crate::retry::RetryPolicy;
 use crate::warning::WarningHook;
-use crate::{Endpoint, Error};
 
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
@@ -128,8 +129,9 @@ impl Client {
     /// Describes a request to this URL for an error.
     pub(crate) fn failed_request(&self, url: &Url) -> FailedRequest {
         // Some providers, such as DeepSeek, have no version in their base URL.
+        let known_url = self.endpoint.base_url.as_deref().unwrap_or_default();
         let lacks_version = self.base_url.path() == "/"
-            && self.endpoint.base_url.trim_end_matches('/') != self.base_url.as_str().trim_end_matches('/');
+            && known_url.trim_end_matches('/') != self.base_url.as_str().trim_end_matches('/');
         let versioned_base_url =
             lacks_version.then(|| format!("{}/v1", redact_url(&self.base_url).trim_end_matches('/')));
         FailedRequest { url: redact_url(url), versioned_base_url }
@@ -153,18 +155,12 @@ impl Client {
 
     /// Returns the provider's name for traces.
     pub(crate) fn name(&self) -> &str {
-        match &*self.endpoint.name {
-            "" => "openai",
-            name => name,
-        }
+        self.endpoint.name.as_deref().unwrap_or("openai")
     }
 
     /// Returns the name under which an API of this endpoint stores its provider data.
     pub(crate) fn provider(&self, api: &str) -> String {
-        let name = match &*self.endpoint.name {
-            "" => self.base_url.authority(),
-            name => name,
-        };
+        let name = self.endpoint.name.as_deref().unwrap_or_else(|| self.base_url.authority());
         format!("{name}/{api}")
     }
 }
@@ -173,18 +169,6 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("base_url", &redact_url(&self.base_url)).finish_non_exhaustive()
     }
-}
-
-/// Returns a text that may be a URL, without its query and fragment.
-pub(crate) fn without_query(text: &str) -> &str {
-    text.split(['?', '#']).next().unwrap_or_default()
-}
-
-/// Returns a text that may be a URL, without its user name and password.
-pub(crate) fn without_user_info(text: &str) -> String {
-    let (scheme, rest) = text.split_at(text.find("//").map_or(0, |start| start + 2));
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    format!("{scheme}{}{path}", authority.rsplit('@').next().unwrap_or_default())
 }
 
 /// Returns a header of a response if it is text.

@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 
-use tool_core::content::{Content, Image, Part};
+use tool_core::content::{Content, File, Image, Part};
 
-use crate::Error;
+use crate::error::Error;
 
-/// A part of a message with images.
+/// A part of a message with images or files.
 pub(crate) enum WirePart<'a> {
     Text(Cow<'a, str>),
     Image(&'a Image),
+    File(&'a File),
 }
 
 /// Returns the parts of a content, except empty texts, which the APIs reject.
@@ -17,6 +18,7 @@ pub(crate) fn parts(content: &Content) -> Result<Vec<WirePart<'_>>, Error> {
     let parts = content.parts().iter().filter(|part| part.as_text() != Some(""));
     let parts = parts.map(|part| match (part, part.as_text()) {
         (Part::Image(image), _) => Ok(WirePart::Image(image)),
+        (Part::File(file), _) => Ok(WirePart::File(file)),
         (_, Some(text)) => Ok(WirePart::Text(text.into())),
         (other, None) => Err(Error::request(format!("the API does not support this content: {other:?}"))),
     });
@@ -25,15 +27,25 @@ pub(crate) fn parts(content: &Content) -> Result<Vec<WirePart<'_>>, Error> {
 
 /// Returns the text of a system message.
 pub(crate) fn system_text(content: &Content) -> Result<Cow<'_, str>, Error> {
-    if has_images(content) {
-        Err(Error::request("a system message cannot contain an image; put it into a user message"))
+    if has_media(content) {
+        Err(Error::request("a system message can only contain text; put the rest into a user message"))
     } else {
         Ok(content.text())
     }
 }
 
-pub(crate) fn has_images(content: &Content) -> bool {
-    content.images().next().is_some()
+/// Returns `true` if a content has images or files.
+pub(crate) fn has_media(content: &Content) -> bool {
+    content.parts().iter().any(|part| part.as_text().is_none())
+}
+
+/// Returns the name of a file, which the APIs require with its data.
+pub(crate) fn file_name(file: &File) -> &str {
+    let by_type = || match file.media_type() {
+        Some("application/pdf") => "file.pdf",
+        _ => "file.txt",
+    };
+    file.name().unwrap_or_else(by_type)
 }
 
 #[cfg(test)]
@@ -44,6 +56,9 @@ mod tests {
     fn rejects_images_in_system_messages() {
         let image = Image::from_url("https://example.org/a.png");
         let error = system_text(&Content::from(Part::from(image))).unwrap_err();
-        assert!(error.to_string().ends_with("put it into a user message"), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "a system message can only contain text; put the rest into a user message"
+        );
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tool_core::model::ResponseFormat;
 
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// The fields that both APIs have for a schema.
 #[derive(Serialize)]

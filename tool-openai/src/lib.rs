@@ -82,32 +82,36 @@
 
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod api;
-mod body;
-mod chat_completions;
-mod client;
-mod config;
-mod content;
-mod endpoint;
-mod error;
-pub mod guide;
-mod ids;
 mod json;
-mod json_schema;
+mod ids;
 mod lenient;
-mod logprobs;
-mod malformed_call;
+mod url_text;
+mod endpoint;
+mod presets;
+mod error;
+mod warning;
 mod quirks;
-mod responses;
+mod tools;
+mod body;
 mod retry;
+mod assembler;
+mod client;
+mod streaming;
+mod malformed_call;
+mod api;
+mod content;
+mod json_schema;
+mod logprobs;
+mod usage;
+mod chat_completions;
+mod responses;
+mod config;
 #[cfg(feature = "server")]
 pub mod server;
-mod streaming;
-mod tools;
-mod usage;
-mod warning;
+pub mod guide;
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};

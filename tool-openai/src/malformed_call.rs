@@ -3,7 +3,7 @@
 use tool_core::Message;
 use tool_core::model::ChatRequest;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The number of times that a malformed call is reported to the model.
 const MAX_REPORTS: u32 = 2;

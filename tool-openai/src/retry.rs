@@ -1,23 +1,12 @@
-//! Retries requests with the policy of the official SDK:
-//! <https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py>
+//! Retries of requests.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
-use reqwest::header::HeaderMap;
-use tool_http::Backoff;
+pub use tool_http::client::RetryBudget;
+use tool_http::client::{self, Retryable};
 
-use crate::Error;
-
-/// The default number of retries of a request.
-pub(crate) const DEFAULT_MAX_RETRIES: u32 = 2;
-
-/// The delays that the server has not requested.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(8));
-
-/// The longest delay requested by a server that is respected; a longer one prevents the retry.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
+use crate::error::Error;
 
 /// A retry that is about to happen, as passed to the [`on_retry`](crate::OpenAiBuilder::on_retry) hook.
 #[derive(Debug)]
@@ -31,90 +20,27 @@ pub struct Retry<'a> {
     pub error: &'a Error,
 }
 
-/// A limit for the retries of all requests together, so that retries do not triple the load on a failing server. Each
-/// request adds a fraction of a retry and each retry takes a whole one. Clones share the budget.
-///
-/// ```
-/// use tool_openai::{OpenAi, RetryBudget};
-///
-/// // Ten retries at first, then one for every five requests.
-/// let openai = OpenAi::builder().base_url("http://127.0.0.1/v1").retry_budget(RetryBudget::new(10, 0.2)).build()?;
-/// # Ok::<_, tool_openai::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct RetryBudget(Arc<Inner>);
-
-struct Inner {
-    max: f64,
-    per_request: f64,
-    remaining: Mutex<f64>,
-}
-
-impl RetryBudget {
-    /// Creates a budget that holds at most `max` retries and starts full. Each request adds `per_request` retries, such as
-    /// 0.2.
-    #[must_use]
-    pub fn new(max: u32, per_request: f64) -> Self {
-        let max = f64::from(max);
-        // NaN adds nothing, see `add_request`.
-        let per_request = per_request.clamp(0.0, max);
-        Self(Arc::new(Inner { max, per_request, remaining: Mutex::new(max) }))
-    }
-
-    fn add_request(&self) {
-        let mut remaining = self.0.remaining.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.0.per_request > 0.0 {
-            *remaining = (*remaining + self.0.per_request).min(self.0.max);
-        }
-    }
-
-    fn take_retry(&self) -> bool {
-        let mut remaining = self.0.remaining.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_enough = *remaining >= 1.0;
-        if is_enough {
-            *remaining -= 1.0;
-        }
-        is_enough
-    }
-}
-
-impl fmt::Debug for RetryBudget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RetryBudget({} at most, {} per request)", self.0.max, self.0.per_request)
-    }
-}
-
 /// A function that is called before each retry.
 pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
 
 /// The rules by which requests are retried.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct RetryPolicy {
-    pub(crate) max: u32,
-    pub(crate) budget: Option<RetryBudget>,
+    pub(crate) limits: client::RetryPolicy,
     pub(crate) on_retry: Option<RetryHook>,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { max: DEFAULT_MAX_RETRIES, budget: None, on_retry: None }
-    }
 }
 
 impl RetryPolicy {
     /// Starts the retries of one request.
     pub(crate) fn start(&self) -> Retries<'_> {
-        if let Some(budget) = &self.budget {
-            budget.add_request();
-        }
-        Retries { policy: self, count: 0 }
+        Retries { retries: self.limits.start(), on_retry: self.on_retry.as_deref() }
     }
 }
 
 /// The retries of one request.
 pub(crate) struct Retries<'a> {
-    policy: &'a RetryPolicy,
-    count: u32,
+    retries: client::Retries<'a>,
+    on_retry: Option<&'a (dyn Fn(&Retry<'_>) + Send + Sync)>,
 }
 
 impl Retries<'_> {
@@ -124,112 +50,21 @@ impl Retries<'_> {
     ///
     /// Returns the error itself if the request must not be retried.
     pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
-        let policy = self.policy;
-        if self.count >= policy.max || !error.is_retryable() {
-            return Err(error);
-        }
-        if policy.budget.as_ref().is_some_and(|budget| !budget.take_retry()) {
-            return Err(error);
-        }
-        let delay = match error.retry_after() {
-            Some(delay) => delay,
-            None => BACKOFF.delay(self.count),
+        let notify = |number, delay, error: &Error| {
+            if let Some(on_retry) = self.on_retry {
+                on_retry(&Retry { number, delay, error });
+            }
         };
-        self.count += 1;
-        if let Some(on_retry) = &policy.on_retry {
-            on_retry(&Retry { number: self.count, delay, error: &error });
-        }
-        tokio::time::sleep(delay).await;
-        Ok(())
+        self.retries.wait(error, notify).await
     }
 }
 
-/// The headers of a response that concern retries.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct RetryHeaders {
-    /// The delay that the server requests.
-    pub(crate) after: Option<Duration>,
-    /// `true` if the server requests a retry, `false` if it forbids one.
-    pub(crate) should: Option<bool>,
-}
-
-impl RetryHeaders {
-    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
-        Self::parse(|name| headers.get(name)?.to_str().ok(), SystemTime::now())
+impl Retryable for Error {
+    fn is_retryable(&self) -> bool {
+        self.is_retryable()
     }
 
-    fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>, now: SystemTime) -> Self {
-        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-        let milliseconds = get("retry-after-ms").and_then(number).map(|number| number / 1000.0);
-        let seconds = || get("retry-after").and_then(number);
-        let until = || {
-            let time = httpdate::parse_http_date(get("retry-after")?.trim()).ok()?;
-            Some(time.duration_since(now).map_or(0.0, |delay| delay.as_secs_f64()))
-        };
-        let seconds = milliseconds.or_else(seconds).or_else(until).filter(|seconds| *seconds > 0.0);
-        let should = match get("x-should-retry").map(str::trim) {
-            Some("true") => Some(true),
-            Some("false") => Some(false),
-            _ => None,
-        };
-        // A number beyond any duration is certainly too long.
-        let after = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-        Self { after, should }
-    }
-
-    /// Returns `true` if the requested delay is too long to wait for.
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.after.is_some_and(|delay| delay > MAX_RETRY_AFTER)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_retry_headers() {
-        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        // The headers, the delay in milliseconds, and whether to retry.
-        type Row = (&'static [(&'static str, &'static str)], Option<u64>, Option<bool>);
-        let table: [Row; 11] = [
-            (&[], None, None),
-            (&[("retry-after", "7")], Some(7000), None),
-            (&[("retry-after", "0.25")], Some(250), None),
-            (&[("retry-after", "7"), ("retry-after-ms", "1500")], Some(1500), None),
-            (&[("retry-after", "7"), ("retry-after-ms", "soon")], Some(7000), None),
-            (&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")], Some(10_000), None),
-            (&[("retry-after", "Sun, 06 Nov 1994 08:49:07 GMT")], None, None),
-            (&[("retry-after", "-1")], None, None),
-            (&[("retry-after", "NaN")], None, None),
-            (&[("x-should-retry", "true")], None, Some(true)),
-            (&[("x-should-retry", "false"), ("retry-after", "130")], Some(130_000), Some(false)),
-        ];
-        for (headers, after, should) in table {
-            let get = |name: &str| headers.iter().find(|header| header.0 == name).map(|header| header.1);
-            let parsed = RetryHeaders::parse(get, now);
-            let expected = RetryHeaders { after: after.map(Duration::from_millis), should };
-            assert_eq!(parsed, expected, "{headers:?}");
-            assert_eq!(parsed.is_too_long(), after == Some(130_000), "{headers:?}");
-        }
-        let endless = RetryHeaders::parse(|name| (name == "retry-after").then_some("1e300"), now);
-        assert!(endless.is_too_long());
-    }
-
-    #[test]
-    fn requests_refill_a_budget() {
-        let budget = RetryBudget::new(2, 0.5);
-        assert_eq!([(); 3].map(|()| budget.take_retry()), [true, true, false]);
-        budget.add_request();
-        assert!(!budget.take_retry());
-        budget.clone().add_request();
-        assert!(budget.take_retry());
-        for _ in 0..10 {
-            budget.add_request();
-        }
-        assert_eq!([(); 3].map(|()| budget.take_retry()), [true, true, false]);
-        let none = RetryBudget::new(0, f64::NAN);
-        none.add_request();
-        assert!(!none.take_retry());
+    fn retry_after(&self) -> Option<Duration> {
+        self.retry_after()
     }
 }

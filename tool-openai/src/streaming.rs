@@ -1,63 +1,14 @@
 //! Turns the events of a streamed response into deltas, for every API.
 
-use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
-
-use bytes::Bytes;
-use futures_util::stream::{BoxStream, Stream, StreamExt};
+use futures_util::stream::{Stream, StreamExt};
 use reqwest::Url;
-use tokio::time::{Sleep, sleep};
-use tool_core::model::{ChatResponse, Delta};
-use tool_http::client::sse::{Event, EventReader, ReadError};
+use tool_core::model::Delta;
+use tool_http::client::assembler::{self, Flow, StreamEnd};
+use tool_http::client::sse::{Event, ReadError};
 
-use crate::Error;
+use crate::assembler::{Assembler, EventError};
 use crate::client::{ApiResponse, Client, MAX_BODY_BYTES};
-
-/// The time to wait for the end of the body after the last event. A connection whose response is not read to its end is
-/// closed, and opening another takes about as long.
-const MAX_END_DELAY: Duration = Duration::from_millis(50);
-
-/// Assembles a response from the events of one API's stream.
-pub(crate) trait Assembler {
-    /// Consumes one event and emits the deltas that it produces. Must not be called again after [`Flow::End`].
-    fn push(&mut self, event: &Event<'_>, emit: &mut impl FnMut(Delta)) -> Result<Flow, EventError>;
-
-    /// Consumes a response that is not streamed.
-    fn push_whole(&mut self, json: &str) -> Result<(), EventError>;
-
-    /// Returns `true` once any part of the response has arrived.
-    fn has_started(&self) -> bool;
-
-    /// Returns `true` if the response is complete even if the stream ends here.
-    fn is_complete(&self) -> bool;
-
-    /// Returns the response assembled so far.
-    fn finish(self) -> ChatResponse;
-}
-
-/// The flow of events after one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Continue,
-    /// The event was the last one.
-    End,
-}
-
-/// The reason that a body or an event could not be converted to a response.
-#[derive(Debug)]
-pub(crate) enum EventError {
-    /// This JSON reports an error; some servers send it with status 200.
-    Api(String),
-    /// It does not follow the API, for this reason.
-    Malformed(String),
-    /// The provider aborted the reply, for this reason.
-    Aborted(String),
-    /// It follows the API but contains no reply.
-    Empty,
-}
+use crate::error::Error;
 
 /// Returns the deltas of a streamed response as they arrive.
 ///
@@ -69,131 +20,64 @@ pub(crate) fn deltas<'a, A: Assembler + Send + Unpin + 'a>(
     response: ApiResponse,
     assembler: A,
 ) -> impl Stream<Item = Result<Delta, Error>> + Send + 'a {
-    Deltas {
-        client,
-        url: response.url.clone(),
-        request_id: response.request_id.clone(),
-        events: Some(EventReader::new(response.into_bytes().boxed(), MAX_BODY_BYTES)),
-        end_deadline: None,
-        assembler: Some(assembler),
-        ready: VecDeque::new(),
-        failure: None,
-    }
+    let (url, request_id) = (response.url.clone(), response.request_id.clone());
+    let assembler = StreamAssembler { client, url, request_id, assembler };
+    assembler::assemble(response.into_bytes().boxed(), assembler, MAX_BODY_BYTES)
 }
 
-struct Deltas<'a, A> {
+struct StreamAssembler<'a, A> {
     client: &'a Client,
     url: Url,
     request_id: Option<String>,
-    /// Dropped with the connection once everything is read.
-    events: Option<EventReader<BoxStream<'a, reqwest::Result<Bytes>>>>,
-    /// Until when to wait for the end of the body after the last event.
-    end_deadline: Option<Pin<Box<Sleep>>>,
-    /// Consumed when the stream of events ends.
-    assembler: Option<A>,
-    /// Deltas that were emitted but not yet yielded.
-    ready: VecDeque<Delta>,
-    /// The error to yield after them.
-    failure: Option<Error>,
+    assembler: A,
 }
 
-impl<A: Assembler + Unpin> Stream for Deltas<'_, A> {
-    type Item = Result<Delta, Error>;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        loop {
-            if this.ready.front().is_some_and(|delta| matches!(delta, Delta::Done(_))) {
-                ready!(this.poll_end(context));
-            }
-            if let Some(delta) = this.ready.pop_front() {
-                return Poll::Ready(Some(Ok(delta)));
-            }
-            let (Some(assembler), Some(events)) = (&mut this.assembler, &mut this.events) else {
-                return Poll::Ready(this.failure.take().map(Err));
-            };
-            let end = match ready!(events.poll_next(context)) {
-                // Only an id or a delay for resuming the stream.
-                Ok(Some(event)) if event.data.is_empty() => continue,
-                Ok(Some(event)) => {
-                    let flow = assembler.push(&event, &mut |delta| this.ready.push_back(delta));
-                    match flow {
-                        Ok(Flow::Continue) => continue,
-                        Ok(Flow::End) => StreamEnd::Complete,
-                        // The end of the stream truncated this event.
-                        Err(EventError::Malformed(_)) if !event.is_whole => StreamEnd::Broken(None),
-                        Err(error) => StreamEnd::Failed(error, event.data.into_owned()),
-                    }
-                }
-                Ok(None) => StreamEnd::Broken(None),
-                Err(error) => StreamEnd::Broken(Some(error)),
-            };
-            this.finish(end);
-        }
-    }
+/// Why an event ends its stream.
+pub(crate) enum StreamError {
+    /// The end of the stream truncated it.
+    Truncated,
+    Failed(Error),
 }
 
-/// The end of a stream of events.
-enum StreamEnd {
-    /// With a last event.
-    Complete,
-    /// Without a last event.
-    Broken(Option<ReadError<reqwest::Error>>),
-    /// With an event that has this data and could not be used.
-    Failed(EventError, String),
-}
+impl<A: Assembler> assembler::Assembler for StreamAssembler<'_, A> {
+    type Item = Delta;
+    type EventError = StreamError;
+    type Error = Error;
 
-impl<A: Assembler> Deltas<'_, A> {
-    /// Releases the connection once the body has ended, or has not ended in time.
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let (Some(events), Some(deadline)) = (&mut self.events, &mut self.end_deadline)
-            && events.poll_end(context).is_pending()
-        {
-            ready!(deadline.as_mut().poll(context));
-        }
-        (self.events, self.end_deadline) = (None, None);
-        Poll::Ready(())
-    }
-
-    fn finish(&mut self, end: StreamEnd) {
-        let Some(assembler) = self.assembler.take() else { return };
-        if matches!(end, StreamEnd::Complete) {
-            self.end_deadline = Some(Box::pin(sleep(MAX_END_DELAY)));
-        }
-        match self.outcome(end, assembler) {
-            Ok(response) => self.ready.push_back(Delta::Done(response)),
-            Err(error) => {
-                let request = self.client.failed_request(&self.url);
-                self.failure = Some(error.with_request(request, self.request_id.clone()));
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, StreamError> {
+        self.assembler.push(event, &mut |delta| emit(delta)).map_err(|error| match error {
+            EventError::Malformed(_) if !event.is_whole => StreamError::Truncated,
+            error => {
+                StreamError::Failed(self.client.event_error(error, &event.data, Some("text/event-stream")))
             }
-        }
+        })
     }
 
-    fn outcome(&self, end: StreamEnd, assembler: A) -> Result<ChatResponse, Error> {
-        match end {
-            StreamEnd::Complete if assembler.has_started() => Ok(assembler.finish()),
+    fn finish(self, end: StreamEnd<StreamError>) -> Result<Delta, Error> {
+        let error = match end {
+            StreamEnd::Complete if self.assembler.has_started() => {
+                return Ok(Delta::Done(self.assembler.finish()));
+            }
             StreamEnd::Complete => {
-                Err(Error::invalid_response("the stream ended before the response started"))
+                let error = Error::invalid_response("the stream ended before the response started");
+                return Err(error.with_request(self.client.failed_request(&self.url), self.request_id));
             }
+            StreamEnd::Failed(StreamError::Failed(error)) => error,
             // Only the usage can be missing.
-            StreamEnd::Broken(_) if assembler.is_complete() => Ok(assembler.finish()),
-            StreamEnd::Broken(error) => {
-                let cause = error.map(|error| self.read_error(error));
-                Err(Error::incomplete(cause).with_partial(assembler.finish()))
-            }
-            StreamEnd::Failed(error, data) => {
-                let error = self.client.event_error(error, &data, Some("text/event-stream"));
-                Err(error.with_partial(assembler.finish()))
-            }
-        }
+            _ if self.assembler.is_complete() => return Ok(Delta::Done(self.assembler.finish())),
+            StreamEnd::Broken(Some(error)) => Error::incomplete(Some(read_error(&self.url, error))),
+            StreamEnd::Broken(None) | StreamEnd::Failed(StreamError::Truncated) => Error::incomplete(None),
+        };
+        let error = error.with_partial(self.assembler.finish());
+        Err(error.with_request(self.client.failed_request(&self.url), self.request_id))
     }
+}
 
-    fn read_error(&self, error: ReadError<reqwest::Error>) -> Error {
-        match error {
-            ReadError::Body(error) => Error::transport(&self.url, error),
-            ReadError::TooLong => {
-                Error::invalid_response(format!("the stream is longer than {MAX_BODY_BYTES} bytes"))
-            }
+fn read_error(url: &Url, error: ReadError<reqwest::Error>) -> Error {
+    match error {
+        ReadError::Body(error) => Error::transport(url, error),
+        ReadError::TooLong => {
+            Error::invalid_response(format!("the stream is longer than {MAX_BODY_BYTES} bytes"))
         }
     }
 }

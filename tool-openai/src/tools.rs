@@ -8,9 +8,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
 
+use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::quirks::{MAX_NAME_CHARS, is_valid_tool_name};
+use crate::warning::Warning;
 use crate::warning::WarningHook;
-use crate::{Endpoint, Error, Warning};
 
 /// The keywords that [plain parameters](Endpoint::requires_plain_parameters) do not have at their top level.
 const TOP_LEVEL_KEYWORDS: [&str; 5] = ["anyOf", "oneOf", "allOf", "enum", "not"];
@@ -361,7 +363,7 @@ struct Function<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
+    use crate::error::ErrorKind;
 
     fn set(definitions: impl IntoIterator<Item = ToolDefinition>) -> ToolDefinitions {
         definitions.into_iter().collect()
@@ -488,7 +490,7 @@ mod tests {
             (named(), Endpoint::ollama(), None),
         ];
         for (tool_choice, endpoint, expected) in table {
-            assert_eq!(choice(&tool_choice, ToolFormat::Nested, &endpoint), expected, "{}", endpoint.name);
+            assert_eq!(choice(&tool_choice, ToolFormat::Nested, &endpoint), expected, "{:?}", endpoint.name);
         }
         let flat = choice(&named(), ToolFormat::Flat, &Endpoint::openai());
         assert_eq!(flat, Some(json!({ "type": "function", "name": "now" })));
@@ -517,7 +519,7 @@ mod tests {
         ];
         for (request, endpoint, expected) in table {
             let offered = offered(request, &endpoint);
-            assert_eq!(offered.len(), expected, "{}", endpoint.name);
+            assert_eq!(offered.len(), expected, "{:?}", endpoint.name);
             assert_eq!(offered.last().unwrap().name(), "then");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition};
 
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// A change to a request that was necessary for the endpoint to accept it: see
 /// [`on_warning`](crate::OpenAiBuilder::on_warning).
@@ -97,7 +97,7 @@ mod tests {
                 })
             };
             warn_about_omitted_fields(request, &endpoint, Some(&hook));
-            assert_eq!(*fields.lock().unwrap(), expected, "{}", endpoint.name);
+            assert_eq!(*fields.lock().unwrap(), expected, "{:?}", endpoint.name);
         }
     }
 }

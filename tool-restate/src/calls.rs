@@ -1,9 +1,11 @@
 //! The service that executes calls, each as an invocation of its own.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::future::{Either, ready, select};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, ready, select};
 use restate_sdk::prelude::*;
 use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
@@ -12,6 +14,7 @@ use crate::context::ContextTypes;
 use crate::events::{Publisher, Unfinished};
 use crate::limit::limited;
 use crate::names::CallInput;
+use crate::turn::panicked;
 
 /// The owner of the tools: an agent, or a worker without one.
 #[derive(Clone)]
@@ -36,7 +39,13 @@ impl Executor {
         });
         let id = &input.request.call.id;
         let progress = publishing.as_ref().map(|publishing| publishing.progress(id)).unwrap_or_default();
-        let execution = self.execute_with(input, types, cancellation, progress).await;
+        let call = input.request.call.clone();
+        // The engine would repeat a call whose hook, handler of errors or provider panics without end.
+        let executed = AssertUnwindSafe(self.execute_with(input, types, cancellation, progress));
+        let execution = executed
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|panic| ToolExecution::new(call, Err(ToolError::fatal(panicked(&*panic)))));
         if let Some(publishing) = publishing {
             unfinished.add(publishing);
         }
@@ -97,7 +106,6 @@ impl CallsService for Calls {
         ctx: Context<'_>,
         Json(input): Json<CallInput>,
     ) -> HandlerResult<Json<ToolExecution>> {
-        let call = input.request.call.clone();
         let undoes = input.request.undone.is_some();
         let is_first = loop {
             match is_first_execution!(ctx) {
@@ -108,47 +116,66 @@ impl CallsService for Calls {
             }
         };
         let unfinished = Unfinished::default();
-        if !is_first {
-            // A cancelled step returns nothing to its caller, so the outcome is left here.
-            let executed: Arc<Mutex<Option<ToolExecution>>> = Arc::default();
+        if is_first {
+            let execution = self.execute(input, ctx.signal("cancelled"), &unfinished).await;
             let recorded = loop {
-                // The journal may have the outcome already: it is then returned, and the tool is not executed.
-                let (call, input, executed) = (call.clone(), input.clone(), Arc::clone(&executed));
-                let (executor, types, max_bytes) =
-                    (self.executor.clone(), Arc::clone(&self.types), self.max_bytes);
-                let (publisher, published) = (self.publisher.clone(), unfinished.clone());
-                let execute = move || async move {
+                let outcome = execution.clone();
+                // Fails if the call is cancelled after it was executed.
+                if let Ok(recorded) = ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
+                    break recorded;
+                }
+            };
+            unfinished.finish().await;
+            return Ok(recorded);
+        }
+        // A cancelled step returns nothing to its caller, so the outcome is left here.
+        let executed: Arc<Mutex<Option<ToolExecution>>> = Arc::default();
+        let recorded = loop {
+            // The journal may have the outcome already: it is then returned, and the tool is not executed.
+            let (input, executed, published) = (input.clone(), Arc::clone(&executed), unfinished.clone());
+            let cancelled = ctx.signal("cancelled");
+            // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
+            let execute = move || -> BoxFuture<'_, HandlerResult<Json<ToolExecution>>> {
+                Box::pin(async move {
                     let earlier = executed.lock().unwrap_or_else(PoisonError::into_inner).clone();
                     let execution = match earlier {
                         Some(execution) => execution,
                         None if input.at_most_once => {
-                            ToolExecution::new(call, Err(ToolError::outcome_unknown()))
+                            ToolExecution::new(input.request.call, Err(ToolError::outcome_unknown()))
                         }
-                        None => {
-                            let never = CancellationToken::new();
-                            executor.execute(input, &types, &never, publisher.as_ref(), &published).await
-                        }
+                        None => self.execute(input, cancelled, &published).await,
                     };
-                    let execution = limited(execution, max_bytes);
                     *executed.lock().unwrap_or_else(PoisonError::into_inner) = Some(execution.clone());
                     Ok(Json(execution))
-                };
-                match ctx.run(execute).name(OUTCOME).await {
-                    Err(_) if undoes => {}
-                    recorded => break recorded,
-                }
+                })
             };
-            unfinished.finish().await;
-            return Ok(recorded?);
-        }
+            match ctx.run(execute).name(OUTCOME).await {
+                Err(_) if undoes => {}
+                recorded => break recorded,
+            }
+        };
+        unfinished.finish().await;
+        Ok(recorded?)
+    }
+}
+
+impl Calls {
+    /// Executes a call until its invocation is cancelled, unless it undoes another one.
+    ///
+    /// Nothing resolves the signal: it fails when the invocation is cancelled, which a recorded step does not notice.
+    async fn execute(
+        &self,
+        input: CallInput,
+        cancelled: impl Future<Output = Result<(), TerminalError>> + Send,
+        unfinished: &Unfinished,
+    ) -> ToolExecution {
+        let (call, undoes) = (input.request.call.clone(), input.request.undone.is_some());
         let cancellation = CancellationToken::new();
         let publisher = self.publisher.as_ref();
-        let execution = self.executor.execute(input, &self.types, &cancellation, publisher, &unfinished);
+        let execution = self.executor.execute(input, &self.types, &cancellation, publisher, unfinished);
         let execution = if undoes {
             execution.await
         } else {
-            // Nothing resolves this signal: it fails when the invocation is cancelled. A recorded step would not notice.
-            let cancelled = ctx.signal::<()>("cancelled");
             match select(std::pin::pin!(execution), std::pin::pin!(cancelled)).await {
                 Either::Left((execution, _)) => execution,
                 Either::Right(_) => {
@@ -157,16 +184,7 @@ impl CallsService for Calls {
                 }
             }
         };
-        let execution = limited(execution, self.max_bytes);
-        let recorded = loop {
-            let outcome = execution.clone();
-            // Fails if the call is cancelled after it was executed.
-            if let Ok(recorded) = ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
-                break recorded;
-            }
-        };
-        unfinished.finish().await;
-        Ok(recorded)
+        limited(execution, self.max_bytes)
     }
 }
 

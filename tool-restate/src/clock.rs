@@ -22,6 +22,11 @@ impl Clock {
         Self { last }
     }
 
+    /// Returns the time at which this much will have passed since the last recorded time.
+    pub(crate) fn after(&self, time: Duration) -> u64 {
+        self.last.saturating_add(time.as_micros().try_into().unwrap_or(u64::MAX))
+    }
+
     /// Advances to this time and returns the time that has passed. Clocks of machines differ, so a time can be before the last.
     pub(crate) fn advance(&mut self, at: u64) -> Duration {
         let passed = Duration::from_micros(at.saturating_sub(self.last));

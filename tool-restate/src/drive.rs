@@ -11,13 +11,13 @@ use futures_util::{FutureExt, StreamExt, stream};
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
-use tool_core::model::{ConversationId, ToolDefinition, ToolDefinitions, ToolPolicy};
+use tool_core::model::{ConversationId, ModelError, ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Run, RunErrorKind, Step, StopReason};
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, CancellationToken, Message, ToolCall};
 
 use crate::calls::is_first_execution;
-use crate::clock::{Clock, micros};
+use crate::clock::{Clock, micros, now};
 use crate::events::{EventTarget, RunEvent, Unfinished, events_service};
 use crate::limit;
 use crate::names::{
@@ -218,16 +218,17 @@ impl<'c> Drive<'c> {
         let events = self.events.as_ref();
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
+        let (attempts, patience) = (self.service.model_attempts, self.service.model_patience);
+        let time_left = self.run.time_left().filter(|left| *left <= patience);
+        let deadline = self.clock.after(time_left.unwrap_or(patience));
         // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
         let turn = move || -> BoxFuture<'_, HandlerResult<Json<TurnRecord>>> {
             Box::pin(async move {
-                Ok(Json(model.take_turn(run.clone(), tools, context, events, &published).await?))
+                let taken = model.take_turn(run.clone(), tools, context, events, &published).await;
+                repeat_until(deadline, taken)
             })
         };
-        let (attempts, patience) = (self.service.model_attempts, self.service.model_patience);
-        let time_left = self.run.time_left().filter(|left| *left <= patience);
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
-        let policy = policy.max_duration(time_left.unwrap_or(patience));
         let policy = attempts.into_iter().fold(policy, RunRetryPolicy::max_attempts);
         let name = format!("turn {}", self.run.turns() + 1);
         let taken = self.ctx.run(turn).name(name).retry_policy(policy).await;
@@ -260,6 +261,8 @@ impl<'c> Drive<'c> {
             Err(error) => return Err(error.into()),
         }
         self.ctx.set(WAITING, Json(Waiting { round: self.round, ..Waiting::default() }));
+        // Calls that wait for a person meanwhile are published again.
+        self.waiting.clear();
         Ok(())
     }
 
@@ -357,7 +360,10 @@ impl<'c> Drive<'c> {
                 .partition(|call| has_local_calls && !routes.contains_key(&call.name) && !undoes(call));
             let mut flushed = self.flush_events().await;
             if flushed.is_ok() {
-                flushed = self.start_calls(&mut open, remote, !local.is_empty()).await?;
+                match self.start_calls(&mut open, remote, !local.is_empty()).await? {
+                    Ok(true) => continue,
+                    started => flushed = started.map(drop),
+                }
             }
             self.ask_person(&mut open);
             let room = self.room(&open);
@@ -391,9 +397,9 @@ impl<'c> Drive<'c> {
     /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
     async fn check_tools(&mut self, ready: &[ToolCall]) -> Result<bool, TerminalError> {
         let (model, tools) = (&self.service.model, &self.started_with);
-        let compare = move || ready_with(model.compare_tools(tools));
-        let policy =
-            RunRetryPolicy::default().max_delay(MODEL_DELAY).max_duration(self.service.model_patience);
+        let deadline = self.clock.after(self.service.model_patience);
+        let compare = move || async move { repeat_until(deadline, model.compare_tools(tools)) };
+        let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
         let Json(compared) = self.ctx.run(compare).name("tools").retry_policy(policy).await?;
         match compared {
             Tools::Same => return Ok(true),
@@ -434,22 +440,35 @@ impl<'c> Drive<'c> {
         self.service.model.agent.max_concurrent_calls().saturating_sub(open.in_flight.len())
     }
 
-    /// Starts calls up to the limit. Returns the cancellation if the run was cancelled meanwhile.
+    /// Starts calls up to the limit. Returns `true` if one was refused, or the cancellation if the run was cancelled meanwhile.
     async fn start_calls(
         &mut self,
         open: &mut Open<'c>,
         ready: Vec<ToolCall>,
         has_others: bool,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    ) -> HandlerResult<Result<bool, TerminalError>> {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
             || !open.in_flight.is_empty()
             || self.run.awaiting_approval().next().is_some()
             || self.run.limits().max_time.is_some();
+        let (max_bytes, mut has_refused) = (self.service.model.max_bytes, false);
         for call in ready.into_iter().take(self.room(open)) {
-            let input = self.input(&call)?;
+            let mut input = self.input(&call)?;
             let undoes = input.request.undone.is_some();
+            let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
+            let mut checked = check(&input);
+            if let (Err(_), Some(undone)) = (&checked, &mut input.request.undone) {
+                // Better undone without its output than not at all.
+                undone.output = None;
+                checked = check(&input);
+            }
+            if let Err(reason) = checked {
+                self.record(ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
+                has_refused = true;
+                continue;
+            }
             let owner = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
             let known =
                 input.definition.as_ref().filter(|hash| self.started_with.get(&call.name) == Some(hash));
@@ -476,7 +495,7 @@ impl<'c> Drive<'c> {
                 return Ok(Err(error));
             }
         }
-        Ok(Ok(()))
+        Ok(Ok(has_refused))
     }
 
     /// Starts a call that undoes another. The engine cancels the calls of a run with it, but not an invocation that was sent.
@@ -619,7 +638,8 @@ impl<'c> Drive<'c> {
         let ids: Vec<_> = waiting.iter().map(|call| call.id.clone()).collect();
         let new: Vec<_> = waiting.iter().filter(|call| !open.asked.contains(&call.id)).cloned().collect();
         let turn = self.run.turns();
-        if new.is_empty() {
+        let is_published = ids.is_empty() || !self.waiting.is_empty();
+        if new.is_empty() && is_published {
             if ids != self.waiting {
                 self.waiting.clone_from(&ids);
                 let waiting = Waiting { turn, calls: ids, round: self.round, paused: None };
@@ -746,7 +766,7 @@ impl<'c> Drive<'c> {
             }
         };
         let messages = match &ended {
-            Ended::Answer(answer) => Some(answer.messages().to_vec()),
+            Ended::Answer(answer) if conversation.is_some() => Some(answer.messages().to_vec()),
             _ => None,
         };
         let ended = store_parts(ctx, ended, service.model.max_bytes);
@@ -769,11 +789,13 @@ impl<'c> Drive<'c> {
     }
 }
 
-/// Returns the outcome of a step that awaits nothing.
-fn ready_with<T, E: std::error::Error + Send + Sync + 'static>(
-    outcome: Result<T, E>,
-) -> impl Future<Output = HandlerResult<Json<T>>> {
-    ready(outcome.map(Json).map_err(HandlerError::from))
+/// Returns the outcome of a step, whose error ends it after this time; before, the engine repeats the step. Its own measure begins anew
+/// with each client that begins to wait for the run.
+fn repeat_until<T>(deadline: u64, outcome: Result<T, ModelError>) -> HandlerResult<Json<T>> {
+    outcome.map(Json).map_err(|error| match now() < deadline {
+        true => error.into(),
+        false => TerminalError::new(error.to_string()).into(),
+    })
 }
 
 fn is_interrupted(execution: &ToolExecution) -> bool {

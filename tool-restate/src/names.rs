@@ -122,10 +122,48 @@ pub(crate) struct Decided<T> {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ended {
+    #[serde(with = "compact")]
     Answer(Answer),
     Failed(RunFailure),
     /// It is larger than a value can be: its JSON is in the state of the run, in this number of parts.
     Parts(u32),
+}
+
+/// An answer whose messages do not repeat the outcomes that its records have: such a message is the position of its record.
+mod compact {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_json::Value;
+    use tool_core::Message;
+    use tool_core::run::Answer;
+    use tool_core::tool::ToolExecution;
+
+    pub(super) fn serialize<S: Serializer>(answer: &Answer, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut json = serde_json::to_value(answer).map_err(serde::ser::Error::custom)?;
+        let records = answer.tool_executions();
+        let messages = json["messages"].as_array_mut().into_iter().flatten();
+        for (message, json) in answer.messages().iter().zip(messages) {
+            let Message::Tool(result) = message else { continue };
+            let position = records.iter().position(|one| one.call().id == result.call_id);
+            if let Some(position) = position.filter(|at| Message::from(&records[*at]) == *message) {
+                *json = position.into();
+            }
+        }
+        json.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Answer, D::Error> {
+        let mut json = Value::deserialize(deserializer)?;
+        let records =
+            Vec::<ToolExecution>::deserialize(&json["tool_executions"]).map_err(D::Error::custom)?;
+        for message in json["messages"].as_array_mut().into_iter().flatten() {
+            let position = message.as_u64().and_then(|at| usize::try_from(at).ok());
+            if let Some(record) = position.and_then(|at| records.get(at)) {
+                *message = serde_json::to_value(Message::from(record)).map_err(D::Error::custom)?;
+            }
+        }
+        serde_json::from_value(json).map_err(D::Error::custom)
+    }
 }
 
 /// A run that asks for its conversation.

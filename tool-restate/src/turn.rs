@@ -278,8 +278,8 @@ fn describe(kind: &RunErrorKind) -> String {
     }
 }
 
-/// Describes a panic of the agent's model, hooks or predicates.
-fn panicked(panic: &(dyn Any + Send)) -> String {
+/// Describes a panic of the agent's model, hooks, predicates or providers.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the agent panicked: {}", text.unwrap_or("no text"))

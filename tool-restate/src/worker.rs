@@ -349,9 +349,8 @@ impl Worker {
                 conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder =
                 builder.bind(named(conversations.serve(), &conversations_service(&name))?.options(options));
-            let options = events::PRIVATE
-                .iter()
-                .fold(service_options(&self.version), |all, name| all.handler(*name, private()));
+            let options = service_options(&self.version).enable_lazy_state(true);
+            let options = events::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
             let runs = Runs {
                 name: name.clone(),

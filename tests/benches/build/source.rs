@@ -144,7 +144,7 @@ const ANSWERS: usize = 10;
 /// A trait of questions.
 pub(crate) fn with_assistant(count: usize) -> String {
     let mut source = String::from("use tool_core::{Agent, RunError, assistant};\n");
-    source.push_str("\n#[assistant]\ntrait Planner {\n");
+    source.push_str("\n#[assistant(agent = PlannerAgent)]\ntrait Planner {\n");
     for number in 0..count {
         write!(
             source,
@@ -158,7 +158,7 @@ pub(crate) fn with_assistant(count: usize) -> String {
     }
     source.push_str("}\n");
     push_answers(&mut source);
-    push_questions(&mut source, count, |number| format!("agent.plan_{number}("));
+    push_questions(&mut source, count, "PlannerAgent", |number| format!("agent.plan_{number}("));
     source
 }
 
@@ -179,7 +179,7 @@ async fn plan_{number}(agent: &Agent, city: &str, people: u32, interests: &[Stri
         .unwrap();
     }
     push_answers(&mut source);
-    push_questions(&mut source, count, |number| format!("plan_{number}(agent, "));
+    push_questions(&mut source, count, "Agent", |number| format!("plan_{number}(agent, "));
     source
 }
 
@@ -202,11 +202,13 @@ struct Plan{answer} {{
     }
 }
 
-/// Adds a program that asks all questions. `call` returns the call of a question up to its first argument.
-fn push_questions(source: &mut String, count: usize, call: impl Fn(usize) -> String) {
-    source.push_str(
-        "\nasync fn ask_all(agent: &Agent) -> Result<usize, RunError> {\n    let mut sights = 0;\n",
-    );
+/// Adds a program that asks an agent of this type all questions. `call` returns the call of a question up to its first argument.
+fn push_questions(source: &mut String, count: usize, agent: &str, call: impl Fn(usize) -> String) {
+    write!(
+        source,
+        "\nasync fn ask_all(agent: &{agent}) -> Result<usize, RunError> {{\n    let mut sights = 0;\n",
+    )
+    .unwrap();
     for number in 0..count {
         let call = call(number);
         writeln!(source, "    sights += {call}\"Rome\", 2, &[]).await.map(|plan| plan.sights.len() + plan.costs.iter().count())?;").unwrap();
@@ -220,7 +222,7 @@ fn main() {{
     let model = (0..{count}).fold(tool_core::testing::ScriptedModel::new(), |model, _| {{
         model.calls(\"final_answer\", \"{{\\\"sights\\\": [\\\"Forum\\\"]}}\")
     }});
-    let agent = Agent::builder(model).build().unwrap();
+    let agent = {agent}::from(Agent::builder(model).build().unwrap());
     let sights = futures_util::FutureExt::now_or_never(ask_all(&agent)).unwrap().unwrap();
     println!(\"{{sights}} sights\");
 }}

@@ -1,4 +1,4 @@
-//! The client against llama.cpp's own server with a model that babbles. Its calls and answers are well-formed only because
+//! The clients against llama.cpp's own server with a model that babbles. Its calls and answers are well-formed only because
 //! the server's grammars constrain them, so an independent server has read every schema that is sent.
 //!
 //! `tests/endpoints/inference/run` installs the server, starts it, and runs these tests.
@@ -6,6 +6,7 @@
 mod agents;
 mod calling;
 mod chatting;
+mod claude;
 mod failing;
 mod responding;
 mod server;

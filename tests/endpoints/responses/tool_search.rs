@@ -243,7 +243,7 @@ async fn endpoints_without_a_search_leave_it_to_the_agent() {
         (switched_off, 3, false),
     ];
     for (endpoint, count, is_searched) in table {
-        let name = format!("{} with {count} tools", endpoint.name);
+        let name = format!("{:?} with {count} tools", endpoint.name);
         let model = OpenAi::builder().endpoint(endpoint).api_key("k").base_url("http://127.0.0.1:1/v1");
         assert_eq!(
             model.build().unwrap().responses_model("m").supports_tool_search(count),

@@ -135,6 +135,20 @@ async fn a_server_over_streams_records_no_secret() {
     assert!(records.contains("a tool's own record"), "{records}");
 }
 
+/// With the option, the SDK runs where the subscriber of the program is.
+#[tokio::test]
+async fn messages_are_recorded_on_request() {
+    let records = Records::default();
+    let _guard = records.capture();
+    let (server, _) = scripted_server(|_, method, _| match method {
+        "tools/call" => Reply::Result(text_result("secret-output")),
+        _ => Reply::Default,
+    });
+    drop(exercise(server.record_messages()).await);
+    let records = records.text();
+    assert!(records.contains("secret-argument") && records.contains("secret-output"), "{records}");
+}
+
 #[tokio::test]
 async fn a_server_over_http_records_no_secret() {
     let records = Records::default();

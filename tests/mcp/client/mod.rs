@@ -10,6 +10,6 @@ mod processes;
 mod results;
 mod running;
 mod secrets;
-mod support;
+pub(crate) mod support;
 mod transports;
 mod trust;

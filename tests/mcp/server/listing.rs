@@ -69,12 +69,12 @@ async fn rejects_invalid_configurations_before_serving() {
         error.kind() == ServerErrorKind::MissingContext && format!("{error:?}").contains("`wait` needs `"),
         "{error:?}"
     );
-    assert_eq!(lacking().router().unwrap_err().kind(), ServerErrorKind::MissingContext);
+    assert_eq!(lacking().into_service().unwrap_err().kind(), ServerErrorKind::MissingContext);
     let error = lacking().serve_streams(tokio::io::empty(), tokio::io::sink()).await.unwrap_err();
     assert_eq!(error.kind(), ServerErrorKind::MissingContext);
-    assert!(lacking().context(Witness::default().context()).router().is_ok());
+    assert!(lacking().context(Witness::default().context()).into_service().is_ok());
 
-    let error = Server::new(tools![weather]).output_schema::<Weather>("wether").router().unwrap_err();
+    let error = Server::new(tools![weather]).output_schema::<Weather>("wether").into_service().unwrap_err();
     assert!(error.kind() == ServerErrorKind::OutputSchema && error.to_string().contains("`wether`"));
 
     let error = Server::new(tools![sum]).spawn("0.0.0.0:0").await.unwrap_err();

@@ -39,6 +39,29 @@ impl Tool for Around {
     }
 }
 
+/// A tool around another that only passes its calls on.
+struct Wrapper(AgentTool);
+
+impl Tool for Wrapper {
+    fn definition(&self) -> &tool_core::model::ToolDefinition {
+        self.0.definition()
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a tool_core::ToolContext) -> ToolFuture<'a> {
+        self.0.call(arguments, context)
+    }
+}
+
+#[tokio::test]
+async fn a_wrapper_of_an_agent_has_its_kind_and_nests_its_run() {
+    let build = || {
+        let inner = billing(refunds()).build().unwrap();
+        Agent::builder(asks()).tool(Wrapper(inner.as_tool("billing", "Answers")))
+    };
+    let answer = in_all_ways(build, |_| Approval::Approve).await.unwrap();
+    assert_eq!(answer.inner_runs().len(), 1);
+}
+
 #[tokio::test]
 async fn a_tool_that_asks_agents_itself_runs_them_to_their_ends() {
     let inner = || billing(ScriptedModel::new().says("one").says("two")).build().unwrap();

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use life::{Way, live, poll_while, wait_for};
-use scenario::{CONVERSATION, Variant, history};
+use scenario::{CONVERSATION, Level, Variant, history, scripted_effects, scripted_text};
 use tests::support::sampling::size;
 use tool_core::{ChatMemory, SqliteStore};
 use witness::{End, Witness};
@@ -51,7 +51,21 @@ fn undisturbed(variant: Variant, way: Way) -> (End, Vec<Effect>) {
     let log = directory().join("log");
     let world = World::new(NEVER, world::End::Future, &log);
     let outcome = wait_for(live(variant, way, &new_store(), &world, &log)).unwrap();
-    (End::new(&outcome), effects(&log))
+    let (end, effects) = (End::new(&outcome), effects(&log));
+    check_undisturbed(variant, &end, &effects);
+    (end, effects)
+}
+
+/// Checks that a run that is never killed does what its script says: the other ones are compared with it.
+fn check_undisturbed(variant: Variant, end: &End, effects: &[Effect]) {
+    let (undo_calls, calls): (Vec<_>, Vec<_>) = effects.iter().partition(|one| one.tool == "cancel");
+    let mut executed: Vec<_> = calls.iter().map(|one| (one.call_id.clone(), one.attempt)).collect();
+    executed.sort();
+    assert_eq!(executed, scripted_effects(variant));
+    assert_eq!(undo_calls.len(), variant.undo_calls());
+    if end.is_answer {
+        assert_eq!(end.text, scripted_text(variant, Level::Outer));
+    }
 }
 
 #[test]

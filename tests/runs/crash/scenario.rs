@@ -1,12 +1,14 @@
 //! The runs that are killed: one call of each kind of tool, some of them concurrent.
 
-use std::future::poll_fn;
+use std::future::{IntoFuture, poll_fn};
 use std::task::Poll;
 
 use futures_util::FutureExt;
+use futures_util::future::join;
 use tool_core::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelFuture};
-use tool_core::run::{Run, RunRevision};
+use tool_core::run::{Decision, Run, RunRevision};
+use tool_core::tool::{Asker, Question};
 use tool_core::{
     Agent, Approval, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolContext, ToolError, tool,
     tools,
@@ -43,6 +45,14 @@ impl Variant {
         }
     }
 
+    /// Returns the number of calls that undo others, of both agents.
+    pub(crate) fn undo_calls(self) -> usize {
+        match self {
+            Self::AsksAndFails => 3,
+            other => other.undone(),
+        }
+    }
+
     /// Returns the number of messages in the conversation of the agent that is asked.
     pub(crate) fn inner_messages(self) -> usize {
         match script(self, Level::Inner) {
@@ -62,6 +72,9 @@ pub(crate) enum Level {
 pub(crate) const CONVERSATION: &str = "user-7";
 pub(crate) const INNER_CONVERSATION: &str = "\u{1f}team/user-7";
 pub(crate) const QUESTION: &str = "Go on";
+
+/// The number of the call that a person denies.
+const DENIED: u32 = 2;
 
 /// Returns the messages that precede the run.
 pub(crate) fn history() -> Vec<Message> {
@@ -141,6 +154,25 @@ async fn delete(
     format!("deleted {n}")
 }
 
+/// Asks two questions at once and then a third, and takes effect after them.
+#[tool]
+async fn pick(
+    n: u32,
+    #[inject] user: &Asker,
+    #[inject] world: &World,
+    #[inject] call: &ToolCall,
+    #[inject] context: &ToolContext,
+) -> Result<String, ToolError> {
+    world.pass().await;
+    let question = |which: &str| format!("{which} of {}?", call.id);
+    let (first, second) = (user.ask::<String>(question("first")), user.ask::<String>(question("second")));
+    let (first, second) = join(first.into_future(), second.into_future()).await;
+    let third: String = user.ask(question("third")).await?;
+    assert_eq!([first?, second?, third], ["first", "second", "third"].map(question), "another's answer");
+    work(world, call, context).await;
+    Ok(format!("picked {n}"))
+}
+
 #[tool(undo = "cancel")]
 async fn book(
     n: u32,
@@ -177,23 +209,66 @@ async fn close(
 /// Returns the calls of each turn.
 fn script(variant: Variant, level: Level) -> &'static [&'static [(&'static str, u32)]] {
     match variant {
-        Variant::Asks if level == Level::Inner => {
-            &[&[("fetch", 11), ("charge", 12)], &[("delete", 13), ("book", 14)], &[("flaky", 15)]]
-        }
+        Variant::Asks if level == Level::Inner => &[
+            &[("fetch", 11), ("charge", 12)],
+            &[("delete", 13), ("book", 14)],
+            &[("flaky", 15), ("pick", 16)],
+        ],
         Variant::AsksAndFails if level == Level::Inner => &[&[("book", 14), ("fetch", 11)], &[("book", 16)]],
         _ if level == Level::Inner => &[],
-        Variant::Asks => &[&[("note", 1), ("team", 1), ("fetch", 1)], &[("delete", 1)]],
+        Variant::Asks => &[&[("note", 1), ("team", 1), ("fetch", 1)], &[("delete", 1), ("pick", 2)]],
         Variant::AsksAndFails => &[&[("book", 1), ("note", 1)], &[("team", 1)], &[("close", 1)]],
         Variant::Answered => &[
             &[("note", 1), ("fetch", 1), ("fetch", 2)],
             &[("lock", 1), ("charge", 1), ("note", 2), ("lock", 2)],
-            &[("flaky", 1), ("delete", 1), ("fetch", 3), ("delete", 2)],
-            &[("book", 1), ("charge", 2)],
+            &[("flaky", 1), ("delete", 1), ("fetch", 3), ("delete", DENIED)],
+            &[("book", 1), ("charge", 2), ("pick", 3)],
         ],
         Variant::Talk => &[],
         Variant::Failed => {
             &[&[("book", 1), ("note", 1)], &[("lock", 1), ("book", 2), ("book", 3)], &[("close", 1)]]
         }
+    }
+}
+
+/// Returns the effects of an undisturbed run, without those of calls that undo others: the ids of the calls and their attempts.
+pub(crate) fn scripted_effects(variant: Variant) -> Vec<(String, u32)> {
+    let mut effects = Vec::new();
+    for (level, prefix) in [(Level::Outer, "call"), (Level::Inner, "inner")] {
+        for (turn, calls) in script(variant, level).iter().enumerate() {
+            for (position, (name, n)) in calls.iter().enumerate() {
+                let attempts: &[u32] = match *name {
+                    "team" => &[],
+                    "delete" if *n == DENIED => &[],
+                    "flaky" => &[1, 2],
+                    _ => &[1],
+                };
+                let id = format!("{prefix}_{turn}_{position}");
+                effects.extend(attempts.iter().map(|attempt| (id.clone(), *attempt)));
+            }
+        }
+    }
+    effects.sort();
+    effects
+}
+
+/// Returns the text of an undisturbed run with an answer.
+pub(crate) fn scripted_text(variant: Variant, level: Level) -> String {
+    let result = |(name, n): &(&str, u32)| match *name {
+        "note" => format!("noted {n}"),
+        "fetch" => format!("fetched {n}"),
+        "lock" => format!("locked {n}"),
+        "charge" => format!("charged {n}"),
+        "flaky" => format!("tried {n}"),
+        "delete" if *n == DENIED => "the call was denied: no".to_owned(),
+        "delete" => format!("deleted {n}"),
+        "book" => format!("booked {n}"),
+        "team" => scripted_text(variant, Level::Inner),
+        other => panic!("{other}"),
+    };
+    match script(variant, level) {
+        [] => "Good morning!".to_owned(),
+        turns => turns.concat().iter().map(result).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -306,11 +381,11 @@ impl RunStore for Mortal {
 /// Builds the agent of one life. Its model, tools and memory are new; only the store outlives a life.
 pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Agent {
     let mortal = || Mortal { store: store.clone(), world: world.clone() };
-    let (approving, watching) = (world.clone(), world.clone());
+    let (approving, answering, watching) = (world.clone(), world.clone(), world.clone());
     let builder = |level: Level| {
         Agent::builder(Model { world: world.clone(), variant, level })
             .instructions("Follow the instructions.")
-            .tools(tools![note, fetch, lock, charge, flaky, delete, book, close])
+            .tools(tools![note, fetch, lock, charge, flaky, delete, pick, book, close])
             .undo_tools(tools![cancel])
             .memory(ChatMemory::new(mortal()))
     };
@@ -319,9 +394,14 @@ pub(crate) fn agent(variant: Variant, store: &SqliteStore, world: &World) -> Age
         .tool(team.pass_context::<World>().own_conversation())
         .context(world.clone())
         .run_store(mortal())
-        .approver(move |_: &ToolCall| {
+        .approver(move |call: &ToolCall| {
             approving.pass_now();
-            Approval::Approve
+            let is_denied = call.arguments.contains(&format!(": {DENIED}}}"));
+            if is_denied { Approval::deny("no") } else { Approval::Approve }
+        })
+        .answerer(move |question: &Question| {
+            answering.pass_now();
+            Decision::answer(question.text())
         })
         .on_event(move |_| watching.pass_now())
         .build()

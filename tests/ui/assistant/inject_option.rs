@@ -4,7 +4,7 @@ use tool_core::{RunError, assistant};
 
 struct User;
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask]
     async fn plan(&self, #[inject] user: Option<User>, city: &str) -> Result<String, RunError>;

@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant(instructions = "You plan trips.")]
+#[assistant(instructions = "You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day.")]
     async fn plan(&self) -> Result<String, RunError>;

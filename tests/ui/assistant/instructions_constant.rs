@@ -4,7 +4,7 @@ use tool_core::{RunError, assistant};
 
 const INSTRUCTIONS: &str = "You plan trips.";
 
-#[assistant(INSTRUCTIONS)]
+#[assistant(INSTRUCTIONS, agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}.")]
     async fn plan(&self, city: &str) -> Result<String, RunError>;

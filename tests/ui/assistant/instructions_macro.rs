@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant(include_str!("planner.md"))]
+#[assistant(include_str!("planner.md"), agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}.")]
     async fn plan(&self, city: &str) -> Result<String, RunError>;

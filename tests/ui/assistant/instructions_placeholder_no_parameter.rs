@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips in {language}.")]
+#[assistant("You plan trips in {language}.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a trip to {city}.")]
     async fn plan(&self, city: &str, language: &str) -> Result<String, RunError>;

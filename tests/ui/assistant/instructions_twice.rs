@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips.", "Be brief.")]
+#[assistant("You plan trips.", agent = PlannerAgent, "Be brief.")]
 trait Planner {
     #[ask("Plan a day.")]
     async fn plan(&self) -> Result<String, RunError>;

@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask]
     async fn plan(&self, days: u32) -> Result<String, RunError>;

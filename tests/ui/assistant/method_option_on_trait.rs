@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips.", temperature = 0.2)]
+#[assistant("You plan trips.", agent = PlannerAgent, temperature = 0.2)]
 trait Planner {
     #[ask("Plan a day.")]
     async fn plan(&self) -> Result<String, RunError>;

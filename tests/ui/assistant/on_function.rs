@@ -2,7 +2,7 @@
 
 use tool_core::assistant;
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 fn plan() {}
 
 fn main() {}

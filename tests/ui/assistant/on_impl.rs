@@ -4,7 +4,7 @@ use tool_core::{RunError, assistant};
 
 struct Planner;
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 impl Planner {
     #[ask("Plan a day in {city}.")]
     async fn plan(&self, #[inject] user: Planner, city: &str) -> Result<String, RunError>;

@@ -1,14 +1,14 @@
 #![allow(dead_code)]
 
-use tool_core::{Agent, RunError, assistant};
+use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}.")]
     fn plan(&self, city: &str) -> impl Future<Output = Result<String, RunError>>;
 }
 
-async fn plan(agent: Agent) {
+async fn plan(agent: PlannerAgent) {
     let _ = agent.plan("Rome").await;
 }
 

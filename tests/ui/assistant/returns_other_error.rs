@@ -4,7 +4,7 @@ use tool_core::assistant;
 
 struct Failure;
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}.")]
     async fn plan(&self, city: &str) -> Result<String, Failure>;

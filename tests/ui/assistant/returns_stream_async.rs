@@ -3,7 +3,7 @@
 use tool_core::agent::EventStream;
 use tool_core::assistant;
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}.")]
     async fn plan(&self, city: &str) -> EventStream;

@@ -4,7 +4,7 @@ use tool_core::{RunError, assistant};
 
 struct Stop;
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}.")]
     async fn plan(&self, city: &str) -> Result<Vec<Stop>, RunError>;

@@ -2,8 +2,8 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips.")]
-#[assistant]
+#[assistant("You plan trips.", agent = PlannerAgent)]
+#[assistant(agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}.")]
     async fn plan(&self, city: &str) -> Result<String, RunError>;

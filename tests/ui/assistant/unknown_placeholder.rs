@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {place} with {budget} and {city}.")]
     async fn plan(&self, city: &str, budget: u32) -> Result<String, RunError>;

@@ -1,13 +1,13 @@
 #![allow(dead_code)]
 
-use tool_core::{Agent, RunError, assistant};
+use tool_core::{RunError, assistant};
 
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     async fn plan(&self, city: &str) -> Result<String, RunError>;
 }
 
-async fn plan(agent: Agent) {
+async fn plan(agent: PlannerAgent) {
     let _ = agent.plan("Rome").await;
 }
 

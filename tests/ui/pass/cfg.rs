@@ -1,4 +1,4 @@
-use tool_core::{Agent, assistant, tool, tools};
+use tool_core::{assistant, tool, tools};
 
 #[tool]
 #[cfg(any())]
@@ -18,14 +18,14 @@ fn system() -> &'static str {
     "this one"
 }
 
-#[assistant]
+#[assistant(agent = NothingAgent)]
 #[cfg(any())]
 trait Nothing {
     #[ask("Nothing.")]
     async fn nothing(&self) -> Nowhere;
 }
 
-#[assistant]
+#[assistant(agent = SomethingAgent)]
 trait Something {
     #[cfg(any())]
     #[ask("Nothing.")]
@@ -37,6 +37,6 @@ trait Something {
 }
 
 pub(crate) fn main() {
-    let _ = |agent: &Agent| agent.something();
+    let _ = |agent: &SomethingAgent| agent.something();
     assert_eq!(tools![system].len(), 1);
 }

@@ -28,7 +28,7 @@ impl Calculator {
     }
 }
 
-#[::tool_core::assistant("You plan trips.")]
+#[::tool_core::assistant("You plan trips.", agent = PlannerAgent)]
 trait Planner {
     #[ask("Plan a day in {city}, {days:?}.", tools(sum), temperature = 0.5, max_turns = 1)]
     async fn plan(

@@ -9,7 +9,7 @@ fn sum(a: f64, b: f64) -> f64 {
     a + b
 }
 
-#[facade::deep::renamed::assistant(crate = "crate::pass::renamed_crate::facade::deep::renamed")]
+#[facade::deep::renamed::assistant(agent = SumsAgent, crate = "crate::pass::renamed_crate::facade::deep::renamed")]
 trait Sums {
     #[ask("What is {a} plus {b}?", tools(sum))]
     fn ask_sum(&self, a: f64, b: f64) -> facade::deep::renamed::agent::Ask;
@@ -20,6 +20,6 @@ fn ask_sum<S: Sums>(agent: &S) {
 }
 
 pub(crate) fn main() {
-    let _: fn(&facade::deep::renamed::Agent) = ask_sum;
+    let _: fn(&SumsAgent) = ask_sum;
     assert_eq!(facade::deep::renamed::tools![sum].len(), 1);
 }

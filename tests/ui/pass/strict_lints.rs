@@ -5,7 +5,7 @@
 #![deny(unused_qualifications, unused_results, unused_lifetimes, single_use_lifetimes, unit_bindings)]
 
 use tool_core::agent::EventStream;
-use tool_core::{Agent, RunError, assistant, tool, tools};
+use tool_core::{RunError, assistant, tool, tools};
 
 /// Sums two numbers.
 #[tool]
@@ -36,7 +36,7 @@ mod other {
 }
 
 /// Plans trips.
-#[assistant("You plan trips.")]
+#[assistant("You plan trips.", agent = PlannerAgent)]
 pub(crate) trait Planner {
     /// Plans a day.
     #[ask("Plan a day in {city} with {budget:?}.", max_turns = 2, temperature = 0.5)]
@@ -59,7 +59,7 @@ fn plan_twice<P: Planner>(planner: &P) -> impl Future<Output = Result<usize, Run
 }
 
 pub(crate) fn main() {
-    let _ = |agent| drop(plan_twice::<Agent>(agent));
+    let _ = |agent| drop(plan_twice::<PlannerAgent>(agent));
 
     assert_eq!(tools![sum, nothing, nothing_later, other::count].len(), 4);
 }

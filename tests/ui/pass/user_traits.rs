@@ -30,7 +30,7 @@ async fn path(path: &std::path::Path) -> Result<usize, String> {
 
 struct User;
 
-#[assistant]
+#[assistant(agent = ChatAgent)]
 trait Chat {
     #[ask("{kind} {text}")]
     async fn chat(
@@ -43,6 +43,6 @@ trait Chat {
 }
 
 pub(crate) fn main() {
-    let _ = <tool_core::Agent as Chat>::chat;
+    let _ = <ChatAgent as Chat>::chat;
     assert_eq!(tools![sum, path].len(), 2);
 }

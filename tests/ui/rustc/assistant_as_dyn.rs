@@ -2,7 +2,7 @@
 
 use tool_core::{RunError, assistant};
 
-#[assistant]
+#[assistant(agent = GreeterAgent)]
 trait Greeter {
     #[ask("Greet {name}.")]
     async fn greet(&self, name: &str) -> Result<String, RunError>;

@@ -349,7 +349,7 @@ impl Ask {
             }
             Start::Run(run) => *run,
         };
-        if agent.has_handoffs() {
+        if !agent.0.handoffs.is_empty() {
             run = run.with_question_settings(of_question);
         }
         if let Some(limits) = limits {

@@ -1,7 +1,8 @@
-//! The connection between a call that asks an agent and the driver of the run that the call belongs to.
+//! The connection between a call in flight and the driver of the run that the call belongs to.
 //!
-//! The call drives the inner run, and the outer driver owns the state of which it is a part. Before each step with effects, the
-//! inner driver sends its state, and continues once the outer state is stored.
+//! A call that asks an agent drives the inner run, and the outer driver owns the state of which it is a part. Before each step with
+//! effects, the inner driver sends its state, and continues once the outer state is stored. A call that records a value sends its notes in
+//! the same way.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::emitter::EventEmitter;
 use super::executor::Gate;
 use crate::model::ToolCall;
 use crate::run::{InnerRun, Run, RunErrorKind};
+use crate::tool::CallNotes;
 
 /// The connection of one call to the driver of its run.
 pub(super) struct Delegation {
@@ -26,30 +28,43 @@ pub(super) struct Delegation {
     /// Lets exclusive calls of the inner run run alone.
     pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
-    pub(super) states: mpsc::Sender<InnerState>,
+    pub(super) memos: MemoSender,
     /// The run that the call continues.
     pub(super) continued: Mutex<Option<Run>>,
     /// The reason why the call has no outcome, if it is suspended.
     pub(super) suspended: Mutex<Option<RunErrorKind>>,
 }
 
-/// The state of an inner run, to be stored as a part of the outer one.
-pub(super) struct InnerState {
-    pub(super) run: Box<InnerRun>,
-    pub(super) stored: oneshot::Sender<()>,
+/// What a call in flight needs when it is continued, to be stored as a part of the run.
+pub(super) enum CallMemo {
+    Inner(Box<InnerRun>),
+    Notes(String, CallNotes),
 }
 
-pub(super) type InnerStates = mpsc::Receiver<InnerState>;
+/// A memo, and whom to notify once it is stored.
+pub(super) type SentMemo = (CallMemo, oneshot::Sender<()>);
+
+pub(super) type Memos = mpsc::Receiver<SentMemo>;
+
+/// Sends memos to the driver of the run.
+#[derive(Clone)]
+pub(super) struct MemoSender(pub(super) mpsc::Sender<SentMemo>);
+
+impl MemoSender {
+    /// Makes the memo part of the run, and waits until that is stored.
+    pub(super) async fn store(mut self, memo: CallMemo) -> Result<(), RunErrorKind> {
+        let (stored, is_stored) = oneshot::channel();
+        // Fails only for a call that outlives its driver, which another process may have replaced.
+        self.0.send((memo, stored)).await.map_err(|_| RunErrorKind::Conflict)?;
+        is_stored.await.map_err(|_| RunErrorKind::Conflict)
+    }
+}
 
 impl Delegation {
     /// Makes the state of the inner run part of the outer one, and waits until that is stored.
     pub(super) async fn store(&self, run: &Run, has_own_limits: bool) -> Result<(), RunErrorKind> {
         let ToolCall { id, name, .. } = &self.call;
         let run = InnerRun::new(id.clone(), name.clone(), has_own_limits, run.clone());
-        let (stored, is_stored) = oneshot::channel();
-        let state = InnerState { run: Box::new(run), stored };
-        // Fails only for a call that outlives its driver, which another process may have replaced.
-        self.states.clone().send(state).await.map_err(|_| RunErrorKind::Conflict)?;
-        is_stored.await.map_err(|_| RunErrorKind::Conflict)
+        self.memos.clone().store(CallMemo::Inner(Box::new(run))).await
     }
 }

@@ -9,7 +9,7 @@ use super::emitter::EventEmitter;
 use super::executor::{CallExecutor, Gate};
 use super::trace::RunTrace;
 use crate::agent::Agent;
-use crate::tool::{CallRequest, Progress, ToolContext, ToolError, ToolExecution};
+use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
 impl Agent {
@@ -78,15 +78,8 @@ impl Agent {
             timeout: self.0.call_timeout,
             undone,
         };
-        let execution = executor
-            .execute_with(
-                call,
-                attempt.clone(),
-                progress,
-                None,
-                notes.map_or_else(Default::default, |notes| *notes),
-            )
-            .await;
+        let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
+        let execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
         let Some(error) = execution.error().filter(|_| !execution.is_waiting()) else { return execution };
         let retries = policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
         let handler = self.0.on_tool_error.as_ref().filter(|_| !retries);

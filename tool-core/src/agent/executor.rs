@@ -1,5 +1,6 @@
 //! Executes the calls of a run.
 
+use std::any::type_name;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,7 +10,7 @@ use futures_util::FutureExt;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use super::delegation::{Delegation, InnerState, InnerStates};
+use super::delegation::{Delegation, MemoSender, Memos};
 use super::emitter::EventEmitter;
 use super::lock::lock;
 use super::trace::CallTrace;
@@ -18,8 +19,8 @@ use crate::arguments::Repair;
 use crate::model::{ToolCall, ToolKind};
 use crate::run::RunErrorKind;
 use crate::tool::{
-    Asker, Asking, Attempt, AttemptContext, CallNotes, Outcome, Progress, ToolContext, ToolError,
-    ToolErrorKind, ToolExecution, Undone,
+    Asker, Asking, Attempt, AttemptContext, Outcome, Progress, Tool, ToolContext, ToolError, ToolErrorKind,
+    ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
 
@@ -65,9 +66,14 @@ impl CallExecutor {
         self.tools.get(&call.name).is_some_and(|tool| tool.definition().kind() == ToolKind::Agent)
     }
 
-    /// Creates the channel for the states of inner runs, if one of the calls asks an agent.
-    pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(mpsc::Sender<InnerState>, InnerStates)> {
-        calls.iter().any(|call| self.asks_agent(call)).then(|| mpsc::channel(0))
+    /// Creates the channel for memos, if one of the calls can have one: it asks an agent, or can ask a person.
+    pub(super) fn channel(&self, calls: &[ToolCall]) -> Option<(MemoSender, Memos)> {
+        let has_asker = |tool: &dyn Tool| {
+            tool.injections().is_none_or(|all| all.iter().any(|one| one.type_name() == type_name::<Asker>()))
+        };
+        let mut tools = calls.iter().filter_map(|call| self.tools.get(&call.name));
+        let is_needed = tools.any(|tool| tool.definition().kind() == ToolKind::Agent || has_asker(tool));
+        is_needed.then(|| mpsc::channel(0)).map(|(sender, memos)| (MemoSender(sender), memos))
     }
 
     /// Executes a call whose start was recorded.
@@ -76,10 +82,10 @@ impl CallExecutor {
         call: ToolCall,
         attempt: Attempt,
         delegation: Option<Arc<Delegation>>,
-        notes: CallNotes,
+        asking: Asking,
     ) -> impl Future<Output = Ending> + Send {
         let progress = self.emitter.progress_sink(&call).map(Progress::with_sink).unwrap_or_default();
-        let execution = self.execute_with(call, attempt, progress, delegation.clone(), notes);
+        let execution = self.execute_with(call, attempt, progress, delegation.clone(), asking);
         execution.map(|execution| {
             match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
                 Some(why) => Ending::Suspended { call: execution.call, why },
@@ -95,7 +101,7 @@ impl CallExecutor {
         attempt: Attempt,
         progress: Progress,
         delegation: Option<Arc<Delegation>>,
-        notes: CallNotes,
+        asking: Asking,
     ) -> ToolExecution {
         let is_continued = attempt.is_continued;
         let number = attempt.number;
@@ -114,7 +120,7 @@ impl CallExecutor {
         // Cancelled if this future is dropped before the tool has finished.
         let cancellation = self.cancellation.child_token();
         let cancel_on_drop = cancellation.clone().drop_guard();
-        let asking = Arc::new(Asking::new(notes));
+        let asking = Arc::new(asking);
         // The run of an agent has askers of its own.
         let may_wait = delegation.is_none() && self.undone.is_none();
         let policy = self.tools.get(&call.name).map(|tool| tool.definition().policy());

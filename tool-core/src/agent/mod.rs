@@ -11,6 +11,7 @@ mod delegation;
 mod driver;
 mod emitter;
 mod event;
+#[cfg(feature = "unstable-internals")]
 mod execute_request;
 mod executor;
 mod handoff;
@@ -25,7 +26,7 @@ mod typed;
 mod undo_tools;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 pub use self::agent_tool::AgentTool;
@@ -41,7 +42,7 @@ pub use self::event::{Event, EventStream};
 pub use self::outcome::Outcome;
 use self::stored_run_options::StoredRunOptions;
 pub use self::stored_run_options::{OnDrop, WhileWaiting};
-use self::tool_search::LastDivided;
+use self::tool_search::Divided;
 pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};
@@ -107,7 +108,8 @@ struct Shared {
     handoffs: Vec<(String, Agent)>,
     /// All tools that undo those of the agent, offered or not.
     bound_undo_tools: UndoTools,
-    tool_search: Option<(ToolSearch, LastDivided)>,
+    /// The search, and the division of the agent's own tools.
+    tool_search: Option<(ToolSearch, Mutex<Option<Arc<Divided>>>)>,
     hooks: Vec<Hook>,
     watchers: RwLock<Vec<Box<Watcher>>>,
     before_turn: Option<Box<BeforeTurn>>,
@@ -390,24 +392,28 @@ impl Agent {
     }
 
     /// Returns `true` if the agent has a [run store](AgentBuilder::run_store).
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_run_store(&self) -> bool {
         self.0.run_store.is_some()
     }
 
     /// Returns `true` if the agent's model [searches for tools](AgentBuilder::tool_search).
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_tool_search(&self) -> bool {
         self.0.tool_search.is_some()
     }
 
     /// Returns `true` if the agent [hands runs over](AgentBuilder::handoff_to) to other agents.
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_handoffs(&self) -> bool {
         !self.0.handoffs.is_empty()
     }
 
     /// Returns `true` if the agent decides per response [whether it executes the calls](AgentBuilder::execute_calls_if).
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_execute_calls_if(&self) -> bool {
         self.0.execute_calls_if.is_some()

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use super::builder::check_tool_choice;
-use super::tool_search::{Divided, LastDivided, RESERVED_NAMES};
+use super::lock::lock;
+use super::tool_search::{Divided, RESERVED_NAMES};
 use super::trace::warn_of_taken_name;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
@@ -40,42 +41,44 @@ impl Default for QuestionTools {
 }
 
 /// The tools of one run: the agent's own, those of the question, and those of the [providers](ToolProvider).
+///
+/// Sources supply tools, which are joined, and offered all at once or by a search. The last result of each of these steps is stored
+/// and remains valid while the sets are the same that it was made of.
 pub(super) struct RunTools {
     pub(super) agent: Agent,
     question: QuestionTools,
     /// The context of the question, with the values of the agent.
     pub(super) context: ToolContext,
-    /// The agent's tools and those of the question, once they are joined.
-    own: Option<ToolSet>,
-    /// The last result of each provider.
-    provided: Vec<ToolSet>,
-    /// The same, without the tools that were left out, in the order in which they are offered.
-    added: Vec<ToolSet>,
+    /// What each source supplied, in the order in which the tools are offered.
+    supplies: Vec<Supply>,
     /// All tools of this turn before a hook changed them.
-    resolved: Option<ToolSet>,
+    joined: Option<ToolSet>,
+    /// What a model that searches for tools was offered.
+    offered: Option<Offered>,
     /// The tools that undo the calls of the run.
     pub(super) undo: UndoTools,
-    divided: LastDivided,
-    /// The definitions that were offered last, of these tools in addition to those that are always offered.
-    offered: Option<(Arc<Divided>, Vec<String>, ToolDefinitions)>,
+}
+
+/// The tools of one source.
+struct Supply {
+    source: Source,
+    tools: ToolSet,
+    /// The same without those that were left out.
+    offered: ToolSet,
+}
+
+/// The definitions of divided tools that are offered, with some that the model has found.
+struct Offered {
+    divided: Arc<Divided>,
+    found: Vec<String>,
+    definitions: ToolDefinitions,
 }
 
 impl RunTools {
     pub(super) fn new(agent: Agent, question: QuestionTools) -> Self {
         let undo = agent.0.bound_undo_tools.clone();
         let context = question.context.clone().with_defaults(&agent.0.context);
-        Self {
-            agent,
-            question,
-            context,
-            own: None,
-            provided: Vec::new(),
-            added: Vec::new(),
-            resolved: None,
-            undo,
-            divided: LastDivided::default(),
-            offered: None,
-        }
+        Self { agent, question, context, supplies: Vec::new(), joined: None, offered: None, undo }
     }
 
     /// Returns the tools of a run that was handed off to this agent. Those that replace an agent's were for the agent before.
@@ -89,25 +92,32 @@ impl RunTools {
 
     /// Returns the tools of the last turn, or those of the agent if there was none.
     pub(super) fn last_resolved(&self) -> ToolSet {
-        self.resolved.clone().unwrap_or_else(|| self.agent.0.tools.clone())
+        self.joined.clone().unwrap_or_else(|| self.agent.0.tools.clone())
     }
 
     /// Returns the tools for the next step: those to offer to the model if it is called, or those that it was offered if
     /// it has called some of them.
     pub(super) async fn resolve(&mut self, run: &Run) -> Result<ToolSet, RunErrorKind> {
         if run.is_done() {
-            return Ok(self.resolved.clone().unwrap_or_default());
+            return Ok(self.joined.clone().unwrap_or_default());
         }
-        let is_dynamic = !self.question.replaces && self.agent.0.providers.iter().any(|one| one.is_dynamic());
-        let is_current = !run.is_asking() || !is_dynamic;
-        if let Some(resolved) = self.resolved.as_ref().filter(|_| is_current) {
-            return Ok(resolved.clone());
+        let agent = self.agent.clone();
+        let providers: &[_] = if self.question.replaces { &[] } else { &agent.0.providers };
+        let is_current = !run.is_asking() || !providers.iter().any(|one| one.is_dynamic());
+        if let Some(joined) = self.joined.as_ref().filter(|_| is_current) {
+            return Ok(joined.clone());
         }
-        let tools = if self.question.replaces || self.agent.0.providers.is_empty() {
-            self.own_tools()?
-        } else {
+        let provided = match providers {
+            [] => Vec::new(),
             // Boxed, because most runs wait without it.
-            Box::pin(self.resolve_with_providers(run)).await?
+            _ => Box::pin(self.ask_providers(providers, run)).await?,
+        };
+        let is_unchanged = |(source, tools): &(Source, ToolSet)| {
+            self.supplied_by(*source).is_some_and(|last| last.is_shared_with(tools))
+        };
+        let tools = match &self.joined {
+            Some(joined) if provided.iter().all(is_unchanged) => joined.clone(),
+            _ => self.join(provided)?,
         };
         if run.is_asking() {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
@@ -115,17 +125,99 @@ impl RunTools {
         if !self.are_unchanged(&tools) {
             let missing = tools.missing_from(&self.context);
             if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
-                self.resolved = None;
+                self.joined = None;
                 return Err(RunErrorKind::MissingContext(missing));
             }
-            self.resolved = Some(tools.clone());
+            self.joined = Some(tools.clone());
         }
         Ok(tools)
     }
 
+    /// Returns the last tools of a source.
+    fn supplied_by(&self, source: Source) -> Option<&ToolSet> {
+        self.supplies.iter().find(|supply| supply.source == source).map(|supply| &supply.tools)
+    }
+
+    /// Returns the tools of the providers: first those that stay the same, so that the prompt cache is hit.
+    async fn ask_providers(
+        &self,
+        providers: &[Box<dyn ToolProvider>],
+        run: &Run,
+    ) -> Result<Vec<(Source, ToolSet)>, RunErrorKind> {
+        let request = ToolProviderRequest::new(run.messages(), &self.context);
+        let (mut fixed, mut dynamic) = (Vec::new(), Vec::new());
+        for (index, provider) in providers.iter().enumerate() {
+            let source = Source::Provider(index);
+            let tools = match self.supplied_by(source) {
+                Some(tools) if !provider.is_dynamic() => tools.clone(),
+                _ => provider.tools(&request).await.map_err(|error| {
+                    RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
+                })?,
+            };
+            if provider.is_dynamic() { &mut dynamic } else { &mut fixed }.push((source, tools));
+        }
+        fixed.append(&mut dynamic);
+        Ok(fixed)
+    }
+
+    /// Joins the tools of all sources, of which these are provided.
+    fn join(&mut self, provided: Vec<(Source, ToolSet)>) -> Result<ToolSet, RunErrorKind> {
+        let question = self.question.offered.clone();
+        let question = question.and_then(|tools| tools.union(&self.question.answer_tool));
+        let question = question.map_err(|error| self.cannot_offer(Source::Question, error.into()))?;
+        let agents = &self.agent.0.tools;
+        // The settings of the agent's set remain also if its tools are replaced.
+        let mut all = match self.question.replaces {
+            true => vec![(Source::Agent, agents.filter(|_| false)), (Source::Agent, question)],
+            false => vec![(Source::Agent, agents.clone()), (Source::Question, question)],
+        };
+        all.extend(provided);
+        let mut joined = ToolSet::default();
+        let mut supplies = Vec::with_capacity(all.len());
+        for (source, tools) in &all {
+            let (source, tools) = (*source, tools.clone());
+            let offered = self.without_taken_names(source, &tools, &all);
+            let bound = self.undo.bind(source, &offered).map_err(ToolsError::from);
+            let union = bound.and_then(|()| Ok(joined.union(&offered)?));
+            joined = union.map_err(|error| self.cannot_offer(source, error))?;
+            supplies.push(Supply { source, tools, offered });
+        }
+        self.supplies = supplies;
+        Ok(joined)
+    }
+
+    /// Leaves out the tools of an untrusted provider whose names are taken. `all` has the tools of all sources.
+    fn without_taken_names(&self, source: Source, tools: &ToolSet, all: &[(Source, ToolSet)]) -> ToolSet {
+        let Source::Provider(index) = source else { return tools.clone() };
+        let provider = &self.agent.0.providers[index];
+        if !provider.has_untrusted_names() {
+            return tools.clone();
+        }
+        let is_taken = |name: &str| {
+            all.iter().any(|(other, tools)| *other != source && tools.get(name).is_some())
+                || self.undo.is_reserved(name, source)
+                || self.agent.0.tool_search.is_some() && RESERVED_NAMES.contains(&name)
+        };
+        tools.filter(|tool| {
+            let is_taken = is_taken(tool.name());
+            if is_taken {
+                warn_of_taken_name(&printable(tool.name()), provider.name());
+            }
+            !is_taken
+        })
+    }
+
+    fn cannot_offer(&self, source: Source, error: ToolsError) -> RunErrorKind {
+        let whose = match source {
+            Source::Agent | Source::Question => "question".to_owned(),
+            Source::Provider(index) => format!("tool provider `{}`", self.agent.0.providers[index].name()),
+        };
+        RunErrorKind::tools(format!("the tools of the {whose} cannot be offered"), error)
+    }
+
     /// Returns `true` if these are the tools of this turn, unchanged by a hook.
     fn are_unchanged(&self, tools: &ToolSet) -> bool {
-        self.resolved.as_ref().is_some_and(|resolved| resolved.is_shared_with(tools))
+        self.joined.as_ref().is_some_and(|joined| joined.is_shared_with(tools))
     }
 
     /// Checks the tools of a turn after a hook changed them.
@@ -145,140 +237,45 @@ impl RunTools {
         required: Option<&str>,
     ) -> Result<Option<Arc<Divided>>, RunErrorKind> {
         let agent = self.agent.clone();
-        let Some((search, last)) = &agent.0.tool_search else { return Ok(None) };
+        let Some((search, shared)) = &agent.0.tool_search else { return Ok(None) };
         search.check_names(tools).map_err(invalid_tools)?;
-        // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
-        let sources: Vec<_> = if self.are_unchanged(tools) {
-            self.own.iter().chain(&self.added).cloned().collect()
-        } else {
-            vec![tools.clone()]
-        };
-        // Runs with the same tools share what is prepared for them; others keep it for themselves.
-        let last = if sources.len() == 1 { last } else { &self.divided };
         let answer_tool = self.question.answer_tool.definitions().names();
         let always: Vec<_> = required.into_iter().chain(answer_tool).collect();
-        let divided = last.get_or_divide(search, agent.model(), tools, &sources, &always);
-        divided.map_err(|error| RunErrorKind::tools("the tools cannot be offered".into(), error))
+        // Runs with only the agent's tools share what is prepared for them.
+        let is_of_agent = tools.is_shared_with(&agent.0.tools);
+        let of_other_runs = lock(shared).clone().filter(|_| is_of_agent);
+        let mut last = self.offered.iter().map(|last| Arc::clone(&last.divided)).chain(of_other_runs);
+        if let Some(last) = last.find(|last| last.is_of(tools, &always)) {
+            return Ok(Some(last));
+        }
+        // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
+        let sources: Vec<_> = match self.are_unchanged(tools) {
+            true => self.supplies.iter().map(|supply| supply.offered.clone()).collect(),
+            false => vec![tools.clone()],
+        };
+        let divided = Divided::new(search, agent.model(), tools, &sources, &always)
+            .map_err(|error| RunErrorKind::tools("the tools cannot be offered".into(), error))?
+            .map(Arc::new);
+        if is_of_agent && divided.is_some() {
+            lock(shared).clone_from(&divided);
+        }
+        Ok(divided)
     }
 
     /// Returns the definitions to offer, of which those of these tools need not be found.
-    pub(super) fn offered(&mut self, divided: &Arc<Divided>, names: Vec<String>) -> ToolDefinitions {
-        if names.is_empty() {
-            return divided.offered.clone();
-        }
+    pub(super) fn offered(&mut self, divided: &Arc<Divided>, found: Vec<String>) -> ToolDefinitions {
         match &self.offered {
-            Some((of, before, offered)) if Arc::ptr_eq(of, divided) && *before == names => offered.clone(),
+            Some(last) if Arc::ptr_eq(&last.divided, divided) && last.found == found => {
+                last.definitions.clone()
+            }
             _ => {
-                let offered = divided.offered_with(&names);
-                self.offered = Some((Arc::clone(divided), names, offered.clone()));
-                offered
+                let definitions = divided.offered_with(&found);
+                let divided = Arc::clone(divided);
+                self.offered = Some(Offered { divided, found, definitions: definitions.clone() });
+                definitions
             }
         }
     }
-
-    /// Resolves the tools of this turn with those of the providers. Tools that stay the same come first, so that the provider's
-    /// prompt cache is hit.
-    async fn resolve_with_providers(&mut self, run: &Run) -> Result<ToolSet, RunErrorKind> {
-        let agent = self.agent.clone();
-        let context = self.context.clone();
-        let request = ToolProviderRequest::new(run.messages(), &context);
-        let providers = &agent.0.providers;
-        let mut provided = Vec::with_capacity(providers.len());
-        for (index, provider) in providers.iter().enumerate() {
-            provided.push(match self.provided.get(index) {
-                Some(tools) if !provider.is_dynamic() => tools.clone(),
-                _ => request_tools(&**provider, &request).await?,
-            });
-        }
-        let is_unchanged = |(now, before): (&ToolSet, &ToolSet)| now.is_shared_with(before);
-        if let Some(resolved) = &self.resolved
-            && provided.iter().zip(&self.provided).all(is_unchanged)
-        {
-            return Ok(resolved.clone());
-        }
-        let mut all = self.own_tools()?;
-        let (dynamic, fixed): (Vec<_>, Vec<_>) =
-            (0..providers.len()).partition(|index| providers[*index].is_dynamic());
-        let mut added = Vec::with_capacity(providers.len());
-        for index in fixed.into_iter().chain(dynamic) {
-            let more = self.without_taken_names(index, &provided);
-            all = self.add(all, index, &more)?;
-            added.push(more);
-        }
-        (self.provided, self.added) = (provided, added);
-        Ok(all)
-    }
-
-    /// Leaves out the tools of an untrusted provider whose names are taken.
-    fn without_taken_names(&self, index: usize, provided: &[ToolSet]) -> ToolSet {
-        let (tools, provider) = (&provided[index], &self.agent.0.providers[index]);
-        if !provider.has_untrusted_names() {
-            return tools.clone();
-        }
-        let others = provided.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, tools)| tools);
-        let others: Vec<_> = self.own.iter().chain(others).collect();
-        let is_taken = |name: &str| {
-            others.iter().any(|tools| tools.get(name).is_some())
-                || self.undo.is_reserved(name, Source::Provider(index))
-                || self.agent.0.tool_search.is_some() && RESERVED_NAMES.contains(&name)
-        };
-        tools.filter(|tool| {
-            let is_taken = is_taken(tool.name());
-            if is_taken {
-                warn_of_taken_name(&printable(tool.name()), provider.name());
-            }
-            !is_taken
-        })
-    }
-
-    fn own_tools(&mut self) -> Result<ToolSet, RunErrorKind> {
-        if let Some(own) = &self.own {
-            return Ok(own.clone());
-        }
-        let own = self.join_own().map_err(|error| {
-            RunErrorKind::tools("the tools of the question cannot be offered".into(), error)
-        })?;
-        self.own = Some(own.clone());
-        Ok(own)
-    }
-
-    fn join_own(&mut self) -> Result<ToolSet, ToolsError> {
-        let question = self.question.offered.clone()?.union(&self.question.answer_tool)?;
-        let agents = self.agent.0.tools.clone();
-        // The settings of the agent's set remain.
-        let (agents, source) = if self.question.replaces {
-            (agents.filter(|_| false), Source::Agent)
-        } else {
-            (agents, Source::Question)
-        };
-        if question.is_empty() { Ok(agents) } else { self.join(agents, source, &question) }
-    }
-
-    /// Adds the tools of a source.
-    fn join(&mut self, tools: ToolSet, source: Source, more: &ToolSet) -> Result<ToolSet, ToolsError> {
-        self.undo.bind(source, more)?;
-        Ok(tools.union(more)?)
-    }
-
-    /// Adds the tools of the provider with this index.
-    fn add(&mut self, tools: ToolSet, index: usize, more: &ToolSet) -> Result<ToolSet, RunErrorKind> {
-        self.join(tools, Source::Provider(index), more).map_err(|error| {
-            let provider = self.agent.0.providers[index].name();
-            RunErrorKind::tools(
-                format!("the tools of the tool provider `{provider}` cannot be offered"),
-                error,
-            )
-        })
-    }
-}
-
-async fn request_tools(
-    provider: &dyn ToolProvider,
-    request: &ToolProviderRequest<'_>,
-) -> Result<ToolSet, RunErrorKind> {
-    provider.tools(request).await.map_err(|error| {
-        RunErrorKind::tools(format!("the tool provider `{}` failed", provider.name()), error)
-    })
 }
 
 fn invalid_tools(error: BuildError) -> RunErrorKind {

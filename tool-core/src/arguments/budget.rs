@@ -1,7 +1,9 @@
 //! The bounds of all work on a value and its schema, both of which can come from untrusted parties.
 
-/// The maximum depth of a value, which is the recursion limit of serde_json, and of the schemas that describe it.
-pub(crate) const MAX_DEPTH: usize = 128;
+use crate::content::MAX_JSON_DEPTH;
+
+/// The maximum number of nested steps of a walk through a value and its schema: one per level, and one for what is in the last.
+pub(crate) const MAX_DEPTH: usize = MAX_JSON_DEPTH + 1;
 
 /// The average number of times that each byte of a value may be read: once per level, so that only alternatives can exceed it.
 const READS_PER_BYTE: usize = MAX_DEPTH + 1;

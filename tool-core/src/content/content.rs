@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::part::PartState;
-use crate::content::{Image, Part};
+use crate::content::{File, Image, Part};
 
 /// The content of a message or of a tool's output: a text, or a list of parts.
 ///
@@ -64,6 +64,14 @@ impl Content {
         })
     }
 
+    /// Returns the files among the parts.
+    pub fn files(&self) -> impl Iterator<Item = &File> {
+        self.parts().iter().filter_map(|part| match part {
+            Part::File(file) => Some(file),
+            _ => None,
+        })
+    }
+
     /// Returns the concatenated text of all parts. Each [`JsonText`](crate::content::JsonText) is on lines of its own.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
@@ -79,20 +87,23 @@ impl Content {
         self.texts().map(str::len).sum()
     }
 
-    /// Returns `true` if there is neither text nor an image.
+    /// Returns `true` if there is neither text nor an image or a file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && self.images().next().is_none()
+        self.len() == 0 && self.parts().iter().all(|part| part.as_text().is_some())
     }
 
     /// Writes the size of the content, for `Debug`.
     pub(crate) fn write_size(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.len())?;
-        match self.images().count() {
-            0 => Ok(()),
-            1 => f.write_str(", 1 image"),
-            images => write!(f, ", {images} images"),
+        for (count, noun) in [(self.images().count(), "image"), (self.files().count(), "file")] {
+            match count {
+                0 => {}
+                1 => write!(f, ", 1 {noun}")?,
+                _ => write!(f, ", {count} {noun}s")?,
+            }
         }
+        Ok(())
     }
 
     /// Returns the strings whose concatenation is the text.
@@ -243,6 +254,10 @@ mod tests {
             (Content::from("secret"), "Content(6 bytes)"),
             (Content::from(image()), "Content(0 bytes, 1 image)"),
             (Content::from_iter([image(), "secret".into(), image()]), "Content(6 bytes, 2 images)"),
+            (
+                Content::from_iter([image(), File::from_id("secret").into()]),
+                "Content(0 bytes, 1 image, 1 file)",
+            ),
         ];
         for (content, expected) in table {
             assert_eq!(format!("{content:?}"), expected);
@@ -265,6 +280,13 @@ mod tests {
                 json!([{ "type": "image", "url": "data:image/png;base64,c2VjcmV0" }, { "type": "json", "json": "[0.1]" }]),
                 Content::from_iter([image(), value(json!([0.1]))]),
             ),
+            (
+                json!([{ "type": "file", "id": "f1", "name": "a.pdf" }, { "type": "file", "url": "https://example.org/a.pdf" }]),
+                Content::from_iter([
+                    File::from_id("f1").with_name("a.pdf").into(),
+                    File::from_url("https://example.org/a.pdf").into(),
+                ]),
+            ),
         ];
         for (state, content) in table {
             let read: Content = serde_json::from_value(state.clone()).unwrap();
@@ -276,8 +298,9 @@ mod tests {
             (json!(1), "invalid type: integer `1`, expected a string or a list of parts"),
             (
                 json!([{ "type": "sound" }]),
-                "unknown variant `sound`, expected one of `text`, `image`, `json`",
+                "unknown variant `sound`, expected one of `text`, `image`, `json`, `file`",
             ),
+            (json!([{ "type": "file", "name": "a" }]), "a file has either `url` or `id`"),
             (json!([{ "type": "json", "json": "{" }]), "EOF while parsing an object at line 1 column 1"),
         ];
         for (state, expected) in broken {

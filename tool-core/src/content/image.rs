@@ -3,14 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use base64::engine::general_purpose::{GeneralPurpose, PAD};
-use base64::engine::{DecodePaddingMode, Engine};
-
-/// Standard base64: encodes with padding, decodes with or without it.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
+use crate::content::data_url;
 
 /// An image, given by its URL or its bytes. Clones share the data.
 ///
@@ -54,11 +47,7 @@ impl Image {
     /// ```
     #[must_use]
     pub fn from_bytes(media_type: &str, bytes: impl AsRef<[u8]>) -> Self {
-        let bytes = bytes.as_ref();
-        let mut url = String::with_capacity(media_type.len() + bytes.len().div_ceil(3) * 4 + 13);
-        url.extend(["data:", media_type, ";base64,"]);
-        BASE64.encode_string(bytes, &mut url);
-        Self::from_url(url)
+        Self::from_url(data_url::encode(media_type, bytes.as_ref()))
     }
 
     /// Returns the URL, which is a `data:` URL for an image created from bytes.
@@ -70,28 +59,19 @@ impl Image {
     /// Returns the media type, such as `image/png`, if the image is a `data:` URL that states it.
     #[must_use]
     pub fn media_type(&self) -> Option<&str> {
-        let (head, _) = self.data()?;
-        head.split(';').next().filter(|word| !word.is_empty())
+        data_url::media_type(&self.url)
     }
 
     /// Returns the base64 data if the image is a base64 `data:` URL.
     #[must_use]
     pub fn base64(&self) -> Option<&str> {
-        let (head, data) = self.data()?;
-        let (_, encoding) = head.rsplit_once(';')?;
-        encoding.eq_ignore_ascii_case("base64").then_some(data)
+        data_url::base64(&self.url)
     }
 
     /// Returns the bytes if the image is a `data:` URL with valid [`base64`](Self::base64).
     #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
-        BASE64.decode(self.base64()?).ok()
-    }
-
-    /// Splits a `data:` URL at its comma.
-    fn data(&self) -> Option<(&str, &str)> {
-        let (scheme, rest) = self.url.split_once(':')?;
-        scheme.eq_ignore_ascii_case("data").then(|| rest.split_once(','))?
+        data_url::bytes(&self.url)
     }
 }
 

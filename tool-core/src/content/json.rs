@@ -88,6 +88,7 @@ impl fmt::Debug for JsonText {
 /// assert_eq!(compact_json("{ \"a b\": [1, 2.50] }"), "{\"a b\":[1,2.50]}");
 /// ```
 #[must_use]
+#[allow(unreachable_pub, reason = "public with the feature `unstable-internals` only")]
 pub fn compact_json(json: &str) -> Cow<'_, str> {
     if !json.bytes().any(|byte| byte.is_ascii_whitespace()) {
         return Cow::Borrowed(json);

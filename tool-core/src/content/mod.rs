@@ -1,17 +1,26 @@
-//! The content of messages and tool outputs: text, images and JSON.
+//! The content of messages and tool outputs: text, images, files and JSON.
 
-#[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
-mod content;
+mod depth;
+mod printable;
+mod data_url;
+mod file;
 mod image;
 mod json;
 mod part;
-mod printable;
+#[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
+mod content;
 
 use std::borrow::Cow;
 
 pub use self::content::Content;
+pub use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
+pub use self::file::File;
 pub use self::image::Image;
-pub use self::json::{JsonText, compact_json};
+pub use self::json::JsonText;
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use self::json::compact_json;
+#[cfg(feature = "unstable-internals")]
+pub use self::json::compact_json;
 pub use self::part::Part;
 pub use self::printable::printable;
 

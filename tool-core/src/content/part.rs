@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::{Image, JsonText};
+use crate::content::{File, Image, JsonText};
 
 /// One part of a [`Content`](crate::content::Content).
 #[derive(Clone, PartialEq)]
@@ -20,16 +20,18 @@ pub enum Part {
     Image(Image),
     /// A value, sent to the model as JSON text.
     Json(JsonText),
+    /// A document, such as a PDF.
+    File(File),
 }
 
 impl Part {
-    /// Returns the text or the JSON of the part, and `None` for an image.
+    /// Returns the text or the JSON of the part, and `None` for an image or a file.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text } => Some(text),
             Self::Json(json) => Some(json.as_str()),
-            Self::Image(_) => None,
+            Self::Image(_) | Self::File(_) => None,
         }
     }
 }
@@ -52,6 +54,12 @@ impl From<Image> for Part {
     }
 }
 
+impl From<File> for Part {
+    fn from(file: File) -> Self {
+        Self::File(file)
+    }
+}
+
 impl From<JsonText> for Part {
     fn from(json: JsonText) -> Self {
         Self::Json(json)
@@ -65,6 +73,7 @@ impl fmt::Debug for Part {
             Self::Text { text } => write!(f, "Text({} bytes)", text.len()),
             Self::Image(image) => image.fmt(f),
             Self::Json(json) => json.fmt(f),
+            Self::File(file) => file.fmt(f),
         }
     }
 }
@@ -79,6 +88,41 @@ pub(super) enum PartState<'a> {
     Text { text: Cow<'a, str> },
     Image { url: Cow<'a, str> },
     Json { json: Cow<'a, str> },
+    File(FileState<'a>),
+}
+
+/// The serialized form of a file, with either a URL or an id.
+#[derive(Serialize, Deserialize)]
+pub(super) struct FileState<'a> {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    url: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<Cow<'a, str>>,
+}
+
+impl<'a> From<&'a File> for FileState<'a> {
+    fn from(file: &'a File) -> Self {
+        let [url, id, name] = [file.url(), file.id(), file.name()].map(|text| text.map(Cow::Borrowed));
+        Self { url, id, name }
+    }
+}
+
+impl TryFrom<FileState<'_>> for File {
+    type Error = serde_json::Error;
+
+    fn try_from(state: FileState<'_>) -> Result<Self, serde_json::Error> {
+        let file = match (state.url, state.id) {
+            (Some(url), None) => Self::from_url(&*url),
+            (None, Some(id)) => Self::from_id(&*id),
+            _ => return Err(serde::de::Error::custom("a file has either `url` or `id`")),
+        };
+        Ok(match state.name {
+            Some(name) => file.with_name(&*name),
+            None => file,
+        })
+    }
 }
 
 impl<'a> From<&'a Part> for PartState<'a> {
@@ -87,6 +131,7 @@ impl<'a> From<&'a Part> for PartState<'a> {
             Part::Text { text } => Self::Text { text: text.into() },
             Part::Image(image) => Self::Image { url: image.url().into() },
             Part::Json(json) => Self::Json { json: json.as_str().into() },
+            Part::File(file) => Self::File(file.into()),
         }
     }
 }
@@ -99,6 +144,7 @@ impl TryFrom<PartState<'_>> for Part {
             PartState::Text { text } => Self::from(text.into_owned()),
             PartState::Image { url } => Self::from(Image::from_url(&*url)),
             PartState::Json { json } => Self::Json(JsonText::from_json(&json)?),
+            PartState::File(state) => Self::File(state.try_into()?),
         })
     }
 }

@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Operation;
-use crate::memory::{MemoryError, RunStore};
 use crate::model::unique_id;
 use crate::run::{Approval, Decision, Run};
 use crate::tool::WaitId;
@@ -106,20 +104,6 @@ impl PostedCommand {
     pub fn new(command: RunCommand) -> Self {
         Self { id: unique_id("post"), command }
     }
-}
-
-/// Posts a command to a stored run, under a new id.
-///
-/// # Errors
-///
-/// Fails if the command cannot be stored.
-pub(crate) async fn post(
-    store: &dyn RunStore,
-    id: &str,
-    command: RunCommand,
-) -> Result<PostOutcome, MemoryError> {
-    let posted = store.post(id, &PostedCommand::new(command)).await;
-    posted.map_err(|error| MemoryError::new(Operation::Post(id.to_owned()), error))
 }
 
 /// The outcome of [`RunStore::post`](crate::memory::RunStore::post).

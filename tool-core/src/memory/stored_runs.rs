@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::error::Operation;
-use crate::memory::{DriverId, LeaseRequest, LeaseState, MemoryError, RunCommand, RunStore, StoreFuture};
+use crate::memory::{
+    DriverId, LeaseRequest, LeaseState, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStore,
+    StoreFuture,
+};
 use crate::run::Run;
 
 /// The runs in a store, ordered by id. One that cannot be read does not hide the others.
@@ -128,3 +131,17 @@ pub(crate) async fn has_expired(
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Posts a command to a stored run, under a new id.
+///
+/// # Errors
+///
+/// Fails if the command cannot be stored.
+pub(crate) async fn post(
+    store: &dyn RunStore,
+    id: &str,
+    command: RunCommand,
+) -> Result<PostOutcome, MemoryError> {
+    let posted = store.post(id, &PostedCommand::new(command)).await;
+    posted.map_err(|error| MemoryError::new(Operation::Post(id.to_owned()), error))
+}

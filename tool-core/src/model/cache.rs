@@ -31,6 +31,7 @@ use std::sync::{Mutex, PoisonError};
 /// assert_eq!(lengths(&ChatRequest::borrowing(&messages).with_cache(&cache)), [5, 13]);
 /// ```
 #[derive(Default)]
+#[allow(unreachable_pub, reason = "public with the feature `unstable-internals` only")]
 pub struct RequestCache(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl RequestCache {

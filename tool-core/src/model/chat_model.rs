@@ -1,7 +1,7 @@
 //! The trait that a provider implements.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
 
-use crate::model::{ChatRequest, ChatResponse, Delta, ModelError};
+use crate::model::{ChatRequest, ChatResponse, Delta, ModelError, ModelInfo};
 
-/// The future returned by [`ChatModel::chat`].
-pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ChatResponse, ModelError>> + Send + 'a>>;
+/// The future returned by [`ChatModel::chat`], and with other values by other methods of a model.
+pub type ModelFuture<'a, T = ChatResponse> = Pin<Box<dyn Future<Output = Result<T, ModelError>> + Send + 'a>>;
 
 /// The stream returned by [`ChatModel::stream`].
 ///
@@ -145,6 +145,19 @@ pub trait ChatModel: Send + Sync {
         false
     }
 
+    /// Asks the provider for the number of input tokens of a request, without sending it to the model. The result is `None` if the
+    /// provider does not count tokens, which is the default.
+    fn count_tokens<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
+        let _ = request;
+        Box::pin(ready(Ok(None)))
+    }
+
+    /// Asks the provider for what it knows about the model. The result is `None` if the provider reports nothing, which is the
+    /// default.
+    fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
+        Box::pin(ready(Ok(None)))
+    }
+
     /// Returns the provider's name as defined by [OpenTelemetry], such as `openai`, for traces.
     ///
     /// [OpenTelemetry]: https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/
@@ -180,6 +193,14 @@ macro_rules! delegate {
 
             fn supports_tool_search(&self, tools: usize) -> bool {
                 (**self).supports_tool_search(tools)
+            }
+
+            fn count_tokens<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
+                (**self).count_tokens(request)
+            }
+
+            fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
+                (**self).model_info()
             }
 
             fn provider_name(&self) -> Option<&str> {

@@ -428,19 +428,19 @@ fn no_parameters() -> Value {
     json!({ "type": "object", "properties": {}, "required": [], "additionalProperties": false })
 }
 
-/// The definitions of a set of tools, in order, with a cache of their encodings. Clones are cheap and share the cache.
-///
-/// Every request of a run contains the same `ToolDefinitions`, so a provider converts them to its wire format only once,
-/// with [`encoded`](Self::encoded), rather than once per turn.
+/// The definitions of a set of tools, in order. Clones are cheap.
 #[derive(Clone, Default)]
 pub struct ToolDefinitions(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     list: Vec<ToolDefinition>,
+    /// What was derived from the list, by its type. Clones share it, so that each is derived once per set and not once per turn.
     encodings: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
+/// What the crates of this project share (feature `unstable-internals`).
+#[cfg(feature = "unstable-internals")]
 impl ToolDefinitions {
     /// Returns the encoding of type `T`. The first call for a type runs `encode`, and later calls return the same value.
     ///
@@ -459,7 +459,18 @@ impl ToolDefinitions {
     /// assert_eq!(again.0, "now");
     /// ```
     pub fn encoded<T: Any + Send + Sync>(&self, encode: impl FnOnce(&[ToolDefinition]) -> T) -> Arc<T> {
-        if let Some(encoding) = self.encoding() {
+        self.encoding(encode)
+    }
+}
+
+impl ToolDefinitions {
+    /// Returns the encoding of type `T`, which the first call creates.
+    pub(crate) fn encoding<T: Any + Send + Sync>(
+        &self,
+        encode: impl FnOnce(&[ToolDefinition]) -> T,
+    ) -> Arc<T> {
+        let cached = self.encodings().get(&TypeId::of::<T>()).map(Arc::clone);
+        if let Some(encoding) = cached.and_then(|cached| cached.downcast().ok()) {
             return encoding;
         }
         // Created without the lock, because `encode` can request another encoding.
@@ -467,10 +478,6 @@ impl ToolDefinitions {
         let mut encodings = self.encodings();
         let first = encodings.entry(TypeId::of::<T>()).or_insert_with(|| Arc::clone(&encoding) as _);
         Arc::clone(first).downcast().unwrap_or(encoding)
-    }
-
-    fn encoding<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        Arc::clone(self.encodings().get(&TypeId::of::<T>())?).downcast().ok()
     }
 
     fn encodings(&self) -> MutexGuard<'_, HashMap<TypeId, Arc<dyn Any + Send + Sync>>> {

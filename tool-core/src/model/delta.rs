@@ -36,6 +36,26 @@ pub enum Delta {
     Done(ChatResponse),
 }
 
+impl ChatResponse {
+    /// Splits the response into the deltas of a stream, one per part of the message, with [`Delta::Done`] as the last.
+    #[must_use]
+    pub fn into_deltas(self) -> Vec<Delta> {
+        let message = &self.message;
+        let mut deltas = Vec::new();
+        deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
+        if !message.text.is_empty() {
+            deltas.push(Delta::Text(message.text.clone()));
+        }
+        deltas.extend(message.refusal.clone().map(Delta::Refusal));
+        for (index, call) in message.tool_calls.iter().enumerate() {
+            deltas.push(Delta::ToolCall { index, id: call.id.clone(), name: call.name.clone() });
+            deltas.push(Delta::Arguments { index, text: call.arguments.clone() });
+        }
+        deltas.push(Delta::Done(self));
+        deltas
+    }
+}
+
 /// Shows only sizes, as conversations are private.
 impl fmt::Debug for Delta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

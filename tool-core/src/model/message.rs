@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -117,6 +118,9 @@ pub struct AssistantMessage {
     /// The requested tool calls, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// The sources of the text, if the provider returns them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub citations: Vec<Citation>,
     /// Data that the provider expects back with the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_data: Option<ProviderData>,
@@ -158,6 +162,67 @@ impl fmt::Debug for AssistantMessage {
             .field("text", &format_args!("{} bytes", self.text.len()))
             .field("tool_calls", &self.tool_calls)
             .finish_non_exhaustive()
+    }
+}
+
+/// A source that a part of a reply is based on, such as a page that the provider found, or a passage of a file.
+///
+/// ```
+/// use tool_core::model::{AssistantMessage, Citation};
+///
+/// let mut reply = AssistantMessage::text("High tide is at 14:20.");
+/// reply.citations = vec![Citation::new(0..22).with_url("https://example.org/tides")];
+/// assert_eq!(reply.text.get(reply.citations[0].range.clone()), Some("High tide is at 14:20."));
+/// ```
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Citation {
+    /// The part of the [`text`](AssistantMessage::text), in bytes.
+    pub range: Range<usize>,
+    /// The URL of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The title of the page or the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The passage of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quote: Option<String>,
+}
+
+impl Citation {
+    /// Creates a citation for this part of the text, in bytes.
+    #[must_use]
+    pub fn new(range: Range<usize>) -> Self {
+        Self { range, url: None, title: None, quote: None }
+    }
+
+    /// Sets the URL of the source.
+    #[must_use]
+    pub fn with_url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// Sets the title of the source.
+    #[must_use]
+    pub fn with_title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// Sets the passage of the source.
+    #[must_use]
+    pub fn with_quote(mut self, quote: impl Into<String>) -> Self {
+        self.quote = Some(quote.into());
+        self
+    }
+}
+
+/// Shows only the range, as conversations are private.
+impl fmt::Debug for Citation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Citation({:?})", self.range)
     }
 }
 

@@ -27,20 +27,24 @@
 //! ```
 
 mod cache;
-mod chat_model;
 mod conversation_id;
-mod definition;
+mod logprob;
+mod provider_data;
+mod message;
+mod response;
 mod delta;
 mod error;
-mod logprob;
-mod message;
-mod options;
-mod provider_data;
-mod request;
-mod response;
-mod response_format;
+mod model_info;
 mod strict_error;
+mod definition;
+mod options;
+mod response_format;
+mod request;
+mod chat_model;
 
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use self::cache::RequestCache;
+#[cfg(feature = "unstable-internals")]
 pub use self::cache::RequestCache;
 pub use self::chat_model::{ChatModel, ChatStream, ModelFuture};
 pub use self::conversation_id::ConversationId;
@@ -49,7 +53,8 @@ pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolKi
 pub use self::delta::Delta;
 pub use self::error::ModelError;
 pub use self::logprob::TokenLogprob;
-pub use self::message::{AssistantMessage, Message, ToolCall, ToolMessage};
+pub use self::message::{AssistantMessage, Citation, Message, ToolCall, ToolMessage};
+pub use self::model_info::ModelInfo;
 pub use self::options::ModelOptions;
 pub use self::provider_data::ProviderData;
 pub use self::request::{ChatRequest, ToolChoice};

@@ -67,6 +67,21 @@ impl PartialEq for Cache<'_> {
     }
 }
 
+/// What the crates of this project share (feature `unstable-internals`).
+#[cfg(feature = "unstable-internals")]
+impl<'a> ChatRequest<'a> {
+    /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
+    pub fn with_cache(self, cache: &'a RequestCache) -> Self {
+        self.sharing(cache)
+    }
+
+    /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
+    /// value starts as the default, as it always does for a request [without a cache](Self::with_cache).
+    pub fn cached<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.shared(f)
+    }
+}
+
 impl ChatRequest<'static> {
     /// Creates a request that owns its messages.
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
@@ -137,8 +152,8 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
-    /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
-    pub fn with_cache(mut self, cache: &'a RequestCache) -> Self {
+    /// Sets the cache that this request shares with later ones, which append messages to it.
+    pub(crate) fn sharing(mut self, cache: &'a RequestCache) -> Self {
         self.cache = Cache(Some(cache));
         self
     }
@@ -153,9 +168,9 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
-    /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
-    /// value starts as the default, as it always does for a request [without a cache](Self::with_cache).
-    pub fn cached<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+    /// Calls `f` with the value of earlier requests with this cache, or with the default.
+    #[allow(dead_code, reason = "only features use it")]
+    pub(crate) fn shared<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         match self.cache.0 {
             Some(cache) => cache.with(f),
             None => f(&mut T::default()),

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AssistantMessage, Delta, TokenLogprob};
+use crate::model::{AssistantMessage, TokenLogprob};
 
 /// A model's response to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,24 +49,6 @@ impl ChatResponse {
         self.finish_reason = reason;
         self
     }
-
-    /// Splits the response into the deltas of a stream, one per part of the message, with [`Delta::Done`] as the last.
-    #[must_use]
-    pub fn into_deltas(self) -> Vec<Delta> {
-        let message = &self.message;
-        let mut deltas = Vec::new();
-        deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
-        if !message.text.is_empty() {
-            deltas.push(Delta::Text(message.text.clone()));
-        }
-        deltas.extend(message.refusal.clone().map(Delta::Refusal));
-        for (index, call) in message.tool_calls.iter().enumerate() {
-            deltas.push(Delta::ToolCall { index, id: call.id.clone(), name: call.name.clone() });
-            deltas.push(Delta::Arguments { index, text: call.arguments.clone() });
-        }
-        deltas.push(Delta::Done(self));
-        deltas
-    }
 }
 
 /// The reason why a model stopped.
@@ -108,6 +90,9 @@ pub struct Usage {
     /// Input tokens that were read from the provider's cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u64>,
+    /// Input tokens that were written to the provider's cache, which some providers charge more for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_tokens: Option<u64>,
     /// Output tokens that were spent on reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
@@ -140,6 +125,7 @@ impl AddAssign for Usage {
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.total_tokens = self.total_tokens.saturating_add(other.total_tokens);
         self.cached_tokens = sum(self.cached_tokens, other.cached_tokens);
+        self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
         self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
     }
 }

@@ -19,7 +19,7 @@ impl TextConversation {
     /// Converts a request's conversation and adds the prompt, if any, to its system message. Messages that were converted
     /// for an earlier request are reused.
     pub(super) fn from_request(request: &ChatRequest<'_>, prompt: Option<String>) -> Self {
-        request.cached(|cached: &mut CachedConversation| {
+        request.shared(|cached: &mut CachedConversation| {
             let messages = request.messages();
             if cached.prompt != prompt || cached.count > messages.len() {
                 *cached = CachedConversation { prompt, ..CachedConversation::default() };
@@ -32,11 +32,9 @@ impl TextConversation {
 
 /// Returns `true` if a conversation contains calls or results.
 pub(super) fn has_tools(messages: &[Message]) -> bool {
-    messages.iter().any(|message| match message {
-        Message::Tool(_) => true,
-        Message::Assistant(message) => !message.tool_calls.is_empty(),
-        _ => false,
-    })
+    let has_calls =
+        |message: &Message| message.as_assistant().is_some_and(|reply| !reply.tool_calls.is_empty());
+    messages.iter().any(|message| matches!(message, Message::Tool(_)) || has_calls(message))
 }
 
 /// Appends a text to the last message if that is the user's, as many models reject two user messages in a row;
@@ -136,7 +134,7 @@ fn calls_to_text(message: &Message) -> Message {
     Message::Assistant(reply)
 }
 
-/// Appends the result of a call: first its text, then its images.
+/// Appends the result of a call: first its text, then its images and files.
 fn push_result(parts: &mut Vec<Part>, result: &ToolMessage) {
     let name = Value::from(&*result.name);
     let key = if result.is_error { "error" } else { "content" };
@@ -154,7 +152,7 @@ fn push_result(parts: &mut Vec<Part>, result: &ToolMessage) {
         Some(Part::Text { text }) => text.extend(["\n", &block]),
         _ => parts.push(Part::from(block)),
     }
-    parts.extend(result.content.images().cloned().map(Part::from));
+    parts.extend(result.content.parts().iter().filter(|part| part.as_text().is_none()).cloned());
 }
 
 #[cfg(test)]
@@ -237,7 +235,7 @@ mod tests {
         // Results that arrive one by one change a message that was sent.
         let changes = [5];
         for count in 1..=all.len() {
-            let request = ChatRequest::borrowing(&all[..count]).with_cache(&cache);
+            let request = ChatRequest::borrowing(&all[..count]).sharing(&cache);
             let now = TextConversation::from_request(&request, Some("Tools.".into()));
             assert_eq!(*now.messages, convert(&all[..count], Some("Tools.")), "{count}");
             if let Some(before) = before {
@@ -248,7 +246,7 @@ mod tests {
             before = Some(now);
         }
         // Another prompt starts another conversation.
-        let now = TextConversation::from_request(&ChatRequest::borrowing(&all).with_cache(&cache), None);
+        let now = TextConversation::from_request(&ChatRequest::borrowing(&all).sharing(&cache), None);
         assert!(!Arc::ptr_eq(&before.unwrap().cache, &now.cache));
         assert_eq!(*now.messages, convert(&all, None));
     }

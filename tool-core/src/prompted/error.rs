@@ -16,7 +16,8 @@ use std::fmt;
 /// }
 /// ```
 pub struct PromptedToolsError {
-    problem: Problem,
+    kind: PromptedToolsErrorKind,
+    problem: String,
     reply: String,
     requests: u32,
 }
@@ -31,33 +32,16 @@ pub enum PromptedToolsErrorKind {
     MissingCall,
 }
 
-/// A problem with a reply.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Problem {
-    /// A call cannot be parsed, for this reason.
-    #[error("the model wrote a call that cannot be parsed: {0}")]
-    Malformed(String),
-    /// A required call is missing, of this tool or of any.
-    #[error(
-        "the model wrote no call{}, although one is required",
-        .0.as_ref().map_or(String::new(), |name| format!(" to `{name}`"))
-    )]
-    Missing(Option<String>),
-}
-
 impl PromptedToolsError {
     #[cold]
-    pub(super) fn new(problem: Problem, reply: String, requests: u32) -> Self {
-        Self { problem, reply, requests }
+    pub(super) fn new(kind: PromptedToolsErrorKind, problem: String, reply: String, requests: u32) -> Self {
+        Self { kind, problem, reply, requests }
     }
 
     /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> PromptedToolsErrorKind {
-        match self.problem {
-            Problem::Malformed(_) => PromptedToolsErrorKind::MalformedCall,
-            Problem::Missing(_) => PromptedToolsErrorKind::MissingCall,
-        }
+        self.kind
     }
 
     /// Returns the model's last reply, unchanged.
@@ -72,11 +56,8 @@ impl fmt::Display for PromptedToolsError {
         write!(f, "{}", self.problem)?;
         match self.requests {
             0 | 1 => f.write_str("; allow corrections with `max_corrections`"),
-            requests => {
-                write!(
-                    f,
-                    " (gave up after {requests} requests); raise `max_corrections` or use another model"
-                )
+            sent => {
+                write!(f, " (gave up after {sent} requests); raise `max_corrections` or use another model")
             }
         }
     }

@@ -7,15 +7,15 @@ use futures_channel::mpsc;
 use futures_util::SinkExt;
 
 use super::conversation::{TextConversation, append_user_text, has_tools};
-use super::error::Problem;
+use super::error::{PromptedToolsError, PromptedToolsErrorKind};
+
 use super::parser::{ParsedCall, ReplyParser};
-use super::prompt::{ToolPrompt, malformed_call, missing_call, required_call};
+use super::prompt::{ToolPrompt, malformed_call, required_call};
 use super::text_joiner::TextJoiner;
 use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ModelError,
     ToolCall, ToolChoice, Usage,
 };
-use crate::prompted::PromptedToolsError;
 
 /// The receiver of a streamed reply.
 type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
@@ -46,12 +46,12 @@ impl<'m> Exchange<'m> {
         if request.tools().is_empty() || *request.tool_choice() == ToolChoice::None {
             let conversation = TextConversation::from_request(request, None);
             let inner = ChatRequest::borrowing(&conversation.messages)
-                .with_cache(&conversation.cache)
+                .sharing(&conversation.cache)
                 .with_options(request.options().clone())
                 .with_response_format(request.response_format().cloned());
             return self.send(&inner, None).await;
         }
-        let prompt: Arc<ToolPrompt> = request.tools().encoded(ToolPrompt::new);
+        let prompt: Arc<ToolPrompt> = request.tools().encoding(ToolPrompt::new);
         let conversation = TextConversation::from_request(request, Some(prompt.text(request)));
         let instruction = required_call(request.tool_choice());
         // Texts for this turn only are added to a copy, as messages that share a cache must not change.
@@ -65,7 +65,7 @@ impl<'m> Exchange<'m> {
         loop {
             let inner = match &messages {
                 Some(messages) => ChatRequest::borrowing(messages),
-                None => ChatRequest::borrowing(&conversation.messages).with_cache(&conversation.cache),
+                None => ChatRequest::borrowing(&conversation.messages).sharing(&conversation.cache),
             };
             let inner = inner.with_options(request.options().clone());
             let mut parser = ReplyParser::new(&prompt.tool_names, &mut joiner);
@@ -75,17 +75,22 @@ impl<'m> Exchange<'m> {
             self.emit_text(parsed.text).await;
             let calls = calls_of_reply(request, &mut response.message, parsed.calls);
             requests += 1;
-            let (problem, correction) = match (parsed.error, instruction.as_deref()) {
+            let (kind, problem, correction) = match (parsed.error, instruction.as_deref()) {
                 (Some(reason), _) => {
-                    let correction = malformed_call(&reason);
-                    (Problem::Malformed(reason), correction)
+                    let problem = format!("the model wrote a call that cannot be parsed: {reason}");
+                    (PromptedToolsErrorKind::MalformedCall, problem, malformed_call(&reason))
                 }
                 (None, Some(instruction)) if !is_final && !is_satisfied(request.tool_choice(), &calls) => {
                     let tool = match request.tool_choice() {
-                        ToolChoice::Tool(name) => Some(name.clone()),
-                        _ => None,
+                        ToolChoice::Tool(name) => format!(" to `{name}`"),
+                        _ => String::new(),
                     };
-                    (Problem::Missing(tool), missing_call(instruction))
+                    let problem = format!("the model wrote no call{tool}, although one is required");
+                    (
+                        PromptedToolsErrorKind::MissingCall,
+                        problem,
+                        format!("Your reply does not contain the required call. {instruction}"),
+                    )
                 }
                 _ => {
                     self.emit_text(joiner.finish()).await;
@@ -94,7 +99,7 @@ impl<'m> Exchange<'m> {
             };
             let reply = std::mem::take(&mut response.message.text);
             if requests > self.max_corrections {
-                return Err(ModelError::new(PromptedToolsError::new(problem, reply, requests)));
+                return Err(ModelError::new(PromptedToolsError::new(kind, problem, reply, requests)));
             }
             joiner.push_gap();
             let messages = messages.get_or_insert_with(|| conversation.messages.to_vec());
@@ -115,22 +120,18 @@ impl<'m> Exchange<'m> {
         let response = if self.sender.is_some() {
             let mut deltas = self.model.stream(request);
             loop {
-                match deltas.next().await.transpose()? {
-                    Some(Delta::Done(response)) => break response,
-                    Some(delta) => match (delta, &mut parser) {
-                        (Delta::Text(text), Some(parser)) => {
-                            streamed += text.len();
-                            self.emit_text(parser.push(&text)).await;
-                        }
-                        // Emitted at the end, together with the calls in the text.
-                        (Delta::ToolCall { .. } | Delta::Arguments { .. }, Some(_)) => {}
-                        (other, _) => self.emit(other).await,
-                    },
-                    None => {
-                        return Err(ModelError::new(
-                            "the model's stream ended before the response was complete",
-                        ));
+                let Some(delta) = deltas.next().await.transpose()? else {
+                    return Err(ModelError::new("the model's stream ended before the response was complete"));
+                };
+                match (delta, &mut parser) {
+                    (Delta::Done(response), _) => break response,
+                    (Delta::Text(text), Some(parser)) => {
+                        streamed += text.len();
+                        self.emit_text(parser.push(&text)).await;
                     }
+                    // Emitted at the end, together with the calls in the text.
+                    (Delta::ToolCall { .. } | Delta::Arguments { .. }, Some(_)) => {}
+                    (other, _) => self.emit(other).await,
                 }
             }
         } else {
@@ -188,30 +189,18 @@ fn calls_of_reply(
     parsed: Vec<ParsedCall>,
 ) -> Vec<ToolCall> {
     let mut calls = std::mem::take(&mut reply.tool_calls);
-    if !parsed.is_empty() {
-        let replies = request.messages().iter().filter_map(Message::as_assistant);
-        let used_ids: HashSet<_> =
-            replies.clone().flat_map(|reply| &reply.tool_calls).map(|call| &*call.id).collect();
-        let mut turn = replies.count();
-        let first = calls.len();
-        // A conversation whose beginning was removed can contain ids of later turns.
-        while (0..parsed.len()).any(|index| used_ids.contains(&*call_id(turn, first + index))) {
-            turn += 1;
-        }
-        let parsed = parsed.into_iter().enumerate();
-        calls.extend(
-            parsed
-                .map(|(index, call)| ToolCall::new(call_id(turn, first + index), call.name, call.arguments)),
-        );
-    }
+    let replies = request.messages().iter().filter_map(Message::as_assistant);
+    let used_ids: HashSet<_> =
+        replies.clone().flat_map(|reply| &reply.tool_calls).map(|call| &*call.id).collect();
+    let turn = replies.count();
+    // A conversation whose beginning was removed can contain ids of later turns.
+    let ids =
+        (calls.len()..).map(|index| format!("call_{turn}_{index}")).filter(|id| !used_ids.contains(&**id));
+    calls.extend(parsed.into_iter().zip(ids).map(|(call, id)| ToolCall::new(id, call.name, call.arguments)));
     if request.parallel_tool_calls() == Some(false) {
         calls.truncate(1);
     }
     calls
-}
-
-fn call_id(turn: usize, index: usize) -> String {
-    format!("call_{turn}_{index}")
 }
 
 /// Returns `true` if the calls satisfy the tool choice.

@@ -1,12 +1,26 @@
 //! Tools for models that have none in their API: tools in the prompt, calls in the text.
+//!
+//! A model that follows the prompt writes JSON in `<tool_call>` tags. Others write the form in which they were trained, of which the
+//! server removes the special tokens. What remains is understood if it is JSON:
+//!
+//! | form | models |
+//! | --- | --- |
+//! | `<tool_call>{"name": …, "arguments": …}</tool_call>` | Hermes, Qwen 2.5 and 3; recorded also with Python dictionaries |
+//! | `{"name": …, "parameters": …}`, several separated by `;` | Llama 3 |
+//! | `[{"name": …, "arguments": …}, …]` | Mistral, Granite 3, xLAM |
+//! | one of the two in a code block | Qwen 2.5 Coder, models without training for tools |
+//! | `{"tool": …, "parameters": …}`, `{"function": {…}}`, `{"tool_calls": […]}` | models that imitate an API |
+//!
+//! Not understood, because models that write them have tools in their API: calls as Python code (Llama 4, Gemma), parameters as XML
+//! (Qwen 3 Coder, GLM, MiniMax) and text in special tokens (DeepSeek, Kimi).
 
-mod conversation;
 mod error;
+mod text_joiner;
+mod prompt;
+mod conversation;
+mod parser;
 mod exchange;
 mod model;
-mod parser;
-mod prompt;
-mod text_joiner;
 
 pub use self::error::{PromptedToolsError, PromptedToolsErrorKind};
 pub use self::model::PromptedTools;

@@ -8,7 +8,7 @@ use futures_util::SinkExt;
 use futures_util::stream::{self, StreamExt};
 
 use super::exchange::{Exchange, is_pass_through};
-use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture};
+use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture, ModelInfo};
 
 /// The default limit of corrections per response.
 const DEFAULT_MAX_CORRECTIONS: u32 = 2;
@@ -78,8 +78,8 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 ///
 /// # Streams
 ///
-/// Text is streamed as it arrives, except for text that can become a call. Calls follow at the end, once all of them are
-/// known to be valid.
+/// Text is streamed as it arrives, except for text that can become a call: JSON at the start of a line or in a code block is
+/// held back until it is complete. Calls follow at the end, once all of them are known to be valid.
 #[must_use]
 pub struct PromptedTools<M> {
     model: M,
@@ -130,6 +130,10 @@ impl<M: ChatModel> ChatModel for PromptedTools<M> {
 
     fn supports_response_format(&self) -> bool {
         self.model.supports_response_format()
+    }
+
+    fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
+        self.model.model_info()
     }
 
     fn provider_name(&self) -> Option<&str> {

@@ -87,8 +87,3 @@ pub(super) fn malformed_call(reason: &str) -> String {
          strings in double quotes."
     )
 }
-
-/// Returns the correction for a reply without the required call.
-pub(super) fn missing_call(instruction: &str) -> String {
-    format!("Your reply does not contain the required call. {instruction}")
-}

@@ -2,8 +2,8 @@
 //!
 //! `state` has the data of a [`Run`], `turn` the calls of one reply, and `call` the state of one call. `transitions` decides the next
 //! step and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids. `repeated_calls`, `approval`, `wait`,
-//! `limits`, `handoff`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `saved` and
-//! `saved_stage` are the stored form.
+//! `limits`, `handoff`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `remote` is for
+//! drivers that execute calls in other processes. `saved` and `saved_stage` are the stored form.
 
 mod answer;
 mod approval;
@@ -18,6 +18,8 @@ mod id;
 mod inner;
 mod limits;
 mod normalize;
+#[cfg(feature = "unstable-internals")]
+mod remote;
 mod repeated_calls;
 mod revision;
 mod saved;

@@ -6,7 +6,7 @@ use super::state::{Stage, last_calls};
 use super::turn::Turn;
 use crate::model::{ChatRequest, ChatResponse, Message, ToolCall, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
-use crate::tool::{Attempt, CallNotes, CallRequest, IdempotencyKey, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolError, ToolExecution};
 
 impl Run {
     /// Returns the next step. Its calls are those without an outcome, so call this again only when the calls of the last
@@ -14,30 +14,11 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.next_with_in_flight(tools, |_| false)
+        self.next_beside(tools, |_| false)
     }
 
-    /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
-    /// machines. Calls whose ids match the predicate do not count as interrupted, and are not returned again; a step without calls
-    /// means that nothing else can be done until one of them has an outcome.
-    ///
-    /// ```
-    /// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
-    /// use tool_core::run::{Run, Step};
-    /// use tool_core::{Message, ToolCall};
-    ///
-    /// let tools = ToolDefinitions::default();
-    /// let mut run = Run::new([Message::user("Go")]);
-    /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
-    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
-    /// run.begin_call("a")?;
-    /// let Step::CallTools(calls) = run.next_with_in_flight(&tools, |id| id == "a") else { panic!() };
-    /// assert_eq!(calls.len(), 1);
-    /// assert_eq!(calls[0].id, "b");
-    /// # Ok::<_, tool_core::run::StepError>(())
-    /// ```
-    #[must_use]
-    pub fn next_with_in_flight<'a>(
+    /// Returns the next step beside the calls with these ids, which are in flight.
+    pub(super) fn next_beside<'a>(
         &'a mut self,
         tools: &ToolDefinitions,
         in_flight: impl Fn(&str) -> bool,
@@ -59,7 +40,7 @@ impl Run {
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
-                    .with_cache(&self.cache)
+                    .sharing(&self.cache)
                     .with_tools(tools.clone())
                     .with_tool_choice(self.current_tool_choice().clone())
                     .with_parallel_tool_calls(self.settings.parallel_tool_calls)
@@ -192,22 +173,6 @@ impl Run {
         Ok(Attempt { key: self.key(call_id), number, is_continued })
     }
 
-    /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
-    /// it, for example with [`Agent::execute_request`](crate::Agent::execute_request).
-    ///
-    /// # Errors
-    ///
-    /// Fails for the same reasons as [`begin_call`](Self::begin_call).
-    pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
-        let attempt = self.begin_call(call_id)?;
-        let call = self.requested_call(call_id).cloned();
-        let call = call.ok_or(StepError("the current turn has no call with this id"))?;
-        let undone = self.next_undone();
-        let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
-        let notes = self.notes(call_id).cloned().map(Box::new);
-        Ok(CallRequest { call, attempt, undone, conversation: self.conversation.clone(), definition, notes })
-    }
-
     fn key(&self, call_id: &str) -> IdempotencyKey {
         let key = if self.has_bounded_keys { IdempotencyKey::new } else { IdempotencyKey::with_whole_id };
         key(self.id.as_str(), call_id)
@@ -253,6 +218,12 @@ impl Run {
     fn record_waiting(&mut self, call_id: &str, mut notes: CallNotes) -> Result<(), StepError> {
         notes.tick(self.now);
         self.open_record(call_id)?.wait(notes)
+    }
+
+    /// Records the notes of an attempt in flight.
+    pub(crate) fn record_notes(&mut self, call_id: &str, notes: CallNotes) -> Result<(), StepError> {
+        self.open_record(call_id)?.memo = Some(Memo::Notes(Box::new(notes)));
+        Ok(())
     }
 
     /// Returns the notes of an open call.

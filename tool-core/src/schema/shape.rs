@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::keywords::{Keywords, is_annotation, is_closed_object, target};
 use super::limits::{Limits, Pattern, has_own_limit};
 
 /// The maximum number of references that are followed one after another.
@@ -15,50 +16,15 @@ const MAX_VISITS: usize = 1_000_000;
 /// The maximum number of schemas. Those beyond it allow everything.
 const MAX_NODES: usize = 200_000;
 
-/// The keywords that describe a value without constraining it. Beside a `$ref`, they change nothing.
-const ANNOTATIONS: [&str; 10] = [
-    "$comment",
-    "$defs",
-    "$id",
-    "$schema",
-    "default",
-    "definitions",
-    "deprecated",
-    "description",
-    "examples",
-    "title",
-];
-
 /// The keywords that a [`Node`] represents. All others are in [`Node::others`].
-const REPRESENTED: [&str; 24] = [
-    "$ref",
-    "type",
-    "enum",
-    "const",
-    "allOf",
-    "anyOf",
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "required",
-    "prefixItems",
-    "items",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "minProperties",
-    "maxProperties",
-    "pattern",
-    "format",
-];
+const REPRESENTED: Keywords = Keywords(
+    "$ref type enum const allOf anyOf properties patternProperties additionalProperties required prefixItems items \
+     minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems minProperties maxProperties \
+     pattern format",
+);
 
 /// The keywords that depend on others of the same schema.
-const DEPENDENT: [&str; 3] = ["unevaluatedProperties", "unevaluatedItems", "additionalItems"];
+const DEPENDENT: Keywords = Keywords("unevaluatedProperties unevaluatedItems additionalItems");
 
 /// The origin of a schema, which decides about the meaning of `format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,7 +282,7 @@ impl<'s> Parser<'s> {
 
     /// Follows references without constraints beside them.
     fn follow(&self, schema: &'s Value) -> Option<&'s Value> {
-        let is_constraint = |keyword: &String| keyword != "$ref" && !ANNOTATIONS.contains(&keyword.as_str());
+        let is_constraint = |keyword: &String| keyword != "$ref" && !is_annotation(keyword);
         let mut current = schema;
         for _ in 0..MAX_REFERENCES {
             let Some(schema) = current.as_object().filter(|schema| schema.contains_key("$ref")) else {
@@ -332,7 +298,7 @@ impl<'s> Parser<'s> {
 
     /// Returns the schema that a `$ref` refers to.
     fn target(&self, schema: &Map<String, Value>) -> Option<&'s Value> {
-        super::target(self.root, schema.get("$ref")?)
+        target(self.root, schema.get("$ref")?)
     }
 
     fn ids(&mut self, schemas: Option<&'s Value>) -> Vec<NodeId> {
@@ -397,9 +363,9 @@ impl<'s> Parser<'s> {
             (Some((pattern, _)), None) => Some(Pattern::new(pattern)),
             _ => None,
         };
-        let depends = DEPENDENT.iter().any(|keyword| schema.contains_key(*keyword));
+        let depends = DEPENDENT.iter().any(|keyword| schema.contains_key(keyword));
         let is_other = |keyword: &str| {
-            let is_represented = REPRESENTED.contains(&keyword) || ANNOTATIONS.contains(&keyword);
+            let is_represented = REPRESENTED.contains(keyword) || is_annotation(keyword);
             self.origin == SchemaOf::Document && (depends || keyword == "pattern" || !is_represented)
         };
         let mut limits = Limits::from_json(schema);
@@ -423,7 +389,7 @@ impl<'s> Parser<'s> {
             properties,
             required: get("required").map(texts).unwrap_or_default(),
             by_pattern,
-            is_closed: super::is_closed_object(schema),
+            is_closed: is_closed_object(schema),
             additional,
             name_pattern,
             prefix,

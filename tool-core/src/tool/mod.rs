@@ -21,8 +21,10 @@ use std::panic::Location;
 
 pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
 pub(crate) use self::closure::{arguments_contract, decode_arguments};
+#[cfg(feature = "unstable-internals")]
+pub use self::context::CallRequest;
 pub use self::context::{
-    Attempt, CallRequest, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
+    Attempt, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
 };
 pub(crate) use self::context::{AttemptContext, ProgressSink};
 #[cfg(feature = "dynamic")]

@@ -3,19 +3,14 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Instant, SystemTime};
 
 use futures_util::FutureExt;
-use tokio_util::sync::CancellationToken;
 
 use crate::arguments::Repair;
 use crate::model::ToolCall;
-use crate::tool::{
-    Asker, Asking, AttemptContext, CallNotes, CallRequest, Outcome, Progress, ToolContext, ToolError,
-    ToolExecution, ToolFuture, ToolOutput,
-};
+use crate::tool::{Outcome, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
 use crate::toolset::ToolSet;
 
 impl ToolSet {
@@ -84,56 +79,6 @@ impl ToolSet {
         let clock = Instant::now();
         let (outcome, repairs) = self.execute_call(&call, context).await;
         ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
-    }
-
-    /// Executes a call of a run that is driven elsewhere. The run counts the attempts: one after the first begins with its
-    /// [delay](crate::tool::Attempt::delay), which requires tokio's timers.
-    /// [`Agent::execute_request`](crate::Agent::execute_request) also applies the settings of an agent.
-    pub async fn execute_request(
-        &self,
-        request: CallRequest,
-        context: &ToolContext,
-        cancellation: &CancellationToken,
-        progress: Progress,
-    ) -> ToolExecution {
-        let tools = match self.accept(&request) {
-            Ok(tools) => tools,
-            Err(refused) => return *refused,
-        };
-        let CallRequest { call, attempt, undone, conversation, notes, .. } = request;
-        if attempt.number > 1 && !attempt.is_continued {
-            tokio::time::sleep(attempt.delay()).await;
-        }
-        let context = match conversation {
-            Some(conversation) => context.clone().with(conversation),
-            None => context.clone(),
-        };
-        let cancellation = cancellation.child_token();
-        let asking = Arc::new(Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes)));
-        let policy = tools.get(&call.name).map(|tool| tool.definition().policy());
-        let asker = policy.map_or(Asker::NOBODY, |policy| Asker::new(&asking, undone.is_some(), policy));
-        let attempt = AttemptContext { attempt, progress, cancellation, undone, asker, delegation: None };
-        let context = context.for_attempt(attempt);
-        match asking.execute(tools.execute(call.clone(), &context)).await {
-            Ok(execution) => execution.with_notes(asking.notes()),
-            Err(notes) => ToolExecution::waiting(call, Some(notes)),
-        }
-    }
-
-    /// Returns this set for a call of a run that is driven elsewhere, or the execution that refuses the call, because its tool is
-    /// another one than the model was offered.
-    pub(crate) fn accept(&self, request: &CallRequest) -> Result<Self, Box<ToolExecution>> {
-        if let (Some(offered), Some(tool)) = (&request.definition, self.get(&request.call.name))
-            && tool.definition().hash() != *offered
-        {
-            let error = ToolError::not_executed("the tool was changed since it was offered; call it again");
-            return Err(ToolExecution::new(request.call.clone(), Err(error)).into());
-        }
-        // The arguments are those of the undone call; the tool that undoes it may take only some of them.
-        Ok(match request.undone {
-            Some(_) => self.clone().ignore_unknown_arguments(),
-            None => self.clone(),
-        })
     }
 }
 

@@ -1,43 +1,47 @@
 //! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing off.
 
 use std::panic::Location;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use super::extra_parameters::ExtraArguments;
-use crate::arguments::without_omitted_arguments;
+use super::set::ToolRef;
+use crate::arguments::Repair;
 use crate::model::ToolDefinition;
-use crate::schema::Shape;
-use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
-use crate::toolset::ToolRef;
+use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 
 /// A tool with another definition.
 struct Redefined {
     tool: ToolRef,
     definition: ToolDefinition,
-    form: Form,
+    /// Its arguments are those of the tool, unless they are converted.
+    converted: Option<Converted>,
 }
 
-/// The form of the arguments that the model writes, of which the tool receives its own.
-pub(super) enum Form {
-    /// They are the tool's own.
-    Own,
-    /// Strict mode requires every property, so the model writes `null` for one that it omits. Has the shape of the tool's own
-    /// parameters, once it is needed.
-    Strict(OnceLock<Shape>),
-    /// Others are added, which require the call itself.
-    Extra { extra: Arc<ExtraArguments>, injections: Option<Vec<Injection>> },
+/// The way from the arguments that the model writes to those of the tool.
+pub(super) struct Converted {
+    pub(super) convert: Convert,
+    /// The values from the context that the tool and the conversion require.
+    pub(super) injections: Option<Vec<Injection>>,
 }
+
+/// Returns the tool's own arguments, or `None` if it receives them unchanged; and the repairs.
+pub(super) type Convert =
+    Box<dyn Fn(&str, &ToolContext) -> Result<(Option<String>, Vec<Repair>), ToolError> + Send + Sync>;
 
 impl ToolRef {
-    /// Returns this tool with another definition.
-    pub(super) fn redefined(&self, definition: ToolDefinition, form: Form) -> Self {
-        Self::Shared(Arc::new(Redefined { tool: self.clone(), definition, form }))
+    /// Returns this tool with another definition of the same arguments.
+    pub(super) fn redefined(&self, definition: ToolDefinition) -> Self {
+        Self::Shared(Arc::new(Redefined { tool: self.clone(), definition, converted: None }))
+    }
+
+    /// Returns this tool with another definition, of other arguments.
+    pub(super) fn converted(&self, definition: ToolDefinition, converted: Converted) -> Self {
+        Self::Shared(Arc::new(Redefined { tool: self.clone(), definition, converted: Some(converted) }))
     }
 }
 
 /// Returns the tool with another definition.
 pub(crate) fn redefined(tool: impl Tool + 'static, definition: ToolDefinition) -> impl Tool + 'static {
-    Redefined { tool: ToolRef::Shared(Arc::new(tool)), definition, form: Form::Own }
+    Redefined { tool: ToolRef::Shared(Arc::new(tool)), definition, converted: None }
 }
 
 impl Tool for Redefined {
@@ -47,15 +51,10 @@ impl Tool for Redefined {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let tool = self.tool.get();
-        let (own, repairs) = match &self.form {
-            Form::Own => (None, Vec::new()),
-            Form::Strict(shape) => {
-                (without_omitted_arguments(shape, tool.definition().parameters(), arguments), Vec::new())
-            }
-            Form::Extra { extra, .. } => match extra.take(self.definition.name(), arguments, context) {
-                Ok(taken) => taken,
-                Err(error) => return ToolFuture::ready(Err(error)),
-            },
+        let converted = self.converted.as_ref().map(|converted| (converted.convert)(arguments, context));
+        let (own, repairs) = match converted.transpose() {
+            Ok(converted) => converted.unwrap_or_default(),
+            Err(error) => return ToolFuture::ready(Err(error)),
         };
         let future = match own {
             None => tool.call(arguments, context),
@@ -65,9 +64,9 @@ impl Tool for Redefined {
     }
 
     fn injections(&self) -> Option<&[Injection]> {
-        match &self.form {
-            Form::Extra { injections, .. } => injections.as_deref(),
-            Form::Own | Form::Strict(_) => self.tool.get().injections(),
+        match &self.converted {
+            Some(converted) => converted.injections.as_deref(),
+            None => self.tool.get().injections(),
         }
     }
 

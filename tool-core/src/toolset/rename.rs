@@ -1,7 +1,7 @@
 //! Tools under other names, and deferred ones.
 
-use super::redefined::Form;
-use crate::toolset::{ToolRef, ToolSet, ToolSetError};
+use super::set::ToolRef;
+use crate::toolset::{ToolSet, ToolSetError};
 
 impl ToolSet {
     /// Renames a tool. Tools that it [undoes](crate::model::ToolDefinition::undo) refer to it by the new name.
@@ -48,7 +48,7 @@ impl ToolSet {
     pub fn deferred(self) -> Self {
         let defer = |tool: &ToolRef| {
             let definition = tool.get().definition().clone().with_deferred(true);
-            Ok(tool.redefined(definition, Form::Own))
+            Ok(tool.redefined(definition))
         };
         // The names are valid, because they are those of a set.
         self.map_tools(defer).unwrap_or(self)
@@ -70,7 +70,7 @@ impl ToolSet {
             if let Some(undo) = undo {
                 definition = definition.with_undo(undo);
             }
-            Ok(tool.redefined(definition, Form::Own))
+            Ok(tool.redefined(definition))
         })
     }
 }

@@ -2,9 +2,12 @@
 
 use std::sync::OnceLock;
 
-use super::redefined::Form;
+use super::redefined::Converted;
+use super::set::ToolRef;
+use crate::arguments::without_omitted_arguments;
 use crate::model::StrictError;
-use crate::toolset::{ToolRef, ToolSet, ToolSetError};
+use crate::tool::ToolContext;
+use crate::toolset::{ToolSet, ToolSetError};
 
 impl ToolSet {
     /// Converts all tools to their [strict form](crate::model::ToolDefinition::into_strict). Providers that support it constrain
@@ -67,7 +70,15 @@ fn to_strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
     if definition.is_strict() {
         return Ok(tool.clone());
     }
-    Ok(tool.redefined(definition.clone().into_strict()?, Form::Strict(OnceLock::new())))
+    let strict = definition.clone().into_strict()?;
+    // Strict mode requires every property, so the model writes `null` for one that it omits.
+    let (own, shape) = (tool.clone(), OnceLock::new());
+    let convert = move |arguments: &str, _: &ToolContext| {
+        let own = without_omitted_arguments(&shape, own.get().definition().parameters(), arguments);
+        Ok((own, Vec::new()))
+    };
+    let injections = tool.get().injections().map(<[_]>::to_vec);
+    Ok(tool.converted(strict, Converted { convert: Box::new(convert), injections }))
 }
 
 #[cfg(test)]
@@ -77,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::model::{ToolCall, ToolDefinition};
-    use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
+    use crate::tool::{Tool, ToolFuture, ToolOutput};
 
     /// Returns its arguments.
     struct Echo(ToolDefinition);

@@ -45,6 +45,34 @@ pub trait Toolbox: Sized + Send + Sync + 'static {
     /// Returns the methods that are tools.
     #[doc(hidden)]
     fn methods() -> &'static [Method<Self>];
+
+    /// Returns the definitions of the tools without a value of the type, for example to send them to a model or to review them.
+    ///
+    /// ```
+    /// use tool_core::toolbox;
+    /// use tool_core::toolset::Toolbox;
+    ///
+    /// struct Database {
+    ///     # #[expect(dead_code)]
+    ///     connection: std::net::TcpStream,
+    /// }
+    ///
+    /// #[toolbox]
+    /// impl Database {
+    ///     /// Returns the number of rows of a table.
+    ///     #[tool]
+    ///     fn count(&self, table: String) -> u32 {
+    ///         # let _ = table;
+    ///         42
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(Database::definitions()[0].name(), "count");
+    /// ```
+    #[must_use]
+    fn definitions() -> ToolDefinitions {
+        definitions(Self::methods()).iter().map(|defined| defined.definition.clone()).collect()
+    }
 }
 
 /// Calls a method of a value with the arguments of a call. Without a value, the method is only defined.
@@ -80,34 +108,6 @@ pub fn toolbox_tool_set<S: Send + Sync + 'static>(this: Arc<S>, methods: &'stati
         Arc::new(MethodTool { this, method, definitions, index })
     });
     ToolSet::from_methods(tools)
-}
-
-/// Returns the definitions of a toolbox without a value of it, for example to send them to a model or to review them.
-///
-/// ```
-/// use tool_core::toolbox;
-/// use tool_core::toolset::definitions_of;
-///
-/// struct Database {
-///     # #[expect(dead_code)]
-///     connection: std::net::TcpStream,
-/// }
-///
-/// #[toolbox]
-/// impl Database {
-///     /// Returns the number of rows of a table.
-///     #[tool]
-///     fn count(&self, table: String) -> u32 {
-///         # let _ = table;
-///         42
-///     }
-/// }
-///
-/// assert_eq!(definitions_of::<Database>()[0].name(), "count");
-/// ```
-#[must_use]
-pub fn definitions_of<T: Toolbox>() -> ToolDefinitions {
-    definitions(T::methods()).iter().map(|defined| defined.definition.clone()).collect()
 }
 
 impl<T: Toolbox> From<T> for ToolSet {

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::transcript::Transcript;
 use crate::content::{Content, Part, printable};
 use crate::model::{Message, ToolMessage};
 use crate::tool::{ToolErrorKind, ToolExecution};
-use crate::transcript::Transcript;
 
 /// Prefixes of the results of calls that were not executed, for calls that have no execution.
 const NOT_EXECUTED: [&str; 3] = ["the call was not executed", "the call was not made", "the call was denied"];
@@ -149,9 +149,9 @@ pub(super) fn entries<'a>(transcript: &Transcript<'a>) -> Vec<Entry<'a>> {
     entries
 }
 
-/// Returns the text of a content, with a placeholder for each image.
+/// Returns the text of a content, with a placeholder for each image and file.
 pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
-    if content.images().next().is_none() {
+    if content.parts().iter().all(|part| part.as_text().is_some()) {
         return content.text();
     }
     let texts = content.parts().iter().map(|part| match part {
@@ -160,6 +160,7 @@ pub(super) fn text_of(content: &Content) -> Cow<'_, str> {
             (None, Some(_)) => Cow::Borrowed("[image]"),
             (None, None) => format!("[image: {}]", image.url()).into(),
         },
+        Part::File(file) => format!("[file: {}]", file.label()).into(),
         other => Cow::Borrowed(other.as_text().unwrap_or_default()),
     });
     texts.collect::<Vec<_>>().join("\n").into()

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::DEFAULT_TEXT_CHARS;
 use super::entry::{MAX_NAME_CHARS, annotations, sanitize, sanitize_name, text_of};
+use super::transcript::DEFAULT_TEXT_CHARS;
 use crate::content::JsonText;
 use crate::model::ToolCall;
 use crate::tool::{ToolErrorKind, ToolExecution};

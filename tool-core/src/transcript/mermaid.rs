@@ -7,12 +7,35 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-use super::DEFAULT_LABEL_CHARS;
 use super::entry::{Call, Entry, MAX_NAME_CHARS, Outcome, entries, sanitize, sanitize_name};
-use crate::transcript::Transcript;
+use super::transcript::{DEFAULT_LABEL_CHARS, Transcript};
+
+impl<'a> Transcript<'a> {
+    /// Returns the conversation as a [Mermaid](https://mermaid.js.org/syntax/sequenceDiagram.html) sequence diagram. The
+    /// diagram is valid for any conversation, but Mermaid draws more than 50 000 characters only if its `maxTextSize` is
+    /// raised.
+    ///
+    /// ```
+    /// use tool_core::Message;
+    /// use tool_core::transcript::Transcript;
+    ///
+    /// let messages = [Message::user("Hello"), Message::assistant("Good morning!")];
+    /// let expected = "
+    /// sequenceDiagram
+    ///     participant User
+    ///     participant Model
+    ///     User->>Model: Hello
+    ///     Model->>User: Good morning!
+    /// ";
+    /// assert_eq!(Transcript::new(&messages, &[]).mermaid().to_string(), expected.trim_start());
+    /// ```
+    pub fn mermaid(self) -> impl fmt::Display + 'a {
+        Mermaid(self)
+    }
+}
 
 /// Writes a transcript as a diagram.
-pub(super) struct Mermaid<'a>(pub(super) Transcript<'a>);
+struct Mermaid<'a>(Transcript<'a>);
 
 /// Names that cannot be ids of tools, in any case: keywords of the grammar, the other participants, and properties of
 /// every JavaScript object.

@@ -2,16 +2,18 @@
 
 use std::fmt;
 
-use super::DEFAULT_TEXT_CHARS;
 use super::entry::{Entry, MAX_NAME_CHARS, Outcome, entries, sanitize, sanitize_name};
-use crate::transcript::Transcript;
+use super::transcript::{DEFAULT_TEXT_CHARS, Transcript};
 
 /// The indentation of continuation lines, which keeps them from imitating a new entry.
 const INDENT: &str = "    ";
 
-pub(super) fn write(transcript: &Transcript<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let max_chars = transcript.max_text_chars.unwrap_or(DEFAULT_TEXT_CHARS);
-    write_entries(f, &entries(transcript), "", max_chars)
+/// Writes the conversation as text, with one entry per message, call and result.
+impl fmt::Display for Transcript<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max_chars = self.max_text_chars.unwrap_or(DEFAULT_TEXT_CHARS);
+        write_entries(f, &entries(self), "", max_chars)
+    }
 }
 
 /// Writes the entries, with a prefix before each speaker.

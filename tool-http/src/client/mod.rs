@@ -1,10 +1,22 @@
-//! The parts that clients share: TLS, bounded bodies, server-sent events and redaction.
+//! The parts that clients share: connections, TLS, bodies, server-sent events, retries and redaction.
 
-mod body;
-mod connect;
 mod redact;
+mod connect;
+mod body;
+mod request_body;
+mod fields;
+mod retry;
+mod connection;
 pub mod sse;
+pub mod assembler;
 
 pub use self::body::{BodyStart, read_body};
 pub use self::connect::{TlsError, is_loopback, new_client};
+pub use self::connection::{
+    BadResponse, ConfigError, Connection, ConnectionConfig, KeyHeader, SendError, Success, parse_base_url,
+    read_variable,
+};
+pub use self::fields::{FieldError, FieldWriter};
 pub use self::redact::{Redactor, redact_url, redact_urls};
+pub use self::request_body::{AppendBuffer, BodyWriter, RequestBody};
+pub use self::retry::{Retries, RetryBudget, RetryHeaders, RetryPolicy, Retryable};

@@ -2,15 +2,16 @@
 //!
 //! A [`Rejection`] has a status and a message; each server converts it to the form of its own protocol.
 
-mod access;
 mod authority;
-mod bind;
 mod caller;
-mod connection;
-mod limits;
 mod rejection;
-mod running_server;
+mod access;
+mod bind;
+mod limits;
+mod connection;
 mod shutdown;
+mod running_server;
+mod service;
 
 pub use self::access::Access;
 pub use self::bind::{BindError, bind};
@@ -18,4 +19,5 @@ pub use self::caller::Caller;
 pub use self::limits::{LimitedBody, Limiter, Limits, hold_until_sent, is_json, require_json};
 pub use self::rejection::Rejection;
 pub use self::running_server::RunningServer;
+pub use self::service::{HttpService, ResponseBody};
 pub use self::shutdown::{RequestGuard, Shutdown, ShutdownPhase};

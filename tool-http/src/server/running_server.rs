@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::connection;
 use super::limits::Limits;
 use super::shutdown::{Shutdown, ShutdownPhase};
-use crate::LONGEST_TIMEOUT;
+use crate::backoff::LONGEST_TIMEOUT;
 
 /// The pause after a failed `accept`, which usually means that there are too many open connections.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);

@@ -1,15 +1,19 @@
 //! `#[assistant(…)]`
 
 use proc_macro2::TokenStream;
-use syn::{LitStr, Path};
+use syn::{Ident, LitStr, Path};
 
 use super::options::{Options, default_crate};
 use super::source::SourceFile;
 use crate::diagnostics::Diagnostics;
-use crate::names::{ASSISTANT, ASSISTANT_OPTIONS, CRATE, FILE};
+use crate::names::{AGENT, ASSISTANT, ASSISTANT_OPTIONS, CRATE, FILE};
 
-/// `#[assistant("instructions", file = "…", crate = "…")]`
+/// `#[assistant("instructions", agent = Name, file = "…", crate = "…")]`
 pub(crate) struct AssistantAttribute {
+    /// The name of the struct that implements the trait, unless it is missing or has mistakes.
+    pub(crate) agent: Option<Ident>,
+    /// `true` if the attribute itself has mistakes, such as a misspelled option.
+    pub(crate) is_invalid: bool,
     pub(crate) instructions: Option<LitStr>,
     /// The file with the instructions, in place of a literal.
     pub(crate) file: Option<SourceFile>,
@@ -18,6 +22,7 @@ pub(crate) struct AssistantAttribute {
 
 impl AssistantAttribute {
     pub(crate) fn parse(tokens: TokenStream, diagnostics: &mut Diagnostics) -> Self {
+        let earlier = diagnostics.len();
         let options: Options = diagnostics.recover(syn::parse2(tokens));
         options.check(ASSISTANT, ASSISTANT_OPTIONS, diagnostics);
         let instructions = options.text("text of the instructions", ASSISTANT, diagnostics);
@@ -26,7 +31,10 @@ impl AssistantAttribute {
         if let (true, Some(name)) = (options.has_literals(), options.name_of(FILE)) {
             diagnostics.error(name, "the instructions are in a literal and in a file; remove one of the two");
         }
+        let agent = options.identifier(AGENT, "the name of a struct", "PlannerAgent", diagnostics);
         Self {
+            agent,
+            is_invalid: diagnostics.len() > earlier,
             instructions,
             file: file.and_then(|path| SourceFile::read(path, diagnostics)),
             krate: options

@@ -1,10 +1,10 @@
 //! The attributes as written: one struct per attribute, with a span for each value.
 
+mod options;
+mod source;
 mod ask;
 mod assistant;
-mod options;
 mod param;
-mod source;
 mod tool;
 mod toolbox;
 

@@ -10,8 +10,8 @@ use syn::{
 
 use crate::diagnostics::{Diagnostics, join_quoted, nearest_name};
 use crate::names::{
-    ASK, ASK_OPTIONS, ASSISTANT, DEFAULT_CRATE, DESCRIPTION, NEEDS_APPROVAL, PARAM, PARAM_OPTIONS, TOOL,
-    TOOL_OPTIONS, TOOLBOX,
+    AGENT, ASK, ASK_OPTIONS, ASSISTANT, DEFAULT_CRATE, DESCRIPTION, NEEDS_APPROVAL, PARAM, PARAM_OPTIONS,
+    TOOL, TOOL_OPTIONS, TOOLBOX,
 };
 
 /// The message for a description of `#[toolbox]`.
@@ -338,6 +338,17 @@ impl Options {
         self.value(option, "the path of a function", example, diagnostics, as_path)
     }
 
+    /// Returns the value of an option that takes a name. `expected` describes it in messages.
+    pub(super) fn identifier(
+        &self,
+        option: &str,
+        expected: &str,
+        example: &str,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Ident> {
+        self.value(option, expected, example, diagnostics, |value| as_path(value)?.get_ident().cloned())
+    }
+
     /// Returns the value of an option that takes a list of paths in parentheses.
     pub(super) fn paths(&self, option: &str, example: &str, diagnostics: &mut Diagnostics) -> Vec<Path> {
         let Some((name, value)) = self.find(option) else { return Vec::new() };
@@ -497,6 +508,9 @@ fn unknown_option(option: &str, has_value: bool, attribute: &str, known: &[&str]
     let is_constant = option.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     match attribute {
         ASSISTANT if is_constant => return computed_text(attribute).to_owned(),
+        ASSISTANT if !has_value && option.starts_with(char::is_uppercase) => {
+            return format!("the name of the struct needs its option: `{AGENT} = {option}`");
+        }
         TOOL | PARAM if is_constant && !has_value => {
             return format!("a constant needs the name of its option: `description = {option}`");
         }

@@ -12,7 +12,7 @@ use crate::diagnostics::{Diagnostics, join_quoted};
 use crate::docs;
 use crate::fallback::find_keyword;
 use crate::names::{
-    AGENT_METHODS, ASK, CONVERSATION, INJECT, MAX_OUTPUT_TOKENS, MAX_TURNS, ONLY_TOOLS, PARAM, SEED,
+    AGENT, ASK, ASSISTANT, CONVERSATION, INJECT, MAX_OUTPUT_TOKENS, MAX_TURNS, ONLY_TOOLS, PARAM, SEED,
     TEMPERATURE, TOOLS, TOP_P,
 };
 use crate::parameter::{InjectedParameter, option_argument};
@@ -25,12 +25,33 @@ const NOUN: &str = "a method with `#[ask]`";
 /// Checks the trait and its methods.
 pub(crate) fn check(assistant: &Assistant, diagnostics: &mut Diagnostics) {
     let Assistant { item, methods, .. } = assistant;
+    check_agent(assistant, diagnostics);
     check_trait(item, diagnostics);
     for method in methods {
         check_method(method, diagnostics);
         check_instructions(method, &assistant.instructions, diagnostics);
     }
     check_is_complete(item, methods, diagnostics);
+}
+
+/// Checks the name of the struct.
+fn check_agent(assistant: &Assistant, diagnostics: &mut Diagnostics) {
+    let (name, options) = (&assistant.item.ident, &assistant.options);
+    match &options.agent {
+        None if options.is_invalid => {}
+        None => {
+            let message = format!(
+                "an assistant needs a name for the struct that implements the trait; \
+                 write `#[{ASSISTANT}({AGENT} = {name}Agent)]`"
+            );
+            diagnostics.error(name, message);
+        }
+        Some(agent) if agent == name => {
+            let message = format!("the trait is named `{name}`; write another name: `{AGENT} = {name}Agent`");
+            diagnostics.error(agent, message);
+        }
+        Some(_) => {}
+    }
 }
 
 /// Checks the trait itself.
@@ -42,7 +63,7 @@ fn check_trait(item: &ItemTrait, diagnostics: &mut Diagnostics) {
         diagnostics.error(auto, "an assistant cannot be an `auto` trait; remove `auto`");
     }
     if let Some(parameter) = item.generics.params.first() {
-        let message = "an assistant cannot be generic because an agent implements it once; \
+        let message = "an assistant cannot be generic because one struct implements it; \
              remove the parameter, or write one trait per type";
         diagnostics.error(parameter, message);
     }
@@ -92,13 +113,6 @@ fn check_method(method: &Method, diagnostics: &mut Diagnostics) {
             "{NOUN} has no body because the model answers it; write `;` in its place, or remove `#[{ASK}]`"
         );
         diagnostics.error_at(body.brace_token.span.open(), message);
-    }
-    let name = &signature.ident;
-    if AGENT_METHODS.iter().any(|known| name == known) {
-        let message = format!(
-            "`Agent` has a method `{name}`, which `agent.{name}(…)` would call instead; rename this one"
-        );
-        diagnostics.error(name, message);
     }
     check_generics(method, diagnostics);
     check_receiver(method, diagnostics);

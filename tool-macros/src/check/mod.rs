@@ -1,11 +1,11 @@
 //! The rules that a tool must follow, each with its diagnostic.
 
-pub(crate) mod assistant;
-mod conflicts;
 mod literal;
 mod name;
-mod options;
 mod signature;
+mod options;
+mod conflicts;
+pub(crate) mod assistant;
 
 pub(crate) use self::signature::CONDITIONAL;
 use crate::diagnostics::Diagnostics;

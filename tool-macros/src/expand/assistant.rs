@@ -8,14 +8,14 @@ use syn::{
     parse_quote,
 };
 
-use super::is_cfg;
+use super::tokens::is_cfg;
 use crate::assistant::{Assistant, Method, Parameter, Question, Role};
 use crate::template::Piece;
 
 /// Expands
 ///
 /// ```ignore
-/// #[assistant("You plan trips.")]
+/// #[assistant("You plan trips.", agent = TripAgent)]
 /// trait TripPlanner {
 ///     /// Returns sights worth a visit.
 ///     #[ask("Suggest three sights in {city}.", max_turns = 3)]
@@ -36,11 +36,17 @@ use crate::template::Piece;
 ///     fn chat(&self, message: &str) -> EventStream;
 /// }
 ///
+/// /// An agent that implements [`TripPlanner`].
+/// #[derive(Clone, Debug)]
+/// struct TripAgent(private::Agent);
+///
 /// const _: () = {
-///     impl TripPlanner for private::Agent {
+///     impl From<private::Agent> for TripAgent { … }
+///
+///     impl TripPlanner for TripAgent {
 ///         fn sights(&self, city: &str, user: User) -> impl Future<Output = Result<Vec<Sight>, RunError>> + Send {
 ///             private::reply::<Result<Vec<Sight>, RunError>>(
-///                 private::ask_template(self, &[private::Piece::Text("You plan trips.")], &[
+///                 private::ask_template(&self.0, &[private::Piece::Text("You plan trips.")], &[
 ///                     private::Piece::Text("Suggest three sights in "),
 ///                     private::Piece::Value("city", &city),
 ///                     private::Piece::Text("."),
@@ -52,7 +58,7 @@ use crate::template::Piece;
 ///
 ///         fn chat(&self, message: &str) -> EventStream {
 ///             private::from_ask::<EventStream>(
-///                 private::ask_message(self, &[private::Piece::Text("You plan trips.")], message),
+///                 private::ask_message(&self.0, &[private::Piece::Text("You plan trips.")], message),
 ///             )
 ///         }
 ///     }
@@ -61,8 +67,7 @@ use crate::template::Piece;
 ///
 /// The question is written before anything is awaited, so the future is `Send` whatever the arguments are.
 pub(crate) fn expand_assistant(assistant: &Assistant) -> TokenStream {
-    let krate = &assistant.options.krate;
-    let private = quote!(#krate::__private);
+    let private = private(assistant);
     let methods = assistant.methods.iter().map(|method| expand_method(method, assistant, &private));
     // cargo builds the crate again when one of these files changes.
     let files = assistant.methods.iter().filter_map(|method| method.options.file.as_ref());
@@ -100,9 +105,9 @@ pub(crate) fn expand_stub(assistant: &Assistant) -> TokenStream {
     expand(assistant, &TokenStream::new(), &quote!(#(#methods)*))
 }
 
-/// Returns the trait and its implementation for agents.
+/// Returns the trait, and the struct that implements it if its name is known.
 fn expand(assistant: &Assistant, constants: &TokenStream, methods: &TokenStream) -> TokenStream {
-    let krate = &assistant.options.krate;
+    let private = private(assistant);
     let mut item = assistant.item.clone();
     add_supertraits(&mut item);
     // With a span of the macro, rustc suggests no type parameter of the trait in place of an unknown type. The suggestion would
@@ -116,22 +121,42 @@ fn expand(assistant: &Assistant, constants: &TokenStream, methods: &TokenStream)
             Some(_) => {}
         }
     }
-    let cfgs = item.attrs.iter().filter(|attribute| is_cfg(attribute));
-    let name = &item.ident;
+    let Some(agent) = assistant.options.agent.as_ref().filter(|agent| **agent != item.ident) else {
+        return item.into_token_stream();
+    };
+    let cfgs: Vec<_> = item.attrs.iter().filter(|attribute| is_cfg(attribute)).collect();
+    let (name, visibility) = (&item.ident, &item.vis);
+    let doc = format!("An agent that implements [`{name}`].");
     let (generics, arguments, bounds) = item.generics.split_for_impl();
     quote! {
         #item
+
+        #(#cfgs)*
+        #[doc = #doc]
+        #[derive(::core::clone::Clone, ::core::fmt::Debug)]
+        #visibility struct #agent(#private::Agent);
 
         #(#cfgs)*
         #[allow(deprecated)]
         const _: () = {
             #constants
 
-            impl #generics #name #arguments for #krate::__private::Agent #bounds {
+            impl ::core::convert::From<#private::Agent> for #agent {
+                fn from(agent: #private::Agent) -> Self {
+                    Self(agent)
+                }
+            }
+
+            impl #generics #name #arguments for #agent #bounds {
                 #methods
             }
         };
     }
+}
+
+fn private(assistant: &Assistant) -> TokenStream {
+    let krate = &assistant.options.krate;
+    quote!(#krate::__private)
 }
 
 /// `fn sights(&self, city: &str) -> impl Future<Output = …> + Send`
@@ -208,11 +233,11 @@ fn expand_question(method: &Method, instructions: &[Piece], private: &TokenStrea
     match &method.question {
         Question::Template(pieces) => {
             let pieces = expand(pieces);
-            quote!(#private::ask_template(#this, #instructions, #pieces))
+            quote!(#private::ask_template(&#this.0, #instructions, #pieces))
         }
         Question::Message | Question::Invalid => {
             let message = method.plain_parameters().map(argument);
-            quote!(#private::ask_message(#this, #instructions, #(#message)*))
+            quote!(#private::ask_message(&#this.0, #instructions, #(#message)*))
         }
     }
 }

@@ -7,7 +7,7 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::{Expr, Ident};
 
 use super::details::expand_default;
-use super::mixed_site_at;
+use super::tokens::mixed_site_at;
 use crate::parameter::{InjectedParameter, ModelParameter, Parameter, ParameterType};
 use crate::receiver::Receiver;
 use crate::tool_fn::ToolFn;

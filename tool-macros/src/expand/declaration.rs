@@ -4,9 +4,10 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 
 use super::details::{expand_details, static_ref};
-use super::expand_option;
+use super::tokens::expand_option;
+use crate::name::Name;
 use crate::parameter::ModelParameter;
-use crate::tool_fn::{Name, ToolFn};
+use crate::tool_fn::ToolFn;
 
 /// `"sum"`, or `checked_name(NAME)` for a constant
 pub(super) fn expand_name(tool: &ToolFn, private: &TokenStream) -> TokenStream {

@@ -5,7 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, ExprRange, ExprUnary, Lit, RangeLimits, UnOp};
 
-use super::expand_option;
+use super::tokens::expand_option;
 use crate::names::{ALWAYS, IF_LAST};
 use crate::parameter::{InjectedParameter, ModelParameter, ParameterType};
 use crate::tool_fn::ToolFn;

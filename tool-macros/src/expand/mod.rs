@@ -1,53 +1,10 @@
 //! Generates code from checked items. Nothing here can fail.
 
-pub(crate) mod assistant;
-mod call;
-mod declaration;
+mod tokens;
 mod details;
+mod declaration;
+mod call;
 pub(crate) mod list;
 pub(crate) mod tool;
 pub(crate) mod toolbox;
-
-use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote};
-use syn::{Attribute, Generics};
-
-/// Returns a span with the macro's hygiene whose errors appear at the given span.
-fn mixed_site_at(span: Span) -> Span {
-    Span::mixed_site().located_at(span)
-}
-
-fn expand_option(value: Option<impl quote::ToTokens>) -> TokenStream {
-    match value {
-        Some(value) => quote!(::core::option::Option::Some(#value)),
-        None => quote!(::core::option::Option::None),
-    }
-}
-
-/// Returns an item with `<>` behind this token if it has no generic parameters. rustc then suggests none in place of an unknown type:
-/// its error would otherwise differ from the one in the generated code, and rustc drops only errors that are the same.
-fn without_suggestions(item: &impl ToTokens, generics: &Generics, token: &str) -> TokenStream {
-    let mut tokens = item.to_token_stream().into_iter();
-    let mut before = TokenStream::new();
-    if generics.params.is_empty() {
-        for next in tokens.by_ref() {
-            let is_last = next.to_string() == token;
-            before.extend([next]);
-            if is_last {
-                before.extend(quote!(<>));
-                break;
-            }
-        }
-    }
-    before.extend(tokens);
-    before
-}
-
-/// Returns `true` for attributes of the function that its tool needs too.
-fn is_copied(attribute: &Attribute) -> bool {
-    is_cfg(attribute) || attribute.path().is_ident("deprecated")
-}
-
-fn is_cfg(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg")
-}
+pub(crate) mod assistant;

@@ -6,7 +6,7 @@ use syn::{ItemFn, Visibility};
 
 use super::call::expand_call;
 use super::declaration::{expand_declaration, expand_name};
-use super::{is_cfg, is_copied, without_suggestions};
+use super::tokens::{is_cfg, is_copied, without_suggestions};
 use crate::fallback;
 use crate::names::PRIMITIVE_TYPES;
 use crate::tool_fn::ToolFn;

@@ -6,7 +6,7 @@ use syn::spanned::Spanned;
 
 use super::call::expand_call;
 use super::declaration::{expand_declaration, expand_name};
-use super::{is_cfg, without_suggestions};
+use super::tokens::{is_cfg, without_suggestions};
 use crate::tool_fn::ToolFn;
 use crate::toolbox::Toolbox;
 

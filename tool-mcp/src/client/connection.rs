@@ -29,7 +29,7 @@ use super::listing::Listing;
 use super::monitor::{Monitor, MonitoredTransport};
 use super::process::Pipes;
 use super::{Difference, Fingerprint, McpError};
-use crate::quiet::QuietRuntime;
+use crate::quiet::SdkRuntime;
 
 /// An initialized connection, which ends when it is dropped. Only a [`VerifiedConnection`] can be used for more than a listing.
 pub(super) struct Connection {
@@ -101,12 +101,14 @@ impl Connection {
     }
 
     async fn initialize(config: &ServerConfig) -> Result<Self, McpError> {
-        let monitor = Monitor::new(config.on_log.clone());
+        let runtime = SdkRuntime::new(config.records_messages)
+            .map_err(|error| McpError::no_runtime(&config.name, &error))?;
+        let monitor = Monitor::new(config.on_log.clone(), runtime.clone());
         let initialized = match connect(config, &monitor, ClientLifecycleMode::Initialize).await? {
             // A server that supports only the newest protocol has no `initialize` request.
             Err(error) if requires_newer_protocol(&error) => {
                 let preferred_versions = vec![ProtocolVersion::LATEST];
-                let monitor = Monitor::new(config.on_log.clone());
+                let monitor = Monitor::new(config.on_log.clone(), runtime);
                 match connect(config, &monitor, ClientLifecycleMode::Discover { preferred_versions }).await? {
                     Ok(service) => Ok((service, monitor)),
                     Err(_) => Err(error),
@@ -185,7 +187,7 @@ async fn connect(
     monitor: &Arc<Monitor>,
     lifecycle: ClientLifecycleMode,
 ) -> Result<HandshakeResult, McpError> {
-    let runtime = QuietRuntime::get().map_err(|error| McpError::no_runtime(&config.name, &error))?;
+    let runtime = monitor.runtime();
     let over_lines = |pipes: Pipes| LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
     match &config.endpoint {
         Endpoint::Process(process) => {

@@ -13,9 +13,10 @@ use serde_json::Value;
 use tool_core::content::printable;
 use tool_http::client::{Redactor, redact_urls};
 
+use super::difference::{Change, Difference};
+use super::invalid_response::INVALID_RESPONSE_MARKER;
 use super::text::{truncate, truncate_name};
 use super::tool_name::sanitize_tool_name;
-use super::{Change, Difference};
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
@@ -24,9 +25,6 @@ const MAX_QUOTED_CHARS: usize = 2000;
 
 /// The number of tools that a refusal names.
 const MAX_NAMED_CHANGES: usize = 5;
-
-/// The data of an error that replaces a response which could not be read.
-pub(super) const INVALID_RESPONSE_MARKER: &str = "tool-mcp: invalid response";
 
 /// An error of an MCP server, or of a call of one of its tools. The message names the server.
 ///

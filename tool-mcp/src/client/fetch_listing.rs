@@ -2,17 +2,27 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::Arc;
 
 use rmcp::model::{CustomResult, ListToolsResult, PaginatedRequestParams, ServerResult, Tool};
 use serde_json::Value;
 
-use super::McpError;
 use super::config::ServerConfig;
 use super::connection::Connection;
-use super::listing::{Listing, ListingBuilder, McpProblem};
+use super::error::McpError;
+use super::listing::Listing;
+use super::problem::McpProblem;
+use super::tool::McpTool;
+use super::tool_name::sanitize_tool_name;
 
 /// The maximum number of pages of a list.
 const MAX_PAGES: usize = 1000;
+
+/// The maximum number of recorded problems.
+const MAX_PROBLEMS: usize = 1000;
+
+/// The longest name of a tool that is accepted, in bytes. Names are shown to people and sent with each call.
+const MAX_NAME_BYTES: usize = 256;
 
 /// The request in errors.
 const REQUEST_NAME: &str = "the request for its tools";
@@ -125,4 +135,62 @@ fn parse_tool(value: Value) -> Result<Tool, McpProblem> {
         };
         McpProblem::skipped(&name, reason)
     })
+}
+
+/// Collects the pages of a list, within the configured number of tools.
+struct ListingBuilder<'s> {
+    listing: Listing,
+    names: HashSet<String>,
+    server: Arc<str>,
+    config: &'s ServerConfig,
+}
+
+impl<'s> ListingBuilder<'s> {
+    fn new(listing: Listing, config: &'s ServerConfig) -> Self {
+        Self { listing, names: HashSet::new(), server: config.name.as_str().into(), config }
+    }
+
+    fn finish(self) -> Listing {
+        self.listing
+    }
+
+    /// Adds a page. An invalid tool does not affect the others.
+    fn add_page(&mut self, page: Vec<Result<Tool, McpProblem>>) -> Result<(), McpError> {
+        let Listing { tools, problems, .. } = &self.listing;
+        let max_tools = self.config.max_tools;
+        if tools.len() + problems.len() + page.len() > max_tools.saturating_add(MAX_PROBLEMS)
+            || tools.len() + page.iter().filter(|tool| tool.is_ok()).count() > max_tools
+        {
+            let problem = format!("lists more than {max_tools} tools; raise the limit with `max_tools`");
+            return Err(McpError::too_many_tools(&self.config.name, problem));
+        }
+        for tool in page {
+            match tool {
+                Ok(tool) => self.add_tool(tool),
+                Err(problem) => self.listing.problems.push(problem),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_tool(&mut self, tool: Tool) {
+        let problems = &mut self.listing.problems;
+        if tool.name.len() > MAX_NAME_BYTES {
+            let reason = format!("its name is longer than {MAX_NAME_BYTES} bytes");
+            problems.push(McpProblem::skipped(&tool.name, reason));
+            return;
+        }
+        let name = sanitize_tool_name(&tool.name);
+        if !self.names.insert(name.to_string()) {
+            problems.push(McpProblem::skipped(&tool.name, "another tool of the server has the same name"));
+            return;
+        }
+        if *name != *tool.name {
+            problems.push(McpProblem::offered(&tool.name, format!("is offered as `{name}`")));
+        }
+        match McpTool::new(name.into_owned(), &self.server, tool) {
+            Ok(tool) => self.listing.tools.push(self.config.trust.apply(tool)),
+            Err(problem) => problems.push(problem),
+        }
+    }
 }

@@ -19,8 +19,8 @@ use sse_stream::Sse;
 use tool_http::client::sse::{Event, EventReader, ReadError};
 use tool_http::client::{Redactor, read_body};
 
+use super::invalid_response::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::json_scan::prune_deep_values;
-use super::line_transport::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::monitor::Monitor;
 use super::text::truncate;
 

@@ -6,17 +6,15 @@
 use std::borrow::Cow;
 
 use rmcp::model::RequestId;
-
-/// The deepest nesting of a message, in levels of JSON. `serde_json` refuses a whole message beyond 127 levels.
-pub(super) const MAX_DEPTH: usize = 120;
+use tool_core::content::MAX_JSON_DEPTH;
 
 /// The longest key or id that is recognized, in bytes.
 const MAX_TOKEN_BYTES: usize = 128;
 
-/// Replaces values that are nested deeper than [`MAX_DEPTH`] with `null`, so that the rest of the message can be read.
+/// Replaces values that are nested deeper than [`MAX_JSON_DEPTH`] with `null`, so that the rest of the message can be read.
 pub(super) fn prune_deep_values(message: &[u8]) -> Cow<'_, [u8]> {
     let brackets = message.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
-    if brackets <= MAX_DEPTH {
+    if brackets <= MAX_JSON_DEPTH {
         return Cow::Borrowed(message);
     }
     let mut pruned = Vec::new();
@@ -29,12 +27,12 @@ pub(super) fn prune_deep_values(message: &[u8]) -> Cow<'_, [u8]> {
         match byte {
             b'{' | b'[' => {
                 depth += 1;
-                if depth == MAX_DEPTH + 1 {
+                if depth == MAX_JSON_DEPTH + 1 {
                     pruned.extend_from_slice(&message[start..index]);
                 }
             }
             b'}' | b']' => {
-                if depth == MAX_DEPTH + 1 {
+                if depth == MAX_JSON_DEPTH + 1 {
                     pruned.extend_from_slice(b"null");
                     start = index + 1;
                 }
@@ -175,10 +173,12 @@ mod tests {
             |depth: usize, inside: &str| format!("{}{inside}{}", "[".repeat(depth), "]".repeat(depth));
         let deep = format!(r#"{{"a":{},"b":"]]","c":1}}"#, nested(1000, r#""]""#));
         let pruned = prune_deep_values(deep.as_bytes());
-        let expected = format!(r#"{{"a":{},"b":"]]","c":1}}"#, nested(MAX_DEPTH - 1, "null"));
+        let expected = format!(r#"{{"a":{},"b":"]]","c":1}}"#, nested(MAX_JSON_DEPTH - 1, "null"));
         assert_eq!(String::from_utf8_lossy(&pruned), expected);
         assert!(serde_json::from_slice::<serde_json::Value>(&pruned).is_ok());
-        for unchanged in [nested(MAX_DEPTH, "1"), "[1],".repeat(200), "hello".into(), r#""[[""#.repeat(100)] {
+        for unchanged in
+            [nested(MAX_JSON_DEPTH, "1"), "[1],".repeat(200), "hello".into(), r#""[[""#.repeat(100)]
+        {
             assert_eq!(prune_deep_values(unchanged.as_bytes()), unchanged.as_bytes());
         }
     }

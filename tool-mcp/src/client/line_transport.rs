@@ -6,14 +6,14 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::{ErrorData, GetExtensions, JsonRpcMessage, RequestId};
+use rmcp::model::{GetExtensions, JsonRpcMessage, RequestId};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Semaphore, oneshot};
 use tool_core::CancellationToken;
 
-use super::error::INVALID_RESPONSE_MARKER;
+use super::invalid_response::{NOT_A_MESSAGE, invalid_response, too_large};
 use super::json_scan::{ResponseIdScanner, prune_deep_values};
 use super::monitor::Monitor;
 use super::process::Pipes;
@@ -146,18 +146,6 @@ impl LineTransport {
     }
 }
 
-pub(super) const NOT_A_MESSAGE: &str = "it is not a valid protocol message";
-
-pub(super) fn too_large(max_message_bytes: usize) -> String {
-    format!("it is larger than {max_message_bytes} bytes")
-}
-
-/// Returns the error that replaces a response that cannot be read.
-pub(super) fn invalid_response(reason: String, id: RequestId) -> RxJsonRpcMessage<RoleClient> {
-    let data = ErrorData::internal_error(reason, Some(INVALID_RESPONSE_MARKER.into()));
-    JsonRpcMessage::error(data, Some(id))
-}
-
 impl Transport<RoleClient> for LineTransport {
     type Error = io::Error;
 
@@ -211,6 +199,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
+    use crate::quiet::SdkRuntime;
 
     /// Returns a request whose line has more than this number of bytes.
     fn request(id: u32, bytes: usize) -> TxJsonRpcMessage<RoleClient> {
@@ -226,7 +215,7 @@ mod tests {
         let (near, mut far) = duplex(16);
         let (reader, writer) = tokio::io::split(near);
         let pipes = Pipes { reader: Box::pin(reader), writer: Box::pin(writer), process: None };
-        let mut transport = LineTransport::new(pipes, 1 << 20, Monitor::new(None));
+        let mut transport = LineTransport::new(pipes, 1 << 20, Monitor::new(None, SdkRuntime::Program));
         let (capacity, bytes) = (10_000, 3_000);
         transport.unread = Arc::new(Semaphore::new(capacity));
         let free = |transport: &LineTransport| transport.unread.available_permits();

@@ -13,6 +13,7 @@ use tracing::dispatcher::{self, Dispatch};
 
 use super::McpLog;
 use super::progress::CallProgress;
+use crate::quiet::SdkRuntime;
 
 /// The number of responses that may wait until the server reads them.
 const MAX_UNREAD_RESPONSES: usize = 64;
@@ -27,6 +28,8 @@ pub(super) struct Monitor {
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
     state: watch::Sender<State>,
+    /// Runs the SDK's tasks of this connection, all of which hold the monitor.
+    runtime: SdkRuntime,
     /// The subscriber of the hooks, which are called on the threads of the SDK.
     subscriber: Dispatch,
 }
@@ -41,15 +44,20 @@ enum State {
 }
 
 impl Monitor {
-    pub(super) fn new(on_log: Option<LogHook>) -> Arc<Self> {
+    pub(super) fn new(on_log: Option<LogHook>, runtime: SdkRuntime) -> Arc<Self> {
         Arc::new(Self {
             on_log,
             calls: Mutex::default(),
             tool_changes: AtomicU64::new(0),
             invalid_messages: AtomicUsize::new(0),
             state: watch::Sender::new(State::Open),
+            runtime,
             subscriber: dispatcher::get_default(Dispatch::clone),
         })
+    }
+
+    pub(super) fn runtime(&self) -> &SdkRuntime {
+        &self.runtime
     }
 
     fn calls(&self) -> MutexGuard<'_, HashMap<ProgressToken, CallProgress>> {

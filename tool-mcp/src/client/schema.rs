@@ -4,9 +4,7 @@
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
-
-/// The deepest nesting of a schema, in levels of JSON. It is below the depth at which messages are pruned.
-const MAX_DEPTH: usize = 100;
+use tool_core::content::MAX_SCHEMA_DEPTH;
 
 /// The approximate maximum size of a schema as text, in bytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -35,8 +33,8 @@ fn check_size(root: &JsonObject) -> Result<(), String> {
     while let Some((name_len, value, depth)) = open.pop() {
         bytes += name_len + 1;
         match value {
-            Value::Array(_) | Value::Object(_) if depth > MAX_DEPTH => {
-                return Err(format!("its schema is nested deeper than {MAX_DEPTH} levels"));
+            Value::Array(_) | Value::Object(_) if depth > MAX_SCHEMA_DEPTH => {
+                return Err(format!("its schema is nested deeper than {MAX_SCHEMA_DEPTH} levels"));
             }
             Value::String(text) => bytes += text.len(),
             Value::Array(values) => open.extend(values.iter().map(|value| (0, value, depth + 1))),

@@ -355,6 +355,16 @@ impl McpServer {
         self.set(|config| config.on_log = Some(Arc::new(hook)))
     }
 
+    /// Lets the SDK record its messages, with arguments and outputs, in the `tracing` records of the program.
+    ///
+    /// By default, the SDK runs on threads that discard its records. As soon as the first of them has started, the feature `log` of
+    /// `tracing` forwards nothing more to a logger, as with any subscriber. With this option for all connections and servers of
+    /// a process, there are no such threads.
+    #[must_use]
+    pub fn record_messages(self) -> Self {
+        self.set(|config| config.records_messages = true)
+    }
+
     /// Connects and requests the tools. A connection that is lost later is restored, with increasing delays between the
     /// attempts.
     ///

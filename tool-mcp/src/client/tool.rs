@@ -7,8 +7,7 @@ use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::Value;
 use tool_core::model::{ToolDefinition, ToolPolicy};
 
-use super::config::Trust;
-use super::listing::McpProblem;
+use super::problem::McpProblem;
 use super::schema::check_schema;
 use super::text::truncate;
 
@@ -32,12 +31,7 @@ impl McpTool {
     /// # Errors
     ///
     /// Returns a problem if no model can call the tool.
-    pub(super) fn new(
-        name: String,
-        server: &Arc<str>,
-        mut listed: Tool,
-        trust: &Trust,
-    ) -> Result<Self, McpProblem> {
+    pub(super) fn new(name: String, server: &Arc<str>, mut listed: Tool) -> Result<Self, McpProblem> {
         let mut schema = Arc::unwrap_or_clone(std::mem::take(&mut listed.input_schema));
         if let Err(reason) = check_schema(&schema) {
             return Err(McpProblem::skipped(&listed.name, reason));
@@ -56,19 +50,18 @@ impl McpTool {
         let offered = ToolDefinition::new(name)
             .with_description(model_description(&listed))
             .with_parameters(Value::Object(schema));
-        let mut tool = Self(Arc::new(Inner { server: Arc::clone(server), offered, listed }));
-        let mut policy = ToolPolicy::default();
-        policy.needs_approval = trust.needs_approval(&tool);
-        policy.at_most_once = !trust.is_repeatable(&tool);
-        let reason = policy.needs_approval.then(|| trust.approval_reason(&tool));
+        Ok(Self(Arc::new(Inner { server: Arc::clone(server), offered, listed })))
+    }
+
+    pub(super) fn with_policy(mut self, policy: ToolPolicy, approval_reason: Option<String>) -> Self {
         // Copies only if the approval rule has retained a clone.
-        let inner = Arc::make_mut(&mut tool.0);
+        let inner = Arc::make_mut(&mut self.0);
         let offered = std::mem::replace(&mut inner.offered, ToolDefinition::new("")).with_policy(policy);
-        inner.offered = match reason {
+        inner.offered = match approval_reason {
             Some(reason) => offered.with_approval_reason(reason),
             None => offered,
         };
-        Ok(tool)
+        self
     }
 
     /// Returns the definition that is sent to the model.
@@ -160,8 +153,14 @@ impl McpTool {
     }
 
     /// Returns the complete definition as a type of the SDK, with `_meta`, icons and the output schema.
+    #[cfg(feature = "unstable-rmcp")]
     #[must_use]
     pub fn definition(&self) -> Tool {
+        self.as_listed()
+    }
+
+    /// Returns the definition as the server listed it.
+    pub(super) fn as_listed(&self) -> Tool {
         let mut tool = self.0.listed.clone();
         tool.input_schema = Arc::new(self.input_schema().as_object().cloned().unwrap_or_default());
         tool

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::ServerPeerInfo;
-use rmcp::service::{Peer, RoleClient};
 use tool_core::model::ToolDefinition;
 use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest, ToolSetError};
 use tool_core::{Tool, ToolSet};
@@ -196,16 +194,18 @@ impl McpTools {
     /// Returns the server's description of itself: its name and version, the protocol version, and its capabilities. It is
     /// `None` while the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned)
     /// fingerprint.
+    #[cfg(feature = "unstable-rmcp")]
     #[must_use]
-    pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
+    pub fn info(&self) -> Option<Arc<rmcp::model::ServerPeerInfo>> {
         self.manager.verified_now()?.info()
     }
 
     /// Returns the server's instructions for its use, which can be included in the system prompt. They are untrusted unless
-    /// they are [pinned](super::McpServer::pinned). They are `None` when [`info`](Self::info) is.
+    /// they are [pinned](super::McpServer::pinned). They are `None` while the server is unavailable, and while it is not compared
+    /// with a pinned fingerprint.
     #[must_use]
     pub fn instructions(&self) -> Option<String> {
-        self.info()?.instructions.clone()
+        self.manager.verified_now()?.info()?.instructions.clone()
     }
 
     /// Returns the error that makes the server unavailable, or `None` while it is connected.
@@ -217,8 +217,9 @@ impl McpTools {
     /// Returns the SDK's handle of the connection, for prompts, resources and the rest of the protocol. It is `None` while
     /// the server is unavailable, and while it is not compared with a [pinned](super::McpServer::pinned) fingerprint. Later uses
     /// of the handle are not checked.
+    #[cfg(feature = "unstable-rmcp")]
     #[must_use]
-    pub fn peer(&self) -> Option<Peer<RoleClient>> {
+    pub fn peer(&self) -> Option<rmcp::Peer<rmcp::RoleClient>> {
         Some(self.manager.verified_now()?.peer().clone())
     }
 }

@@ -21,6 +21,7 @@ pub(super) struct Config {
     pub(super) allows_unapproved: bool,
     pub(super) approver: Option<Arc<dyn Approver>>,
     pub(super) page_size: usize,
+    pub(super) records_messages: bool,
     pub(super) http: HttpConfig,
 }
 
@@ -51,6 +52,7 @@ impl Default for Config {
             allows_unapproved: false,
             approver: None,
             page_size: 100,
+            records_messages: false,
             http: HttpConfig::default(),
         }
     }

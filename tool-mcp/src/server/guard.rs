@@ -33,6 +33,8 @@ const MAX_INITIALIZE_BYTES: usize = 32 << 10;
 
 struct Guard {
     access: Access,
+    /// Ends the sessions, and their tasks, with the router.
+    _end_sessions: Box<dyn Send + Sync>,
     limiter: Limiter,
     sessions: Arc<BoundedSessionManager>,
     shutdown: Shutdown,
@@ -45,6 +47,7 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         .disable_allowed_hosts()
         .disable_allowed_origins()
         .with_max_request_body_bytes(config.limits.max_body_bytes);
+    let end_sessions = Box::new(transport_config.cancellation_token.clone().drop_guard());
     let shutdown = state.shutdown().clone();
     if tokio::runtime::Handle::try_current().is_ok() {
         let closing = shutdown.reached_weak(ShutdownPhase::ClosingStreams);
@@ -63,7 +66,8 @@ pub(super) fn router(state: Arc<ServerState>, config: HttpConfig) -> Router {
         transport_config,
     );
     let limiter = Limiter::new(config.limits);
-    let guard = Arc::new(Guard { access: config.access, limiter, sessions, shutdown });
+    let guard =
+        Arc::new(Guard { access: config.access, _end_sessions: end_sessions, limiter, sessions, shutdown });
     Router::new()
         .route_service("/mcp", service)
         .layer(middleware::from_fn_with_state(serving, run_quietly))

@@ -29,7 +29,7 @@ use super::log::SessionLogLevel;
 use super::progress::with_progress;
 use super::tools_handle::ToolsHandle;
 use super::{call, output};
-use crate::quiet::{QuietRuntime, run_on};
+use crate::quiet::{SdkRuntime, run_on};
 
 /// The state that all clients of a server share.
 pub(super) struct ServerState {
@@ -39,20 +39,20 @@ pub(super) struct ServerState {
     catalog: Mutex<Arc<ToolCatalog>>,
     exclusivity: RwLock<()>,
     next_call: AtomicU64,
-    runtime: QuietRuntime,
+    runtime: SdkRuntime,
     /// The runtime that serves the tools and executes them.
     host: Mutex<Option<Handle>>,
 }
 
 impl ServerState {
-    pub(super) fn new(tools: ToolsHandle, config: Config, shutdown: Shutdown, runtime: QuietRuntime) -> Self {
+    pub(super) fn new(tools: ToolsHandle, config: Config, shutdown: Shutdown, runtime: SdkRuntime) -> Self {
         let catalog = Mutex::new(Arc::new(ToolCatalog::new(tools.current(), &config)));
         let (exclusivity, next_call) = (RwLock::default(), AtomicU64::new(1));
         Self { tools, config, shutdown, catalog, exclusivity, next_call, runtime, host: Mutex::default() }
     }
 
     /// Returns the runtime of the SDK's tasks.
-    pub(super) fn runtime(&self) -> &QuietRuntime {
+    pub(super) fn runtime(&self) -> &SdkRuntime {
         &self.runtime
     }
 

@@ -54,7 +54,8 @@
 //! # Traces
 //!
 //! The SDK records arguments, outputs and ids of sessions. It runs on threads of its own, whose `tracing` records are
-//! discarded. Tools run in the runtime that serves them, and their records reach the program's subscriber.
+//! discarded, unless the program [asks for them](Server::record_messages). Tools run in the runtime that serves them, and their
+//! records reach the program's subscriber.
 //!
 //! # Access over HTTP
 //!
@@ -70,19 +71,19 @@
 //! their child processes must not print.
 
 mod annotations;
-mod call;
-mod catalog;
-mod config;
-mod error;
-mod guard;
-mod handler;
-mod log;
 mod output;
-mod progress;
-mod running_server;
-mod session_manager;
-mod stdio;
+mod config;
+mod call;
+mod error;
 mod tools_handle;
+mod catalog;
+mod log;
+mod progress;
+mod handler;
+mod session_manager;
+mod guard;
+mod stdio;
+mod running_server;
 
 use std::fmt;
 use std::sync::Arc;
@@ -100,6 +101,7 @@ use tool_core::agent::Approver;
 use tool_core::schemars::JsonSchema;
 use tool_core::toolset::IntoToolSet;
 use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
+pub use tool_http::server::{HttpService, ResponseBody};
 
 use self::config::{Config, HttpConfig};
 pub use self::error::{ServerError, ServerErrorKind};
@@ -107,7 +109,7 @@ use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
 pub use self::running_server::RunningServer;
 pub use self::tools_handle::ToolsHandle;
-use crate::quiet::QuietRuntime;
+use crate::quiet::SdkRuntime;
 
 /// Serves tools over standard input and output until the input ends, for hosts that start the program themselves.
 ///
@@ -140,7 +142,7 @@ pub async fn serve_stdio(tools: impl IntoToolSet) -> Result<(), ServerError> {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a `Server` does nothing unless it is spawned, or its router or a stream is served"]
+#[must_use = "a `Server` does nothing unless it is spawned, or its service or a stream is served"]
 pub struct Server {
     tools: ToolsHandle,
     config: Config,
@@ -250,6 +252,16 @@ impl Server {
     /// Sets how many tools a page of the list has; 100 by default, and at least 1.
     pub fn page_size(mut self, tools: usize) -> Self {
         self.config.page_size = tools.max(1);
+        self
+    }
+
+    /// Lets the SDK record its messages, with arguments and outputs, in the `tracing` records of the program.
+    ///
+    /// By default, the SDK runs on threads that discard its records. As soon as the first of them has started, the feature `log` of
+    /// `tracing` forwards nothing more to a logger, as with any subscriber. With this option for all connections and servers of
+    /// a process, there are no such threads.
+    pub fn record_messages(mut self) -> Self {
+        self.config.records_messages = true;
         self
     }
 
@@ -373,12 +385,13 @@ impl Server {
         serve(self.into_state(Shutdown::new())?, input, output).await
     }
 
-    /// Returns the route `/mcp` of streamable HTTP as an [`axum::Router`], to serve it as part of another application.
+    /// Returns the route `/mcp` of streamable HTTP as a service, to serve it as part of another application. The sessions end with it.
     ///
     /// ```
     /// # use tool_core::tools;
     /// # fn main() -> Result<(), tool_mcp::server::ServerError> {
-    /// let app: axum::Router = tool_mcp::server::Server::new(tools![]).router()?;
+    /// let service = tool_mcp::server::Server::new(tools![]).into_service()?;
+    /// let app: axum::Router = axum::Router::new().route_service("/mcp", service);
     /// # Ok(())
     /// # }
     /// ```
@@ -387,11 +400,11 @@ impl Server {
     ///
     /// Returns an error if a tool needs a value that the context lacks, or an [output schema](Self::output_schema) is of an
     /// unknown tool.
-    pub fn router(self) -> Result<Router, ServerError> {
-        self.router_with_shutdown(Shutdown::new())
+    pub fn into_service(self) -> Result<HttpService, ServerError> {
+        self.into_router(Shutdown::new()).map(HttpService::new)
     }
 
-    fn router_with_shutdown(self, shutdown: Shutdown) -> Result<Router, ServerError> {
+    fn into_router(self, shutdown: Shutdown) -> Result<Router, ServerError> {
         let http = self.config.http.clone();
         Ok(guard::router(self.into_state(shutdown)?, http))
     }
@@ -400,12 +413,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`router`](Self::router), and an error if the address cannot be bound, or is not a loopback
+    /// Returns the same errors as [`into_service`](Self::into_service), and an error if the address cannot be bound, or is not a loopback
     /// address without [`allow_remote`](Self::allow_remote).
     pub async fn spawn(self, address: impl ToSocketAddrs) -> Result<RunningServer, ServerError> {
         let HttpConfig { allows_remote, limits, .. } = self.config.http;
         let shutdown = Shutdown::new();
-        let router = self.router_with_shutdown(shutdown.clone())?;
+        let router = self.into_router(shutdown.clone())?;
         let listener = bind(address, allows_remote).await.map_err(ServerError::address)?;
         let running = HttpServer::start(listener, router, &limits, shutdown);
         running.map(RunningServer).map_err(|error| ServerError::address(BindError::Io(error)))
@@ -413,7 +426,7 @@ impl Server {
 
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {
         self.tools.activate(&self.config)?;
-        let runtime = QuietRuntime::get().map_err(ServerError::no_runtime)?;
+        let runtime = SdkRuntime::new(self.config.records_messages).map_err(ServerError::no_runtime)?;
         Ok(Arc::new(ServerState::new(self.tools, self.config, shutdown, runtime)))
     }
 }

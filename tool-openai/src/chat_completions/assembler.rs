@@ -11,8 +11,8 @@ use tool_http::client::sse::Event;
 use super::reasoning_details::ReasoningDetails;
 use super::response::{Choice, Completion, WireCall, WireMessage};
 use super::tool_call_assembler::{EntryKind, ToolCallAssembler};
+use crate::assembler::{Assembler, EventError, Flow};
 use crate::json::write_string;
-use crate::streaming::{Assembler, EventError, Flow};
 use crate::{logprobs, quirks};
 
 /// The data of the event that ends a stream.

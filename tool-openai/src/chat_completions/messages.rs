@@ -8,11 +8,13 @@ use tool_core::content::Content;
 use tool_core::model::{AssistantMessage, ProviderData, ToolMessage};
 use tool_core::{Message, ToolCall};
 
-use super::Dialect;
+use super::dialect::Dialect;
 use crate::body::AppendBuffer;
-use crate::content::{WirePart, has_images, parts, system_text};
+use crate::content::{WirePart, file_name, has_media, parts, system_text};
+use crate::endpoint::{CallIdFormat, ReasoningReplay};
+use crate::error::Error;
 use crate::json::{write_array, write_string};
-use crate::{CallIdFormat, Error, ReasoningReplay, quirks};
+use crate::quirks;
 
 /// The fields of messages and calls that provider data must not set.
 const RESERVED_FIELDS: [&str; 9] =
@@ -46,13 +48,23 @@ impl MessageCache {
                 write_message(json, message, dialect)?;
                 let is_result = |message: Option<&Message>| matches!(message, Some(Message::Tool(_)));
                 if is_result(Some(message)) && !is_result(messages.get(index + 1)) {
-                    write_result_images(json, &messages[..=index]);
+                    write_result_media(json, &messages[..=index]);
                 }
             }
-            Ok(())
+            Ok::<_, Error>(())
         })?;
         self.count = messages.len();
         Ok(&self.json)
+    }
+}
+
+/// Rejects the URLs of files, which only the Responses API accepts.
+fn reject_file_urls(content: &Content) -> Result<(), Error> {
+    match content.files().any(|file| file.id().is_none() && file.base64().is_none()) {
+        true => Err(Error::request(
+            "Chat Completions does not accept URLs of files; send the bytes, or use `OpenAi::responses_model`",
+        )),
+        false => Ok(()),
     }
 }
 
@@ -63,8 +75,9 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
             write_string(json, &system_text(content)?);
         }
         Message::User(content) => {
+            reject_file_urls(content)?;
             json.extend_from_slice(br#"{"role":"user","content":"#);
-            if has_images(content) {
+            if has_media(content) {
                 write_array(json, parts(content)?, write_part);
             } else {
                 write_string(json, &content.text());
@@ -72,6 +85,7 @@ fn write_message(json: &mut Vec<u8>, message: &Message, dialect: &Dialect) -> Re
         }
         Message::Assistant(message) => write_assistant(json, message, dialect),
         Message::Tool(result) => {
+            reject_file_urls(&result.content)?;
             json.extend_from_slice(br#"{"role":"tool","tool_call_id":"#);
             write_string(json, &call_id(&result.call_id, dialect));
             json.extend_from_slice(br#","content":"#);
@@ -164,33 +178,49 @@ fn write_part(json: &mut Vec<u8>, part: WirePart<'_>) {
             write_string(json, image.url());
             json.extend_from_slice(b"}}");
         }
+        WirePart::File(file) => {
+            json.extend_from_slice(br#"{"type":"file","file":{"#);
+            if let Some(id) = file.id() {
+                json.extend_from_slice(br#""file_id":"#);
+                write_string(json, id);
+            } else {
+                json.extend_from_slice(br#""filename":"#);
+                write_string(json, file_name(file));
+                json.extend_from_slice(br#","file_data":"#);
+                write_string(json, file.url().unwrap_or_default());
+            }
+            json.extend_from_slice(b"}}");
+        }
     }
 }
 
-/// Returns the text of a result, with a note about its images.
+/// Returns the text of a result, with a note about its images and files.
 fn result_text(content: &Content) -> Cow<'_, str> {
     let text = content.text();
-    let note = match content.images().count() {
-        0 => return text,
-        1 => "[1 image, in the user message after the results]".to_owned(),
-        images => format!("[{images} images, in the user message after the results]"),
-    };
+    let counts = [(content.images().count(), "image"), (content.files().count(), "file")];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let media: Vec<_> =
+        counts.map(|(count, noun)| format!("{count} {noun}{}", if count > 1 { "s" } else { "" })).collect();
+    if media.is_empty() {
+        return text;
+    }
+    let note = format!("[{}, in the user message after the results]", media.join(" and "));
     let line = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     Cow::Owned(format!("{text}{line}{note}"))
 }
 
-/// Writes a user message with the images of the results that end the messages, if there are any. A text before each image
+/// Writes a user message with the images and files of the results that end the messages, if there are any. A text before each
 /// names its call.
 ///
 /// The API accepts only text as the result of a tool, and results must directly follow their calls. The bytes of earlier
 /// messages never change, as all results of a turn are added together.
-fn write_result_images(json: &mut Vec<u8>, messages: &[Message]) {
+fn write_result_media(json: &mut Vec<u8>, messages: &[Message]) {
     let results = messages.rsplit(|message| !matches!(message, Message::Tool(_))).next().unwrap_or_default();
     let results = results.iter().filter_map(|message| match message {
         Message::Tool(result) => Some(result),
         _ => None,
     });
-    let parts: Vec<_> = results.flat_map(result_images).collect();
+    let parts: Vec<_> = results.flat_map(result_media).collect();
     if !parts.is_empty() {
         json.extend_from_slice(br#",{"role":"user","content":"#);
         write_array(json, parts, write_part);
@@ -198,14 +228,18 @@ fn write_result_images(json: &mut Vec<u8>, messages: &[Message]) {
     }
 }
 
-fn result_images(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
-    let images = result.content.images().count();
-    result.content.images().enumerate().flat_map(move |(index, image)| {
-        let number = if images > 1 { format!(" {} of {images}", index + 1) } else { String::new() };
+fn result_media(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
+    let images = result.content.images().map(WirePart::Image);
+    let files = result.content.files().map(WirePart::File);
+    let label = move |noun: &'static str, count: usize, index: usize| {
+        let number = if count > 1 { format!(" {} of {count}", index + 1) } else { String::new() };
         let (tool, call) = (&result.name, &result.call_id);
-        let text = format!("Image{number} from the tool `{tool}`, call `{call}`:");
-        [WirePart::Text(text.into()), WirePart::Image(image)]
-    })
+        WirePart::Text(format!("{noun}{number} from the tool `{tool}`, call `{call}`:").into())
+    };
+    let (image_count, file_count) = (result.content.images().count(), result.content.files().count());
+    let images = images.enumerate().flat_map(move |(index, part)| [label("Image", image_count, index), part]);
+    let files = files.enumerate().flat_map(move |(index, part)| [label("File", file_count, index), part]);
+    images.chain(files)
 }
 
 #[cfg(test)]
@@ -216,8 +250,8 @@ mod tests {
     use tool_core::model::ChatRequest;
 
     use super::*;
-    use crate::Endpoint;
     use crate::chat_completions::tests::{PROVIDER, body};
+    use crate::endpoint::Endpoint;
 
     fn sent_to(endpoint: Endpoint, messages: &[Message]) -> Value {
         let body = body(endpoint, &ChatRequest::borrowing(messages), false).unwrap();

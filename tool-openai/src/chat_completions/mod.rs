@@ -1,12 +1,13 @@
 //! The Chat Completions API: `POST /chat/completions`, plain and streamed.
 
-mod assembler;
-mod brackets;
-mod messages;
+mod dialect;
 mod reasoning_details;
-mod request;
 mod response;
+mod brackets;
 mod tool_call_assembler;
+mod assembler;
+mod messages;
+mod request;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,11 +17,12 @@ use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
 
 use self::assembler::ChunkAssembler;
+use self::dialect::Dialect;
 use crate::api::{self, Api, Target};
 use crate::body::RequestBody;
 use crate::client::Client;
+use crate::error::Error;
 use crate::warning::warn_about_omitted_fields;
-use crate::{Endpoint, Error};
 
 /// A model of an OpenAI-compatible endpoint that uses the Chat Completions API: see
 /// [`OpenAi::chat_model`](crate::OpenAi::chat_model). Clones share the connections.
@@ -30,14 +32,6 @@ use crate::{Endpoint, Error};
 pub struct ChatCompletions {
     target: Target,
     dialect: Dialect,
-}
-
-/// The endpoint that messages are encoded for.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Dialect {
-    endpoint: Arc<Endpoint>,
-    /// The name under which the endpoint's provider data is stored.
-    provider: Arc<str>,
 }
 
 impl ChatCompletions {
@@ -107,7 +101,7 @@ impl ChatModel for ChatCompletions {
         self.supports_response_format() && self.dialect.endpoint.supports_json_schema_with_tools
     }
 
-    /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.
+    /// Returns the endpoint's [name](crate::Endpoint::name), or `openai` if it has none.
     fn provider_name(&self) -> Option<&str> {
         Some(self.target.client.name())
     }
@@ -126,6 +120,7 @@ impl fmt::Debug for ChatCompletions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Endpoint;
 
     pub(super) const PROVIDER: &str = "here/chat";
 

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::assembler::EventError;
 use crate::json::{write_array, write_string};
 use crate::lenient;
-use crate::streaming::EventError;
 
 /// The maximum number of details: far more than any reply has.
 const MAX_DETAILS: usize = 1 << 12;

@@ -4,13 +4,14 @@ use serde::Serialize;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
 
-use super::Dialect;
+use super::dialect::Dialect;
 use super::messages::MessageCache;
-use crate::body::{FieldWriter, RequestBody, reject_reserved};
+use crate::body::{FieldWriter, RequestBody};
+use crate::endpoint::Endpoint;
+use crate::error::Error;
 use crate::json_schema::JsonSchema;
 use crate::tools::{self, ToolFormat};
 use crate::warning::WarningHook;
-use crate::{Endpoint, Error};
 
 /// The fields that extra fields must not set, and what sets them.
 const RESERVED_FIELDS: [(&str, &str); 3] = [
@@ -33,13 +34,19 @@ pub(super) fn encode(
     is_streamed: bool,
 ) -> Result<RequestBody, Error> {
     let (options, endpoint) = (request.options(), &dialect.endpoint);
-    reject_reserved(&options.extra, &RESERVED_FIELDS)?;
     let is_searched = tools::is_searched(request, ToolFormat::Nested, endpoint)?;
     let offered = tools::offered(request, endpoint);
     let tools = tools::encode(&offered, ToolFormat::Nested, is_searched, endpoint, on_warning)?;
     request.cached(|cache: &mut MessageCache| {
         let messages = cache.append_new(request.messages(), dialect)?;
-        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), messages, &options.extra);
+        let mut fields = FieldWriter::new(
+            model,
+            is_streamed,
+            tools.as_deref(),
+            messages,
+            &options.extra,
+            &RESERVED_FIELDS,
+        )?;
         if is_streamed && endpoint.supports_stream_options {
             fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
         }
@@ -86,8 +93,8 @@ mod tests {
     use tool_core::{Message, ToolCall, ToolOutput};
 
     use super::*;
-    use crate::ErrorKind;
     use crate::chat_completions::tests::body;
+    use crate::error::ErrorKind;
 
     fn written(request: &ChatRequest<'_>) -> Value {
         written_for(Endpoint::openai(), request)

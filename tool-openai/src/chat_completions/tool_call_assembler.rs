@@ -9,8 +9,8 @@ use tool_core::model::{Delta, ProviderData};
 
 use super::brackets::BracketTracker;
 use super::response::{MAX_CALLS, WireCall, WireFunction};
+use crate::assembler::EventError;
 use crate::quirks;
-use crate::streaming::EventError;
 
 /// Assembles tool calls.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! Configures the client of an endpoint.
 
+use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,15 @@ use tokio::sync::Semaphore;
 use tool_http::LONGEST_TIMEOUT;
 use tool_http::client::{Redactor, new_client};
 
-use super::{OpenAi, read_variable};
-use crate::client::{Client, without_query};
+use super::open_ai::OpenAi;
+use crate::client::Client;
+use crate::endpoint::{AuthScheme, Endpoint};
+use crate::error::Error;
 use crate::retry::RetryPolicy;
+use crate::retry::{Retry, RetryBudget};
+use crate::url_text::without_query;
+use crate::warning::Warning;
 use crate::warning::WarningHook;
-use crate::{AuthScheme, Endpoint, Error, Retry, RetryBudget, Warning};
 
 /// OpenAI's own endpoint.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
@@ -28,6 +33,57 @@ const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(600);
 /// The shortest key or value of a header or query that is redacted, in bytes. Shorter ones are no secrets and may be common
 /// words: local servers accept keys such as `x` or `none`.
 const MIN_SECRET_BYTES: usize = 16;
+
+/// The environment variable that holds the key.
+const API_KEY_VARIABLE: &str = "OPENAI_API_KEY";
+
+/// The environment variable that holds the base URL.
+const BASE_URL_VARIABLE: &str = "OPENAI_BASE_URL";
+
+impl OpenAi {
+    /// Creates the endpoint that the environment describes: the key in `OPENAI_API_KEY`, the base URL in `OPENAI_BASE_URL`.
+    /// Without a base URL, it is OpenAI's own; with one, the key is optional, because many local servers need none. The
+    /// organization and the project are read from `OPENAI_ORG_ID` and `OPENAI_PROJECT_ID`. Use [`builder`](Self::builder) to
+    /// configure anything else.
+    ///
+    /// # Errors
+    ///
+    /// Fails if neither variable is set or if one of them has an invalid value.
+    pub fn from_env() -> Result<Self, Error> {
+        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
+        if key.is_none() && base_url.is_none() {
+            return Err(Error::config(format!(
+                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
+            )));
+        }
+        let mut builder = Self::builder();
+        if let Some(key) = key {
+            builder = builder.api_key(key.trim());
+        }
+        if let Some(url) = base_url {
+            builder = builder.base_url(url.trim());
+        }
+        if let Some(organization) = read_variable("OPENAI_ORG_ID")? {
+            builder = builder.organization(organization.trim());
+        }
+        if let Some(project) = read_variable("OPENAI_PROJECT_ID")? {
+            builder = builder.project(project.trim());
+        }
+        builder.build()
+    }
+
+    /// Returns a builder for an endpoint.
+    ///
+    /// ```
+    /// use tool_openai::OpenAi;
+    ///
+    /// let local = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").build()?;
+    /// # Ok::<_, tool_openai::Error>(())
+    /// ```
+    pub fn builder() -> OpenAiBuilder {
+        OpenAiBuilder::default()
+    }
+}
 
 /// Configures an [`OpenAi`] endpoint: see [`OpenAi::builder`].
 #[derive(Clone, Default)]
@@ -119,6 +175,7 @@ impl OpenAiBuilder {
     /// let openai = OpenAi::builder().base_url("http://127.0.0.1:8080/v1").http_client(client).build()?;
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "unstable-reqwest")]
     pub fn http_client(mut self, client: reqwest::Client) -> Self {
         self.http = Some(client);
         self
@@ -148,13 +205,13 @@ impl OpenAiBuilder {
     /// delay is the one that the server requests; otherwise it is half a second, doubles with each retry, and is randomly
     /// shortened a little. A stream that has started is not retried.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.retry.max = retries;
+        self.retry.limits.max = retries;
         self
     }
 
     /// Limits the retries of all requests together. By default, there is no such limit.
     pub fn retry_budget(mut self, budget: RetryBudget) -> Self {
-        self.retry.budget = Some(budget);
+        self.retry.limits.budget = Some(budget);
         self
     }
 
@@ -191,10 +248,10 @@ impl OpenAiBuilder {
         let base_url = match (&self.base_url, &self.endpoint) {
             (Some(url), _) => parse_base_url(url)?,
             (None, None) => parse_base_url(DEFAULT_BASE_URL)?,
-            (None, Some(endpoint)) if endpoint.base_url.is_empty() => {
+            (None, Some(Endpoint { base_url: Some(url), .. })) => parse_base_url(url)?,
+            (None, Some(_)) => {
                 return Err(Error::config("the endpoint has no base URL; set one with `base_url`"));
             }
-            (None, Some(endpoint)) => parse_base_url(&endpoint.base_url)?,
         };
         let has_default_url = self.base_url.is_none();
         let endpoint = self.endpoint.clone().unwrap_or_else(|| Endpoint::from_url(&base_url));
@@ -203,10 +260,11 @@ impl OpenAiBuilder {
             key => key,
         };
         // Another server may need no key, and a custom client or header may provide it.
-        let is_key_optional =
-            endpoint.api_key_variable.is_empty() || self.http.is_some() || !self.headers.is_empty();
-        if key.is_none() && has_default_url && !is_key_optional {
-            let variable = &endpoint.api_key_variable;
+        let is_key_optional = self.http.is_some() || !self.headers.is_empty();
+        if let (None, Some(variable)) = (&key, &endpoint.api_key_variable)
+            && has_default_url
+            && !is_key_optional
+        {
             return Err(Error::config(format!(
                 "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
             )));
@@ -258,13 +316,23 @@ impl OpenAiBuilder {
     }
 }
 
+/// Reads an environment variable. Returns `None` if it is not set or blank.
+fn read_variable(name: &str) -> Result<Option<String>, Error> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Error::config(format!("the environment variable {name} is not valid Unicode")))
+        }
+    }
+}
+
 fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {
-    let name = &*endpoint.api_key_variable;
-    if name.is_empty() {
+    let Some(name) = &endpoint.api_key_variable else {
         return Err(Error::config(
             "this endpoint has no environment variable for its key; set the key with `api_key`, if it needs one",
         ));
-    }
+    };
     match read_variable(name)? {
         Some(key) => Ok(key.trim().into()),
         None => Err(Error::config(format!(
@@ -290,7 +358,7 @@ fn headers(
         })?;
         value.set_sensitive(true);
         map.insert(parsed, value);
-        Ok(())
+        Ok::<_, Error>(())
     };
     if let Some(key) = key.map(ExposeSecret::expose_secret) {
         if key.trim().is_empty() {

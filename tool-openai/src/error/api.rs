@@ -4,12 +4,50 @@ use std::fmt;
 
 use reqwest::StatusCode;
 use serde_json::Value;
+use tool_http::client::RetryHeaders;
 
-use super::{ErrorKind, MAX_MESSAGE_CHARS, excerpt, write_base_url_hint};
-use crate::retry::RetryHeaders;
+use super::excerpt::{MAX_MESSAGE_CHARS, excerpt};
+use super::kind::ErrorKind;
 
 /// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+
+/// The kinds for codes and types, the most specific first. They are compared as a whole.
+const CODES: [(&str, ErrorKind); 22] = [
+    ("insufficient_quota", ErrorKind::Quota),
+    ("billing_hard_limit_reached", ErrorKind::Quota),
+    ("billing_not_active", ErrorKind::Quota),
+    ("context_length_exceeded", ErrorKind::ContextLength),
+    ("exceed_context_size_error", ErrorKind::ContextLength),
+    ("model_max_prompt_tokens_exceeded", ErrorKind::ContextLength),
+    ("content_filter", ErrorKind::ContentFilter),
+    ("content_policy_violation", ErrorKind::ContentFilter),
+    ("tool_use_failed", ErrorKind::MalformedToolCall),
+    ("overloaded_error", ErrorKind::Overloaded),
+    ("rate_limit_exceeded", ErrorKind::RateLimit),
+    ("rate_limit_error", ErrorKind::RateLimit),
+    ("RESOURCE_EXHAUSTED", ErrorKind::RateLimit),
+    ("invalid_api_key", ErrorKind::Authentication),
+    ("authentication_error", ErrorKind::Authentication),
+    ("permission_error", ErrorKind::Authentication),
+    ("server_error", ErrorKind::Server),
+    ("internal_error", ErrorKind::Server),
+    ("api_error", ErrorKind::Server),
+    ("UNAVAILABLE", ErrorKind::Overloaded),
+    ("invalid_request_error", ErrorKind::InvalidRequest),
+    ("BadRequestError", ErrorKind::InvalidRequest),
+];
+
+/// The kinds for parts of messages.
+const MESSAGES: [(&str, ErrorKind); 7] = [
+    ("maximum context length", ErrorKind::ContextLength),
+    ("context length exceeded", ErrorKind::ContextLength),
+    ("context window", ErrorKind::ContextLength),
+    ("prompt is too long", ErrorKind::ContextLength),
+    ("exceeds the available context size", ErrorKind::ContextLength),
+    ("insufficient balance", ErrorKind::Quota),
+    ("exceeded your current quota", ErrorKind::Quota),
+];
 
 /// An error that the API reports.
 #[derive(Debug, Default, PartialEq)]
@@ -89,6 +127,26 @@ pub(crate) fn is_error_value(value: &str) -> bool {
 }
 
 impl ApiError {
+    /// Classifies an error of the API by a specific code or type, its message, its status, or a general code or type, in
+    /// this order.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        let names = [&self.code, &self.error_type].map(Option::as_deref);
+        let is_specific = |kind: ErrorKind| !matches!(kind, ErrorKind::InvalidRequest | ErrorKind::Server);
+        let by_name =
+            |name: Option<&str>| CODES.iter().find(|(code, _)| Some(*code) == name).map(|(_, kind)| *kind);
+        let specific = names.iter().find_map(|name| by_name(*name).filter(|kind| is_specific(*kind)));
+        let message = self.message.to_lowercase();
+        let by_message = || MESSAGES.iter().find(|(part, _)| message.contains(part)).map(|(_, kind)| *kind);
+        // Errors with status 200 may have the status in the code.
+        let code_status = || self.code.as_deref()?.parse::<u16>().ok();
+        let status = self.status.map(|status| status.as_u16()).filter(|status| *status >= 400);
+        specific
+            .or_else(by_message)
+            .or_else(|| status.or_else(code_status).map(ErrorKind::from_status))
+            .or_else(|| names.iter().find_map(|name| by_name(*name)))
+            .unwrap_or(ErrorKind::Server)
+    }
+
     /// Writes the error after the request, in one line, with the way out where it is known. `base_url` is the one with a
     /// version, if the configured one has none.
     pub(super) fn write(
@@ -108,7 +166,7 @@ impl ApiError {
             write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
         }
         write!(f, ": {}", excerpt(&self.message, MAX_MESSAGE_CHARS))?;
-        let kind = ErrorKind::classify(self);
+        let kind = self.kind();
         if self.lacks_key && kind == ErrorKind::Authentication {
             return f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`");
         }
@@ -129,6 +187,15 @@ impl ApiError {
             404 | 405 if is_unexplained || may_lack_version => write_base_url_hint(f, base_url),
             _ => Ok(()),
         }
+    }
+}
+
+/// Writes that the base URL may be wrong, and the one that it may have to be.
+pub(super) fn write_base_url_hint(f: &mut fmt::Formatter<'_>, versioned: Option<&str>) -> fmt::Result {
+    f.write_str("; check the base URL")?;
+    match versioned {
+        Some(url) => write!(f, ", did you mean `{url}`?"),
+        None => Ok(()),
     }
 }
 

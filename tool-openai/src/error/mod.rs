@@ -1,28 +1,26 @@
 //! Errors of endpoints.
 
-mod api;
+mod excerpt;
 mod kind;
+mod api;
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
-use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::redact_url;
+use tool_http::client::{FieldError, RetryHeaders, redact_url};
 
-pub(crate) use self::api::{ApiError, is_error_body, is_error_value};
+use self::api::{ApiError, write_base_url_hint};
+pub(crate) use self::api::{is_error_body, is_error_value};
+use self::excerpt::{MAX_MESSAGE_CHARS, excerpt};
 pub use self::kind::ErrorKind;
-use crate::client::{without_query, without_user_info};
-use crate::retry::RetryHeaders;
+use crate::url_text::{without_query, without_user_info};
 
 /// The number of characters of an unexpected body that are quoted.
 const MAX_EXCERPT_CHARS: usize = 120;
-
-/// The number of characters of the API's message that are displayed. Some servers send whole stack traces.
-const MAX_MESSAGE_CHARS: usize = 300;
 
 /// The number of characters of a web page that are stored.
 const MAX_HTML_CHARS: usize = 64 << 10;
@@ -239,7 +237,7 @@ impl Error {
             Cause::Transport { error, .. } if error.is_timeout() => ErrorKind::Timeout,
             Cause::Transport { error, .. } if error.is_connect() => ErrorKind::Connect,
             Cause::Transport { .. } => ErrorKind::Transport,
-            Cause::Api(error) => ErrorKind::classify(error),
+            Cause::Api(error) => error.kind(),
             Cause::Redirected { .. } | Cause::Html(_) | Cause::InvalidResponse(_) => {
                 ErrorKind::InvalidResponse
             }
@@ -265,7 +263,7 @@ impl Error {
         match &self.0.cause {
             Cause::Transport { error, .. } => !error.is_builder() && !error.is_redirect(),
             Cause::Api(error) => {
-                let kind = ErrorKind::classify(error);
+                let kind = error.kind();
                 match error.retry.should {
                     _ if error.retry.is_too_long() => false,
                     _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
@@ -411,6 +409,12 @@ impl StdError for Error {
     }
 }
 
+impl From<FieldError> for Error {
+    fn from(error: FieldError) -> Self {
+        Self::request(error.0)
+    }
+}
+
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
         let is_permanent = matches!(
@@ -425,15 +429,6 @@ impl From<Error> for ModelError {
     }
 }
 
-/// Writes that the base URL may be wrong, and the one that it may have to be.
-fn write_base_url_hint(f: &mut fmt::Formatter<'_>, versioned: Option<&str>) -> fmt::Result {
-    f.write_str("; check the base URL")?;
-    match versioned {
-        Some(url) => write!(f, ", did you mean `{url}`?"),
-        None => Ok(()),
-    }
-}
-
 /// Returns `true` if a body is a web page.
 fn is_html(content_type: Option<&str>, body: &str) -> bool {
     let starts_with = |start: &str| {
@@ -443,14 +438,4 @@ fn is_html(content_type: Option<&str>, body: &str) -> bool {
     content_type.is_some_and(|value| value.starts_with("text/html"))
         || starts_with("<!doctype html")
         || starts_with("<html")
-}
-
-/// Returns the start of a text, printable and on one line.
-fn excerpt(text: &str, max_chars: usize) -> String {
-    let mut words = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = words.char_indices().nth(max_chars) {
-        words.truncate(end);
-        words.push('…');
-    }
-    words
 }

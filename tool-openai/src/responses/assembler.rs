@@ -10,8 +10,8 @@ use super::output_item::{ItemKind, OutputItem, Part, PartKind};
 use super::partial_item::{ItemDelta, PartialItem};
 use super::replay;
 use super::response::{MAX_ITEMS, WireEvent, WireResponse};
+use crate::assembler::{Assembler, EventError, Flow};
 use crate::error::{is_error_body, is_error_value};
-use crate::streaming::{Assembler, EventError, Flow};
 use crate::{logprobs, quirks};
 
 /// The data that some servers send after the last event, as in Chat Completions.

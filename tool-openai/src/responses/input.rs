@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use tool_core::Message;
 use tool_core::model::AssistantMessage;
 
-use super::{Dialect, replay};
+use super::dialect::Dialect;
+use super::items::Items;
+use super::replay;
 use crate::body::AppendBuffer;
-use crate::content::{WirePart, has_images, parts, system_text};
+use crate::content::{WirePart, file_name, has_media, parts, system_text};
+use crate::error::Error;
 use crate::json::{write_array, write_string};
-use crate::{Error, quirks};
+use crate::quirks;
 
 /// The encoded input of the previous request, so that a turn encodes only new messages.
 #[derive(Default)]
@@ -35,34 +38,11 @@ impl InputCache {
             for message in &messages[self.count..] {
                 write_message(&mut items, message, dialect)?;
             }
-            Ok(items.calls_without_namespace)
+            Ok::<_, Error>(items.calls_without_namespace)
         })?;
         self.calls_without_namespace.append(&mut calls_without_namespace);
         self.count = messages.len();
         Ok(self)
-    }
-}
-
-/// Writes items of an array.
-pub(super) struct Items<'a> {
-    json: &'a mut Vec<u8>,
-    /// The next item is the first of the array.
-    is_first: bool,
-    calls_without_namespace: BTreeSet<String>,
-}
-
-impl Items<'_> {
-    /// Starts the next item and returns the buffer to write it to.
-    pub(super) fn next(&mut self) -> &mut Vec<u8> {
-        self.json.push(if std::mem::take(&mut self.is_first) { b'[' } else { b',' });
-        self.json
-    }
-
-    /// Notes a call of this tool that has no namespace.
-    pub(super) fn add_call_without_namespace(&mut self, name: &str) {
-        if !self.calls_without_namespace.contains(name) {
-            self.calls_without_namespace.insert(name.to_owned());
-        }
     }
 }
 
@@ -72,7 +52,7 @@ fn write_message(items: &mut Items<'_>, message: &Message, dialect: &Dialect) ->
             // The newer role `developer` has the same effect, but not every server supports it.
             write_text_message(items, "system", &system_text(content)?);
         }
-        Message::User(content) if !has_images(content) => {
+        Message::User(content) if !has_media(content) => {
             write_text_message(items, "user", &content.text());
         }
         Message::User(content) => {
@@ -91,7 +71,7 @@ fn write_message(items: &mut Items<'_>, message: &Message, dialect: &Dialect) ->
             json.extend_from_slice(br#"{"type":"function_call_output","call_id":"#);
             write_string(json, &result.call_id);
             json.extend_from_slice(br#","output":"#);
-            if has_images(&result.content) {
+            if has_media(&result.content) {
                 write_array(json, parts(&result.content)?, write_part);
             } else {
                 write_string(json, &result.content.text());
@@ -145,6 +125,21 @@ fn write_part(json: &mut Vec<u8>, part: WirePart<'_>) {
         WirePart::Image(image) => {
             json.extend_from_slice(br#"{"type":"input_image","detail":"auto","image_url":"#);
             write_string(json, image.url());
+        }
+        WirePart::File(file) => {
+            json.extend_from_slice(br#"{"type":"input_file""#);
+            let url = file.url().unwrap_or_default();
+            let (name, value) = match (file.id(), file.base64()) {
+                (Some(id), _) => ("file_id", id),
+                (None, Some(_)) => ("file_data", url),
+                (None, None) => ("file_url", url),
+            };
+            if name == "file_data" {
+                json.extend_from_slice(br#","filename":"#);
+                write_string(json, file_name(file));
+            }
+            json.extend_from_slice(format!(r#","{name}":"#).as_bytes());
+            write_string(json, value);
         }
     }
     json.push(b'}');

@@ -1,13 +1,15 @@
 //! The Responses API: `POST /responses`, plain and streamed.
 
-mod assembler;
-mod input;
+mod dialect;
 mod model_name;
 mod output_item;
 mod partial_item;
+mod items;
 mod replay;
-mod request;
+mod input;
 mod response;
+mod assembler;
+mod request;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +19,13 @@ use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
 
 use self::assembler::EventAssembler;
+use self::dialect::{Dialect, ReasoningOptions};
 use crate::api::{self, Api, Target};
 use crate::body::RequestBody;
 use crate::client::Client;
+use crate::error::Error;
 use crate::tools;
 use crate::warning::warn_about_omitted_fields;
-use crate::{Endpoint, Error};
 
 const PATH: &str = "responses";
 
@@ -49,24 +52,6 @@ pub struct Responses {
     target: Target,
     dialect: Dialect,
     reasoning: ReasoningOptions,
-}
-
-/// The endpoint that messages are encoded for.
-#[derive(Clone, Debug, PartialEq)]
-struct Dialect {
-    endpoint: Arc<Endpoint>,
-    /// The name under which the endpoint's provider data is stored.
-    provider: Arc<str>,
-    /// The provider stores the responses.
-    is_stored: bool,
-}
-
-/// The form in which the response reports the model's reasoning.
-#[derive(Clone, Default)]
-struct ReasoningOptions {
-    /// If `None`, it depends on the options and the model's name.
-    is_encrypted: Option<bool>,
-    summary: Option<String>,
 }
 
 impl Responses {
@@ -144,8 +129,8 @@ impl ChatModel for Responses {
         self.supports_response_format() && self.dialect.endpoint.supports_json_schema_with_tools
     }
 
-    /// Returns `true` if the [endpoint](Endpoint::supports_tool_search) searches tools, the model is not known to be too old, and
-    /// the endpoint accepts [so many tools](Endpoint::max_tools) besides the search.
+    /// Returns `true` if the [endpoint](crate::Endpoint::supports_tool_search) searches tools, the model is not known to be too old, and
+    /// the endpoint accepts [so many tools](crate::Endpoint::max_tools) besides the search.
     fn supports_tool_search(&self, tools: usize) -> bool {
         let endpoint = &self.dialect.endpoint;
         endpoint.supports_tool_search
@@ -153,7 +138,7 @@ impl ChatModel for Responses {
             && tools::fits_with_search(tools, endpoint)
     }
 
-    /// Returns the endpoint's [name](Endpoint::name), or `openai` if it has none.
+    /// Returns the endpoint's [name](crate::Endpoint::name), or `openai` if it has none.
     fn provider_name(&self) -> Option<&str> {
         Some(self.target.client.name())
     }
@@ -172,6 +157,7 @@ impl fmt::Debug for Responses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Endpoint;
 
     pub(super) const PROVIDER: &str = "here/responses";
 

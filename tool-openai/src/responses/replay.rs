@@ -9,8 +9,8 @@ use tool_core::ToolCall;
 use tool_core::content::JsonText;
 use tool_core::model::{AssistantMessage, ProviderData};
 
-use super::Dialect;
-use super::input::Items;
+use super::dialect::Dialect;
+use super::items::Items;
 use super::output_item::{ItemKind, OutputItem, PartKind};
 use crate::quirks;
 

@@ -6,11 +6,11 @@ use serde::Serialize;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
 
+use super::dialect::{Dialect, ReasoningOptions};
 use super::input::InputCache;
 use super::model_name::is_reasoning_model;
-use super::{Dialect, ReasoningOptions};
-use crate::Error;
-use crate::body::{FieldWriter, RequestBody, reject_reserved};
+use crate::body::{FieldWriter, RequestBody};
+use crate::error::Error;
 use crate::json_schema::JsonSchema;
 use crate::tools::{self, ToolFormat};
 use crate::warning::WarningHook;
@@ -39,7 +39,6 @@ pub(super) fn encode(
 ) -> Result<RequestBody, Error> {
     let (options, endpoint) = (request.options(), &dialect.endpoint);
     reject_unsupported(options)?;
-    reject_reserved(&options.extra, &RESERVED_FIELDS)?;
     let offered = tools::offered(request, endpoint);
     let is_searched = tools::is_searched(request, ToolFormat::Flat, endpoint)?;
     request.cached(|cache: &mut InputCache| {
@@ -50,7 +49,14 @@ pub(super) fn encode(
             offered
         };
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
-        let mut fields = FieldWriter::new(model, is_streamed, tools.as_deref(), &cache.json, &options.extra);
+        let mut fields = FieldWriter::new(
+            model,
+            is_streamed,
+            tools.as_deref(),
+            &cache.json,
+            &options.extra,
+            &RESERVED_FIELDS,
+        )?;
         // The default is `true`.
         fields.write("store", Some(dialect.is_stored))?;
         let include = included_data(dialect, model, reasoning, options);
@@ -135,7 +141,7 @@ mod tests {
     use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 
     use super::*;
-    use crate::ErrorKind;
+    use crate::error::ErrorKind;
     use crate::responses::tests::{dialect, stored};
 
     fn sent(

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::assembler::EventError;
 use crate::error::{is_error_body, is_error_value};
 use crate::lenient::{self, MaybeObject, default_for};
 use crate::quirks;
-use crate::streaming::EventError;
 use crate::usage::WireUsage;
 
 /// The maximum number of items: far more than any response has, but few enough to search.

@@ -12,7 +12,7 @@ use tool_core::toolset::{ToolSetError, ToolSetErrorKind};
 use tool_core::{RunError, RunErrorKind};
 
 use super::error::ApiError;
-use crate::ErrorKind;
+use crate::error::ErrorKind;
 
 /// Maps errors of models and agents to API errors, with or without their text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +23,8 @@ pub(super) struct ErrorMapper {
 impl ErrorMapper {
     /// Maps an error of a model.
     pub(super) fn map_model_error(self, error: &ModelError) -> ApiError {
-        let mapped = error.downcast_ref::<crate::Error>().map_or_else(ApiError::internal, map_upstream_error);
+        let mapped =
+            error.downcast_ref::<crate::error::Error>().map_or_else(ApiError::internal, map_upstream_error);
         self.with_details(mapped, error)
     }
 
@@ -86,7 +87,7 @@ fn is_duplicate_tool(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
 }
 
 /// Maps an error of the OpenAI-compatible endpoint behind a model.
-fn map_upstream_error(error: &crate::Error) -> ApiError {
+fn map_upstream_error(error: &crate::error::Error) -> ApiError {
     let mapped = match error.kind() {
         ErrorKind::ContextLength => {
             ApiError::new(StatusCode::BAD_REQUEST, "the conversation exceeds the context length of the model")

@@ -1,55 +1,16 @@
-//! HTTP concerns of all requests: admission, limits, and server-sent events.
+//! The form of responses: JSON and server-sent events.
 
 use std::convert::Infallible;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::FutureExt;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
-use tool_http::server::{Rejection, hold_until_sent, require_json};
-
-use super::error::ApiError;
-use super::state::ServerState;
-use crate::ids;
 
 /// The longest time that a stream is silent.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(15);
-
-/// Middleware that admits requests, limits those in flight, catches panics and adds the request id. Handlers find the
-/// [`Caller`](tool_http::server::Caller) in the extensions of the request.
-pub(super) async fn guard(
-    State(state): State<Arc<ServerState>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let mut response = match admit(&state, &mut request) {
-        Ok(permit) => {
-            let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-            hold_until_sent(permit, response.unwrap_or_else(|_| ApiError::internal().into_response()))
-        }
-        Err(rejection) => ApiError::from(rejection).into_response(),
-    };
-    if let Ok(id) = HeaderValue::try_from(ids::random_id("req_")) {
-        response.headers_mut().insert("x-request-id", id);
-    }
-    response
-}
-
-/// Admits a request. Returns its permit if the number of requests in flight is limited.
-fn admit(state: &ServerState, request: &mut Request) -> Result<Option<OwnedSemaphorePermit>, Rejection> {
-    let caller = state.config.access.admit(request.uri(), request.headers())?;
-    require_json(request)?;
-    request.extensions_mut().insert(caller);
-    state.limiter.begin_request()
-}
 
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
     json_text_response(status, body.to_string())

@@ -35,7 +35,7 @@
 //! # Access
 //!
 //! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
-//! a [router](Server::router): requests must be for an [allowed host](Server::allow_host), come from no web page or one of an
+//! a [service](Server::into_service): requests must be for an [allowed host](Server::allow_host), come from no web page or one of an
 //! [allowed origin](Server::allow_origin), and declare their body as `application/json`. With several keys, each key has its own
 //! stored responses and paused runs, and cannot access those of the others.
 //!
@@ -44,23 +44,25 @@
 //! When a caller disconnects, its request in flight is cancelled. Errors of models and agents are reported by their kind
 //! only, such as a rate limit, unless [`verbose_errors`](Server::verbose_errors) is set. Every response has an `x-request-id`.
 
-mod agent;
-mod backend;
-mod caller_tools;
-mod chat;
+mod http;
 mod error;
 mod error_mapping;
-mod http;
 mod logprobs;
+mod backend;
 mod options;
+mod store;
+mod stored_response;
+mod shared_answer;
 mod paused_run;
+mod state;
+mod caller_tools;
+mod agent;
+mod dispatch;
 mod request;
+mod chat;
 mod responses;
 mod routes;
 mod running_server;
-mod shared_answer;
-mod state;
-mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,6 +74,7 @@ use secrecy::SecretString;
 use tokio::net::ToSocketAddrs;
 use tool_core::{Agent, ChatModel, ModelOptions};
 use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
+pub use tool_http::server::{HttpService, ResponseBody};
 
 use self::backend::Backend;
 pub use self::running_server::RunningServer;
@@ -82,7 +85,7 @@ use self::state::{Config, ServerState};
 /// Requests need no key unless [one is set](Self::api_key); without a key, only loopback addresses are bound, unless
 /// [`allow_remote`](Self::allow_remote) is called.
 #[derive(Clone, Default)]
-#[must_use = "a `Server` does nothing unless it is spawned or its router is served"]
+#[must_use = "a `Server` does nothing unless it is spawned or its service is part of an application"]
 pub struct Server {
     backends: BTreeMap<String, Backend>,
     config: Config,
@@ -167,7 +170,7 @@ impl Server {
     ///
     /// Requests of other origins are refused with status 403, also with a [key](Self::api_key). Callers other than browsers
     /// send no origin. The server sends no CORS headers: a browser shows its responses to pages of another origin only if a layer
-    /// of the [router](Self::router) adds them.
+    /// of the [application](Self::into_service) adds them.
     pub fn allow_origin(mut self, origin: impl AsRef<str>) -> Self {
         self.config.access.allow_origin(origin.as_ref());
         self
@@ -243,12 +246,17 @@ impl Server {
         self
     }
 
-    /// Returns the routes as an [`axum::Router`], to serve them as part of another application.
+    /// Returns the routes as a service, to serve them as part of another application.
     ///
     /// ```
-    /// let app: axum::Router = tool_openai::server::Server::new().router();
+    /// let service = tool_openai::server::Server::new().into_service();
+    /// let app: axum::Router = axum::Router::new().nest_service("/ai", service);
     /// ```
-    pub fn router(self) -> Router {
+    pub fn into_service(self) -> HttpService {
+        HttpService::new(self.into_router())
+    }
+
+    fn into_router(self) -> Router {
         routes::router(Arc::new(ServerState::new(self.config, self.backends)))
     }
 
@@ -272,7 +280,7 @@ impl Server {
                 ),
             ),
         })?;
-        HttpServer::start(listener, self.router(), &limits, Shutdown::new()).map(RunningServer)
+        HttpServer::start(listener, self.into_router(), &limits, Shutdown::new()).map(RunningServer)
     }
 }
 

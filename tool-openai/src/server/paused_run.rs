@@ -142,13 +142,18 @@ impl PausedRun {
         let has_begun_once = Arc::<AtomicBool>::default();
         let continuation =
             Continuation { paused: Arc::clone(self), start, has_begun_once: Arc::clone(&has_begun_once) };
-        let answer = SharedAnswer::new(answer(run, continuation), Arc::downgrade(self));
+        let paused = Arc::downgrade(self);
+        let answer = SharedAnswer::new(answer(run, continuation), move |answer, bytes| {
+            if let Some(paused) = paused.upgrade() {
+                paused.note_answer(answer, bytes);
+            }
+        });
         inner.state = State::Continued { request, from, answer: Arc::downgrade(&answer), has_begun_once };
         Ok(Some(answer))
     }
 
     /// Stores the complete answer, whose size is about `bytes`, for repeated requests.
-    pub(super) fn note_answer(&self, answer: &Arc<SharedAnswer>, bytes: usize) {
+    fn note_answer(&self, answer: &Arc<SharedAnswer>, bytes: usize) {
         let mut inner = self.lock();
         if let State::Continued { request, .. } = inner.state {
             inner.state = State::Answered { request, answer: Arc::clone(answer) };

@@ -1,18 +1,23 @@
 //! The routes of the server.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
-use tool_http::server::Caller;
+use futures_util::FutureExt;
+use tokio::sync::OwnedSemaphorePermit;
+use tool_http::server::{Caller, Rejection, hold_until_sent, require_json};
 
 use super::error::ApiError;
 use super::state::ServerState;
 use super::{chat, http, responses};
+use crate::ids;
 
 type SharedState = State<Arc<ServerState>>;
 type PathParam = Result<Path<String>, PathRejection>;
@@ -29,8 +34,32 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
         .method_not_allowed_fallback(async || {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this URL does not support this method")
         })
-        .layer(middleware::from_fn_with_state(Arc::clone(&state), http::guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&state), guard))
         .with_state(state)
+}
+
+/// Middleware that admits requests, limits those in flight, catches panics and adds the request id. Handlers find the
+/// [`Caller`] in the extensions of the request.
+async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next: Next) -> Response {
+    let mut response = match admit(&state, &mut request) {
+        Ok(permit) => {
+            let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+            hold_until_sent(permit, response.unwrap_or_else(|_| ApiError::internal().into_response()))
+        }
+        Err(rejection) => ApiError::from(rejection).into_response(),
+    };
+    if let Ok(id) = HeaderValue::try_from(ids::random_id("req_")) {
+        response.headers_mut().insert("x-request-id", id);
+    }
+    response
+}
+
+/// Admits a request. Returns its permit if the number of requests in flight is limited.
+fn admit(state: &ServerState, request: &mut Request) -> Result<Option<OwnedSemaphorePermit>, Rejection> {
+    let caller = state.config.access.admit(request.uri(), request.headers())?;
+    require_json(request)?;
+    request.extensions_mut().insert(caller);
+    state.limiter.begin_request()
 }
 
 async fn create_completion(

@@ -1,7 +1,7 @@
 //! An answer that several requests receive.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::watch;
@@ -9,7 +9,6 @@ use tool_core::model::Delta;
 
 use super::backend::Deltas;
 use super::error::ApiError;
-use super::paused_run::PausedRun;
 
 type Item = Result<Delta, ApiError>;
 
@@ -21,19 +20,22 @@ pub(super) struct SharedAnswer {
     items: Mutex<Vec<Item>>,
     /// The number of items, and `true` after the last one.
     progress: watch::Sender<(usize, bool)>,
-    /// Stores the complete answer.
-    paused: Weak<PausedRun>,
+    /// Receives the complete answer, and about the number of its bytes.
+    on_complete: Box<dyn Fn(&Arc<Self>, usize) + Send + Sync>,
 }
 
 impl SharedAnswer {
-    pub(super) fn new(source: Deltas, paused: Weak<PausedRun>) -> Arc<Self> {
+    pub(super) fn new(
+        source: Deltas,
+        on_complete: impl Fn(&Arc<Self>, usize) + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let source = AssertUnwindSafe(source).catch_unwind();
         let source = source.map(|item| item.unwrap_or_else(|_| Err(ApiError::internal())));
         Arc::new(Self {
             source: tokio::sync::Mutex::new(source.boxed()),
             items: Mutex::default(),
             progress: watch::Sender::new((0, false)),
-            paused,
+            on_complete: Box::new(on_complete),
         })
     }
 
@@ -83,12 +85,12 @@ impl SharedAnswer {
             items.extend(item);
             items.len()
         };
-        if is_last && let Some(paused) = self.paused.upgrade() {
+        if is_last {
             let items = self.items();
             if matches!(items.last(), Some(Ok(Delta::Done(_)))) {
                 let bytes = items.iter().flatten().map(approximate_bytes).sum();
                 drop(items);
-                paused.note_answer(self, bytes);
+                (self.on_complete)(self, bytes);
             }
         }
         self.progress.send_replace((count, is_last));
@@ -128,7 +130,7 @@ mod tests {
     fn answer() -> (mpsc::UnboundedSender<Item>, Arc<SharedAnswer>) {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let source = stream::poll_fn(move |context| receiver.poll_recv(context));
-        (sender, SharedAnswer::new(source.boxed(), Weak::new()))
+        (sender, SharedAnswer::new(source.boxed(), |_, _| {}))
     }
 
     fn text(text: &str) -> Item {
@@ -182,7 +184,7 @@ mod tests {
         assert_eq!(read(Arc::clone(&answer).deltas()).await, "internal server error");
         assert!(sender.is_closed());
         let source = stream::once(ready(())).map(|()| panic!("a panic of a model"));
-        let answer = SharedAnswer::new(source.boxed(), Weak::new());
+        let answer = SharedAnswer::new(source.boxed(), |_, _| {});
         for _ in 0..2 {
             assert_eq!(read(Arc::clone(&answer).deltas()).await, "internal server error");
         }

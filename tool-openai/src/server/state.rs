@@ -13,8 +13,8 @@ use super::error::ApiError;
 use super::error_mapping::ErrorMapper;
 use super::options::{ChooseOptions, choose_options};
 use super::paused_run::PausedRun;
-use super::responses::StoredResponse;
 use super::store::{Retention, Store};
+use super::stored_response::StoredResponse;
 
 /// The configuration of a server.
 #[derive(Clone)]

@@ -160,6 +160,20 @@ async fn only_an_error_that_cannot_get_better_ends_a_run() {
     }
 }
 
+/// The engine counts the time of a step that fails from the last change of its invocation, and a client that begins to wait is one.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn clients_that_wait_do_not_prolong_the_patience_with_a_model() {
+    let set = |worker: Worker| worker.model_patience(Duration::from_secs(1));
+    let (run, _, _worker) = serve_faulty(Fault::Temporary, 1000, set).await;
+    let is_paused = async {
+        // A client that gives up waiting, and begins again.
+        while tokio::time::timeout(Duration::from_millis(30), run.wait()).await.is_err() {}
+    };
+    within(20, "the pause", is_paused).await;
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Paused(_)));
+}
+
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn a_run_whose_model_fails_for_long_waits_for_an_operator() {

@@ -224,3 +224,45 @@ async fn an_undo_survives_a_death_and_further_cancellations() {
         }
     }
 }
+
+static TRIES: AtomicU32 = AtomicU32::new(0);
+static TRY_LEFT: AtomicBool = AtomicBool::new(false);
+
+struct LeavesTry;
+
+impl Drop for LeavesTry {
+    fn drop(&mut self) {
+        TRY_LEFT.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tool("Never returns", undo = "unbook")]
+async fn book_for_ever(room: String) -> String {
+    TRY_LEFT.store(false, Ordering::SeqCst);
+    TRIES.fetch_add(1, Ordering::SeqCst);
+    let _leaves = LeavesTry;
+    std::future::pending::<()>().await;
+    room
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_call_that_is_repeated_after_a_death_is_dropped_by_a_cancellation() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("book_for_ever", r#"{"room": "r1"}"#);
+    let clerk = Agent::builder(model).name(&*name).tools(tools![book_for_ever]);
+    let clerk = clerk.undo_tools(tools![unbook]).build().unwrap();
+    let address = free_address();
+    let first = Mortal::start(Worker::new().agent(clerk.clone()), address).await;
+    register_at(address).await;
+    let run = agent(&name).ask("Book").send().await.unwrap();
+    until("the call", || TRIES.load(Ordering::SeqCst) == 1).await;
+    drop(first);
+    let _second = Mortal::start(Worker::new().agent(clerk), address).await;
+    until("the second call", || TRIES.load(Ordering::SeqCst) == 2).await;
+    run.cancel().await.unwrap();
+    let failure = within(10, "the failure", failure(&run)).await;
+    assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
+    assert!(TRY_LEFT.load(Ordering::SeqCst));
+    assert_eq!(unbooked("r1"), ["r1: unknown"]);
+}

@@ -7,6 +7,7 @@ mod asking;
 mod cancelling;
 mod conversing;
 mod crashing;
+mod large;
 mod measuring;
 mod mistakes;
 mod spreading;

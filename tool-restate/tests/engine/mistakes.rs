@@ -10,7 +10,7 @@ use tool_core::agent::ToolSearch;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::ToolProviderRequest;
-use tool_core::{Agent, Approval, ToolCall, ToolSet, tool, tools};
+use tool_core::{Agent, Approval, Event, ToolCall, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
 use crate::support::{
@@ -376,5 +376,25 @@ async fn a_killed_run_ends_those_who_wait_for_it() {
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Killed, "{error}");
         assert_eq!(error.to_string(), expected);
+    }
+}
+
+/// The engine would repeat the call without end.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_hook_that_panics_at_a_call_ends_its_run() {
+    for is_local in [false, true] {
+        let name = unique("clerk");
+        let model = ScriptedModel::new().calls("long", r#"{"bytes": 1}"#);
+        let clerk = Agent::builder(model).name(&*name).tools(tools![long]);
+        let clerk = clerk.on_event(|event| {
+            assert!(!matches!(event, Event::CallStarted(_)), "the line is dead");
+        });
+        let worker = Worker::new().agent(clerk.build().unwrap());
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        let run = agent(&name).ask("Go").send().await.unwrap();
+        let failure = within(10, "the failure", failure(&run)).await;
+        let expected = "the tool `long` ended the run: the agent panicked: the line is dead";
+        assert_eq!(failure.message, expected);
     }
 }

@@ -166,6 +166,38 @@ async fn a_run_can_wait_until_its_tools_are_back() {
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5");
 }
 
+/// It pauses with another call that waits for a person, who can still decide about it afterwards.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_call_waits_for_a_person_while_its_run_is_paused() {
+    let name = unique("clerk");
+    let pay = |euros| ("pay", format!(r#"{{"euros": {euros}}}"#));
+    let model = ScriptedModel::new().calls_all([pay(5), pay(6)]).says("Paid.");
+    let address = free_address();
+    let worker = |tools| Worker::new().agent(clerk(&name, &model, tools)).changed_tools(ChangedTools::Wait);
+    let worker = |tools| worker(tools).model_patience(std::time::Duration::from_secs(1));
+    let old = Mortal::start(worker(tools![self::pay]), address).await;
+    crate::support::register_at(address).await;
+    let run = agent(&name).ask("Pay").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    drop(old);
+    let new = Mortal::start(worker(tools![newer::pay]), address).await;
+    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    loop {
+        match within(20, "the pause", run.wait()).await.unwrap() {
+            Outcome::Paused(_) => break,
+            Outcome::NeedsApproval(_) => tokio::time::sleep(std::time::Duration::from_secs(6)).await,
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(new);
+    let _old = Mortal::start(worker(tools![self::pay]), address).await;
+    run.resume().await.unwrap();
+    assert_eq!(within(20, "the other call", waiting_calls(&run)).await, calls[1..]);
+    run.resolve_approval(&calls[1], Approval::Approve).await.unwrap();
+    assert_eq!(within(20, "the answer", answer(&run)).await.text(), "Paid.");
+}
+
 /// The new program has the old one's URI, so the run that waits meets it.
 #[tokio::test]
 #[ignore = "needs a Restate server"]

@@ -202,8 +202,9 @@ function decisionForm(id, wait, card) {
   const buttons = el("div", { className: "row" },
     el("button", { className: "primary", "data-key": "a", onclick: () => send({ decision: "approve" }) }, "Approve"),
     el("button", { "data-key": "e", onclick: () => edit() }, "Edit…"),
-    deny("Deny"), reason);
+    deny("Deny"));
   if (!wait.question) form.append(buttons);
+  if (!wait.question) buttons.append(reason);
 
   async function send(decision) {
     for (const button of card.querySelectorAll("button")) button.disabled = true;

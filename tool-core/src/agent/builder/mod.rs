@@ -4,11 +4,10 @@ mod error;
 mod run_options;
 
 use std::fmt;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 pub use self::error::{BuildError, BuildErrorKind};
 use super::Shared;
-use super::tool_search::LastDivided;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, ToolSearch};
 use crate::content::Content;
@@ -199,7 +198,7 @@ impl AgentBuilder {
     /// # }
     /// ```
     pub fn tool_search(mut self, search: ToolSearch) -> Self {
-        self.agent.tool_search = Some((search, LastDivided::default()));
+        self.agent.tool_search = Some((search, Mutex::default()));
         self
     }
 

@@ -5,20 +5,20 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use futures_channel::{mpsc, oneshot};
+use futures_channel::oneshot;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::interruption::{Interruption, run_until_interrupted};
-use crate::agent::delegation::{Delegation, InnerState, InnerStates};
+use crate::agent::delegation::{CallMemo, Delegation, MemoSender, Memos, SentMemo};
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
 use crate::run::{MAX_DEPTH, RunErrorKind};
-use crate::tool::{Attempt, ToolError, ToolExecution};
+use crate::tool::{Asking, Attempt, ToolError, ToolExecution};
 
 impl RunDriver {
     /// Records the start of a call for a caller that drives step by step, and stores the run.
@@ -48,7 +48,7 @@ impl RunDriver {
     pub(super) async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
         let executor = self.executor();
         let max_concurrent = self.tools.agent.0.max_concurrent_calls;
-        let (states, mut inner_states) = executor.channel(&calls).unzip();
+        let (sender, mut memos) = executor.channel(&calls).unzip();
         let mut queue = VecDeque::from(calls);
         let mut running = FuturesUnordered::new();
         let mut stored = None;
@@ -63,16 +63,16 @@ impl RunDriver {
             {
                 let attempt = self.begin_attempt(&call)?;
                 running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
-                running.push(self.execute_call(&executor, call, attempt, states.as_ref()));
+                running.push(self.execute_call(&executor, call, attempt, sender.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
             stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
-            let ending = match self.next_progress(&mut running, inner_states.as_mut()).await {
+            let ending = match self.next_progress(&mut running, memos.as_mut()).await {
                 Ok(Progress::Ended(ending)) => ending,
-                Ok(Progress::InnerState(state)) => {
-                    stored = self.record_inner_state(state)?;
+                Ok(Progress::Memo(memo)) => {
+                    stored = self.record_memo(memo)?;
                     if stored.is_some() {
                         continue;
                     }
@@ -126,15 +126,15 @@ impl RunDriver {
         attempt: Attempt,
     ) -> Result<Option<Ending>, RunErrorKind> {
         let executor = self.executor();
-        let (states, mut inner_states) = executor.channel(std::slice::from_ref(&call)).unzip();
-        let execution = self.execute_call(&executor, call, attempt, states.as_ref());
+        let (sender, mut memos) = executor.channel(std::slice::from_ref(&call)).unzip();
+        let execution = self.execute_call(&executor, call, attempt, sender.as_ref());
         let mut running = FuturesUnordered::from_iter([execution]);
         loop {
-            match self.next_progress(&mut running, inner_states.as_mut()).await {
+            match self.next_progress(&mut running, memos.as_mut()).await {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
-                Ok(Progress::InnerState(state)) => {
-                    let Some(stored) = self.record_inner_state(state)? else { return Ok(None) };
+                Ok(Progress::Memo(memo)) => {
+                    let Some(stored) = self.record_memo(memo)? else { return Ok(None) };
                     self.store_run().await?;
                     confirm(stored);
                 }
@@ -150,10 +150,10 @@ impl RunDriver {
     async fn next_progress(
         &mut self,
         running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-        inner_states: Option<&mut InnerStates>,
+        memos: Option<&mut Memos>,
     ) -> Result<Progress, Interruption> {
         if !self.run.waits_only_for_own_limits() {
-            return self.run_until_interrupted(next_progress(running, inner_states)).await;
+            return self.run_until_interrupted(next_progress(running, memos)).await;
         }
         let was_in_turn = self.run.is_in_turn();
         self.update_elapsed();
@@ -161,18 +161,22 @@ impl RunDriver {
             return Err(Interruption::TimeLimit);
         }
         let cancellation = self.question.cancellation.as_ref().filter(|_| !self.run.is_undoing());
-        let progress = run_until_interrupted(next_progress(running, inner_states), cancellation, None).await;
+        let progress = run_until_interrupted(next_progress(running, memos), cancellation, None).await;
         self.clock = Some(Instant::now());
         progress
     }
 
-    /// Makes the state of an inner run part of this one. Returns `None` if that ended this run.
-    fn record_inner_state(&mut self, state: InnerState) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
+    /// Makes a memo part of the run. Returns `None` if that ended the run.
+    fn record_memo(&mut self, (memo, stored): SentMemo) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
         let was_undoing = self.run.is_undoing();
-        self.change_run().record_inner_run(state.run).map_err(RunErrorKind::Step)?;
+        let recorded = match memo {
+            CallMemo::Inner(inner) => self.change_run().record_inner_run(inner),
+            CallMemo::Notes(call_id, notes) => self.change_run().record_notes(&call_id, notes),
+        };
+        recorded.map_err(RunErrorKind::Step)?;
         self.update_elapsed();
         let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
-        Ok((!has_ended).then_some(state.stored))
+        Ok((!has_ended).then_some(stored))
     }
 
     /// Executes a call; one that asks an agent is connected to this run.
@@ -181,16 +185,16 @@ impl RunDriver {
         executor: &'a CallExecutor,
         call: ToolCall,
         attempt: Attempt,
-        states: Option<&mpsc::Sender<InnerState>>,
+        sender: Option<&MemoSender>,
     ) -> BoxFuture<'a, Ending> {
         let continued = self.run.open_inner_run(&call.id);
-        let states = states.filter(|_| executor.asks_agent(&call));
-        if states.is_none() && continued.is_some() && executor.tools.get(&call.name).is_some() {
+        let of_agent = sender.filter(|_| executor.asks_agent(&call));
+        if of_agent.is_none() && continued.is_some() && executor.tools.get(&call.name).is_some() {
             // Another tool has the name now, and cannot continue the run.
             let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
             return ready(Ending::Executed(execution)).boxed();
         }
-        let delegation = states.map(|states| {
+        let delegation = of_agent.map(|sender| {
             let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
             let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
             Arc::new(Delegation {
@@ -200,14 +204,21 @@ impl RunDriver {
                 timeout: executor.timeout,
                 gate: executor.inner_gate(&call),
                 emitter: self.emitter.clone(),
-                states: states.clone(),
+                memos: sender.clone(),
                 continued: Mutex::new(continued.cloned()),
                 suspended: Mutex::default(),
             })
         });
         // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
-        let notes = self.run.notes(&call.id).cloned().unwrap_or_default();
-        executor.execute(call, attempt, delegation, notes).boxed()
+        let mut asking = Asking::new(self.run.notes(&call.id).cloned().unwrap_or_default());
+        if let Some(sender) = sender.cloned() {
+            let id = call.id.clone();
+            asking = asking.with_store(Arc::new(move |notes| {
+                let memo = CallMemo::Notes(id.clone(), notes);
+                sender.clone().store(memo).map(|stored| stored.is_ok()).boxed()
+            }));
+        }
+        executor.execute(call, attempt, delegation, asking).boxed()
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
@@ -287,26 +298,26 @@ impl RunDriver {
 #[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
 enum Progress {
     Ended(Ending),
-    InnerState(InnerState),
+    Memo(SentMemo),
     /// No call is running.
     Done,
 }
 
 async fn next_progress(
     running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
-    inner_states: Option<&mut InnerStates>,
+    memos: Option<&mut Memos>,
 ) -> Progress {
-    let Some(inner_states) = inner_states else {
+    let Some(memos) = memos else {
         return running.next().await.map_or(Progress::Done, Progress::Ended);
     };
-    match select(inner_states.next(), running.next()).await {
-        Either::Left((Some(state), _)) => Progress::InnerState(state),
+    match select(memos.next(), running.next()).await {
+        Either::Left((Some(memo), _)) => Progress::Memo(memo),
         Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
         Either::Right((ending, _)) => ending.map_or(Progress::Done, Progress::Ended),
     }
 }
 
-/// Lets an inner run continue whose state is stored.
+/// Lets a call continue whose memo is stored.
 fn confirm(stored: oneshot::Sender<()>) {
     // The call may have been dropped meanwhile.
     let _ = stored.send(());

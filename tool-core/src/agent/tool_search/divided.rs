@@ -1,11 +1,9 @@
 //! The tools of a turn, divided into those that are offered and those that are found.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
 
 use super::ToolSearch;
 use super::search_tools::{call_tool, search_tools};
-use crate::agent::lock::lock;
 use crate::model::{ChatModel, ToolDefinition, ToolDefinitions, ToolKind};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};
@@ -28,7 +26,7 @@ pub(in crate::agent) struct Divided {
     /// The tools in which calls are looked up: all, and those that search.
     pub(in crate::agent) tools: ToolSet,
     /// The definitions that the model is offered from the first turn on.
-    pub(in crate::agent) offered: ToolDefinitions,
+    offered: ToolDefinitions,
     hidden: HashSet<String>,
     /// The tools of this question that are always offered.
     always: Vec<String>,
@@ -75,6 +73,11 @@ impl Divided {
         Ok(Some(Self { all: all.clone(), tools, offered, hidden, always, mode }))
     }
 
+    /// Returns `true` if these are the tools that were divided, and those that are always offered.
+    pub(in crate::agent) fn is_of(&self, all: &ToolSet, always: &[&str]) -> bool {
+        self.all.is_shared_with(all) && self.always == always
+    }
+
     /// Returns `true` if the model is offered the tool only once it has found it.
     pub(in crate::agent) fn is_hidden(&self, name: &str) -> bool {
         self.hidden.contains(name)
@@ -82,6 +85,9 @@ impl Divided {
 
     /// Returns the definitions to offer, of which those of these tools need not be found.
     pub(in crate::agent) fn offered_with(&self, names: &[String]) -> ToolDefinitions {
+        if names.is_empty() {
+            return self.offered.clone();
+        }
         if self.mode == Mode::ByProvider {
             let is_hidden =
                 |tool: &ToolDefinition| tool.is_deferred() && !names.iter().any(|name| name == tool.name());
@@ -113,30 +119,4 @@ fn deferred_if(
     is_deferred: impl Fn(&ToolDefinition) -> bool,
 ) -> ToolDefinitions {
     definitions.iter().map(|tool| tool.clone().with_deferred(is_deferred(tool))).collect()
-}
-
-/// The last division, for the next turn or run with the same tools.
-#[derive(Default)]
-pub(in crate::agent) struct LastDivided(Mutex<Option<Arc<Divided>>>);
-
-impl LastDivided {
-    /// Returns the division of these tools, which `divide` creates if the last one was of others.
-    pub(in crate::agent) fn get_or_divide(
-        &self,
-        search: &ToolSearch,
-        model: &dyn ChatModel,
-        all: &ToolSet,
-        sources: &[ToolSet],
-        always: &[&str],
-    ) -> Result<Option<Arc<Divided>>, ToolSetError> {
-        let last = lock(&self.0).clone();
-        if let Some(last) = last.filter(|last| last.all.is_shared_with(all) && last.always == always) {
-            return Ok(Some(last));
-        }
-        let divided = Divided::new(search, model, all, sources, always)?.map(Arc::new);
-        if let Some(divided) = &divided {
-            *lock(&self.0) = Some(Arc::clone(divided));
-        }
-        Ok(divided)
-    }
 }

@@ -5,7 +5,7 @@ mod divided;
 mod search_tools;
 
 pub(super) use self::call_through::{SentMessages, unwrap_call, wrap_calls};
-pub(super) use self::divided::{Divided, LastDivided, Mode};
+pub(super) use self::divided::{Divided, Mode};
 use crate::agent::{BuildError, BuildErrorKind};
 use crate::model::ChatModel;
 use crate::toolset::{ToolSet, ToolSetError};

@@ -42,6 +42,7 @@ fn parts(content: &Content) -> Vec<Value> {
         Part::Text { text: content } => text(content),
         Part::Json(content) => text(content.as_str()),
         Part::Image(content) => image(content),
+        Part::File(content) => json!({ "type": "file", "mime_type": content.media_type() }),
     };
     content.parts().iter().map(part).collect()
 }

@@ -1,5 +1,6 @@
 //! Opens the database and creates its tables.
 
+use std::error::Error;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::BoxError;
+/// An error of a job on the database.
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Distinguishes files of this store from those of other programs: `tool` in ASCII.
 const APPLICATION_ID: i64 = 0x746f_6f6c;

@@ -3,7 +3,6 @@
 mod database;
 mod worker;
 
-use std::error::Error;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -389,5 +388,3 @@ impl fmt::Debug for SqliteStore {
         f.debug_struct("SqliteStore").finish_non_exhaustive()
     }
 }
-
-type BoxError = Box<dyn Error + Send + Sync>;

@@ -6,7 +6,7 @@ use std::thread;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::BoxError;
+use super::database::BoxError;
 use crate::memory::StoreFuture;
 
 /// Sends jobs to the thread that owns the connection. Jobs run in the order in which they are sent. The thread ends when all

@@ -5,11 +5,20 @@ use std::collections::HashSet;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::detector::{ARGUMENT_KEYS, CALL_KEYS, NAME_KEYS, Nesting};
+use super::nesting::Nesting;
 use crate::arguments::{Members, duplicate_member, to_json};
 
-/// The maximum nesting depth of a call in lists and members.
-const MAX_DEPTH: usize = 4;
+/// The members that contain the name of a tool.
+const NAME_KEYS: [&str; 4] = ["name", "tool", "tool_name", "function"];
+
+/// The members that contain the arguments of a call.
+const ARGUMENT_KEYS: [&str; 4] = ["arguments", "parameters", "args", "input"];
+
+/// The members that contain a whole call, or a list of calls.
+const CALL_KEYS: [&str; 4] = ["function", "function_call", "tool_call", "tool_calls"];
+
+/// The lists and members around a call, as in `[{"tool_calls": [{"function": …}]}]`.
+const MAX_WRAPPERS: usize = 4;
 
 /// A call in a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,151 +28,113 @@ pub(in super::super) struct ParsedCall {
     pub(in super::super) arguments: String,
 }
 
-/// The location of data in a reply.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Location {
-    /// In `<tool_call>` tags, where anything but calls is an error.
-    InTags,
-    /// In the text, where only objects that name existing tools are calls.
-    InText,
-}
-
-/// The reason why data is not a list of calls.
-#[derive(Debug, PartialEq)]
-pub(super) enum CallsError {
-    /// The data is something else.
-    NotACall,
-    /// A call cannot be parsed, for this reason, written for the model.
-    Malformed(String),
-}
-
-/// Parses calls from a text of one or more values.
+/// Parses calls from a text of one or more values. Outside of tags, only objects that name existing tools are calls. The error is
+/// the reason, written for the model.
 pub(super) fn parse_calls(
     text: &str,
-    location: Location,
+    is_in_tags: bool,
     tools: &HashSet<String>,
-) -> Result<Vec<ParsedCall>, CallsError> {
-    let mut calls = Vec::new();
+) -> Result<Vec<ParsedCall>, String> {
+    let mut parser = CallParser { is_in_tags, tools, calls: Vec::new() };
     let mut rest = skip_separators(text);
     while !rest.is_empty() {
         let (value, tail) = split_value(rest)?;
-        let repaired;
-        let json = if serde_json::from_str::<IgnoredAny>(value).is_ok() {
-            value
-        } else {
-            repaired = to_json(value).map_err(CallsError::Malformed)?;
-            &repaired
-        };
-        let parser = CallParser { location, tools };
-        parser.parse_value(json, 0, &mut calls)?;
+        match serde_json::from_str::<IgnoredAny>(value) {
+            Ok(_) => parser.parse_value(value, 0)?,
+            Err(_) => parser.parse_value(&to_json(value)?, 0)?,
+        }
         rest = skip_separators(tail);
     }
-    if calls.is_empty() { Err(malformed("the call is empty")) } else { Ok(calls) }
+    if parser.calls.is_empty() { Err("the call is empty".into()) } else { Ok(parser.calls) }
+}
+
+/// Returns `true` if data outside of tags is meant as a call, but is not valid JSON: it starts like a call, names a tool and has
+/// arguments.
+pub(super) fn is_call_like(text: &str, tools: &HashSet<String>) -> bool {
+    let has = |word: &str| text.contains(&format!("\"{word}\"")) || text.contains(&format!("'{word}'"));
+    let first = text.split(['"', '\'']).nth(1).unwrap_or_default();
+    [NAME_KEYS, ARGUMENT_KEYS, CALL_KEYS].as_flattened().contains(&first)
+        && ARGUMENT_KEYS.into_iter().any(has)
+        && tools.iter().any(|name| has(name))
+        && serde_json::from_str::<IgnoredAny>(text).is_err()
 }
 
 /// Skips whitespace, commas, semicolons and fences around calls.
-fn skip_separators(text: &str) -> &str {
-    let mut text = text;
+fn skip_separators(mut text: &str) -> &str {
     loop {
-        text =
-            text.trim_start_matches(|character: char| character.is_whitespace() || ",;".contains(character));
-        match text.strip_prefix("```") {
-            Some(tail) => {
-                text =
-                    tail.trim_start_matches(|character: char| character.is_alphabetic() || character == '_')
-            }
-            None => return text,
-        }
+        text = text.trim_start_matches([' ', '\t', '\r', '\n', ',', ';']);
+        let Some(fenced) = text.strip_prefix("```") else { return text };
+        text = fenced.trim_start_matches(|character: char| character.is_alphabetic() || character == '_');
     }
 }
 
 /// Splits a text after its first object or list.
-fn split_value(text: &str) -> Result<(&str, &str), CallsError> {
+fn split_value(text: &str) -> Result<(&str, &str), String> {
     if !text.starts_with(['{', '[']) {
-        return Err(malformed("expected only JSON objects with `name` and `arguments`"));
+        return Err("expected only JSON objects with `name` and `arguments`".into());
     }
     let mut nesting = Nesting::default();
     let end = text.char_indices().find_map(|(index, character)| nesting.push(character).then_some(index + 1));
     Ok(text.split_at_checked(end.unwrap_or(text.len())).unwrap_or((text, "")))
 }
 
-fn malformed(reason: &str) -> CallsError {
-    CallsError::Malformed(reason.to_owned())
-}
-
 struct CallParser<'a> {
-    location: Location,
+    is_in_tags: bool,
     tools: &'a HashSet<String>,
+    calls: Vec<ParsedCall>,
 }
 
 impl CallParser<'_> {
     /// Parses a call, or the calls that a value contains.
-    fn parse_value(&self, json: &str, depth: usize, calls: &mut Vec<ParsedCall>) -> Result<(), CallsError> {
+    fn parse_value(&mut self, json: &str, wrappers: usize) -> Result<(), String> {
         let json = json.trim_ascii();
-        if depth < MAX_DEPTH
-            && let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(json)
-        {
-            return list.into_iter().try_for_each(|one| self.parse_value(one.get(), depth + 1, calls));
+        let can_wrap = wrappers < MAX_WRAPPERS;
+        if can_wrap && let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(json) {
+            return list.into_iter().try_for_each(|one| self.parse_value(one.get(), wrappers + 1));
         }
         let Ok(Members(members)) = serde_json::from_str(json) else {
-            return Err(self.reject("expected an object with `name` and `arguments`"));
+            return Err("expected an object with `name` and `arguments`".into());
         };
         let mut names = HashSet::new();
         if let Some((name, _)) = members.iter().find(|(name, _)| !names.insert(name)) {
-            return Err(self.reject(&duplicate_member(name)));
+            return Err(duplicate_member(name));
         }
         let get =
             |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get());
-        let inner = CALL_KEYS.into_iter().filter_map(get).find(|value| value.starts_with(['{', '[']));
-        if let Some(inner) = inner.filter(|_| depth < MAX_DEPTH) {
-            return self.parse_value(inner, depth + 1, calls);
+        let mut inner = CALL_KEYS.into_iter().filter_map(get);
+        if let Some(inner) = inner.find(|value| can_wrap && value.starts_with(['{', '['])) {
+            return self.parse_value(inner, wrappers + 1);
         }
-        calls.push(self.parse_call(&get)?);
+        let call = self.parse_call(&get)?;
+        self.calls.push(call);
         Ok(())
     }
 
-    fn parse_call<'j>(&self, get: &dyn Fn(&str) -> Option<&'j str>) -> Result<ParsedCall, CallsError> {
-        let names = NAME_KEYS.into_iter().filter_map(|member| {
-            let name = serde_json::from_str::<String>(get(member)?).ok()?;
-            Some((member, name))
-        });
-        let mut names: Vec<_> = names.collect();
+    fn parse_call<'j>(&self, get: &dyn Fn(&str) -> Option<&'j str>) -> Result<ParsedCall, String> {
+        let name = |key| Some((key, serde_json::from_str::<String>(get(key)?).ok()?));
+        let mut names: Vec<_> = NAME_KEYS.into_iter().filter_map(name).collect();
         let known = names.iter().position(|(_, name)| self.tools.contains(name));
-        if names.is_empty() || self.location == Location::InText && known.is_none() {
-            return Err(self.reject("missing `name`, the tool's name as a string"));
-        }
-        let (member, name) = names.swap_remove(known.unwrap_or(0));
+        let Some(index) = known.or((self.is_in_tags && !names.is_empty()).then_some(0)) else {
+            return Err("missing `name`, the tool's name as a string".into());
+        };
+        let (key, name) = names.swap_remove(index);
         let arguments = ARGUMENT_KEYS.into_iter().find_map(get);
-        if self.location == Location::InText {
-            // Other data can have a `name` too, and descriptions of tools have `parameters`.
-            let is_other = arguments.is_none() && member == "name" || get("description").is_some();
-            if is_other {
-                return Err(CallsError::NotACall);
-            }
+        // Other data can have a `name` too, and descriptions of tools have `parameters`.
+        let can_be_other = arguments.is_none() && key == "name" || get("description").is_some();
+        if !self.is_in_tags && can_be_other {
+            return Err("expected `arguments` and no `description`".into());
         }
-        Ok(ParsedCall { name, arguments: arguments_object(arguments.unwrap_or("{}")) })
-    }
-
-    fn reject(&self, reason: &str) -> CallsError {
-        match self.location {
-            Location::InTags => malformed(reason),
-            Location::InText => CallsError::NotACall,
-        }
+        Ok(ParsedCall { name, arguments: decode_arguments(arguments.unwrap_or("{}")) })
     }
 }
 
-/// Returns the JSON object of a call's arguments: parses a string of JSON, and returns `{}` for `null` or an empty string.
-/// Any other value is unchanged, for the tool to reject.
-fn arguments_object(arguments: &str) -> String {
-    if arguments == "null" {
-        return "{}".into();
-    }
-    let Ok(text) = serde_json::from_str::<String>(arguments) else { return arguments.into() };
-    if text.trim().is_empty() {
-        return "{}".into();
-    }
+/// Decodes arguments that are JSON in a string, and returns `{}` for `null` or an empty string. Any other value is unchanged, for
+/// the tool to reject.
+fn decode_arguments(arguments: &str) -> String {
+    let Ok(text) = serde_json::from_str::<Option<String>>(arguments) else { return arguments.into() };
+    let text = text.unwrap_or_default();
     match to_json(&text) {
-        Ok(_) if serde_json::from_str::<IgnoredAny>(&text).is_ok() => text,
+        _ if text.trim().is_empty() => "{}".into(),
         Ok(json) if json.starts_with('{') => json,
         _ => arguments.into(),
     }
@@ -177,8 +148,8 @@ mod tests {
         ["sum", "now"].map(String::from).into()
     }
 
-    fn parse(location: Location, text: &str) -> Result<Vec<(String, String)>, CallsError> {
-        let calls = parse_calls(text, location, &tools())?;
+    fn parse(is_in_tags: bool, text: &str) -> Result<Vec<(String, String)>, String> {
+        let calls = parse_calls(text, is_in_tags, &tools())?;
         Ok(calls.into_iter().map(|call| (call.name, call.arguments)).collect())
     }
 
@@ -218,8 +189,8 @@ mod tests {
             (r#"{"name": "sum", "arguments": [1]}"#, &[("sum", "[1]")]),
         ];
         for (text, expected) in table {
-            for location in [Location::InTags, Location::InText] {
-                let calls = parse(location, text).unwrap();
+            for is_in_tags in [true, false] {
+                let calls = parse(is_in_tags, text).unwrap();
                 let calls: Vec<_> = calls.iter().map(|(name, arguments)| (&**name, &**arguments)).collect();
                 assert_eq!(calls, *expected, "{text}");
             }
@@ -229,7 +200,7 @@ mod tests {
     #[test]
     fn rejects_anything_but_calls_in_tags() {
         let call = |name: &str| Ok(vec![(name.to_owned(), "{}".to_owned())]);
-        let malformed = |reason: &str| Err(CallsError::Malformed(reason.to_owned()));
+        let malformed = |reason: &str| Err(reason.to_owned());
         let table = [
             (r#"{"name": "now"}"#, call("now")),
             (r#"{"name": "unknown", "arguments": {}}"#, call("unknown")),
@@ -249,7 +220,7 @@ mod tests {
             (r#"{"name": "now""#, malformed("expected `,` or `}` at line 1, column 15, found the end")),
         ];
         for (text, expected) in table {
-            assert_eq!(parse(Location::InTags, text), expected, "{text}");
+            assert_eq!(parse(true, text), expected, "{text}");
         }
     }
 
@@ -264,7 +235,7 @@ mod tests {
             r#"[1]"#,
             r#"{"name": {"first": "now"}, "arguments": {}}"#,
         ] {
-            assert_eq!(parse(Location::InText, text), Err(CallsError::NotACall), "{text}");
+            assert!(parse(false, text).is_err() && !is_call_like(text, &tools()), "{text}");
         }
     }
 }

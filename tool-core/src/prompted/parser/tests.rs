@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use proptest::prelude::*;
 
 use super::super::text_joiner::TextJoiner;
@@ -101,7 +103,6 @@ fn parses_calls_and_the_text_around_them() {
         ("{\"name\": \"\n<tool_call>@</tool_call>", "sum", "{\"name\": \""),
         ("{ braces }\n@", "sum", "{ braces }"),
         ("[1] a note\n@", "sum", "[1] a note"),
-        ("{\n@", "sum", "{"),
         ("```rust\nfn main() {\n}\n```\n@", "sum", "```rust\nfn main() {\n}\n```"),
         ("```code``` in a line\n@", "sum", "```code``` in a line"),
     ];
@@ -177,6 +178,7 @@ fn reports_malformed_calls() {
             "{\"tool\": \"sum\", \"parameters\": {\"a\": 1}",
             "expected `,` or `}` at line 1, column 39, found the end",
         ),
+        ("{\n@", "expected a name in quotes or `}` at line 2, column 1"),
         (
             "{\"tool\": \"sum\", \"parameters\": {\n<tool_call>@</tool_call>",
             "expected a name in quotes or `}` at line 2, column 1, found the end",
@@ -228,11 +230,11 @@ fn holds_back_only_possible_calls() {
     let table: [&[(&str, &str)]; 8] = [
         &[("It is", "It is"), (" 42", " 42"), (". a < b", ". a < b")],
         &[("a <", "a"), ("tool_", ""), ("box> b", " <tool_box> b")],
-        &[("a\n", "a"), ("{\"ans", ""), ("wer\": 1", "\n{\"answer\": 1"), (", \"x", ", \"x")],
-        &[("{\"name\": \"A", ""), ("da\"", "{\"name\": \"Ada\""), (", 1", ", 1")],
+        &[("a\n", "a"), ("{\"ans", ""), ("wer\": 1", ""), ("} b", "\n{\"answer\": 1} b")],
+        &[("{\"name\": \"A", ""), ("da\"}", "{\"name\": \"Ada\"}"), (", 1", ", 1")],
         &[("[", ""), ("1] note", "[1] note")],
-        &[("```", ""), ("ru", "```ru"), ("st\n", "st"), ("@", "\n@")],
-        &[("```json\n", ""), ("{\"b", ""), ("\": 1", "```json\n{\"b\": 1")],
+        &[("```", ""), ("ru", ""), ("st\n", "```rust"), ("@", "\n@")],
+        &[("```json\n", ""), ("{\"b\": 1}", ""), ("\n``", ""), ("`", "```json\n{\"b\": 1}\n```")],
         &[("<think>", "<think>"), ("\n@", "\n@"), ("</think>", "</think>")],
     ];
     for chunks in table {

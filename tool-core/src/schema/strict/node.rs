@@ -1,138 +1,64 @@
-//! Schemas that are merged from all parts that describe the same value.
+//! The keywords of all schemas that describe the same value.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// The maximum number of schemas that are merged into one.
+use crate::schema::keywords::is_annotation;
+
+pub(super) const ANYTHING: &str = "strict mode does not support values of any type; specify a `type`";
+
+/// The maximum number of keywords of a schema, and of schemas in `allOf`. It bounds the work for each alternative, to which the
+/// keywords of the enclosing schemas apply.
 const MAX_PARTS: usize = 100;
 
-/// The keywords that constrain a value. All others are annotations or combine schemas.
-const CONSTRAINTS: [&str; 40] = [
-    "$ref",
-    "type",
-    "const",
-    "enum",
-    "properties",
-    "required",
-    "additionalProperties",
-    "patternProperties",
-    "unevaluatedProperties",
-    "propertyNames",
-    "minProperties",
-    "maxProperties",
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "unevaluatedItems",
-    "contains",
-    "minContains",
-    "maxContains",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "format",
-    "contentEncoding",
-    "contentMediaType",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "not",
-    "if",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
-    "$dynamicRef",
-    "$recursiveRef",
-];
+/// The keywords of which each part can have another value.
+const MERGED: [&str; 4] = ["properties", "required", "additionalProperties", "allOf"];
 
-/// The keywords of objects that are merged from all parts.
-const MERGED: [&str; 3] = ["properties", "required", "additionalProperties"];
+type Read<T> = Result<Option<T>, String>;
 
 /// A schema with those in its `allOf` and, if it is an alternative, the constraints of the enclosing schema.
-#[derive(Clone)]
-pub(super) struct Node<'s> {
-    parts: Vec<&'s Map<String, Value>>,
-    /// The number of parts from enclosing schemas. Only their constraints apply.
-    enclosing: usize,
-}
+#[derive(Clone, Default)]
+pub(super) struct Node<'s>(BTreeMap<&'s str, Vec<&'s Value>>);
 
 impl<'s> Node<'s> {
-    /// Creates a node from a single schema.
-    pub(super) fn new(schema: &'s Map<String, Value>) -> Result<Self, String> {
-        Self::with_enclosing(Vec::new(), schema)
+    /// Merges schemas of the same value.
+    pub(super) fn merge(schemas: &[&'s Value]) -> Result<Self, String> {
+        Self::default().with(schemas)
     }
 
-    /// Creates a node for an alternative of this node, whose constraints apply to it as well.
-    pub(super) fn alternative(&self, schema: &'s Map<String, Value>) -> Result<Self, String> {
-        let enclosing = if self.has_constraints() { self.parts.clone() } else { Vec::new() };
-        Self::with_enclosing(enclosing, schema)
+    /// Returns an alternative of this node, whose constraints apply to it as well.
+    pub(super) fn alternative(&self, schema: &'s Value) -> Result<Self, String> {
+        let mut node = self.clone();
+        node.0.retain(|keyword, _| !is_annotation(keyword) && !matches!(*keyword, "anyOf" | "oneOf"));
+        node.with(&[schema])
     }
 
-    /// Creates a node from several schemas of the same value.
-    pub(super) fn merged(schemas: &[&'s Map<String, Value>]) -> Result<Self, String> {
-        let mut node = Self { parts: Vec::new(), enclosing: 0 };
-        for schema in schemas {
-            node.push(schema)?;
-        }
-        node.refuse_conflicts()?;
-        Ok(node)
-    }
-
-    fn with_enclosing(
-        enclosing: Vec<&'s Map<String, Value>>,
-        schema: &'s Map<String, Value>,
-    ) -> Result<Self, String> {
-        let mut node = Self { enclosing: enclosing.len(), parts: enclosing };
-        node.push(schema)?;
-        node.refuse_conflicts()?;
-        Ok(node)
-    }
-
-    /// Adds a schema and those in its `allOf`.
-    fn push(&mut self, schema: &'s Map<String, Value>) -> Result<(), String> {
-        let mut pending = vec![schema];
-        while let Some(schema) = pending.pop() {
-            self.parts.push(schema);
-            let Some(all) = schema.get("allOf") else { continue };
-            let all = all.as_array().ok_or("`allOf` must be a list of schemas")?;
-            if self.parts.len() + pending.len() + all.len() > MAX_PARTS {
-                return Err(format!("an `allOf` may contain at most {MAX_PARTS} schemas; merge them"));
+    fn with(mut self, schemas: &[&'s Value]) -> Result<Self, String> {
+        let mut waiting: Vec<_> = schemas.iter().rev().copied().collect();
+        let mut parts = waiting.len();
+        while let Some(schema) = waiting.pop() {
+            let schema = keywords(schema)?;
+            for (keyword, value) in schema {
+                let values = self.0.entry(keyword).or_default();
+                let is_merged = is_annotation(keyword) || MERGED.contains(&&**keyword);
+                if !is_merged && values.first().is_some_and(|first| *first != value) {
+                    return Err(format!(
+                        "`{keyword}` has different values that cannot be merged for strict mode; combine the schemas into one"
+                    ));
+                }
+                values.push(value);
             }
-            for schema in all.iter().rev() {
-                pending.push(schema.as_object().ok_or("`allOf` must be a list of schemas that are objects")?);
+            if let Some(all) = schema.get("allOf") {
+                let all = all.as_array().ok_or("`allOf` must be a list of schemas")?;
+                parts += all.len();
+                if parts > MAX_PARTS {
+                    return Err(format!("an `allOf` may contain at most {MAX_PARTS} schemas; merge them"));
+                }
+                waiting.extend(all.iter().rev());
             }
         }
-        Ok(())
-    }
-
-    /// Fails if keywords that cannot be merged have different values.
-    fn refuse_conflicts(&self) -> Result<(), String> {
-        if self.parts.len() < 2 {
-            return Ok(());
-        }
-        for keyword in CONSTRAINTS.iter().filter(|keyword| !MERGED.contains(keyword)) {
-            // The enclosing parts were compared with each other before.
-            let first = self.parts.iter().find_map(|part| part.get(*keyword));
-            let mut more = self.parts[self.enclosing..].iter().filter_map(|part| part.get(*keyword));
-            if more.any(|other| first.is_some_and(|first| !std::ptr::eq(first, other) && first != other)) {
-                return Err(format!(
-                    "`{keyword}` has different values that cannot be merged for strict mode; combine the schemas into one"
-                ));
-            }
-        }
-        let has_reference = self.parts.iter().any(|part| part.contains_key("$ref"));
-        let constrained = self.parts.iter().filter(|part| has_constraints(part)).count();
-        if has_reference && constrained > 1 {
-            return Err(
-                "a `$ref` cannot be merged with other constraints in strict mode; inline the definition"
-                    .into(),
-            );
-        }
-        Ok(())
+        Ok(self)
     }
 
     /// Returns the first value of a keyword.
@@ -142,27 +68,40 @@ impl<'s> Node<'s> {
 
     /// Returns all values of a keyword.
     pub(super) fn all<'n>(&'n self, keyword: &str) -> impl Iterator<Item = &'s Value> + use<'n, 's> {
-        let skipped = if CONSTRAINTS.contains(&keyword) { 0 } else { self.enclosing };
-        let keyword = keyword.to_owned();
-        self.parts[skipped..].iter().filter_map(move |part| part.get(&keyword))
+        self.0.get(keyword).into_iter().flatten().copied()
     }
 
-    /// Returns `true` if the schema constrains values itself, and not only through alternatives.
-    pub(super) fn has_constraints(&self) -> bool {
-        self.parts.iter().any(|part| has_constraints(part))
+    /// Reads the first value of a keyword.
+    pub(super) fn get_as<T>(&self, keyword: &str, kind: &str, read: fn(&'s Value) -> Option<T>) -> Read<T> {
+        let read = |value| read(value).ok_or_else(|| format!("`{keyword}` must be {kind}"));
+        self.get(keyword).map(read).transpose()
     }
 
-    /// Returns `true` if the schema has the keyword `nullable` of OpenAPI.
-    pub(super) fn is_nullable(&self) -> bool {
-        self.get("nullable") == Some(&Value::Bool(true))
+    pub(super) fn text(&self, keyword: &str) -> Read<&'s str> {
+        self.get_as(keyword, "a string", Value::as_str)
     }
 
-    /// Returns the keywords of all parts that constrain values.
-    pub(super) fn constraints(&self) -> impl Iterator<Item = &'static str> + use<'_, 's> {
-        CONSTRAINTS.into_iter().filter(|keyword| self.get(keyword).is_some())
+    /// Returns a length or number of items.
+    pub(super) fn length(&self, keyword: &str) -> Read<u64> {
+        self.get_as(keyword, "a non-negative integer", Value::as_u64)
+    }
+
+    /// Returns the first constraint beside a `$ref`.
+    pub(super) fn constraint_beside_reference(&self) -> Option<&'s str> {
+        self.0
+            .keys()
+            .copied()
+            .find(|keyword| !matches!(*keyword, "$ref" | "allOf") && !is_annotation(keyword))
     }
 }
 
-fn has_constraints(schema: &Map<String, Value>) -> bool {
-    CONSTRAINTS.iter().any(|keyword| schema.contains_key(*keyword))
+/// Returns the keywords of a schema.
+fn keywords(schema: &Value) -> Result<&Map<String, Value>, String> {
+    match schema {
+        Value::Object(schema) if schema.len() <= MAX_PARTS => Ok(schema),
+        Value::Object(_) => Err(format!("a schema may have at most {MAX_PARTS} keywords")),
+        Value::Bool(true) => Err(ANYTHING.into()),
+        Value::Bool(false) => Err("no value is valid here; remove the schema".into()),
+        _ => Err("a schema must be an object".into()),
+    }
 }

@@ -1,5 +1,9 @@
 use serde_json::{Value, json};
 
+use super::node::ANYTHING;
+use serde_json::Map;
+
+type Form = Map<String, Value>;
 use super::*;
 
 /// Returns the strict form of a parameter `it`, which is optional if the name ends in `?`.
@@ -74,7 +78,6 @@ fn forms_of_plain_values() {
             json!({ "type": "boolean", "description": "Deprecated." }),
         ),
         (json!({ "type": "null" }), json!({ "type": "null" })),
-        (json!({ "minimum": 1 }), json!({ "type": "number", "minimum": 1 })),
         (json!({ "type": ["integer", "number"] }), json!({ "type": "number" })),
         (
             json!({ "type": ["string", "integer"], "minLength": 2, "minimum": 1 }),
@@ -143,7 +146,10 @@ fn optional_properties_are_nullable() {
             json!({ "$ref": "#/$defs/Tree", "description": "the root" }),
             json!({ "anyOf": [{ "$ref": "#/$defs/Tree" }, { "type": "null" }], "description": "the root" }),
         ),
-        (json!({ "$ref": "#/$defs/Word" }), json!({ "$ref": "#/$defs/Word" })),
+        (
+            json!({ "$ref": "#/$defs/Word" }),
+            json!({ "anyOf": [{ "$ref": "#/$defs/Word" }, { "type": "null" }] }),
+        ),
         (
             json!({ "type": "object", "properties": {} }),
             json!({ "type": ["object", "null"], "properties": {}, "required": [], "additionalProperties": false }),
@@ -289,11 +295,12 @@ fn refuses_unsupported_schemas() {
     let map = "strict mode does not support maps with arbitrary keys; use a list of pairs";
     let list = "strict mode does not support lists of anything; specify `items`";
     let table = [
-        (json!({}), "$.properties.it", kinds::ANYTHING),
-        (json!(true), "$.properties.it", kinds::ANYTHING),
+        (json!({}), "$.properties.it", ANYTHING),
+        (json!(true), "$.properties.it", ANYTHING),
         (json!(false), "$.properties.it", "no value is valid here; remove the schema"),
         (json!(5), "$.properties.it", "a schema must be an object"),
-        (json!({ "description": "any" }), "$.properties.it", kinds::ANYTHING),
+        (json!({ "description": "any" }), "$.properties.it", ANYTHING),
+        (json!({ "minimum": 1 }), "$.properties.it", ANYTHING),
         (json!({ "type": "object", "additionalProperties": true }), "$.properties.it", map),
         (json!({ "type": "object", "additionalProperties": { "type": "string" } }), "$.properties.it", map),
         (
@@ -312,12 +319,12 @@ fn refuses_unsupported_schemas() {
             "`a` is required but not in `properties`; add it there",
         ),
         (json!({ "type": "array" }), "$.properties.it", list),
-        (json!({ "type": "array", "items": {} }), "$.properties.it.items", kinds::ANYTHING),
+        (json!({ "type": "array", "items": {} }), "$.properties.it.items", ANYTHING),
         (json!({ "type": "array", "prefixItems": [] }), "$.properties.it", list),
         (
             json!({ "type": "object", "properties": { "a": { "anyOf": [{ "type": "string" }, {}] } } }),
             "$.properties.it.properties.a.anyOf[1]",
-            kinds::ANYTHING,
+            ANYTHING,
         ),
         (json!({ "anyOf": [] }), "$.properties.it", "`anyOf` must be a list of schemas"),
         (json!({ "type": "date" }), "$.properties.it", "`type` must contain JSON types"),
@@ -355,7 +362,7 @@ fn refuses_unsupported_schemas() {
         (
             json!({ "allOf": [{ "$ref": "#/$defs/Tree" }, { "properties": { "a": {} } }] }),
             "$.properties.it",
-            "a `$ref` cannot be merged with other constraints in strict mode; inline the definition",
+            "strict mode does not support `properties` beside `$ref`; inline the definition",
         ),
         (
             json!({ "$ref": "#/$defs/Tree", "minProperties": 1 }),
@@ -390,12 +397,12 @@ fn refuses_unsupported_top_levels() {
         (json!({ "$ref": "#" }), "$", object),
         (json!({ "anyOf": [{ "type": "object" }] }), "$", choice),
         (json!({ "$ref": "#/$defs/A", "$defs": { "A": { "oneOf": [] } } }), "$", choice),
-        (json!({}), "$", kinds::ANYTHING),
+        (json!({}), "$", ANYTHING),
         (json!([]), "$", "a schema must be an object"),
         (
             json!({ "properties": { "a": { "$ref": "#/$defs/A" } }, "$defs": { "A": { "properties": { "b": {} } } } }),
             "$.$defs.A.properties.b",
-            kinds::ANYTHING,
+            ANYTHING,
         ),
         (
             json!({ "properties": { "a": { "$ref": "#/$defs/A" } }, "$defs": { "A": true }, "definitions": { "A": {} } }),
@@ -505,7 +512,7 @@ fn hostile_schemas_take_bounded_time() {
             true,
         ),
         (last(chain(40, &|number| json!({ "anyOf": [next(number), next(number)] })), 40), true),
-        (last(chain(40, &|number| json!({ "allOf": [next(number), next(number)] })), 40), false),
+        (last(chain(40, &|number| json!({ "allOf": [next(number), next(number)] })), 40), true),
         (last(chain(many / 4, &next), many / 4), false),
         (
             json!({ "properties": { "it": { "$ref": "#/$defs/A" } }, "$defs": { "A": { "anyOf": [{ "$ref": "#/$defs/A" }] } } }),

@@ -1,14 +1,13 @@
 //! The attempt that a call is executed as: its key, its number, and the call that it undoes.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::model::{ConversationId, ToolCall, impl_id, unique_id};
-use crate::tool::{CallNotes, ToolOutput, write_output};
+use crate::model::{ToolCall, impl_id, unique_id};
+use crate::tool::{ToolOutput, write_output};
 
 /// An attempt to execute a call. A run returns it when the call is started.
 ///
@@ -137,38 +136,4 @@ pub struct Undone {
     /// took effect.
     #[serde(default, serialize_with = "write_output", skip_serializing_if = "Option::is_none")]
     pub output: Option<ToolOutput>,
-}
-
-/// A call that a run has started, for another process to execute. [`Run::request_call`](crate::run::Run::request_call) returns it.
-#[derive(Clone, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct CallRequest {
-    /// The call.
-    pub call: ToolCall,
-    /// The attempt, with the key of the call.
-    pub attempt: Attempt,
-    /// The call that this one undoes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub undone: Option<Undone>,
-    /// The conversation of the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conversation: Option<ConversationId>,
-    /// The [hash](crate::model::ToolDefinition::hash) of the definition that the model was offered and a person approved. A tool with
-    /// another definition is not executed. [`Run::request_call`](crate::run::Run::request_call) sets it for approved calls, and leaves
-    /// it to its caller for others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub definition: Option<String>,
-    /// What the call knows from earlier executions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) notes: Option<Box<CallNotes>>,
-}
-
-/// Omits arguments, which can be secret.
-impl fmt::Debug for CallRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallRequest")
-            .field("call", &self.call)
-            .field("attempt", &self.attempt)
-            .finish_non_exhaustive()
-    }
 }

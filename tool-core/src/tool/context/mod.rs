@@ -1,6 +1,8 @@
 //! The values that an application provides to its tools, invisible to the model.
 
 mod attempt;
+#[cfg(feature = "unstable-internals")]
+mod call_request;
 mod injectable;
 mod injection;
 mod progress;
@@ -16,7 +18,9 @@ use crate::arguments::Mode;
 use crate::model::{ConversationId, ToolCall};
 use crate::tool::Asker;
 
-pub use self::attempt::{Attempt, CallRequest, IdempotencyKey, Undone};
+pub use self::attempt::{Attempt, IdempotencyKey, Undone};
+#[cfg(feature = "unstable-internals")]
+pub use self::call_request::CallRequest;
 pub use self::injectable::{Injectable, InjectableByValue, for_call, look_up, missing_context};
 pub use self::injection::Injection;
 pub(crate) use self::progress::ProgressSink;
@@ -240,6 +244,7 @@ impl ToolContext {
     /// # });
     /// # outcome.unwrap().unwrap();
     /// ```
+    #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn for_standalone_call(
         &self,

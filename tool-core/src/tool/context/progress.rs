@@ -86,9 +86,8 @@ impl Progress {
         Self(Some(sink))
     }
 
-    /// Creates a reporter that calls a function, for a call executed
-    /// [outside a run](crate::ToolContext::for_standalone_call). The function must not block. [`Progress::default`] discards
-    /// all reports.
+    /// Creates a reporter that calls a function, for a call executed outside a run. The function must not block.
+    /// [`Progress::default`] discards all reports.
     #[must_use]
     pub fn new(listener: impl Fn(ToolProgress) + Send + Sync + 'static) -> Self {
         Self::with_sink(Arc::new(listener))

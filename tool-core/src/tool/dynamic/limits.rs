@@ -8,12 +8,10 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::error::{DynamicToolErrorKind, Flaw, cut};
+use crate::content::MAX_SCHEMA_DEPTH;
 
 /// The approximate maximum size of a schema as text, in bytes.
 const MAX_BYTES: usize = 1 << 20;
-
-/// The maximum depth of a schema, in levels of JSON. It is the limit of serde_json.
-const MAX_DEPTH: usize = 127;
 
 /// The maximum number of schemas that apply to one value.
 const MAX_SCHEMAS_PER_VALUE: usize = 1000;
@@ -46,8 +44,8 @@ pub(super) fn check_size(schema: &Value) -> Result<(), Flaw> {
     let mut open = vec![(schema, 1)];
     let mut size = 0_usize;
     while let Some((value, depth)) = open.pop() {
-        if depth > MAX_DEPTH {
-            let reason = format!("it is nested deeper than {MAX_DEPTH} levels");
+        if depth > MAX_SCHEMA_DEPTH {
+            let reason = format!("it is nested deeper than {MAX_SCHEMA_DEPTH} levels");
             return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
         }
         size += 1;

@@ -103,7 +103,7 @@ impl DynamicTool {
     /// # Errors
     ///
     /// Returns an error if the schema does not describe an object, is not valid JSON Schema, refers to anything outside of
-    /// itself (files and the network are never accessed), or is too large: more than 1 MiB, nested deeper than 127 levels,
+    /// itself (files and the network are never accessed), or is too large: more than 1 MiB, nested deeper than 100 levels,
     /// with references that multiply, or with regular expressions that are too large or cannot be matched in linear time.
     #[track_caller]
     pub fn new<Handler, Marker>(

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use self::value::no_json;
-use crate::content::{Content, Image, JsonText, Part};
+use crate::content::{Content, File, Image, JsonText, Part};
 use crate::tool::{Outcome, ToolError};
 
 pub(crate) use self::budget::{truncate_outcome, truncate_text};
@@ -187,6 +187,12 @@ impl From<&str> for ToolOutput {
 impl From<Content> for ToolOutput {
     fn from(content: Content) -> Self {
         Self { content, extras: None }
+    }
+}
+
+impl From<File> for ToolOutput {
+    fn from(file: File) -> Self {
+        Self::from(Content::from(Part::from(file)))
     }
 }
 

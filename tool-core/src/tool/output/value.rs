@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::content::{Content, Image};
+use crate::content::{Content, File, Image};
 use crate::tool::{ToolError, ToolOutput};
 
 /// A value that a `#[tool]` function can return.
@@ -37,6 +37,13 @@ impl<T: Serialize + 'static> ToolReturn for T {
 impl ToolReturn for ToolOutput {
     fn into_output(self) -> Result<ToolOutput, ToolError> {
         Ok(self)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl ToolReturn for File {
+    fn into_output(self) -> Result<ToolOutput, ToolError> {
+        Ok(self.into())
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -114,8 +115,9 @@ impl Asker {
     /// Computes a value and records it under a name, so that it is not computed again when the call is executed again. Errors are not
     /// recorded. If a name is used several times, each use has a value of its own.
     ///
-    /// The value is stored with the run when the call next waits or ends. If the process dies before that, the value is computed
-    /// again, unless the tool is `at_most_once`: pass [`IdempotencyKey::step`](crate::tool::IdempotencyKey::step) to the service.
+    /// The value is stored with the run before this returns. If the process dies while it is computed, it is computed again, unless the
+    /// tool is `at_most_once`: pass [`IdempotencyKey::step`](crate::tool::IdempotencyKey::step) to the service. A call that is executed
+    /// [by request](crate::tool::CallRequest) stores it when it next waits or ends.
     ///
     /// ```
     /// use tool_core::tool::{Asker, IdempotencyKey};
@@ -156,7 +158,16 @@ impl Asker {
         let _computing = Computing::start(asking);
         let value = value.await?;
         let text = serde_json::to_string(&value).map_err(|error| lost(error.to_string()))?;
-        asking.lock().notes.record(name.to_owned(), occurrence, text).map_err(|why| lost(why.into()))?;
+        let notes = {
+            let mut state = asking.lock();
+            state.notes.record(name.to_owned(), occurrence, text).map_err(|why| lost(why.into()))?;
+            state.notes.clone()
+        };
+        if let Some(store) = &asking.store
+            && !store(notes).await
+        {
+            return Err(lost("the run was continued elsewhere".into()).into());
+        }
         Ok(value)
     }
 
@@ -353,8 +364,13 @@ fn read_default<T: ToolArguments>(
 }
 
 /// The questions and values of one execution of a call.
-#[derive(Default)]
-pub(crate) struct Asking(Mutex<State>);
+pub(crate) struct Asking {
+    state: Mutex<State>,
+    store: Option<StoreNotes>,
+}
+
+/// Stores the notes of a call in flight. Returns `false` if that is not possible.
+pub(crate) type StoreNotes = Arc<dyn Fn(CallNotes) -> BoxFuture<'static, bool> + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -372,7 +388,11 @@ struct State {
 
 impl Asking {
     pub(crate) fn new(notes: CallNotes) -> Self {
-        Self(Mutex::new(State { notes, ..State::default() }))
+        Self { state: Mutex::new(State { notes, ..State::default() }), store: None }
+    }
+
+    pub(crate) fn with_store(self, store: StoreNotes) -> Self {
+        Self { store: Some(store), ..self }
     }
 
     /// Executes a call until it has an outcome, or has nothing to do but to wait for what is in the notes.
@@ -410,7 +430,7 @@ impl Asking {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,11 +12,11 @@ use crate::arguments::{
 };
 use crate::model::ToolCall;
 use crate::tool::{Injection, ToolArguments, ToolContext, ToolError, arguments_contract};
-use crate::toolset::ToolRef;
-use crate::toolset::redefined::Form;
+use crate::toolset::redefined::Converted;
+use crate::toolset::set::ToolRef;
 
 /// The arguments that are added to those of all tools of a set.
-pub(in crate::toolset) struct ExtraArguments {
+pub(super) struct ExtraArguments {
     extra: ExtraProperties,
     contract: Contract,
     handler: Handler,
@@ -55,12 +55,14 @@ impl ExtraArguments {
         let injections = tool.get().injections();
         let injections =
             injections.map(|types| types.iter().copied().chain([Injection::new::<ToolCall>()]).collect());
-        Ok(tool.redefined(definition, Form::Extra { extra: Arc::clone(self), injections }))
+        let (extra, name) = (Arc::clone(self), definition.name().to_owned());
+        let convert = move |arguments: &str, context: &ToolContext| extra.take(&name, arguments, context);
+        Ok(tool.converted(definition, Converted { convert: Box::new(convert), injections }))
     }
 
     /// Takes the extra arguments out of those of a call and passes them to the application. Returns the tool's own, or `None` if
     /// it receives all of them unchanged; and the repairs.
-    pub(in crate::toolset) fn take(
+    fn take(
         &self,
         tool: &str,
         arguments: &str,

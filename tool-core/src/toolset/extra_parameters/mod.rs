@@ -1,7 +1,7 @@
 //! Extra parameters that are added to all tools of a set and read before the tool is called.
 
-mod extra_arguments;
 mod schema;
+mod extra_arguments;
 
 use std::any::type_name;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-pub(super) use self::extra_arguments::ExtraArguments;
+use self::extra_arguments::ExtraArguments;
 use crate::arguments::Contract;
 use crate::model::ToolCall;
 use crate::tool::{ToolError, decode_arguments};

@@ -1,8 +1,8 @@
 //! The rules of the report.
 
+use super::finding::{Finding, FindingKind, ToolCost};
 use super::undescribed::undescribed_parameters;
 use crate::model::ToolDefinition;
-use crate::toolset::{Finding, FindingKind, ToolCost};
 
 /// The maximum number of tools that models choose reliably among.
 const MAX_TOOLS: usize = 20;
@@ -45,7 +45,7 @@ pub(super) fn check(tools: &[ToolDefinition], costs: &[ToolCost]) -> Vec<Finding
         findings.extend(check_description(tool, folded, same.map(|same| &tools[same])));
         findings.extend(undescribed_parameters(tool.parameters()).into_iter().map(|path| {
             let text = format!("the parameter `{path}` has no description");
-            Finding { path: Some(path), ..Finding::for_tool(FindingKind::UndescribedParameter, tool, text) }
+            Finding::for_tool(FindingKind::UndescribedParameter, tool, text).at(path)
         }));
         if cost.tokens() > MAX_TOKENS {
             let text = format!(

@@ -4,11 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::content::first_chars;
+use crate::content::{MAX_SCHEMA_DEPTH, first_chars};
 use crate::schema::target;
-
-/// The maximum depth of a schema that is searched.
-const MAX_DEPTH: usize = 64;
 
 /// The maximum number of schemas that are searched in one definition, which may be untrusted.
 const MAX_SCHEMAS: usize = 10_000;
@@ -44,7 +41,7 @@ impl<'s> Search<'s> {
     fn visit(&mut self, schema: &'s Value, path: &str, is_choice: bool, depth: usize) {
         let Some(remaining) = self.remaining.checked_sub(1) else { return };
         self.remaining = remaining;
-        let Some(schema) = schema.as_object().filter(|_| depth < MAX_DEPTH) else { return };
+        let Some(schema) = schema.as_object().filter(|_| depth < MAX_SCHEMA_DEPTH) else { return };
         if let Some(target) = schema.get("$ref").and_then(|reference| self.follow(reference)) {
             self.visit(target, path, is_choice, depth + 1);
         }
@@ -83,7 +80,7 @@ impl<'s> Search<'s> {
     /// Returns `true` if the property, the schema that it refers to or one of its alternatives has a description, or if it
     /// can have only one value.
     fn is_described(&self, property: &Value, depth: usize) -> bool {
-        let Some(property) = property.as_object().filter(|_| depth < MAX_DEPTH) else { return false };
+        let Some(property) = property.as_object().filter(|_| depth < MAX_SCHEMA_DEPTH) else { return false };
         let target = property.get("$ref").and_then(|reference| target(self.root, reference));
         has_text(property)
             || property.contains_key("const")
@@ -185,7 +182,7 @@ mod tests {
             deep = json!({ "properties": { "a": deep } });
         }
         assert!(undescribed_parameters(&wide).len() <= MAX_SCHEMAS);
-        assert_eq!(undescribed_parameters(&deep).len(), MAX_DEPTH);
+        assert_eq!(undescribed_parameters(&deep).len(), MAX_SCHEMA_DEPTH);
         let many = (0..20_000).map(|number| (format!("p{number}"), json!({})));
         let below = json!({ "properties": Map::from_iter(many) });
         let found = undescribed_parameters(&json!({ "properties": { "é".repeat(100_000): below } }));

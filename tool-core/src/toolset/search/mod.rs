@@ -7,8 +7,8 @@
 //! The texts of tools can come from untrusted servers. A tool gains nothing by long or repeated text: its terms are
 //! bounded, as are the occurrences of a term that count, and long fields weigh less.
 
-mod text;
 mod words;
+mod text;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -80,7 +80,7 @@ pub(crate) fn search<'a>(
     limit: usize,
 ) -> Vec<&'a ToolDefinition> {
     let sets: Vec<_> = sets.into_iter().collect();
-    let indices: Vec<_> = sets.iter().map(|set| set.encoded(SearchIndex::new)).collect();
+    let indices: Vec<_> = sets.iter().map(|set| set.encoding(SearchIndex::new)).collect();
     let statistics = Statistics::new(indices.iter().map(|index| &**index).collect());
     let query = read_query(query, &statistics);
     let mut found = Vec::new();

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::words::terms;
+use crate::content::MAX_SCHEMA_DEPTH;
 use crate::model::ToolDefinition;
 
 /// The number of fields.
@@ -16,13 +17,10 @@ const MAX_TERMS: usize = 300;
 /// The distinct terms of a tool that are indexed, which bounds the index.
 const MAX_DISTINCT_TERMS: usize = 100;
 
-/// The levels of a schema that are read.
-const MAX_DEPTH: usize = 16;
-
 /// Returns the terms of a definition by field: the name, the description, and the parameters with their descriptions and values.
 pub(super) fn fields(definition: &ToolDefinition) -> [Vec<String>; FIELDS] {
     let mut parameters = Vec::new();
-    add_schema(definition.parameters(), MAX_DEPTH, &mut parameters);
+    add_schema(definition.parameters(), MAX_SCHEMA_DEPTH, &mut parameters);
     let description = terms(definition.description().unwrap_or_default());
     let mut fields: [Vec<_>; FIELDS] = [
         terms(definition.name()).take(MAX_TERMS).collect(),

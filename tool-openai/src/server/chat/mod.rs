@@ -13,17 +13,11 @@ use tool_core::model::Delta;
 use tool_http::server::{Caller, LimitedBody, hold_until_sent};
 
 use self::response::CompletionWriter;
-use super::backend::{FieldNames, respond, stream};
+use super::dispatch::{respond, stream};
 use super::error::ApiError;
 use super::http;
 use super::request::parse_in_background;
 use super::state::{ServerState, unix_time};
-
-const FIELD_NAMES: FieldNames = FieldNames {
-    messages: "messages",
-    response_format: "response_format",
-    reasoning_effort: "reasoning_effort",
-};
 
 pub(super) async fn create(
     state: &Arc<ServerState>,

@@ -8,12 +8,17 @@ use tool_core::ModelOptions;
 use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
 use tool_http::server::Caller;
 
-use super::FIELD_NAMES;
 use super::messages::{WireMessage, parse_messages};
-use crate::server::backend::BackendRequest;
+use crate::server::backend::{BackendRequest, FieldNames};
 use crate::server::error::ApiError;
 use crate::server::request::{DeclaredFunction, check_tools, json_format, parse_body, parse_tool_choice};
 use crate::server::state::ServerState;
+
+const FIELD_NAMES: FieldNames = FieldNames {
+    messages: "messages",
+    response_format: "response_format",
+    reasoning_effort: "reasoning_effort",
+};
 
 /// A parsed request.
 pub(super) struct Request {

@@ -7,9 +7,9 @@ use tool_core::content::{Content, Image, Part};
 use tool_core::model::{AssistantMessage, ToolMessage};
 use tool_core::{Message, ToolCall};
 
-use super::stored::Conversation;
 use super::wire::{WireContent, WireInput, WireItem, WirePart};
 use crate::server::error::ApiError;
+use crate::server::stored_response::Conversation;
 
 /// Returns the messages that the input adds to a conversation.
 pub(super) fn parse_input(input: WireInput, previous: &Conversation) -> Result<Vec<Message>, ApiError> {

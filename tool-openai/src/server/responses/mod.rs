@@ -1,10 +1,10 @@
 //! Responses: `/v1/responses`.
 
+mod wire;
 mod input;
 mod output;
+mod recorder;
 mod request;
-mod stored;
-mod wire;
 
 use std::sync::Arc;
 
@@ -16,16 +16,13 @@ use tool_core::model::Delta;
 use tool_http::server::{Caller, LimitedBody, hold_until_sent};
 
 use self::output::ResponseWriter;
-use self::stored::ResponseRecorder;
-pub(super) use self::stored::StoredResponse;
-use super::backend::{FieldNames, respond, stream};
+use self::recorder::ResponseRecorder;
+use super::dispatch::{respond, stream};
 use super::error::ApiError;
 use super::http;
 use super::request::parse_in_background;
 use super::state::ServerState;
-
-const FIELD_NAMES: FieldNames =
-    FieldNames { messages: "input", response_format: "text.format", reasoning_effort: "reasoning.effort" };
+use super::stored_response::StoredResponse;
 
 pub(super) async fn create(
     state: &Arc<ServerState>,

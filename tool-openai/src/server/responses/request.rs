@@ -7,16 +7,18 @@ use tool_core::model::{ChatRequest, ResponseFormat, ToolDefinitions};
 use tool_core::{Message, ModelOptions};
 use tool_http::server::Caller;
 
-use super::FIELD_NAMES;
 use super::input::parse_input;
-use super::stored::{Conversation, StoredResponse};
 use super::wire::{WireFormat, WireRequest, WireTool};
-use crate::server::backend::BackendRequest;
+use crate::server::backend::{BackendRequest, FieldNames};
 use crate::server::error::ApiError;
 use crate::server::request::{
     DeclaredFunction, check_results, check_tools, json_format, parse_body, parse_tool_choice,
 };
 use crate::server::state::ServerState;
+use crate::server::stored_response::{Conversation, StoredResponse};
+
+const FIELD_NAMES: FieldNames =
+    FieldNames { messages: "input", response_format: "text.format", reasoning_effort: "reasoning.effort" };
 
 /// A parsed request.
 pub(super) struct Request {

@@ -1,0 +1,11 @@
+#![allow(dead_code)]
+
+use tool_core::{RunError, assistant};
+
+#[assistant("You plan trips.", agnet = PlannerAgent)]
+trait Planner {
+    #[ask("Plan a day in {city}.")]
+    async fn plan(&self, city: &str) -> Result<String, RunError>;
+}
+
+fn main() {}

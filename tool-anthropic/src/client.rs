@@ -1,0 +1,174 @@
+//! Sends requests, with retries, and separates responses from errors.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+use tool_http::client::{
+    BadResponse, Connection, RequestBody, RetryHeaders, RetryPolicy, SendError, Success, read_body,
+};
+
+use crate::endpoint::Endpoint;
+use crate::error::{ApiError, Error};
+use crate::rate_limits::{RateLimits, RateLimitsHook};
+use crate::warning::{Warning, WarningHook};
+
+/// The longest response that is read: far more than a model writes.
+pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
+
+/// A retry that is about to happen, as passed to the [`on_retry`](crate::AnthropicBuilder::on_retry) hook.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Retry<'a> {
+    /// The number of the retry, starting at 1.
+    pub number: u32,
+    /// The delay before the retry.
+    pub delay: Duration,
+    /// The error that caused the retry.
+    pub error: &'a Error,
+}
+
+/// The functions that a program has set.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks {
+    pub(crate) on_retry: Option<Arc<dyn Fn(&Retry<'_>) + Send + Sync>>,
+    pub(crate) on_warning: Option<WarningHook>,
+    pub(crate) on_rate_limits: Option<RateLimitsHook>,
+}
+
+/// The connections to one endpoint and its configuration.
+pub(crate) struct Client {
+    pub(crate) connection: Connection,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) hooks: Hooks,
+}
+
+impl Client {
+    /// Returns the URL of a path below `/v1`, which the base URL can contain or not.
+    pub(crate) fn url(&self, path: &str) -> Url {
+        let has_version = self.connection.base_url().path().trim_end_matches('/').ends_with("/v1");
+        if has_version { self.connection.url(path) } else { self.connection.url(&format!("v1/{path}")) }
+    }
+
+    /// Calls `attempt` until it succeeds or its error must not be retried.
+    pub(crate) async fn with_retries<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut retries = self.retry.start();
+        loop {
+            let error = match attempt().await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let on_retry = self.hooks.on_retry.as_deref();
+            let notify = |number, delay, error: &Error| {
+                if let Some(on_retry) = on_retry {
+                    on_retry(&Retry { number, delay, error });
+                }
+            };
+            retries.wait(error, notify).await?;
+        }
+    }
+
+    /// Sends JSON, or asks for it if there is no body, and returns the response if its status reports success.
+    pub(crate) async fn send(
+        &self,
+        url: &Url,
+        body: Option<&RequestBody>,
+        accept: &'static str,
+    ) -> Result<Success, Error> {
+        let method = if body.is_some() { "POST" } else { "GET" };
+        let (headers, reason) = match self.connection.send(url.clone(), body, accept).await {
+            Ok(success) => {
+                self.report_limits(success.response.headers());
+                return Ok(success);
+            }
+            Err(SendError::Transport(error)) => {
+                return Err(Error::transport(error).with_request(method, url, None));
+            }
+            Err(SendError::Response { headers, reason }) => (headers, reason),
+        };
+        self.report_limits(&headers);
+        let error = match reason {
+            BadResponse::Compressed(encoding) => Error::invalid_response(format!(
+                "the response is compressed ({encoding}), although the request does not accept that; turn compression off in \
+                 the server or its proxy"
+            )),
+            BadResponse::Redirected(status, location) => Error::redirected(status, &location),
+            BadResponse::Status(status, body) => {
+                let context = ApiError {
+                    status: Some(status),
+                    retry: RetryHeaders::from_headers(&headers),
+                    lacks_key: !self.connection.sends_any(&["x-api-key", "authorization"]),
+                    ..ApiError::default()
+                };
+                Error::api(&String::from_utf8_lossy(&body), context, |text| self.connection.redact(text))
+            }
+        };
+        Err(error.with_request(method, url, self.request_id(&headers).as_deref()))
+    }
+
+    /// Sends JSON, or asks for it if there is no body, and returns the text of the response and the id of the request.
+    pub(crate) async fn fetch(
+        &self,
+        url: &Url,
+        body: Option<&RequestBody>,
+    ) -> Result<(String, Option<String>), Error> {
+        let success = self.send(url, body, "application/json").await?;
+        self.read(url, success).await
+    }
+
+    /// Reads the whole body of a response to a request to `url`.
+    pub(crate) async fn read(
+        &self,
+        url: &Url,
+        mut success: Success,
+    ) -> Result<(String, Option<String>), Error> {
+        let id = self.request_id(success.response.headers());
+        let error = match read_body(&mut success.response, MAX_BODY_BYTES).await {
+            Ok(body) if !body.is_truncated => {
+                return Ok((String::from_utf8_lossy(&body.bytes).into_owned(), id));
+            }
+            Ok(_) => Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes")),
+            Err(error) => Error::transport(error),
+        };
+        Err(error.with_request("POST", url, id.as_deref()))
+    }
+
+    /// Returns the error that a response with a status of success reports.
+    pub(crate) fn api_error(&self, json: &str) -> Error {
+        Error::api(json, ApiError::default(), |text| self.connection.redact(text))
+    }
+
+    /// Returns the id that the server has given to a request.
+    pub(crate) fn request_id(&self, headers: &HeaderMap) -> Option<String> {
+        let id = headers.get("request-id").or_else(|| headers.get("x-request-id"))?;
+        Some(self.connection.redact(id.to_str().ok()?))
+    }
+
+    /// Reports a change to a request.
+    pub(crate) fn warn(&self, warning: &Warning<'_>) {
+        if let Some(on_warning) = &self.hooks.on_warning {
+            on_warning(warning);
+        }
+    }
+
+    fn report_limits(&self, headers: &HeaderMap) {
+        if let Some(on_rate_limits) = &self.hooks.on_rate_limits
+            && let Some(limits) = RateLimits::from_headers(headers)
+        {
+            on_rate_limits(&limits);
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("connection", &self.connection).finish_non_exhaustive()
+    }
+}

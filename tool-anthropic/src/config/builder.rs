@@ -1,0 +1,285 @@
+//! Configures the client of an endpoint.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tool_http::client::{
+    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, parse_base_url, read_variable,
+};
+
+use super::anthropic::Anthropic;
+use crate::client::{Client, Hooks, Retry};
+use crate::endpoint::{AuthScheme, Endpoint};
+use crate::error::Error;
+use crate::rate_limits::RateLimits;
+use crate::warning::Warning;
+
+/// The environment variable that holds the key.
+const API_KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
+
+/// The environment variable that holds the base URL.
+const BASE_URL_VARIABLE: &str = "ANTHROPIC_BASE_URL";
+
+impl Anthropic {
+    /// Creates the endpoint that the environment describes: the key in `ANTHROPIC_API_KEY`, the base URL in `ANTHROPIC_BASE_URL`.
+    /// Without a base URL, it is Anthropic's own; with one, the key is optional, because many local servers need none. Use
+    /// [`builder`](Self::builder) to configure anything else.
+    ///
+    /// # Errors
+    ///
+    /// Fails if neither variable is set or if one of them has an invalid value.
+    pub fn from_env() -> Result<Self, Error> {
+        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
+        if key.is_none() && base_url.is_none() {
+            return Err(Error::config(format!(
+                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
+            )));
+        }
+        let mut builder = Self::builder();
+        if let Some(key) = key {
+            builder = builder.api_key(key);
+        }
+        if let Some(url) = base_url {
+            builder = builder.base_url(url);
+        }
+        builder.build()
+    }
+
+    /// Returns a builder for an endpoint.
+    ///
+    /// ```
+    /// use tool_anthropic::{Anthropic, Endpoint};
+    ///
+    /// let local = Anthropic::builder().endpoint(Endpoint::llama_cpp()).build()?;
+    /// # Ok::<_, tool_anthropic::Error>(())
+    /// ```
+    pub fn builder() -> AnthropicBuilder {
+        AnthropicBuilder::default()
+    }
+}
+
+/// Configures an [`Anthropic`] endpoint: see [`Anthropic::builder`].
+#[derive(Clone, Default)]
+#[must_use]
+pub struct AnthropicBuilder {
+    endpoint: Option<Endpoint>,
+    api_key: Option<SecretString>,
+    has_key_from_env: bool,
+    base_url: Option<String>,
+    version: Option<String>,
+    betas: Vec<String>,
+    connection: ConnectionConfig,
+    retry: RetryPolicy,
+    hooks: Hooks,
+}
+
+impl AnthropicBuilder {
+    /// Sets the kind of endpoint. By default, it is detected from the host of the base URL.
+    pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.endpoint = Some(endpoint);
+        self
+    }
+
+    /// Sets the key. It is sent in the endpoint's [header](Endpoint::auth_scheme) and never shown. Without this and
+    /// [`api_key_from_env`](Self::api_key_from_env), no key is sent.
+    pub fn api_key(mut self, key: impl Into<SecretString>) -> Self {
+        self.api_key = Some(key.into());
+        self
+    }
+
+    /// Reads the key from the endpoint's [environment variable](Endpoint::api_key_variable), such as `ANTHROPIC_API_KEY`.
+    pub fn api_key_from_env(mut self) -> Self {
+        self.has_key_from_env = true;
+        self
+    }
+
+    /// Sets the base URL, such as `https://api.anthropic.com`, to which `/v1/messages` is appended. By default, it is that of the
+    /// [endpoint](Self::endpoint).
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Some(url.into());
+        self
+    }
+
+    /// Sets the [version](Endpoint::version) of the API, such as `2023-06-01`, whatever the endpoint's is.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
+    /// Switches on a beta feature of the API, such as `context-management-2025-06-27`, in the header `anthropic-beta`.
+    pub fn beta(mut self, feature: impl Into<String>) -> Self {
+        self.betas.push(feature.into());
+        self
+    }
+
+    /// Adds a header to every request, for example to identify the user to a gateway. It replaces a header of the same name,
+    /// including that of the key. The value is never shown.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
+        self.connection.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets the proxy for all requests, such as `http://proxy.example:3128`. By default, the system's settings apply, except
+    /// for endpoints on this machine, which need no proxy.
+    pub fn proxy(mut self, url: impl Into<SecretString>) -> Self {
+        self.connection.proxy = Some(url.into());
+        self
+    }
+
+    /// Sets the HTTP client, one of `reqwest` 0.13. Its own timeouts and proxy apply instead of those set here. It should not follow
+    /// redirects ([`Policy::none`](reqwest::redirect::Policy::none)), which may send the request and the key to another host. The
+    /// program must [install a TLS provider](crate#another-http-client-in-the-same-program) before it creates the client.
+    #[cfg(feature = "unstable-reqwest")]
+    pub fn http_client(mut self, client: reqwest::Client) -> Self {
+        self.connection.http = Some(client);
+        self
+    }
+
+    /// Limits the time to connect. The default is five seconds.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connection.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// Limits the time between two reads, before the response and in the middle of it. The default is ten minutes. The total
+    /// duration of a response is not limited.
+    pub fn read_timeout(mut self, timeout: Duration) -> Self {
+        self.connection.read_timeout = Some(timeout);
+        self
+    }
+
+    /// Limits the number of requests in flight, for all models of the endpoint together; further requests wait. A stream is
+    /// in flight until it is read to its end or dropped. By default, there is no limit.
+    pub fn max_concurrent_requests(mut self, requests: usize) -> Self {
+        self.connection.max_concurrent_requests = Some(requests);
+        self
+    }
+
+    /// Limits the retries of a request that fails with a [retryable](Error::is_retryable) error. The default is two. The
+    /// delay is the one that the server requests; otherwise it is half a second, doubles with each retry, and is randomly
+    /// shortened a little. A stream that has started is not retried.
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.retry.max = retries;
+        self
+    }
+
+    /// Limits the retries of all requests together. By default, there is no such limit.
+    pub fn retry_budget(mut self, budget: RetryBudget) -> Self {
+        self.retry.budget = Some(budget);
+        self
+    }
+
+    /// Sets a function that is called before the delay of each retry.
+    ///
+    /// ```
+    /// use tool_anthropic::Anthropic;
+    ///
+    /// let anthropic = Anthropic::builder()
+    ///     .base_url("http://127.0.0.1:8080")
+    ///     .on_retry(|retry| eprintln!("retry {} in {:?}: {}", retry.number, retry.delay, retry.error))
+    ///     .build()?;
+    /// # Ok::<_, tool_anthropic::Error>(())
+    /// ```
+    pub fn on_retry(mut self, hook: impl Fn(&Retry<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.on_retry = Some(Arc::new(hook));
+        self
+    }
+
+    /// Sets a function that is called when a request is [changed](Warning) because the API would not accept it.
+    pub fn on_warning(mut self, hook: impl Fn(&Warning<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.on_warning = Some(Arc::new(hook));
+        self
+    }
+
+    /// Sets a function that is called with the rate limits that a response reports, also one that reports an error.
+    ///
+    /// ```
+    /// use tool_anthropic::Anthropic;
+    ///
+    /// let anthropic = Anthropic::builder()
+    ///     .base_url("http://127.0.0.1:8080")
+    ///     .on_rate_limits(|limits| eprintln!("{:?} requests remain", limits.requests.remaining))
+    ///     .build()?;
+    /// # Ok::<_, tool_anthropic::Error>(())
+    /// ```
+    pub fn on_rate_limits(mut self, hook: impl Fn(&RateLimits) + Send + Sync + 'static) -> Self {
+        self.hooks.on_rate_limits = Some(Arc::new(hook));
+        self
+    }
+
+    /// Builds the endpoint. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the base URL or a header is invalid, if the key is not in the environment although it should be, if Anthropic
+    /// or another provider that needs a key has none, or if the system has no certificates.
+    pub fn build(self) -> Result<Anthropic, Error> {
+        let default = self.endpoint.clone().unwrap_or_else(Endpoint::anthropic);
+        let text = self.base_url.as_deref().unwrap_or(&default.base_url);
+        if text.is_empty() {
+            return Err(Error::config("the endpoint has no base URL; set one with `base_url`"));
+        }
+        let base_url = parse_base_url(text, &Endpoint::anthropic().base_url)?;
+        if base_url.path().trim_end_matches('/').ends_with("/messages") {
+            return Err(Error::config("the base URL must not contain `/messages`; it is appended"));
+        }
+        let mut endpoint = self.endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url));
+        if let Some(version) = self.version {
+            endpoint.version = version.into();
+        }
+        let key = match self.api_key {
+            None if self.has_key_from_env => Some(key_from_env(&endpoint)?),
+            key => key,
+        };
+        let mut connection = self.connection;
+        // Another server may need no key, and a custom client or header may provide it.
+        let is_key_optional = self.base_url.is_some()
+            || endpoint.api_key_variable.is_empty()
+            || connection.http.is_some()
+            || !connection.headers.is_empty();
+        if key.is_none() && !is_key_optional {
+            let variable = &endpoint.api_key_variable;
+            return Err(Error::config(format!(
+                "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
+            )));
+        }
+        if let Some(key) = key {
+            let header = match endpoint.auth_scheme {
+                AuthScheme::ApiKey => KeyHeader::Named("x-api-key"),
+                AuthScheme::Bearer => KeyHeader::Bearer,
+            };
+            connection.key = Some((header, key));
+        }
+        connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
+        if !self.betas.is_empty() {
+            connection.plain_headers.push(("anthropic-beta".into(), self.betas.join(",")));
+        }
+        let connection = connection.connect(base_url)?;
+        let endpoint = Arc::new(endpoint);
+        Ok(Anthropic(Arc::new(Client { connection, endpoint, retry: self.retry, hooks: self.hooks })))
+    }
+}
+
+fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {
+    let name = &*endpoint.api_key_variable;
+    if name.is_empty() {
+        return Err(Error::config(
+            "this endpoint has no environment variable for its key; set the key with `api_key`, if it needs one",
+        ));
+    }
+    match read_variable(name)? {
+        Some(key) => Ok(key.into()),
+        None => Err(Error::config(format!(
+            "the environment variable {name} is not set; set it, or set the key with `api_key`"
+        ))),
+    }
+}
+
+/// Shows nothing that may contain the key.
+impl fmt::Debug for AnthropicBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnthropicBuilder").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+//! JSON texts that are changed member by member, so that all else keeps its bytes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Returns a JSON string.
+pub(crate) fn string(text: &str) -> String {
+    // A string can always be written.
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+/// The members of a JSON object, in order, each value as its text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Members<'a> {
+    /// Parses an object. Returns `None` if the text is none.
+    pub(crate) fn parse(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok()
+    }
+
+    /// Returns the value of a member.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    /// Returns the value of a member that is a string.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.get(name)?).ok()
+    }
+
+    /// Replaces the value of a member, or adds it.
+    pub(crate) fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value.into(),
+            None => self.0.push((name.into(), value.into())),
+        }
+    }
+
+    /// Returns the members.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Returns the object.
+    pub(crate) fn to_json(&self) -> String {
+        let members = self.iter().map(|(name, value)| format!("{}:{value}", string(name)));
+        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some((name, value)) = object.next_entry::<String, &RawValue>()? {
+            members.push((name.into(), value.get().into()));
+        }
+        Ok(Members(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_but_the_changed_members_keep_their_bytes() {
+        let json = r#"{"b":1.10,"a":{"x": [12345678901234567890123]},"é":"\u00e9"}"#;
+        let mut members = Members::parse(json).unwrap();
+        assert_eq!(members.to_json(), json);
+        assert_eq!((members.get("b"), members.text("é").as_deref()), (Some("1.10"), Some("é")));
+        members.set("b", "2");
+        members.set("c", "null");
+        assert_eq!(
+            members.to_json(),
+            r#"{"b":2,"a":{"x": [12345678901234567890123]},"é":"\u00e9","c":null}"#
+        );
+        assert!(Members::parse("[1]").is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! The model behind the Messages API.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::stream::{StreamExt, unfold};
+use tool_core::ChatModel;
+use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ModelInfo};
+
+use crate::client::Client;
+use crate::model_info;
+use crate::options::{Cache, HostedTool, MessagesOptions, Thinking};
+use crate::request::{self, MAX_TOOLS};
+use crate::turn::{self, Turn};
+
+/// A model that uses the Messages API: see [`Anthropic::chat_model`](crate::Anthropic::chat_model). Clones share the connections.
+///
+/// The blocks of each reply are stored with its message and sent back unchanged. Thinking is sent back only while all that the model
+/// read before it is unchanged, because the API rejects it otherwise.
+///
+/// [Extra fields](crate#extra-fields) of the model options can add fields.
+#[derive(Clone)]
+#[must_use]
+pub struct Messages {
+    client: Arc<Client>,
+    model: String,
+    options: MessagesOptions,
+}
+
+impl Messages {
+    pub(crate) fn new(client: Arc<Client>, model: String) -> Self {
+        Self { client, model, options: MessagesOptions::default() }
+    }
+
+    /// Sets what the provider caches. By default, it is all that pays off in a conversation.
+    pub fn cache(mut self, cache: Cache) -> Self {
+        self.options.cache = cache;
+        self
+    }
+
+    /// Sets how the model thinks. By default, the model decides.
+    pub fn thinking(mut self, thinking: Thinking) -> Self {
+        self.options.thinking = Some(thinking);
+        self
+    }
+
+    /// Adds a tool that the provider executes.
+    pub fn hosted_tool(mut self, tool: HostedTool) -> Self {
+        self.options.hosted_tools.push(tool);
+        self
+    }
+
+    /// Sets whether the model cites the [files](tool_core::content::File) that it reads, in
+    /// [`AssistantMessage::citations`](tool_core::model::AssistantMessage::citations). By default, it does not. Citations cannot be
+    /// combined with typed answers, unless these are taken by a tool.
+    pub fn citations(mut self, has_citations: bool) -> Self {
+        self.options.has_citations = has_citations;
+        self
+    }
+
+    /// Limits how often a reply that the provider pauses, for example in a long search, is continued. The default is eight. A reply
+    /// that pauses more often ends with the finish reason `pause_turn`.
+    pub fn max_pauses(mut self, pauses: u32) -> Self {
+        self.options.max_pauses = pauses;
+        self
+    }
+
+    /// Returns the name of the model.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.model
+    }
+
+    fn turn<'a>(&'a self, request: &'a ChatRequest<'_>) -> Turn<'a> {
+        let model = self.model_for(request);
+        request::warn(&self.client, model, request);
+        Turn::new(&self.client, model, &self.options, request)
+    }
+
+    /// Returns the name of the model that the request is for.
+    fn model_for<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
+        request.options().model.as_deref().unwrap_or(&self.model)
+    }
+}
+
+impl ChatModel for Messages {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move { Ok(self.turn(request).response().await?) })
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let deltas = unfold(self.turn(request), turn::next_delta);
+        ChatStream::new(deltas.map(|delta| Ok(delta?)))
+    }
+
+    fn supports_response_format(&self) -> bool {
+        self.client.endpoint.supports_output_format && !self.options.has_citations
+    }
+
+    /// Returns `true` if the endpoint searches tools and accepts so many of them.
+    fn supports_tool_search(&self, tools: usize) -> bool {
+        self.client.endpoint.supports_tool_search && tools <= MAX_TOOLS
+    }
+
+    fn count_tokens<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
+        let model = self.model_for(request);
+        Box::pin(async move {
+            Ok(Some(model_info::count_tokens(&self.client, model, &self.options, request).await?))
+        })
+    }
+
+    fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
+        Box::pin(async move { Ok(Some(model_info::model_info(&self.client, &self.model).await?)) })
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        Some(&self.client.endpoint.name)
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+}
+
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messages").field("model", &self.model).field("client", &self.client).finish()
+    }
+}

@@ -1,0 +1,283 @@
+//! Encodes the messages of a request.
+//!
+//! Thinking is bound to all that the model read before it: the provider, the model, the system prompt, the tools and the messages.
+//! Each reply is stored with a digest of that. If the digest of what is sent now is another one, the thinking of that reply and of all
+//! before it is left out. This one rule covers windows that slide, instructions and tools that change, edits, and other models.
+
+use sha2::{Digest, Sha256};
+use tool_core::Message;
+use tool_core::model::ToolMessage;
+use tool_http::client::AppendBuffer;
+
+use super::assistant::{self, ReplyBlocks, normalize_id};
+use super::content::{self, ContentRules};
+use crate::error::Error;
+use crate::json::string;
+
+/// The digest of what precedes the messages, and of all that they depend on.
+pub(super) type Seed = [u8; 32];
+
+/// The encoded messages of the previous request, so that a turn encodes only new ones.
+#[derive(Debug, Default)]
+pub(super) struct MessageCache {
+    seed: Option<Seed>,
+    /// All messages as an array, of which the last message and the array are open.
+    json: AppendBuffer,
+    state: State,
+}
+
+/// What is known of the encoded messages.
+#[derive(Clone, Debug, Default)]
+struct State {
+    count: usize,
+    /// The digest of what the model has read.
+    digest: Sha256,
+    /// The role of the last message.
+    role: Option<Role>,
+    /// The last blocks of the last two user messages, the later one last.
+    points: Vec<Point>,
+    blocks: usize,
+    /// The calls of the last reply that have no result yet.
+    pending: Vec<String>,
+    has_reply: bool,
+    /// The messages before this one are sent without thinking.
+    thinking_start: usize,
+    has_thinking: bool,
+    container: Option<String>,
+}
+
+/// The end of a block that can be a cache point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    /// The position before the end of the block, in bytes.
+    pub(super) position: usize,
+    /// The number of blocks so far.
+    pub(super) blocks: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    User,
+    Assistant,
+}
+
+impl MessageCache {
+    /// Encodes the new messages, without the `leading` ones, which are a field of the request.
+    pub(super) fn append_new(
+        &mut self,
+        messages: &[Message],
+        leading: usize,
+        seed: Seed,
+        provider: &str,
+        rules: ContentRules,
+    ) -> Result<(), Error> {
+        if self.seed != Some(seed) || messages.len() < self.state.count {
+            self.reset(seed, 0);
+        }
+        let thinking_start = self.try_append(messages, leading, provider, rules)?;
+        if thinking_start > self.state.thinking_start && self.state.has_thinking {
+            // The digests do not depend on thinking, so there is nothing more to find.
+            self.reset(seed, thinking_start);
+            self.try_append(messages, leading, provider, rules)?;
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, seed: Seed, thinking_start: usize) {
+        let state = State { digest: Sha256::new().chain_update(seed), thinking_start, ..State::default() };
+        *self = Self { seed: Some(seed), json: AppendBuffer::default(), state };
+    }
+
+    /// Encodes the new messages, and returns the first message whose thinking can be sent.
+    fn try_append(
+        &mut self,
+        messages: &[Message],
+        leading: usize,
+        provider: &str,
+        rules: ContentRules,
+    ) -> Result<usize, Error> {
+        let mut state = self.state.clone();
+        let mut thinking_start = state.thinking_start;
+        let length = self.json.len();
+        self.json.append(|json| {
+            let start = length - json.len().min(length);
+            let mut writer = Writer { json, start, state: &mut state };
+            for (index, message) in messages.iter().enumerate().skip(writer.state.count.max(leading)) {
+                let stale = writer.write(index, message, provider, rules)?;
+                if stale {
+                    thinking_start = index + 1;
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
+        state.count = messages.len();
+        self.state = state;
+        Ok(thinking_start)
+    }
+
+    /// Returns the array without its end.
+    pub(super) fn json(&self) -> &AppendBuffer {
+        &self.json
+    }
+
+    /// Returns the calls that have no result.
+    pub(super) fn pending(&self) -> &[String] {
+        &self.state.pending
+    }
+
+    /// Returns `true` if a reply was sent.
+    pub(super) fn has_reply(&self) -> bool {
+        self.state.has_reply
+    }
+
+    /// Returns the positions at which the last user messages end, the latest one last.
+    pub(super) fn points(&self) -> &[Point] {
+        &self.state.points
+    }
+
+    /// Returns the container of the latest reply that used one.
+    pub(super) fn container(&self) -> Option<&str> {
+        self.state.container.as_deref()
+    }
+
+    /// Returns the digest of all that the model reads.
+    pub(super) fn prefix(&self) -> String {
+        prefix(&self.state.digest)
+    }
+}
+
+/// Returns the short form of a digest, which is stored with replies.
+fn prefix(digest: &Sha256) -> String {
+    digest.clone().finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+struct Writer<'a> {
+    json: &'a mut Vec<u8>,
+    /// The position of the start of `json` among all bytes.
+    start: usize,
+    state: &'a mut State,
+}
+
+impl Writer<'_> {
+    /// Writes a message. Returns `true` if its thinking is of another prefix.
+    fn write(
+        &mut self,
+        index: usize,
+        message: &Message,
+        provider: &str,
+        rules: ContentRules,
+    ) -> Result<bool, Error> {
+        if !matches!(message, Message::Tool(_)) {
+            reject_pending(&self.state.pending)?;
+        }
+        match message {
+            // Only newer models accept system messages among the others.
+            Message::System(content) => {
+                if let Some(block) = content::system_block(content)? {
+                    self.push(Role::User, &block);
+                }
+            }
+            Message::User(content) => {
+                for block in content::blocks(content, rules)? {
+                    self.push(Role::User, &block);
+                }
+            }
+            Message::Tool(result) => self.write_result(result, rules)?,
+            Message::Assistant(message) => {
+                let reply = assistant::blocks(message, provider);
+                let is_sent = !reply.blocks.is_empty();
+                let is_stale = self.write_reply(index, reply);
+                self.state.has_reply = true;
+                if is_sent {
+                    self.state.pending = message.tool_calls.iter().map(|call| call.id.clone()).collect();
+                }
+                return Ok(is_stale);
+            }
+            other => {
+                return Err(Error::request(format!(
+                    "the Messages API does not support this message: {other:?}"
+                )));
+            }
+        }
+        Ok(false)
+    }
+
+    fn write_reply(&mut self, index: usize, reply: ReplyBlocks) -> bool {
+        let is_stale = reply.prefix.is_some_and(|stored| stored != prefix(&self.state.digest));
+        if reply.container.is_some() {
+            self.state.container = reply.container;
+        }
+        for block in &reply.blocks {
+            if !block.is_thinking {
+                self.push(Role::Assistant, &block.json);
+            } else if !is_stale && index >= self.state.thinking_start {
+                self.state.has_thinking = true;
+                self.push_unhashed(Role::Assistant, &block.json);
+            }
+        }
+        is_stale
+    }
+
+    fn write_result(&mut self, result: &ToolMessage, rules: ContentRules) -> Result<(), Error> {
+        let Some(at) = self.state.pending.iter().position(|id| *id == result.call_id) else {
+            return Err(Error::request(format!(
+                "the result of `{}` does not follow its call `{}`; repair the conversation, or leave out the result",
+                result.name, result.call_id
+            )));
+        };
+        self.state.pending.remove(at);
+        let mut blocks = content::blocks(&result.content, rules)?;
+        // The API rejects an error without content.
+        if blocks.is_empty() && result.is_error {
+            blocks.push(content::text_block("the tool failed"));
+        }
+        let id = string(&normalize_id(&result.call_id));
+        let content =
+            if blocks.is_empty() { String::new() } else { format!(r#","content":[{}]"#, blocks.join(",")) };
+        let is_error = if result.is_error { r#","is_error":true"# } else { "" };
+        self.push(Role::User, &format!(r#"{{"type":"tool_result","tool_use_id":{id}{content}{is_error}}}"#));
+        Ok(())
+    }
+
+    /// Writes a block, which is part of what later thinking is bound to. Equal roles that follow each other are one message.
+    fn push(&mut self, role: Role, json: &str) {
+        self.state.digest.update([role as u8]);
+        self.state.digest.update((json.len() as u64).to_le_bytes());
+        self.state.digest.update(json);
+        self.push_unhashed(role, json);
+    }
+
+    fn push_unhashed(&mut self, role: Role, json: &str) {
+        let is_same = self.state.role == Some(role);
+        if is_same {
+            self.json.push(b',');
+        } else {
+            let start: &[u8] = if self.state.role.is_some() { b"]}," } else { b"[" };
+            self.json.extend_from_slice(start);
+            let name = if role == Role::User { "user" } else { "assistant" };
+            self.json.extend_from_slice(format!(r#"{{"role":"{name}","content":["#).as_bytes());
+        }
+        self.json.extend_from_slice(json.as_bytes());
+        self.state.blocks += 1;
+        self.state.role = Some(role);
+        if role == Role::User {
+            let point = Point { position: self.start + self.json.len() - 1, blocks: self.state.blocks };
+            if is_same {
+                self.state.points.pop();
+            } else if self.state.points.len() == 2 {
+                self.state.points.remove(0);
+            }
+            self.state.points.push(point);
+        }
+    }
+}
+
+/// Rejects calls without a result, which must follow them directly.
+pub(super) fn reject_pending(pending: &[String]) -> Result<(), Error> {
+    match pending.first() {
+        Some(id) => Err(Error::request(format!(
+            "the call `{id}` has no result directly after it; repair the conversation, or leave out the call"
+        ))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,10 @@
+//! Replies: their blocks, their usage, and how they are put together.
+
+mod block;
+mod usage;
+mod details;
+mod assembler;
+
+pub(crate) use self::assembler::{EventError, PAUSE_TURN, ReplyAssembler};
+pub(crate) use self::block::{Block, BlockKind, is_object};
+pub use self::details::ReplyDetails;

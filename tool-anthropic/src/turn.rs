@@ -1,0 +1,282 @@
+//! One reply of a model: requests, and what they return, until the reply is complete.
+//!
+//! The provider pauses replies that use hosted tools for long. They are continued with the same messages and their own content.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::{Stream, StreamExt, iter};
+use tool_core::Message;
+use tool_core::model::{ChatRequest, ChatResponse, Delta, FinishReason};
+use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
+use tool_http::client::sse::{Event, ReadError};
+use tool_http::client::{RequestBody, Success};
+
+use crate::client::{Client, MAX_BODY_BYTES};
+use crate::error::{Error, excerpt};
+use crate::options::MessagesOptions;
+use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens};
+use crate::response::{EventError, PAUSE_TURN, ReplyAssembler};
+
+/// The path of the API.
+const PATH: &str = "messages";
+
+type Deltas<'a> = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send + 'a>>;
+
+/// One reply.
+pub(crate) struct Turn<'a> {
+    client: &'a Client,
+    model: &'a str,
+    options: &'a MessagesOptions,
+    request: &'a ChatRequest<'a>,
+    /// The reply so far, if the provider paused it.
+    paused: Option<ChatResponse>,
+    pauses: u32,
+    state: TurnState<'a>,
+}
+
+enum TurnState<'a> {
+    /// The next request is to be sent.
+    Ready,
+    Streaming(Deltas<'a>),
+    Finished,
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(
+        client: &'a Client,
+        model: &'a str,
+        options: &'a MessagesOptions,
+        request: &'a ChatRequest<'a>,
+    ) -> Self {
+        Self { client, model, options, request, paused: None, pauses: 0, state: TurnState::Ready }
+    }
+
+    /// Returns the whole reply.
+    pub(crate) async fn response(mut self) -> Result<ChatResponse, Error> {
+        if max_tokens(self.client, self.options, self.request.options()) > MAX_UNSTREAMED_TOKENS {
+            return self.streamed_response().await;
+        }
+        loop {
+            let (body, assembler) = self.encode(Purpose::Reply)?;
+            let client = self.client;
+            let response = client.with_retries(|| whole(client, &body, None, assembler())).await?;
+            if let Some(response) = self.end_of_reply(response) {
+                return Ok(response);
+            }
+        }
+    }
+
+    /// Returns the whole reply from a stream, because the API does not return a long one at once.
+    async fn streamed_response(mut self) -> Result<ChatResponse, Error> {
+        loop {
+            match next_delta(self).await {
+                Some((Ok(Delta::Done(response)), _)) => return Ok(response),
+                Some((Ok(_), turn)) => self = turn,
+                Some((Err(error), _)) => return Err(error),
+                None => return Err(Error::incomplete(None)),
+            }
+        }
+    }
+
+    /// Opens the stream of the next request.
+    fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
+        let (client, is_resumed, encoded) =
+            (self.client, self.paused.is_some(), self.encode(Purpose::Stream));
+        async move {
+            let (body, assembler) = encoded?;
+            client.with_retries(|| stream(client, &body, assembler(), is_resumed)).await
+        }
+    }
+
+    /// Encodes the next request, and returns what assembles its response.
+    fn encode(
+        &self,
+        purpose: Purpose,
+    ) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
+        let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
+        let request = resumed.as_ref().unwrap_or(self.request);
+        let encoded = encode(self.client, self.model, self.options, request, purpose)?;
+        let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
+        let paused = self.paused.clone();
+        let assembler = move || {
+            let assembler = ReplyAssembler::new(Arc::clone(&provider), encoded.prefix.clone());
+            match &paused {
+                Some(paused) => assembler.resuming(paused),
+                None => assembler,
+            }
+        };
+        Ok((encoded.body, assembler))
+    }
+
+    /// Returns the response, unless it is to be continued.
+    fn end_of_reply(&mut self, response: ChatResponse) -> Option<ChatResponse> {
+        let is_paused =
+            matches!(&response.finish_reason, FinishReason::Other(reason) if reason == PAUSE_TURN);
+        if !is_paused || self.pauses == self.options.max_pauses {
+            self.state = TurnState::Finished;
+            return Some(response);
+        }
+        self.pauses += 1;
+        self.paused = Some(response);
+        self.state = TurnState::Ready;
+        None
+    }
+}
+
+/// Returns the next delta of a reply. The last one is the whole response.
+pub(crate) async fn next_delta(mut turn: Turn<'_>) -> Option<(Result<Delta, Error>, Turn<'_>)> {
+    loop {
+        let deltas = match &mut turn.state {
+            TurnState::Streaming(deltas) => deltas,
+            TurnState::Finished => return None,
+            TurnState::Ready => match turn.open().await {
+                Ok(deltas) => {
+                    turn.state = TurnState::Streaming(deltas);
+                    continue;
+                }
+                Err(error) => {
+                    turn.state = TurnState::Finished;
+                    return Some((Err(error), turn));
+                }
+            },
+        };
+        match deltas.next().await? {
+            Ok(Delta::Done(response)) => {
+                if let Some(response) = turn.end_of_reply(response) {
+                    return Some((Ok(Delta::Done(response)), turn));
+                }
+            }
+            Err(error) => {
+                turn.state = TurnState::Finished;
+                return Some((Err(error), turn));
+            }
+            delta => return Some((delta, turn)),
+        }
+    }
+}
+
+/// Returns the request that continues a paused reply.
+fn resumed_request(request: &ChatRequest<'_>, paused: &ChatResponse) -> ChatRequest<'static> {
+    let messages = request.messages().iter().cloned().chain([Message::Assistant(paused.message.clone())]);
+    // No cache: the last message is not part of the conversation yet.
+    ChatRequest::new(messages.collect::<Vec<_>>())
+        .with_tools(request.tools().clone())
+        .with_tool_search(request.has_tool_search())
+        .with_tool_choice(request.tool_choice().clone())
+        .with_parallel_tool_calls(request.parallel_tool_calls())
+        .with_options(request.options().clone())
+        .with_response_format(request.response_format().cloned())
+}
+
+/// Sends a request and reads the whole response, or that of a server that was asked for a stream.
+async fn whole(
+    client: &Client,
+    body: &RequestBody,
+    success: Option<Success>,
+    mut assembler: ReplyAssembler,
+) -> Result<ChatResponse, Error> {
+    let url = client.url(PATH);
+    let success = match success {
+        Some(success) => success,
+        None => client.send(&url, Some(body), "application/json").await?,
+    };
+    let (text, id) = client.read(&url, success).await?;
+    match assembler.push_whole(&text) {
+        Ok(()) => Ok(assembler.finish()),
+        Err(error) => Err(event_error(client, error, &text).with_request("POST", &url, id.as_deref())),
+    }
+}
+
+/// Sends a request and returns the streamed response.
+async fn stream<'a>(
+    client: &'a Client,
+    body: &RequestBody,
+    assembler: ReplyAssembler,
+    is_resumed: bool,
+) -> Result<Deltas<'a>, Error> {
+    let url = client.url(PATH);
+    let success = client.send(&url, Some(body), "text/event-stream").await?;
+    let headers = success.response.headers();
+    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
+    if !content_type.is_some_and(|value| value.starts_with("text/event-stream")) {
+        // Some servers ignore `stream`. The deltas of what was already emitted are not repeated.
+        let response = whole(client, body, Some(success), assembler).await?;
+        let deltas = if is_resumed { vec![Delta::Done(response)] } else { response.into_deltas() };
+        return Ok(Box::pin(iter(deltas.into_iter().map(Ok))));
+    }
+    let request_id = client.request_id(headers);
+    let assembler = StreamAssembler { client, request_id, reply: assembler };
+    Ok(Box::pin(assemble(success.into_bytes(), assembler, MAX_BODY_BYTES)))
+}
+
+/// Returns the error for a text that could not be turned into a response.
+fn event_error(client: &Client, error: EventError, text: &str) -> Error {
+    match error {
+        EventError::Api(json) => client.api_error(&json),
+        EventError::Malformed(reason) => {
+            let body = text.trim_start();
+            // What may be a model's reply is not quoted.
+            let start = match body {
+                "" => "it is empty".to_owned(),
+                _ if body.starts_with(['{', '[']) => format!("it has {} bytes", body.len()),
+                _ => format!("it starts with `{}`", excerpt(&client.connection.redact(body), 120)),
+            };
+            Error::invalid_response(format!(
+                "the response does not follow the API ({}); check the base URL; {start}",
+                client.connection.redact(&reason)
+            ))
+        }
+    }
+}
+
+/// Assembles a reply from a stream, and turns its failures into errors.
+struct StreamAssembler<'a> {
+    client: &'a Client,
+    request_id: Option<String>,
+    reply: ReplyAssembler,
+}
+
+/// Why an event ends its stream.
+enum StreamError {
+    /// The end of the stream truncated it.
+    Truncated,
+    Failed(Error),
+}
+
+impl Assembler for StreamAssembler<'_> {
+    type Item = Delta;
+    type EventError = StreamError;
+    type Error = Error;
+
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, StreamError> {
+        let data = event.data.trim_ascii();
+        self.reply.push(data, emit).map_err(|error| match error {
+            EventError::Malformed(_) if !event.is_whole => StreamError::Truncated,
+            error => StreamError::Failed(event_error(self.client, error, data)),
+        })
+    }
+
+    fn finish(self, end: StreamEnd<StreamError>) -> Result<Delta, Error> {
+        let error = match end {
+            StreamEnd::Complete if self.reply.has_started() => return Ok(Delta::Done(self.reply.finish())),
+            StreamEnd::Complete => Error::invalid_response("the stream ended before the response started"),
+            StreamEnd::Failed(StreamError::Failed(error)) => error,
+            // Only the last event can be missing.
+            _ if self.reply.is_complete() => return Ok(Delta::Done(self.reply.finish())),
+            StreamEnd::Broken(Some(error)) => Error::incomplete(Some(read_error(error))),
+            StreamEnd::Broken(None) | StreamEnd::Failed(StreamError::Truncated) => Error::incomplete(None),
+        };
+        let request_id = self.request_id.as_deref();
+        Err(error.with_partial(self.reply.finish()).with_request("POST", &self.client.url(PATH), request_id))
+    }
+}
+
+fn read_error(error: ReadError<reqwest::Error>) -> Error {
+    match error {
+        ReadError::Body(error) => Error::transport(error),
+        ReadError::TooLong => {
+            Error::invalid_response(format!("the stream is longer than {MAX_BODY_BYTES} bytes"))
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What drivers need that execute calls in other processes.
+
+use super::call::CallRecord;
+use crate::model::ToolDefinitions;
+use crate::run::{Run, Step, StepError};
+use crate::tool::CallRequest;
+
+impl Run {
+    /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
+    /// machines. Calls whose ids match the predicate do not count as interrupted, and are not returned again; a step without calls
+    /// means that nothing else can be done until one of them has an outcome.
+    ///
+    /// ```
+    /// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
+    /// use tool_core::run::{Run, Step};
+    /// use tool_core::{Message, ToolCall};
+    ///
+    /// let tools = ToolDefinitions::default();
+    /// let mut run = Run::new([Message::user("Go")]);
+    /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
+    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
+    /// run.begin_call("a")?;
+    /// let Step::CallTools(calls) = run.next_with_in_flight(&tools, |id| id == "a") else { panic!() };
+    /// assert_eq!(calls.len(), 1);
+    /// assert_eq!(calls[0].id, "b");
+    /// # Ok::<_, tool_core::run::StepError>(())
+    /// ```
+    #[must_use]
+    pub fn next_with_in_flight<'a>(
+        &'a mut self,
+        tools: &ToolDefinitions,
+        in_flight: impl Fn(&str) -> bool,
+    ) -> Step<'a> {
+        self.next_beside(tools, in_flight)
+    }
+
+    /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute
+    /// it, for example with [`Agent::execute_request`](crate::Agent::execute_request).
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`begin_call`](Self::begin_call).
+    pub fn request_call(&mut self, call_id: &str) -> Result<CallRequest, StepError> {
+        let attempt = self.begin_call(call_id)?;
+        let call = self.requested_call(call_id).cloned();
+        let call = call.ok_or(StepError("the current turn has no call with this id"))?;
+        let undone = self.next_undone();
+        let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
+        let conversation = self.conversation.clone();
+        let notes = self.notes(call_id).cloned().map(Box::new);
+        Ok(CallRequest { call, attempt, undone, conversation, definition, notes })
+    }
+}

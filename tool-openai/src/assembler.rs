@@ -1,0 +1,36 @@
+//! What each API does with the events of a streamed response.
+
+use tool_core::model::{ChatResponse, Delta};
+pub(crate) use tool_http::client::assembler::Flow;
+use tool_http::client::sse::Event;
+
+/// Assembles a response from the events of one API's stream.
+pub(crate) trait Assembler {
+    /// Consumes one event and emits the deltas that it produces. Must not be called again after [`Flow::End`].
+    fn push(&mut self, event: &Event<'_>, emit: &mut impl FnMut(Delta)) -> Result<Flow, EventError>;
+
+    /// Consumes a response that is not streamed.
+    fn push_whole(&mut self, json: &str) -> Result<(), EventError>;
+
+    /// Returns `true` once any part of the response has arrived.
+    fn has_started(&self) -> bool;
+
+    /// Returns `true` if the response is complete even if the stream ends here.
+    fn is_complete(&self) -> bool;
+
+    /// Returns the response assembled so far.
+    fn finish(self) -> ChatResponse;
+}
+
+/// The reason that a body or an event could not be converted to a response.
+#[derive(Debug)]
+pub(crate) enum EventError {
+    /// This JSON reports an error; some servers send it with status 200.
+    Api(String),
+    /// It does not follow the API, for this reason.
+    Malformed(String),
+    /// The provider aborted the reply, for this reason.
+    Aborted(String),
+    /// It follows the API but contains no reply.
+    Empty,
+}

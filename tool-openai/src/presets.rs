@@ -1,0 +1,247 @@
+//! The known endpoints, each with the documentation of its differences.
+
+use std::borrow::Cow;
+
+use crate::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
+
+/// The maximum number of tools in a request to OpenAI: <https://platform.openai.com/docs/api-reference/chat/create>.
+const MAX_TOOLS: usize = 128;
+
+impl Endpoint {
+    /// Creates OpenAI's own endpoint.
+    #[must_use]
+    pub fn openai() -> Self {
+        Self {
+            name: Some("openai".into()),
+            base_url: Some("https://api.openai.com/v1".into()),
+            api_key_variable: Some("OPENAI_API_KEY".into()),
+            auth_scheme: AuthScheme::Bearer,
+            azure_api_version: None,
+            max_tokens_field: "max_completion_tokens".into(),
+            seed_field: "seed".into(),
+            supports_stream_options: true,
+            supports_strict: true,
+            supports_parallel_tool_calls: true,
+            required_tool_choice: Some("required".into()),
+            supports_named_tool_choice: true,
+            supports_json_schema: true,
+            supports_json_schema_with_tools: true,
+            guarantees_json_schema: true,
+            supports_tool_search: true,
+            supports_missing_content: true,
+            supports_refusals: true,
+            call_id_format: CallIdFormat::Verbatim,
+            reasoning_replay: ReasoningReplay::WithCalls,
+            tool_names_start_with_letter: false,
+            requires_plain_parameters: true,
+            max_tools: Some(MAX_TOOLS),
+            max_description_chars: None,
+        }
+    }
+
+    /// Creates an endpoint with the fields that nearly all OpenAI-compatible servers accept.
+    #[must_use]
+    pub fn compatible() -> Self {
+        Self {
+            name: None,
+            base_url: None,
+            max_tokens_field: "max_tokens".into(),
+            requires_plain_parameters: false,
+            guarantees_json_schema: false,
+            supports_tool_search: false,
+            max_tools: None,
+            ..Self::openai()
+        }
+    }
+
+    /// Creates the endpoint of an Azure OpenAI resource, such as `mine` for `https://mine.openai.azure.com`. For another
+    /// host, set the [base URL](crate::OpenAiBuilder::base_url). This is the [current
+    /// API](https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle); the model is the name of the
+    /// deployment.
+    #[must_use]
+    pub fn azure(resource: &str) -> Self {
+        Self::azure_at(Some(format!("{}/openai/v1", azure_origin(resource))))
+    }
+
+    /// Creates the endpoint of an Azure OpenAI resource with the older form of the API in this version, such as
+    /// `2024-10-21`. The model is the name of the deployment and part of the path.
+    #[must_use]
+    pub fn azure_deployments(resource: &str, api_version: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            azure_api_version: Some(api_version.into()),
+            // Documented for the current form only: <https://learn.microsoft.com/azure/foundry/openai/how-to/tool-search>.
+            supports_tool_search: false,
+            ..Self::azure_at(Some(azure_origin(resource)))
+        }
+    }
+
+    pub(crate) fn azure_at(base_url: Option<String>) -> Self {
+        Self {
+            name: Some("azure".into()),
+            base_url: base_url.map(Cow::Owned),
+            api_key_variable: Some("AZURE_OPENAI_API_KEY".into()),
+            auth_scheme: AuthScheme::ApiKey,
+            ..Self::openai()
+        }
+    }
+
+    /// Creates DeepSeek's endpoint, which requires its
+    /// [reasoning](https://api-docs.deepseek.com/guides/thinking_mode) to be sent back after tool calls.
+    #[must_use]
+    pub fn deepseek() -> Self {
+        Self {
+            name: Some("deepseek".into()),
+            base_url: Some("https://api.deepseek.com".into()),
+            api_key_variable: Some("DEEPSEEK_API_KEY".into()),
+            supports_strict: false,
+            supports_parallel_tool_calls: false,
+            supports_json_schema: false,
+            supports_missing_content: false,
+            reasoning_replay: ReasoningReplay::Always,
+            max_tools: Some(MAX_TOOLS),
+            ..Self::compatible()
+        }
+    }
+
+    /// Creates Mistral's endpoint, which [rejects](https://docs.mistral.ai/api) unknown fields.
+    #[must_use]
+    pub fn mistral() -> Self {
+        Self {
+            name: Some("mistral".into()),
+            base_url: Some("https://api.mistral.ai/v1".into()),
+            api_key_variable: Some("MISTRAL_API_KEY".into()),
+            seed_field: "random_seed".into(),
+            supports_stream_options: false,
+            required_tool_choice: Some("any".into()),
+            supports_missing_content: false,
+            supports_refusals: false,
+            call_id_format: CallIdFormat::NineAlphanumeric,
+            reasoning_replay: ReasoningReplay::Never,
+            ..Self::compatible()
+        }
+    }
+
+    /// Creates Groq's endpoint: <https://console.groq.com/docs/openai>.
+    #[must_use]
+    pub fn groq() -> Self {
+        Self {
+            name: Some("groq".into()),
+            base_url: Some("https://api.groq.com/openai/v1".into()),
+            api_key_variable: Some("GROQ_API_KEY".into()),
+            max_tokens_field: "max_completion_tokens".into(),
+            supports_strict: false,
+            supports_json_schema_with_tools: false,
+            max_tools: Some(MAX_TOOLS),
+            ..Self::compatible()
+        }
+    }
+
+    /// Creates Gemini's [OpenAI-compatible endpoint](https://ai.google.dev/gemini-api/docs/openai).
+    #[must_use]
+    pub fn gemini() -> Self {
+        Self {
+            name: Some("gemini".into()),
+            base_url: Some("https://generativelanguage.googleapis.com/v1beta/openai".into()),
+            api_key_variable: Some("GEMINI_API_KEY".into()),
+            supports_strict: false,
+            supports_parallel_tool_calls: false,
+            supports_json_schema_with_tools: false,
+            tool_names_start_with_letter: true,
+            max_tools: Some(MAX_TOOLS),
+            ..Self::compatible()
+        }
+    }
+
+    /// Creates OpenRouter's endpoint: <https://openrouter.ai/docs/api-reference/overview>.
+    #[must_use]
+    pub fn openrouter() -> Self {
+        Self {
+            name: Some("openrouter".into()),
+            base_url: Some("https://openrouter.ai/api/v1".into()),
+            api_key_variable: Some("OPENROUTER_API_KEY".into()),
+            ..Self::compatible()
+        }
+    }
+
+    /// Creates the endpoint of a local Ollama: <https://docs.ollama.com/api/openai-compatibility>.
+    #[must_use]
+    pub fn ollama() -> Self {
+        Self {
+            name: Some("ollama".into()),
+            base_url: Some("http://localhost:11434/v1".into()),
+            supports_strict: false,
+            supports_parallel_tool_calls: false,
+            required_tool_choice: None,
+            supports_named_tool_choice: false,
+            supports_missing_content: false,
+            ..Self::without_key()
+        }
+    }
+
+    /// Creates the endpoint of a local vLLM: <https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html>.
+    #[must_use]
+    pub fn vllm() -> Self {
+        Self {
+            name: Some("vllm".into()),
+            base_url: Some("http://localhost:8000/v1".into()),
+            ..Self::without_key()
+        }
+    }
+
+    /// Creates the endpoint of a local llama.cpp server that was started with `--jinja`:
+    /// <https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md>.
+    #[must_use]
+    pub fn llama_cpp() -> Self {
+        Self {
+            name: Some("llama.cpp".into()),
+            base_url: Some("http://localhost:8080/v1".into()),
+            supports_strict: false,
+            supports_json_schema_with_tools: false,
+            supports_named_tool_choice: false,
+            ..Self::without_key()
+        }
+    }
+
+    /// Creates the endpoint of a local server of llama-cpp-python, started with `--chat_format chatml-function-calling`:
+    /// <https://llama-cpp-python.readthedocs.io/en/latest/server/#function-calling>. Its template reads the `content` of every
+    /// message, and requests with `"tool_choice": "required"` fail.
+    #[must_use]
+    pub fn llama_cpp_python() -> Self {
+        Self {
+            name: Some("llama-cpp-python".into()),
+            base_url: Some("http://localhost:8000/v1".into()),
+            supports_strict: false,
+            supports_parallel_tool_calls: false,
+            required_tool_choice: None,
+            supports_json_schema: false,
+            supports_missing_content: false,
+            ..Self::without_key()
+        }
+    }
+
+    /// Creates the endpoint of a local LM Studio, whose `tool_choice` accepts
+    /// [only strings](https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/670).
+    #[must_use]
+    pub fn lm_studio() -> Self {
+        Self {
+            name: Some("lm-studio".into()),
+            base_url: Some("http://localhost:1234/v1".into()),
+            supports_strict: false,
+            supports_parallel_tool_calls: false,
+            supports_named_tool_choice: false,
+            ..Self::without_key()
+        }
+    }
+
+    fn without_key() -> Self {
+        Self { api_key_variable: None, ..Self::compatible() }
+    }
+}
+
+/// Returns `https://mine.openai.azure.com` for `mine` and for a URL as the portal shows it.
+fn azure_origin(resource: &str) -> String {
+    match resource.split_once("://") {
+        None => format!("https://{resource}.openai.azure.com"),
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()),
+    }
+}
