@@ -44,8 +44,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Box::new(Anthropic::from_env()?.chat_model(name))
     } else {
         let server = Server::new().model("offline", OfflineModel::new()).spawn("127.0.0.1:0").await?;
-        println!("No OPENAI_API_KEY or ANTHROPIC_API_KEY: using the offline model at {}", server.base_url());
-        let openai = OpenAi::builder().base_url(server.base_url()).build()?;
+        println!("No OPENAI_API_KEY or ANTHROPIC_API_KEY: using the offline model at {}", server.url());
+        let openai = OpenAi::builder().base_url(server.url()).build()?;
         _server = Some(server);
         Box::new(openai.chat_model("offline"))
     };

@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let server = server.spawn(("127.0.0.1", port)).await?;
 
-    let url = server.base_url();
+    let url = server.url();
     let (header, shown) = match key {
         Some(_) => (" -H \"Authorization: Bearer $SERVE_API_KEY\"", "os.environ['SERVE_API_KEY']"),
         None => ("", "'none'"),

@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn replay(title: &str, transcript: &str) -> Result<Answer, Box<dyn Error>> {
     let recording = Recording::read(transcript)?;
     let server = Server::new().model("recorded", recording.model()).spawn("127.0.0.1:0").await?;
-    let openai = OpenAi::builder().base_url(server.base_url()).build()?;
+    let openai = OpenAi::builder().base_url(server.url()).build()?;
     let agent = Agent::builder(openai.chat_model("recorded"))
         .tools(tools![get_current_weather, send_email])
         .build()?;

@@ -50,8 +50,8 @@ fn book(trip: Trip) -> Booking {
     trip.book()
 }
 
+// Without `deny_unknown_fields`, as users write types.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 struct Trip {
     traveller: String,
     stops: Vec<Stop>,
@@ -60,7 +60,6 @@ struct Trip {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 struct Stop {
     city: String,
     nights: u8,

@@ -260,7 +260,7 @@ async fn an_agent_gives_the_same_answer_complete_and_streamed() {
     let agent = || Agent::builder(model()).tools(tools![sum]).build().unwrap();
     let server =
         Server::new().agent("whole", agent()).agent("streamed", agent()).spawn("127.0.0.1:0").await.unwrap();
-    let openai = client(&server.base_url());
+    let openai = client(&server.url());
     let request = ChatRequest::new([Message::user("What is 1 + 2?")]);
     let whole = openai.chat_model("whole").chat(&request).await.unwrap();
     let (_, streamed) = stream(&openai.chat_model("streamed"), &request).await;
@@ -460,7 +460,7 @@ async fn bad_requests_result_in_errors_of_the_api() {
         ),
     ];
     for (body, status, param, message) in table {
-        let (received, error) = post(&http, &server.base_url(), body.clone()).await;
+        let (received, error) = post(&http, &server.url(), body.clone()).await;
         assert_eq!(received, status, "{body}");
         assert_eq!(error["error"]["type"], "invalid_request_error", "{body}");
         assert_eq!(error["error"]["param"].as_str().unwrap_or_default(), param, "{body}");
@@ -468,14 +468,14 @@ async fn bad_requests_result_in_errors_of_the_api() {
     }
     for is_streamed in [false, true] {
         let body = json!({ "model": "m", "messages": [user], "stream": is_streamed });
-        let (status, error) = post(&http, &server.base_url(), body.to_string()).await;
+        let (status, error) = post(&http, &server.url(), body.to_string()).await;
         assert_eq!((status, &error["error"]["type"]), (500, &json!("server_error")));
         assert_eq!(error["error"]["message"], "internal server error");
     }
-    let (status, error) = get(&http, &format!("{}/nothing", server.base_url())).await;
+    let (status, error) = get(&http, &format!("{}/nothing", server.url())).await;
     assert_eq!((status, &error["error"]["type"]), (404, &json!("invalid_request_error")));
-    let (status, error) = get(&http, &format!("{}/chat/completions", server.base_url())).await;
+    let (status, error) = get(&http, &format!("{}/chat/completions", server.url())).await;
     assert_eq!((status, &error["error"]["type"]), (405, &json!("invalid_request_error")));
-    let (status, error) = post(&http, &server.base_url(), " ".repeat((32 << 20) + 1)).await;
+    let (status, error) = post(&http, &server.url(), " ".repeat((32 << 20) + 1)).await;
     assert_eq!((status, &error["error"]["type"]), (413, &json!("invalid_request_error")));
 }

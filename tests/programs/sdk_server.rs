@@ -128,7 +128,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
         .max_body_bytes(1 << 20)
         .spawn("127.0.0.1:0")
         .await?;
-    println!("{}", server.base_url());
+    println!("{}", server.url());
     let end = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     end.await??;
     server.stop_within(Duration::from_secs(5)).await?;

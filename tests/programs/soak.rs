@@ -102,7 +102,7 @@ pub(crate) async fn run(duration: Duration) -> Result<(), Box<dyn Error>> {
     let agent = Agent::builder(Obedient).tools(tools).build()?;
     // Few entries are stored, so that the store is full early.
     let server = Server::new().agent("soak", agent).max_stored_entries(32).spawn("127.0.0.1:0").await?;
-    let openai = OpenAi::builder().base_url(server.base_url()).max_retries(0).build()?;
+    let openai = OpenAi::builder().base_url(server.url()).max_retries(0).build()?;
     let chat = Agent::builder(openai.chat_model("soak")).build()?;
     let responses = Agent::builder(openai.responses_model("soak")).build()?;
 

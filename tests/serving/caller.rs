@@ -24,7 +24,7 @@ impl Caller {
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("{}/{path}", self.server.base_url())
+        format!("{}/{path}", self.server.url())
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {

@@ -233,7 +233,7 @@ fn a_runtime_that_shuts_down_during_a_call_leaves_no_caller_waiting() {
     let model = ScriptedModel::new().calls("block", "{}").says("Hi.");
     let agent = Agent::builder(model).tools(tools![block]).build().unwrap();
     let server = serving.block_on(Server::new().agent("m", agent).spawn("127.0.0.1:0")).unwrap();
-    let url = format!("{}/chat/completions", server.base_url());
+    let url = format!("{}/chat/completions", server.url());
     calling.block_on(async {
         let request = tokio::spawn(async move { post(&url).body(question().to_string()).send().await });
         tokio::time::timeout(SOON, STARTED.notified()).await.unwrap();

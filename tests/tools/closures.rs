@@ -342,11 +342,10 @@ async fn reads_arguments_like_tool_functions() {
         (
             r#"{"citty": "Rome", "nights": 300, "stops": [{"nam": "Pisa"}], "rooms": 2147483648}"#,
             Wrong(
-                "there is no argument `citty`, the arguments are `city`, `nights`, `stops`, `price`, `rooms`, `room`, \
-                 did you mean `city`?; `city` is missing, expected a string (where to); \
+                "`city` is missing, expected a string (where to); \
+                 there is no argument `citty`, the arguments are `city`, `nights`, `stops`, `price`, `rooms`, \
+                 `kind_of_room`, `room`, did you mean `city`?; \
                  `nights`: expected an integer from 0 to 255, got 300; \
-                 `stops[0].name` is missing, expected a string; \
-                 `stops[0]` has no member `nam`, its members are `name`, `by`, did you mean `name`?; \
                  `rooms`: expected an integer from -2147483648 to 2147483647, got 2147483648",
             ),
         ),

@@ -178,10 +178,7 @@ async fn invalid_extra_fields_refuse_the_call() {
             "`confidence`: expected one of \"Low\", \"High\", null, got \"Sure\"",
         ),
         (r#"{"reason":"x","reason":"y"}"#, "`reason` is given twice"),
-        (
-            r#"{"tries":1,"tries":2}"#,
-            "`tries` is given twice; `reason` is missing, expected a string (Why you call this tool.)",
-        ),
+        (r#"{"tries":1,"tries":2}"#, "`tries` is given twice"),
         ("[]", "expected a JSON object, got a list"),
         ("{ broken", "not valid JSON: key must be a string at line 1 column 3"),
     ];

@@ -299,7 +299,7 @@ fn limits_hold_in_every_position() {
     ];
     for (name, set) in sets() {
         for (arguments, expected) in &table {
-            // In the order of the parameters, which is the fast way, and in another one.
+            // In the order of the parameters and in another one.
             for arguments in [arguments.clone(), reversed(arguments)] {
                 let actual = run(&set, &arguments).0.err().map(|error| paths(&error));
                 let expected = expected.map(|path| BTreeSet::from([path.to_owned()]));

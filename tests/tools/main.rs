@@ -9,6 +9,7 @@ mod duplicates;
 mod dynamic;
 mod engine;
 mod every_option;
+mod explaining;
 mod extra_parameters;
 mod further_turns;
 mod fuzzing;

@@ -13,14 +13,7 @@ const CRATES: [&str; 6] =
     ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
 
 /// The folders whose files are not in order yet, nor those of the folders in them.
-const NOT_IN_ORDER: [&str; 6] = [
-    "tool-core/agent",
-    "tool-core/arguments",
-    "tool-core/prompted",
-    "tool-core/run",
-    "tool-core/schema",
-    "tool-core/tool",
-];
+const NOT_IN_ORDER: [&str; 3] = ["tool-core/agent", "tool-core/run", "tool-core/tool"];
 
 /// The `mod` lines of `lib.rs`, and of the `mod.rs` of each folder, name the files lowest first. A file takes nothing from a later
 /// one, nor from the `lib.rs` or `mod.rs` above it, which comes last, except what that exports from an earlier file of its
@@ -142,7 +135,7 @@ impl Sources {
         for item in &items {
             let Item::Mod(item) = item else { continue };
             let name = item.ident.to_string();
-            let child = [&*module, &[name.clone()]].concat();
+            let child = [&*module, std::slice::from_ref(&name)].concat();
             let (path, folder) = child_file(folder, &name);
             match &item.content {
                 None => self.add(child, read(&path), &folder),

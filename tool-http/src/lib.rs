@@ -1,7 +1,9 @@
 //! The HTTP that `tool-openai`, `tool-anthropic` and `tool-mcp` share.
 //!
-//! **This crate is for its sister crates**: semantic versioning holds for what they use, and for nothing else. It is published
-//! because they depend on it, and knows neither MCP nor the APIs of OpenAI and Anthropic.
+//! **This crate is for its sister crates**: semantic versioning holds for what they use, and for nothing else, so that two patch
+//! releases of them can meet in one program. Its API has types of `axum`, `hyper` and `reqwest`; a new major version of one of these
+//! is a new minor version of this crate. It is published because they depend on it, and knows neither MCP nor the APIs of OpenAI and
+//! Anthropic.
 //!
 //! - [`client`](mod@client) (feature `client`): connections, TLS, bounded bodies, server-sent events, retries, redaction.
 //! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, connections, shutdown.

@@ -30,12 +30,8 @@ pub(crate) struct Fact {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FactKind {
-    Number(Number),
-    Quoted,
-    Email,
-    Link,
-    Date,
-    Words,
+    /// A value in the question; for words without a meaning to the tools, [`TokenKind::Word`].
+    Value(TokenKind),
     /// The result of a call, or a member of it.
     Result,
     /// The result of a step that is not known yet.
@@ -95,11 +91,6 @@ impl<'t> Question<'t> {
             let start = at;
             at += 1;
             let kind = match &self.tokens[start].kind {
-                TokenKind::Number(number) => FactKind::Number(number.clone()),
-                TokenKind::Quoted => FactKind::Quoted,
-                TokenKind::Email => FactKind::Email,
-                TokenKind::Link => FactKind::Link,
-                TokenKind::Date => FactKind::Date,
                 TokenKind::Word if self.is_value(start, is_explained) => {
                     let is_capitalized = self.is_capitalized(start);
                     while at < range.end
@@ -108,17 +99,18 @@ impl<'t> Question<'t> {
                     {
                         at += 1;
                     }
-                    FactKind::Words
+                    FactKind::Value(TokenKind::Word)
                 }
                 TokenKind::Word if PRONOUNS.contains(&&*self.word(start)) => match earlier {
                     Some(kind) => kind.clone(),
                     None => continue,
                 },
                 TokenKind::Word | TokenKind::Mark => continue,
+                value => FactKind::Value(value.clone()),
             };
             let text = match (&kind, &self.tokens[start]) {
                 (FactKind::Result, _) => earlier_text,
-                (FactKind::Quoted, token) => token.text,
+                (FactKind::Value(TokenKind::Quoted), token) => token.text,
                 _ => self.slice(&(start..at)),
             };
             facts.push(self.fact(kind, text, start..at));
@@ -174,7 +166,7 @@ impl Fact {
     /// Returns the number that the value is or contains.
     pub(crate) fn number(&self) -> Option<Number> {
         match &self.kind {
-            FactKind::Number(number) => Some(number.clone()),
+            FactKind::Value(TokenKind::Number(number)) => Some(number.clone()),
             FactKind::Result => tokenize(&self.text).into_iter().find_map(|token| match token.kind {
                 TokenKind::Number(number) => Some(number),
                 _ => None,

@@ -25,23 +25,16 @@ pub(crate) struct Filled {
     pub(crate) missing: Vec<String>,
 }
 
-/// A value for a slot.
-struct Candidate {
-    slot: usize,
-    facts: Vec<usize>,
-    score: f64,
-    value: Value,
-}
-
 /// Fills the slots from the facts and from the words in `range`.
 pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
     let mut candidates = Vec::new();
     for (at, slot) in form.slots.iter().enumerate() {
-        let least = if slot.is_required { f64::MIN_POSITIVE } else { least_score(&slot.kind) };
+        let is_number = matches!(slot.kind, SlotKind::Number | SlotKind::Integer);
+        let least = if slot.is_required || is_number { f64::MIN_POSITIVE } else { MIN_OPTIONAL_SCORE };
         let first = if slot.is_required { REQUIRED_SCORE } else { 0.0 };
         let mut add = |facts: Vec<usize>, score: f64, value: Value| {
             if score >= least {
-                candidates.push(Candidate { slot: at, facts, score: first + score, value });
+                candidates.push((first + score, at, facts, value));
             }
         };
         match &slot.kind {
@@ -51,14 +44,11 @@ pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize
                 }
             }
             SlotKind::List(item) => {
-                let items: Vec<_> = facts
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(at, fact)| Some((at, fit(item, fact)?.1)))
-                    .collect();
-                if !items.is_empty() {
-                    let (facts, values): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-                    add(facts, MIN_OPTIONAL_SCORE, values.into());
+                let items = facts.iter().enumerate();
+                let items = items.filter_map(|(at, fact)| Some((at, fit(item, fact)?.1)));
+                let (used, values): (Vec<_>, Vec<_>) = items.unzip();
+                if !used.is_empty() {
+                    add(used, MIN_OPTIONAL_SCORE, values.into());
                 }
             }
             _ => {}
@@ -70,27 +60,19 @@ pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize
         }
     }
     // Stable, so that equal candidates are in the order of the slots and then of the values.
-    candidates.sort_by(|one, other| other.score.total_cmp(&one.score));
+    candidates.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
     let mut values = vec![None; form.slots.len()];
     let mut used = Vec::new();
-    for candidate in candidates {
-        let is_free = candidate.facts.iter().all(|fact| !used.contains(fact));
-        if let Some(value @ None) = values.get_mut(candidate.slot).filter(|_| is_free) {
-            *value = Some(candidate.value);
-            used.extend(candidate.facts);
+    for (_, slot, facts, value) in candidates {
+        if values[slot].is_none() && facts.iter().all(|fact| !used.contains(fact)) {
+            values[slot] = Some(value);
+            used.extend(facts);
         }
     }
     let slots = form.slots.iter().zip(&values);
     let missing = slots.filter(|(slot, value)| slot.is_required && value.is_none());
     let missing = missing.map(|(slot, _)| slot.path.clone()).collect();
     Filled { arguments: form.assemble(&values), used, missing }
-}
-
-fn least_score(kind: &SlotKind) -> f64 {
-    match kind {
-        SlotKind::Number { .. } => f64::MIN_POSITIVE,
-        _ => MIN_OPTIONAL_SCORE,
-    }
 }
 
 /// Returns how well a fact fits a kind of slot, and its value.
@@ -102,14 +84,13 @@ fn fit(kind: &SlotKind, fact: &Fact) -> Option<(f64, Value)> {
         // Its value is known once the step is done.
         (SlotKind::Text(_), FactKind::Pending(_)) => (1.0, Value::Null),
         (_, FactKind::Pending(_)) => (2.0, Value::Null),
-        (SlotKind::Number { is_integer }, _) => (2.0, as_number(fact.number()?, *is_integer)?),
-        (SlotKind::Text(TokenKind::Email), FactKind::Email)
-        | (SlotKind::Text(TokenKind::Date), FactKind::Date)
-        | (SlotKind::Text(TokenKind::Link), FactKind::Link) => (6.0, text()),
-        (SlotKind::Text(TokenKind::Word), FactKind::Words) => {
+        (SlotKind::Number, _) => (2.0, fact.number()?.into()),
+        (SlotKind::Integer, _) => (2.0, as_integer(fact.number()?)?),
+        (SlotKind::Text(TokenKind::Word), FactKind::Value(TokenKind::Word)) => {
             (1.0 + f64::from(is_capitalized) + f64::from(fact.preposition.is_some()), text())
         }
-        (SlotKind::Text(TokenKind::Word), FactKind::Quoted) => (3.0, text()),
+        (SlotKind::Text(TokenKind::Word), FactKind::Value(TokenKind::Quoted)) => (3.0, text()),
+        (SlotKind::Text(look), FactKind::Value(kind)) if look == kind => (6.0, text()),
         (SlotKind::Text(TokenKind::Email), _) => return None,
         (SlotKind::Text(_), FactKind::Result) => (1.0, text()),
         (SlotKind::Text(_), _) => (0.5, text()),
@@ -124,9 +105,9 @@ fn fit(kind: &SlotKind, fact: &Fact) -> Option<(f64, Value)> {
     })
 }
 
-/// Returns the number, or for an integer a number without a fraction.
-fn as_number(number: Number, is_integer: bool) -> Option<Value> {
-    if !is_integer || number.is_i64() || number.is_u64() {
+/// Returns a number without a fraction.
+fn as_integer(number: Number) -> Option<Value> {
+    if number.is_i64() || number.is_u64() {
         return Some(number.into());
     }
     let whole = number.as_f64().filter(|number| number.fract() == 0.0)?;

@@ -30,9 +30,8 @@ pub(crate) struct Slot {
 
 #[derive(Debug)]
 pub(crate) enum SlotKind {
-    Number {
-        is_integer: bool,
-    },
+    Number,
+    Integer,
     Boolean,
     OneOf(Vec<String>),
     List(Box<SlotKind>),
@@ -53,19 +52,14 @@ struct Property<'a> {
     is_object: bool,
 }
 
-impl Slot {
-    /// Returns `true` if a word names the slot or one of its choices, and is no value.
-    pub(crate) fn explains(&self, key: &str) -> bool {
-        let is_choice = |value: &String| keys(value).iter().any(|one| one == key);
-        let has_choice = matches!(&self.kind, SlotKind::OneOf(values) if values.iter().any(is_choice));
-        has_choice || self.words.iter().any(|word| word == key)
-    }
-}
-
 impl<'a> Form<'a> {
     /// Returns `true` if a word names a slot or a choice, and is no value.
     pub(crate) fn explains(&self, key: &str) -> bool {
-        self.slots.iter().any(|slot| slot.explains(key))
+        let names = |text: &String| keys(text).iter().any(|one| one == key);
+        self.slots.iter().any(|slot| {
+            let has_choice = matches!(&slot.kind, SlotKind::OneOf(values) if values.iter().any(names));
+            has_choice || slot.words.iter().any(|word| word == key)
+        })
     }
 
     pub(crate) fn new(root: &'a Value, description: &'a str) -> Self {
@@ -177,8 +171,8 @@ impl<'a> Form<'a> {
             kind => kind,
         };
         match kind.and_then(Value::as_str) {
-            Some("number") => SlotKind::Number { is_integer: false },
-            Some("integer") => SlotKind::Number { is_integer: true },
+            Some("number") => SlotKind::Number,
+            Some("integer") => SlotKind::Integer,
             Some("boolean") => SlotKind::Boolean,
             Some("array") if depth < MAX_OBJECTS => {
                 let items = schema.get("items").map(|items| self.resolve(items).0);
@@ -212,17 +206,16 @@ fn constants(schema: &Value) -> Option<Vec<String>> {
 
 /// Returns what a text looks like, by its format, its name, or an example in its description.
 fn looks(schema: &Value, words: &[String], description: &str) -> TokenKind {
-    let is_named = |names: &[&str]| words.iter().any(|word| names.contains(&&**word));
-    let example = || tokenize(description).into_iter().map(|token| token.kind);
-    match schema.get("format").and_then(Value::as_str) {
-        Some("email") => TokenKind::Email,
-        Some("date" | "date-time") => TokenKind::Date,
-        Some("uri" | "url") => TokenKind::Link,
-        _ if is_named(&["email"]) => TokenKind::Email,
-        _ if is_named(&["date", "day"]) => TokenKind::Date,
-        _ if is_named(&["url", "uri", "link"]) => TokenKind::Link,
-        _ => example()
-            .find(|kind| matches!(kind, TokenKind::Email | TokenKind::Date | TokenKind::Link))
-            .unwrap_or(TokenKind::Word),
+    let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
+    let is_one_of =
+        |names: &[&str]| words.iter().map(|word| &**word).chain([format]).any(|it| names.contains(&it));
+    let example = |kind: &TokenKind| matches!(kind, TokenKind::Email | TokenKind::Date | TokenKind::Link);
+    match format {
+        _ if is_one_of(&["email"]) => TokenKind::Email,
+        _ if is_one_of(&["date", "date-time", "day"]) => TokenKind::Date,
+        _ if is_one_of(&["uri", "url", "link"]) => TokenKind::Link,
+        _ => {
+            tokenize(description).into_iter().map(|token| token.kind).find(example).unwrap_or(TokenKind::Word)
+        }
     }
 }

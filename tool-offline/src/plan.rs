@@ -13,6 +13,7 @@ use tool_core::model::ToolDefinition;
 use crate::facts::{Fact, FactKind, Question};
 use crate::fill::{Filled, fill};
 use crate::form::{Form, Slot, SlotKind};
+use crate::text::TokenKind;
 use crate::words::keys;
 
 /// The tools that one clause mentions.
@@ -252,7 +253,9 @@ impl Planner<'_> {
             facts.retain(|fact| used.iter().any(|used| used.at == fact.at));
             steps.push(Step { tool: mention.tool, range: range.clone(), facts, needs, is_complete });
         }
-        has_rest |= free.iter().any(|fact| matches!(fact.kind, FactKind::Number(_) | FactKind::Quoted));
+        let is_rest =
+            |kind: &FactKind| matches!(kind, FactKind::Value(TokenKind::Number(_) | TokenKind::Quoted));
+        has_rest |= free.iter().any(|fact| is_rest(&fact.kind));
         Chain { steps, has_rest }
     }
 

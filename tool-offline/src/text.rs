@@ -43,7 +43,10 @@ pub(crate) fn tokenize(text: &str) -> Vec<Token<'_>> {
         let (length, kind) = scan(rest, first, before);
         let (token, tail) = rest.split_at(length);
         if !first.is_whitespace() {
-            let text = if kind == TokenKind::Quoted { inside_quotes(token) } else { token };
+            let mut inside = token.chars();
+            let is_quoted =
+                kind == TokenKind::Quoted && inside.next().is_some() && inside.next_back().is_some();
+            let text = if is_quoted { inside.as_str() } else { token };
             tokens.push(Token { kind, text, span: start..start + length });
         }
         before = token.chars().next_back();
@@ -61,24 +64,15 @@ fn scan(rest: &str, first: char, before: Option<char>) -> (usize, TokenKind) {
     let end = rest.find(|c: char| c.is_whitespace() || "\"“”<>".contains(c)).unwrap_or(rest.len());
     let chunk = rest[..end].trim_end_matches(|c: char| ".,;:!?)]}'’".contains(c));
     let is_path = first == '/' || first == '~' || first == '.' && chunk.starts_with("./");
-    let kind = match chunk {
-        _ if is_email(chunk) => Some(TokenKind::Email),
-        _ if ["http://", "https://", "www."].iter().any(|start| chunk.starts_with(start)) => {
-            Some(TokenKind::Link)
-        }
-        _ if is_date(chunk) => Some(TokenKind::Date),
-        _ if is_path && chunk.len() > 1 && !is_joined => Some(TokenKind::Word),
-        _ => None,
-    };
-    if let Some(kind) = kind {
-        return (chunk.len(), kind);
-    }
-    if let Some((length, number)) = number(rest, is_joined) {
-        return (length, TokenKind::Number(number));
-    }
-    match word_len(rest) {
-        0 => (first.len_utf8(), TokenKind::Mark),
-        length => (length, TokenKind::Word),
+    let is_link = ["http://", "https://", "www."].iter().any(|start| chunk.starts_with(start));
+    match (number(rest, is_joined), word_len(rest)) {
+        _ if is_email(chunk) => (chunk.len(), TokenKind::Email),
+        _ if is_link => (chunk.len(), TokenKind::Link),
+        _ if is_date(chunk) => (chunk.len(), TokenKind::Date),
+        _ if is_path && chunk.len() > 1 && !is_joined => (chunk.len(), TokenKind::Word),
+        (Some((length, number)), _) => (length, TokenKind::Number(number)),
+        (None, 0) => (first.len_utf8(), TokenKind::Mark),
+        (None, length) => (length, TokenKind::Word),
     }
 }
 
@@ -90,26 +84,17 @@ fn quotation(rest: &str, first: char) -> Option<usize> {
     places.map(|(at, _)| at).find(|at| ends(*at)).map(|at| at + close.len_utf8())
 }
 
-fn inside_quotes(quotation: &str) -> &str {
-    let mut inside = quotation.chars();
-    inside.next();
-    inside.next_back();
-    inside.as_str()
-}
-
 fn is_email(chunk: &str) -> bool {
-    let Some((user, domain)) = chunk.split_once('@') else { return false };
-    let is_part =
-        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "._%+-".contains(c));
-    is_part(user) && is_part(domain) && domain.contains('.')
+    let is_part = |c: char| c.is_alphanumeric() || "._%+-@".contains(c);
+    let has_domain =
+        chunk.split_once('@').is_some_and(|(user, domain)| !user.is_empty() && domain.contains('.'));
+    has_domain && chunk.chars().all(is_part)
 }
 
 fn is_date(chunk: &str) -> bool {
-    let is_day =
-        |(at, byte): (usize, u8)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() };
-    chunk.len() >= 10
-        && chunk.bytes().take(10).enumerate().all(is_day)
-        && chunk.get(10..).is_some_and(|time| time.is_empty() || time.starts_with('T'))
+    let date = chunk.split_once('T').map_or(chunk, |(date, _)| date);
+    let digits = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    date.bytes().map(digits).eq(*b"0000-00-00")
 }
 
 /// Reads a number as people write it: `-2.5`, `1,000` or `1e5`. After a word or a value, `-` is no sign.

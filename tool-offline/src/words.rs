@@ -1,20 +1,9 @@
 //! Relates words: stems, a few synonyms, and words without a meaning of their own.
 
 /// Groups of words with one meaning.
-const SYNONYMS: [&[&str]; 12] = [
-    &["sum", "add", "addition", "plus", "total", "+"],
-    &["subtract", "subtraction", "minus", "difference", "-"],
-    &["multiply", "multiplication", "product", "times", "*", "×"],
-    &["divide", "division", "quotient", "/", "÷"],
-    &["average", "mean"],
-    &["sqrt", "root"],
-    &["weather", "forecast"],
-    &["price", "cost"],
-    &["delete", "remove", "cancel"],
-    &["email", "mail", "e-mail"],
-    &["book", "reserve", "reservation"],
-    &["file", "document"],
-];
+const SYNONYMS: &str = "sum add addition plus total +|subtract subtraction minus difference -|\
+    multiply multiplication product times * ×|divide division quotient / ÷|average mean|sqrt root|weather forecast|price cost|\
+    delete remove cancel|email mail e-mail|book reserve reservation|file document";
 
 /// Words that questions and descriptions of every kind contain, among them verbs that request something without saying what.
 const STOP_WORDS: &str = " a an the this that these those it its they them their there here of in on at for from by with without \
@@ -39,8 +28,9 @@ pub(crate) fn is_stop_word(word: &str) -> bool {
 pub(crate) fn key(word: &str) -> String {
     let lower = word.to_lowercase();
     let stemmed = stem(&lower);
-    let is_same = |other: &&str| **other == lower || stem(other) == stemmed;
-    SYNONYMS.iter().find(|group| group.iter().any(&is_same)).map_or(stemmed, |group| group[0].to_owned())
+    let is_same = |other: &str| other == lower || stem(other) == stemmed;
+    let group = SYNONYMS.split('|').find(|group| group.split(' ').any(is_same));
+    group.and_then(|group| group.split(' ').next()).map_or(stemmed.clone(), str::to_owned)
 }
 
 /// Removes the endings of an English word.
@@ -63,19 +53,15 @@ fn stem(word: &str) -> String {
 
 /// Returns the keys of the words in a text or a name, without stop words: `getFreeRooms` is `free` and `room`.
 pub(crate) fn keys(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut before = None;
+    let mut spaced = String::new();
     for c in text.chars() {
-        let is_new_word = c.is_uppercase() && before.is_some_and(char::is_lowercase);
-        if is_new_word || !c.is_alphanumeric() {
-            words.push(String::new());
+        if c.is_uppercase() && spaced.ends_with(char::is_lowercase) {
+            spaced.push(' ');
         }
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.push(c);
-        }
-        before = Some(c);
+        spaced.push(c);
     }
-    words.iter().filter(|word| !word.is_empty() && !is_stop_word(word)).map(|word| key(word)).collect()
+    let words = spaced.split(|c: char| !c.is_alphanumeric());
+    words.filter(|word| !word.is_empty() && !is_stop_word(word)).map(key).collect()
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ impl Web {
                 ),
             ),
         })?;
-        HttpServer::start(listener, router, &LIMITS, Shutdown::new()).map(RunningServer)
+        HttpServer::start(listener, router, "/", &LIMITS, Shutdown::new()).map(RunningServer)
     }
 }
 

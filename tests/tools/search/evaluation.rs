@@ -1,6 +1,6 @@
 //! How often the right tool is found among many, measured with questions of the Berkeley function-calling leaderboard.
 //!
-//! The questions are in `../shared/bfcl`, next to the repository. `SHOW_MISSED=1` prints those whose tool is not found.
+//! `BFCL` names the folder of the questions. `SHOW_MISSED=1` prints those whose tool is not found.
 
 use std::fs;
 use std::path::Path;
@@ -22,9 +22,8 @@ struct Question {
 
 /// Reads a file of cases: all their tools as one set, and their questions.
 fn read(file: &str) -> (ToolSet, Vec<Question>) {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = here.ancestors().map(|folder| folder.join("shared/bfcl")).find(|folder| folder.is_dir());
-    let text = fs::read_to_string(folder.expect("../shared/bfcl exists").join(file)).unwrap();
+    let folder = std::env::var_os("BFCL").expect("`BFCL` names the folder of the questions");
+    let text = fs::read_to_string(Path::new(&folder).join(file)).unwrap();
     let cases: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut tools = ToolSet::default();
     for tool in cases.iter().flat_map(|case| case["tools"].as_array().unwrap()) {
@@ -75,7 +74,7 @@ fn recall<'a>(name: &str, places: impl Iterator<Item = &'a Option<usize>>) -> [f
 }
 
 #[test]
-#[ignore = "needs ../shared/bfcl"]
+#[ignore = "needs the questions of a benchmark, in the folder that `BFCL` names"]
 fn the_right_tool_is_among_the_first_five() {
     let (tools, questions) = read("search.jsonl");
     assert_eq!((tools.len(), questions.len()), (545, 400));
@@ -98,7 +97,7 @@ fn bytes(request: &ChatRequest<'_>) -> usize {
 }
 
 #[tokio::test]
-#[ignore = "needs ../shared/bfcl"]
+#[ignore = "needs the questions of a benchmark, in the folder that `BFCL` names"]
 async fn requests_have_a_tenth_of_the_definitions_at_most() {
     let (tools, questions) = read("search.jsonl");
     let whole: usize =

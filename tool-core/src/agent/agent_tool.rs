@@ -88,8 +88,8 @@ impl Agent {
     /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
     /// [`RunDriver`], a call drives the inner run to its end. If the run has to wait, the call fails, and those of the run are
     /// undone. The same holds for a tool that calls this one in its own body: the run is no part of the outer run's.
-    /// Without a driver, the calls of a run that has ended are not undone, and an agent that undoes calls of other tools is asked only by
-    /// [request](crate::run::Run::request_call).
+    /// Without a driver, the calls of a run that has ended are not undone, and an agent that undoes calls of other tools is not
+    /// asked.
     pub fn as_tool(&self, name: impl Into<String>, description: impl Into<String>) -> AgentTool {
         let tool = AgentTool {
             definition: ToolDefinition::new(name)

@@ -1,19 +1,23 @@
-//! Decodes the arguments of a call: a typed reading first; after a failure a repair and another reading; then an explanation of
-//! everything that remains wrong.
+//! Decodes the arguments of a call, for all kinds of tools: each value is read by its type; if the type refuses it, it is repaired
+//! and read again; if it is still refused, everything that is wrong with it is explained.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use serde_json::Value;
-use serde_json::value::RawValue;
-
 use super::contract::Contract;
-use super::explain::{self, explain, explain_limits, is_within_limits};
-use super::repair::{Repair, repair, repair_at, repair_parts, without_omitted, write_object};
+use super::describe::describe;
+use super::explain::{explain, explain_limits};
+use super::lenient::repair_text;
+use super::members::{Members, find_part, join, offset_in, write_object};
+use super::repair::{Repair, repair, repair_part, without_omitted};
 use super::report::{ArgumentErrors, Report};
-use super::target::{IgnoredMember, Refused, Target, read_all};
-use super::{Members, lenient, report_duplicates, tokens};
-use crate::schema::{NodeId, Shape};
+use super::target::{IgnoredMember, Refused, Target};
+use super::tokens::{MAX_FEW, duplicate_members};
+use super::wording::{duplicate_member, missing_value, not_an_object, unknown_member, unknown_name};
+use crate::schema::NodeId;
+
+/// The maximum number of members that a type ignores whose paths are looked up, each in the text.
+const MAX_IGNORED: usize = 64;
 
 /// The way in which arguments are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,272 +28,304 @@ pub(crate) struct Mode {
     pub(crate) ignores_unknown: bool,
 }
 
-/// Decodes an object of all arguments. Returns the repairs.
+/// Decodes the text of all arguments of a call. `read` takes the values from the decoder. Returns the repairs.
 ///
 /// # Errors
 ///
-/// Returns all mistakes.
-pub(crate) fn decode_object(
-    target: &mut dyn Target,
-    contract: &Contract,
+/// Returns all mistakes. What `read` took is then not to be used.
+pub(crate) fn decode(
     text: &str,
+    contract: &Contract,
     mode: Mode,
+    read: &mut dyn FnMut(&mut Decoder<'_>),
 ) -> Result<Vec<Repair>, ArgumentErrors> {
-    // Models send these when there are no arguments.
-    let text = if matches!(text.trim_ascii(), "" | "null") { "{}" } else { text };
-    let (mut report, mut repairs) = (Report::default(), Vec::new());
-    let repaired: String;
-    let (text, Members(members)) = match serde_json::from_str(text) {
-        Ok(members) => (text, members),
-        Err(error) => {
-            let repair = (!mode.forbids_repair).then_some(lenient::repair_text);
-            repaired = repair.and_then(|repair| repair(text)).unwrap_or_default();
-            let Ok(members) = serde_json::from_str(&repaired) else {
-                report.add("", &explain::not_an_object(text, &error));
-                return Err(report.into_error());
-            };
-            repairs.push(Repair::for_text(text, &repaired));
-            (&*repaired, members)
+    let given = text;
+    let repaired;
+    let text = or_empty(given);
+    let (text, members) = match serde_json::from_str(text) {
+        Ok(Members(members)) => (text, members),
+        Err(_) => {
+            repaired = object_text(given, mode)?;
+            (&*repaired, Members::of(&repaired).0)
         }
     };
-    let shape = contract.shape();
-    let mut decoder =
-        Decoder { shape, node: shape.root(), path: "", mode, report: &mut report, repairs: &mut repairs };
-    if decoder.decode_members(target, contract.has_limits, text, members) {
-        Ok(repairs)
-    } else {
-        Err(report.into_error())
+    let mut decoder = Decoder {
+        contract,
+        mode,
+        text: text.into(),
+        members,
+        report: Report::default(),
+        repairs: Vec::new(),
+    };
+    if !std::ptr::eq(text, or_empty(given)) {
+        decoder.repairs.push(Repair::for_text(given, text));
     }
+    // A flat object with a few different names has no duplicates, and most objects are of this kind.
+    let is_flat = text.matches('{').nth(1).is_none();
+    if !(is_flat && are_few_different(&decoder.members)) && decoder.has_duplicates("", text) {
+        return Err(decoder.report.into_error());
+    }
+    decoder.remove_unknown();
+    decoder.report_missing();
+    read(&mut decoder);
+    if decoder.report.is_empty() { Ok(decoder.repairs) } else { Err(decoder.report.into_error()) }
 }
 
-/// Decodes one value, and collects its mistakes and repairs.
-pub(crate) struct Decoder<'d> {
-    pub(crate) shape: &'d Shape,
-    /// The schema of the value.
-    pub(crate) node: NodeId,
-    /// The name of the argument, empty for an object of all arguments.
-    pub(crate) path: &'d str,
-    pub(crate) mode: Mode,
-    pub(crate) report: &'d mut Report,
-    pub(crate) repairs: &'d mut Vec<Repair>,
+/// Returns the text of an object of arguments, repaired if it is not one.
+///
+/// # Errors
+///
+/// Returns the mistake if it cannot be repaired.
+pub(crate) fn object_text(text: &str, mode: Mode) -> Result<Cow<'_, str>, ArgumentErrors> {
+    let text = or_empty(text);
+    let Err(error) = serde_json::from_str::<Members<'_>>(text) else { return Ok(text.into()) };
+    let repaired = if mode.forbids_repair { None } else { repair_text(text) };
+    repaired.map(Cow::Owned).ok_or_else(|| {
+        let mut report = Report::default();
+        report.add("", &not_an_object(text, &error));
+        report.into_error()
+    })
 }
 
-impl Decoder<'_> {
-    /// Decodes an argument that was `refused` when it was first read, or that exceeds limits, and reports its mistakes or its
-    /// repair. Returns `true` if the target has the value.
-    #[cold]
-    pub(crate) fn decode_argument(
-        mut self,
-        target: &mut dyn Target,
-        given: &str,
-        mut refused: Option<Refused>,
-    ) -> bool {
-        let (shape, node) = (self.shape, self.node);
-        let original = without_omitted(shape, node, given).map_or(Cow::Borrowed(given), Cow::Owned);
-        let mut text = Cow::Borrowed(&*original);
-        if refused.is_none() || *original != *given {
-            refused = read_all(target, &text).err();
+/// Returns `true` if the names of an object are so few that they are compared one by one, and all of them differ.
+fn are_few_different(members: &[(Cow<'_, str>, &str)]) -> bool {
+    let is_new = |index: usize| members[..index].iter().all(|(name, _)| *name != members[index].0);
+    members.len() <= MAX_FEW && (0..members.len()).all(is_new)
+}
+
+/// Some models send an empty text or `null` if there are no arguments.
+fn or_empty(text: &str) -> &str {
+    if matches!(text.trim_ascii(), "" | "null") { "{}" } else { text }
+}
+
+/// Decodes values, and collects their mistakes and repairs.
+#[derive(Debug)]
+pub(crate) struct Decoder<'a> {
+    contract: &'a Contract,
+    mode: Mode,
+    /// The object of all arguments.
+    text: Cow<'a, str>,
+    members: Vec<(Cow<'a, str>, &'a str)>,
+    report: Report,
+    repairs: Vec<Repair>,
+}
+
+/// A value as it was read last.
+struct Reading<'t> {
+    text: Cow<'t, str>,
+    result: Result<Vec<IgnoredMember>, Refused>,
+}
+
+impl<'a> Decoder<'a> {
+    fn argument(&self, name: &str) -> Option<&'a str> {
+        self.members.iter().find(|(other, _)| other == name).map(|(_, text)| *text)
+    }
+
+    /// Returns `true` if the argument at an index of the parameters is present and not `null`.
+    pub(crate) fn is_present(&self, index: usize) -> bool {
+        let parameter = self.contract.parameters().get(index);
+        parameter.and_then(|parameter| self.argument(parameter.name)).is_some_and(|text| text != "null")
+    }
+
+    /// Returns `true` if there are no mistakes.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.report.is_empty()
+    }
+
+    /// Reads the argument at an index of the parameters. Returns `true` if the target has a valid value.
+    pub(crate) fn read_argument(&mut self, index: usize, target: &mut dyn Target) -> bool {
+        let Some(parameter) = self.contract.parameters().get(index) else { return false };
+        let text = self.argument(parameter.name);
+        // An optional argument that is omitted is deserialized from `null`. A missing one was reported.
+        let Some(text) = text.or((!parameter.is_required).then_some("null")) else { return false };
+        let result = target.read(text);
+        if matches!(&result, Ok(ignored) if ignored.is_empty()) && !self.contract.has_limits {
+            return true;
         }
-        if refused.as_ref().is_some_and(Refused::is_mismatch) && !self.mode.forbids_repair {
-            // Of a value that cannot be repaired, only mistakes are reported that cannot be repaired.
-            let repaired = repair(shape, node, &original).or_else(|| repair_parts(shape, node, &original));
-            if let Some(repaired) = repaired {
-                // A string that was decoded to an object can contain duplicate members.
-                if report_duplicates(self.path, &repaired, self.report) {
-                    return false;
+        let node = self.contract.shape().property(parameter.name);
+        self.decide(target, node, parameter.name, text, result)
+    }
+
+    /// Reads all arguments as one value. Returns `true` if the target has a valid value.
+    pub(crate) fn read_object(&mut self, target: &mut dyn Target) -> bool {
+        let text = match self.contract.takes_null {
+            true => Cow::Borrowed("null"),
+            false => self.text.clone(),
+        };
+        let result = target.read(&text);
+        if matches!(&result, Ok(ignored) if ignored.is_empty()) && !self.contract.has_limits {
+            return true;
+        }
+        let node = self.contract.shape().root();
+        self.decide(target, node, "", &text, result)
+    }
+
+    /// Decides about a value that was read or refused: repairs it, reports its mistakes or records its repair.
+    #[cold]
+    fn decide(
+        &mut self,
+        target: &mut dyn Target,
+        node: NodeId,
+        path: &str,
+        given: &str,
+        result: Result<Vec<IgnoredMember>, Refused>,
+    ) -> bool {
+        let shape = self.contract.shape();
+        let reading = match result {
+            Ok(_) => Reading { text: given.into(), result },
+            Err(refused) => match self.read_repaired(target, node, path, given, refused) {
+                Some(reading) => reading,
+                None => return false,
+            },
+        };
+        let found_before = self.report.count();
+        match &reading.result {
+            Ok(ignored) => {
+                for mistake in explain_limits(shape, node, path, &reading.text, ignored) {
+                    self.report.add(&mistake.path, &mistake.text);
                 }
-                let (repaired, refused_again) = self.read_repaired(target, &original, refused, repaired);
-                (text, refused) = (Cow::Owned(repaired), refused_again);
+                self.report_ignored(path, &reading.text, ignored);
+            }
+            Err(refused) => {
+                let mut mistakes = explain(shape, node, path, &reading.text, refused, target.validator());
+                mistakes.retain(|mistake| !self.mode.ignores_unknown || !mistake.is_ignored_member());
+                for mistake in mistakes {
+                    self.report.add(&mistake.path, &mistake.text);
+                }
+                if self.report.is_empty() {
+                    self.report.add("", "they do not match the schema of the tool");
+                }
             }
         }
-        let is_valid = self.report_mistakes(target, &text, refused.as_ref());
-        if is_valid && matches!(text, Cow::Owned(_)) {
-            self.repairs.push(Repair::for_argument(self.path, given, &text));
+        let is_valid = self.report.count() == found_before;
+        if is_valid {
+            self.record_repairs(node, path, given, &reading.text);
         }
         is_valid
     }
 
-    /// Decodes an object of all arguments, and reports their mistakes or their repairs. Returns `true` if the target has the object.
-    fn decode_members(
+    /// Reads a value that a type refused again, twice at most: with only the part repaired where it was refused, because a type can
+    /// accept more than its schema, and with everything repaired. Returns the last reading, or `None` if a mistake was reported.
+    fn read_repaired<'t>(
         &mut self,
         target: &mut dyn Target,
-        has_limits: bool,
-        text: &str,
-        members: Vec<(Cow<'_, str>, &RawValue)>,
-    ) -> bool {
-        // Unknown members are included, because the text that a person reads contains them.
-        report_duplicates("", text, self.report);
-        let text = self.without_unknown_members(target, text, members);
-        let (shape, node) = (self.shape, self.node);
-        let is_within_limits = |text: &str| !has_limits || is_within_limits(shape, node, text);
-        let mut refused = None;
-        if self.report.is_empty() {
-            refused = read_all(target, &text).err();
-            if is_within_limits(&text) && self.report_ignored_members(&text, refused.as_ref()) {
-                return true;
-            }
-        }
-        let original = match without_omitted(shape, node, &text) {
-            Some(original) => {
-                refused = read_all(target, &original).err();
-                Cow::Owned(original)
-            }
+        node: NodeId,
+        path: &str,
+        given: &'t str,
+        refused: Refused,
+    ) -> Option<Reading<'t>> {
+        let shape = self.contract.shape();
+        let text = |repaired: Option<String>| repaired.map_or(Cow::Borrowed(given), Cow::Owned);
+        let without_omitted = |text: Cow<'t, str>| match without_omitted(shape, node, &text) {
+            Some(text) => Cow::Owned(text),
             None => text,
         };
-        let repaired = self.repair_members(&original, repair);
+        let all = match self.mode.forbids_repair {
+            true => without_omitted(given.into()),
+            false => text(repair(shape, node, given)),
+        };
         // A string that was decoded to an object can contain duplicate members.
-        if self.report.is_empty() && !report_duplicates("", &repaired, self.report) {
-            let (text, refused) = self.read_repaired(target, &original, refused, repaired.clone());
-            if is_within_limits(&text) && self.report_ignored_members(&text, refused.as_ref()) {
-                self.record_repaired_members(&original, &text);
-                return true;
-            }
+        if matches!(all, Cow::Owned(_)) && self.has_duplicates(path, &all) {
+            return None;
         }
-        // Only mistakes that cannot be repaired are reported.
-        let repaired = self.repair_members(&repaired, repair_parts);
-        let refused = read_all(target, &repaired).err();
-        let text = repaired;
-        let is_valid = self.report_mistakes(target, &text, refused.as_ref());
-        if is_valid && self.report.is_empty() {
-            self.record_repaired_members(&original, &text);
-            return true;
-        }
-        if self.report.is_empty() {
-            self.report.add("", "they do not match the schema of the tool");
-        }
-        false
-    }
-
-    /// Reads a value that a type refused again: first with only the part repaired where it was refused, because a type can accept more
-    /// than its schema, and then the repaired text. Returns the text that was read.
-    fn read_repaired(
-        &self,
-        target: &mut dyn Target,
-        original: &str,
-        refused: Option<Refused>,
-        repaired: String,
-    ) -> (String, Option<Refused>) {
-        if !self.mode.forbids_repair
-            && let Some(Refused::ByType(error)) = refused
-            && let offset = explain::error_offset(original, &error)
-            && let Some(text) = repair_at(self.shape, self.node, original, offset)
+        if let Refused::ByType(error) = &refused
+            && !self.mode.forbids_repair
         {
-            let refused = read_all(target, &text).err();
-            if !refused.as_ref().is_some_and(Refused::is_mismatch) {
-                return (text, refused);
+            let part = repair_part(shape, node, given, error.place(given).text);
+            let text = without_omitted(text(part));
+            if matches!(text, Cow::Owned(_)) {
+                let result = target.read(&text);
+                if result.is_ok() {
+                    return Some(Reading { text, result });
+                }
             }
         }
-        let refused = read_all(target, &repaired).err();
-        (repaired, refused)
+        let is_unchanged = matches!(all, Cow::Borrowed(_)) && matches!(refused, Refused::ByType(_));
+        let result = if is_unchanged { Err(refused) } else { target.read(&all) };
+        Some(Reading { text: all, result })
     }
 
-    /// Returns the object without the members that the tool does not have. These are reported, or recorded if they may be ignored.
-    fn without_unknown_members<'t>(
-        &mut self,
-        target: &dyn Target,
-        text: &'t str,
-        members: Vec<(Cow<'_, str>, &RawValue)>,
-    ) -> Cow<'t, str> {
-        let members = members.iter().map(|(name, value)| (&**name, value.get()));
-        let (unknown, known): (Vec<_>, Vec<_>) =
-            members.partition(|(name, value)| self.is_unknown(target, name, value));
-        for (name, value) in &unknown {
-            if self.mode.ignores_unknown {
-                self.repairs.push(Repair::for_ignored(name, value));
-            } else if !self.report.is_full() {
-                self.report.add(name, &explain::unknown_name(name, &self.shape.node(self.node).names));
-            }
-        }
-        if unknown.is_empty() { text.into() } else { write_object(&known).into() }
-    }
-
-    fn is_unknown(&self, target: &dyn Target, name: &str, value: &str) -> bool {
-        let node = self.shape.node(self.node);
-        if !node.is_closed || node.properties.contains_key(name) || node.is_required(name) {
-            return false;
-        }
-        let quoted = Value::from(name).to_string();
-        !target.has_member(&format!("{{{quoted}:{value}}}"), 1..quoted.len() + 1)
-    }
-
-    /// Returns the object with each member repaired, so that one that cannot be repaired does not prevent the others. An object
-    /// that several schemas describe is repaired as a whole, because each member can belong to any of them.
-    fn repair_members(&self, text: &str, repair: fn(&Shape, NodeId, &str) -> Option<String>) -> String {
-        let members = match serde_json::from_str(text) {
-            Ok(Members(members)) if !self.mode.forbids_repair => members,
-            _ => return text.to_owned(),
-        };
-        let node = self.shape.node(self.node);
-        if !node.choices.is_empty() || !node.all.is_empty() {
-            return repair(self.shape, self.node, text).unwrap_or_else(|| text.to_owned());
-        }
-        let repaired = members.iter().map(|(name, value)| {
-            let repaired = node.member(name).and_then(|node| repair(self.shape, node, value.get()));
-            (name, repaired.map_or(value.get().into(), Cow::Owned))
-        });
-        write_object(&repaired.collect::<Vec<_>>())
-    }
-
-    /// Records the repairs of the members that differ.
-    fn record_repaired_members(&mut self, original: &str, repaired: &str) {
-        let (Ok(Members(original)), Ok(Members(repaired))) =
-            (serde_json::from_str(original), serde_json::from_str(repaired))
-        else {
-            return;
-        };
-        let repaired: HashMap<_, _> = repaired.iter().map(|(name, value)| (name, value.get())).collect();
-        for (name, from) in &original {
-            if let Some(to) = repaired.get(name).filter(|to| **to != from.get()) {
-                self.repairs.push(Repair::for_argument(name, from.get(), to));
-            }
-        }
-    }
-
-    /// Reports why a value was refused, or that it exceeds limits or has unknown members. Returns `true` if it is valid.
-    fn report_mistakes(&mut self, target: &dyn Target, text: &str, refused: Option<&Refused>) -> bool {
-        let (shape, node, path) = (self.shape, self.node, self.path);
-        let mut mistakes = match refused {
-            None | Some(Refused::IgnoresMembers(_)) => explain_limits(shape, node, path, text),
-            Some(Refused::ByType(error)) => explain(shape, node, path, text, target, Some(error)),
-            Some(Refused::BySchema) => explain(shape, node, path, text, target, None),
-        };
-        // A type can also refuse unknown members by itself. Then nothing else explains its error.
-        let is_only_unknown =
-            matches!(refused, Some(Refused::ByType(_))) && mistakes.iter().all(|mistake| mistake.is_unknown);
-        if self.mode.ignores_unknown && !is_only_unknown {
-            mistakes.retain(|mistake| !mistake.is_unknown);
-        }
-        if let Some(Refused::IgnoresMembers(ignored)) = refused {
-            // What the type ignores has no limits.
-            mistakes.retain(|mistake| ignored.iter().all(|ignored| !mistake.is_within(&ignored.value)));
-        }
-        let is_valid = mistakes.is_empty();
-        self.report.add_all(mistakes);
-        self.report_ignored_members(text, refused) && is_valid
-    }
-
-    /// Reports the members that the type ignores, or records them if they may be ignored. Returns `true` if the value was read and
-    /// no member was reported.
-    fn report_ignored_members(&mut self, text: &str, refused: Option<&Refused>) -> bool {
-        let ignored = match refused {
-            None => return true,
-            Some(Refused::IgnoresMembers(ignored)) => ignored,
-            Some(Refused::ByType(_) | Refused::BySchema) => return false,
-        };
-        let mut is_valid = true;
-        for IgnoredMember { value, known } in ignored {
-            let (part, value) = tokens::value_at(text, value.end);
-            let path = explain::join(self.path, &part);
-            let Some((enclosing, name)) = path.rsplit_once('.') else { continue };
+    /// Reports the members that a type ignores, or records them if they may be ignored.
+    fn report_ignored(&mut self, path: &str, text: &str, ignored: &[IgnoredMember]) {
+        for IgnoredMember { value, known } in ignored.iter().take(MAX_IGNORED) {
+            let place = find_part(text, |_, _, part| {
+                let start = offset_in(text, part);
+                start <= value.start && value.end <= start + part.len()
+            });
+            let member = join(path, &place.path);
+            let (object, name) = member.rsplit_once('.').unwrap_or(("", &member));
             if known.contains(&name) {
                 // A type can have a member and ignore its value.
             } else if self.mode.ignores_unknown {
-                self.repairs.push(Repair::for_ignored(&path, value));
+                self.repairs.push(Repair::for_ignored(&member, place.text));
+            } else if object.is_empty() {
+                self.report.add(&member, &unknown_name(name, known));
             } else {
-                is_valid = false;
-                self.report.add(&path, &explain::unknown_member(enclosing, name, known));
+                self.report.add(&member, &unknown_member(object, name, known));
             }
         }
-        is_valid
+    }
+
+    /// Records the difference between the given and the last text of an argument, or of each of all arguments.
+    fn record_repairs(&mut self, node: NodeId, path: &str, given: &str, read: &str) {
+        if given == read {
+            return;
+        }
+        // A `null` that stands for an omitted member is not repaired.
+        let shape = self.contract.shape();
+        let original = without_omitted(shape, node, given).map_or(Cow::Borrowed(given), Cow::Owned);
+        if !path.is_empty() {
+            if *original != *read {
+                self.repairs.push(Repair::for_argument(path, given, read));
+            }
+            return;
+        }
+        let repaired: HashMap<_, _> = Members::of(read).0.into_iter().collect();
+        for (name, original) in Members::of(&original).0 {
+            if let Some(repaired) = repaired.get(&name).filter(|repaired| **repaired != original) {
+                self.repairs.push(Repair::for_argument(&name, original, repaired));
+            }
+        }
+    }
+
+    /// Reports the members that an object in the text contains twice. Returns `true` if there are any.
+    fn has_duplicates(&mut self, path: &str, text: &str) -> bool {
+        let duplicates = duplicate_members(text);
+        for duplicate in &duplicates {
+            let path = join(path, duplicate);
+            self.report.add(&path, &duplicate_member(&path));
+        }
+        !duplicates.is_empty()
+    }
+
+    /// Removes the arguments that the tool does not have, and reports them, or records them if they may be ignored.
+    fn remove_unknown(&mut self) {
+        let contract = self.contract;
+        if !self.members.iter().any(|(name, _)| contract.is_unknown(name)) {
+            return;
+        }
+        let members = std::mem::take(&mut self.members).into_iter();
+        let (unknown, known): (Vec<_>, Vec<_>) = members.partition(|(name, _)| contract.is_unknown(name));
+        for (name, value) in unknown {
+            if self.mode.ignores_unknown {
+                self.repairs.push(Repair::for_ignored(&name, value));
+            } else if !self.report.is_full() {
+                self.report.add(&name, &unknown_name(&name, &contract.names()));
+            }
+        }
+        self.text = write_object(&known).into();
+        self.members = known;
+    }
+
+    /// Reports the parameters without an argument.
+    fn report_missing(&mut self) {
+        for parameter in self.contract.parameters() {
+            if parameter.is_required && self.argument(parameter.name).is_none() {
+                let shape = self.contract.shape();
+                let expected = describe(shape, shape.property(parameter.name));
+                let mistake = missing_value(parameter.name, &expected, parameter.description);
+                self.report.add(parameter.name, &mistake);
+            }
+        }
     }
 }

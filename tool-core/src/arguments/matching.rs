@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::Members;
+use super::members::Members;
 use crate::schema::{Kind, Node, NodeId, Shape, integer};
 
 /// Returns the alternatives of a schema that probably describe a value, among those that may hold: by its tags, or else by its
@@ -16,10 +15,7 @@ pub(super) fn probable_choices(
     text: &str,
     may_hold: impl Fn(&Node) -> bool,
 ) -> Vec<NodeId> {
-    let members = match serde_json::from_str(text) {
-        Ok(Members(members)) => members,
-        Err(_) => Vec::new(),
-    };
+    let Members(members) = Members::of(text);
     let has_tags = |choice: &Node| is_one_of(choice, text) && has_tags(shape, choice, &members, is_one_of);
     let has_similar_tags =
         |choice: &Node| has_tags(choice) || self::has_tags(shape, choice, &members, is_similar);
@@ -45,13 +41,11 @@ pub(super) fn narrowed(
 fn has_tags(
     shape: &Shape,
     node: &Node,
-    members: &[(Cow<'_, str>, &RawValue)],
+    members: &[(Cow<'_, str>, &str)],
     is_one_of: fn(&Node, &str) -> bool,
 ) -> bool {
     members.iter().all(|(name, value)| match node.properties.get(&**name) {
-        Some(property) if is_tag(shape.node(property.node)) => {
-            is_one_of(shape.node(property.node), value.get())
-        }
+        Some(property) if is_tag(shape.node(property.node)) => is_one_of(shape.node(property.node), value),
         _ => true,
     })
 }

@@ -1,52 +1,55 @@
 //! The arguments of a call, from the model's text to typed values: reading, repair, limits and explanations of mistakes.
 //!
-//! `decode` reads values with their types, which are a `target` and decide what is accepted; `matching` compares values with schemas.
-//! After a failure, `lenient` corrects the text as a whole, `repair` the value at the type's error or else all of them, and `explain`
-//! reports all mistakes: those that its walk finds by the schema, and `explain::refusals` by the type. `describe`
-//! words what a schema expects, and `explain::wording` all other sentences.
-//! `tokens` finds duplicate members, and `watched` those that a type ignores.
+//! The files in the order in which they work, each of which imports only from those before it in the list below:
+//!
+//! 1. `decode` splits the object of all arguments into members. If the text is no object, `lenient` corrects it as a whole. `tokens`
+//!    finds duplicate members.
+//! 2. `target` reads each value with its type, which decides what is accepted. `watched` notices the members that the type ignores,
+//!    and the part that it refuses.
+//! 3. `repair` corrects that part, or else the whole value, and it is read again.
+//! 4. `explain` reports which limits of its schema a value exceeds, or everything that is wrong with a value that is still refused.
+//!    `matching` compares values with schemas, `describe` words what a schema expects, and `wording` all other sentences.
 
 mod budget;
-mod contract;
-mod decode;
-mod describe;
-mod duplicates;
-mod explain;
+mod names;
+mod members;
+mod report;
+mod tokens;
 mod lenient;
 mod matching;
-mod member_cursor;
-mod members;
-mod names;
+mod describe;
+mod wording;
 mod parameter;
 #[allow(missing_docs, reason = "for generated code only")]
 mod parameter_limits;
-mod repair;
-mod report;
 pub(crate) mod schemas;
-mod target;
-mod tokens;
 mod watched;
+mod validators;
+mod target;
+mod repair;
+mod explain;
+mod contract;
+mod decode;
 
 pub(crate) use self::contract::Contract;
-pub(crate) use self::decode::{Decoder, Mode, decode_object};
-pub(crate) use self::describe::describe;
-pub(crate) use self::duplicates::{accepts_duplicates, report_duplicates};
-#[cfg(feature = "dynamic")]
-pub(crate) use self::explain::{IsValid, SchemaValidator};
-pub(crate) use self::explain::{is_within_limits, missing_value, not_an_object, unknown_name};
-pub(crate) use self::lenient::repair_text;
-pub(crate) use self::member_cursor::MemberCursor;
-pub(crate) use self::members::Members;
-pub(crate) use self::names::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
+pub(crate) use self::decode::{Decoder, Mode, decode, object_text};
+#[cfg(feature = "prompted")]
+pub(crate) use self::lenient::to_json;
+pub(crate) use self::members::{Members, write_object};
+pub(crate) use self::names::{MAX_NAME_CHARS, list_names, nearest_name};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;
-pub(crate) use self::repair::{without_omitted_arguments, write_object};
-pub(crate) use self::report::{ArgumentErrors, MAX_REPORT_BYTES, Report};
-pub(crate) use self::target::{Refused, Target, Typed};
-pub(crate) use self::tokens::{duplicate_members, without_whitespace};
+pub(crate) use self::repair::without_omitted_arguments;
+pub(crate) use self::report::ArgumentErrors;
+#[cfg(feature = "dynamic")]
+pub(crate) use self::target::{IgnoredMember, Refused};
+pub(crate) use self::target::{Target, Typed};
+pub(crate) use self::tokens::without_whitespace;
+#[cfg(feature = "dynamic")]
+pub(crate) use self::validators::{IsValid, SchemaValidator};
 #[cfg(feature = "prompted")]
-pub(crate) use self::{explain::duplicate_member, lenient::to_json};
+pub(crate) use self::wording::duplicate_member;
 
 /// The items of this module that generated code refers to.
 pub(crate) mod private {

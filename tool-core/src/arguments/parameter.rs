@@ -13,8 +13,6 @@ pub struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) description: Option<&'static str>,
     pub(crate) is_required: bool,
-    /// The name needs no escapes in JSON.
-    pub(crate) is_plain: bool,
     pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
@@ -26,21 +24,8 @@ impl Parameter {
         description: Option<&'static str>,
         is_required: bool,
     ) -> Self {
-        let (is_plain, schema) = (is_plain(name), SchemaGenerator::subschema_for::<T>);
-        Self { name, description, is_required, is_plain, schema }
+        Self { name, description, is_required, schema: SchemaGenerator::subschema_for::<T> }
     }
-}
-
-const fn is_plain(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    let mut index = 0;
-    while index < bytes.len() {
-        if matches!(bytes[index], b'"' | b'\\' | ..b' ') {
-            return false;
-        }
-        index += 1;
-    }
-    true
 }
 
 /// A type that can be a parameter of a tool.

@@ -11,12 +11,11 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::budget::Budget;
 use super::matching::{has_type, probable_choices};
-use super::tokens::part_at;
-use crate::arguments::{Members, duplicate_members};
+use super::members::{Members, items, write_object};
+use super::tokens::duplicate_members;
 use crate::schema::{Kind, Node, NodeId, SchemaOf, Shape, integer};
 
 /// The maximum number of lists that are nested around a single value.
@@ -85,28 +84,21 @@ impl fmt::Debug for Repair {
     }
 }
 
-/// Returns the repaired text of a value, or `None` if it cannot be repaired or needs no repair.
-pub(crate) fn repair(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
-    Repairer::new(shape, text).run(node, text)
-}
-
-/// Repairs only the part of a value at an offset, where its type refused it. Returns `None` if that cannot be repaired.
-pub(crate) fn repair_at(shape: &Shape, node: NodeId, text: &str, offset: usize) -> Option<String> {
-    let part = part_at(text, offset).value;
-    let start = text.as_ptr().addr();
-    let only = Some(start + part.start..start + part.end);
-    Repairer { is_partial: true, only, ..Repairer::new(shape, text) }.run(node, text)
-}
-
-/// Repairs the parts of a value that can be repaired, although the value as a whole cannot. Returns `None` if there are none.
-/// The remaining mistakes in the result are certain.
-pub(crate) fn repair_parts(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
+/// Repairs the parts of a value that can be repaired. Returns `None` if there are none.
+pub(super) fn repair(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
     Repairer { is_partial: true, ..Repairer::new(shape, text) }.run(node, text)
+}
+
+/// Repairs only one part of a value, where its type refused it.
+pub(super) fn repair_part(shape: &Shape, node: NodeId, text: &str, part: &str) -> Option<String> {
+    let start = part.as_ptr().addr();
+    let only = Some(start..start + part.len());
+    Repairer { is_partial: true, only, ..Repairer::new(shape, text) }.run(node, text)
 }
 
 /// Removes each `null` of a member that is optional and not nullable: it means that the member is omitted. In strict mode, a
 /// model must provide every argument. Returns `None` if there is none.
-pub(crate) fn without_omitted(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
+pub(super) fn without_omitted(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
     if !text.contains("null") {
         return None;
     }
@@ -265,9 +257,8 @@ impl<'s> Repairer<'s> {
     }
 
     fn repair_list<'a>(&mut self, node: &Node, text: &'a str, depth: usize) -> Option<Cow<'a, str>> {
-        let values: Vec<&'a RawValue> = serde_json::from_str(text).ok()?;
-        let values = values.into_iter().enumerate();
-        let values = values.map(|(index, value)| self.repair_part(node.item(index), value.get(), depth));
+        let values = items(text).into_iter().enumerate();
+        let values = values.map(|(index, value)| self.repair_part(node.item(index), value, depth));
         let values: Vec<_> = values.collect::<Option<_>>()?;
         let is_unchanged = values.iter().all(|value| matches!(value, Cow::Borrowed(_)));
         Some(if is_unchanged { Cow::Borrowed(text) } else { Cow::Owned(format!("[{}]", values.join(","))) })
@@ -283,7 +274,7 @@ impl<'s> Repairer<'s> {
         let (mut written, mut is_unchanged) = (Vec::with_capacity(members.len()), true);
         for (name, value) in &members {
             let is_optional = node.properties.contains_key(&**name) && !node.is_required(name);
-            let repaired = match (node.member(name), value.get()) {
+            let repaired = match (node.member(name), *value) {
                 // `null` stands for an optional member that is omitted.
                 (Some(member), "null") if is_optional && !self.allows_null(member, depth) => {
                     is_unchanged = false;
@@ -348,22 +339,6 @@ fn decoded(node: &Node, text: &str) -> Option<String> {
         _ => false,
     };
     (is_allowed && serde_json::from_str::<serde::de::IgnoredAny>(string).is_ok()).then(|| string.to_owned())
-}
-
-/// Writes an object of names and the texts of values.
-pub(crate) fn write_object(members: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
-    let mut object = String::from("{");
-    for (name, value) in members {
-        let (name, value) = (name.as_ref(), value.as_ref());
-        if object.len() > 1 {
-            object.push(',');
-        }
-        object.push_str(&Value::from(name).to_string());
-        object.push(':');
-        object.push_str(value);
-    }
-    object.push('}');
-    object
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! The report of all mistakes in the arguments of a call.
 
-use super::explain::Mistake;
 use crate::content::first_chars;
 
 /// The length in bytes from which on a report is truncated.
-pub(crate) const MAX_REPORT_BYTES: usize = 4096;
+pub(super) const MAX_REPORT_BYTES: usize = 4096;
 
 /// The maximum number of characters of one mistake, whose path can contain names of any length.
 const MAX_MISTAKE_CHARS: usize = 2000;
 
 /// The mistakes in arguments, as the model reads them.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Report {
+pub(super) struct Report {
     text: String,
     /// The paths with mistakes, of which only the first is reported.
     paths: Vec<String>,
@@ -20,7 +19,7 @@ pub(crate) struct Report {
 impl Report {
     /// Adds a mistake, unless there is one at its path already.
     #[cold]
-    pub(crate) fn add(&mut self, path: &str, mistake: &str) {
+    pub(super) fn add(&mut self, path: &str, mistake: &str) {
         if self.is_full() || self.paths.iter().any(|other| other == path) {
             return;
         }
@@ -34,22 +33,21 @@ impl Report {
         }
     }
 
-    pub(crate) fn add_all(&mut self, mistakes: Vec<Mistake>) {
-        for mistake in mistakes {
-            self.add(&mistake.path, &mistake.text);
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    /// Returns the number of mistakes.
+    pub(super) fn count(&self) -> usize {
+        self.paths.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
         self.text.len() > MAX_REPORT_BYTES
     }
 
     /// Returns the text of the error of the call.
-    pub(crate) fn into_error(self) -> ArgumentErrors {
+    pub(super) fn into_error(self) -> ArgumentErrors {
         ArgumentErrors(format!("invalid arguments: {}", self.text))
     }
 }

@@ -1,25 +1,19 @@
-//! Destinations of values that are read: types, which decide what is accepted, and what they ignore.
+//! Destinations of values that are read: types and validators, which decide what is accepted.
 
-use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Range;
 
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 
-use super::explain::{self, SchemaValidator};
-use super::watched::{Ignored, Scope, Watched};
+use super::budget::MAX_DEPTH;
+use super::members::{Place, find_part, offset_in};
+use super::validators::SchemaValidator;
+use super::watched::{FieldNames, Ignored, Notes, Scope, Step, Watched};
 
 /// The destination of a value that is read. It hides the type, so that everything else exists once.
 pub(crate) trait Target {
-    /// Reads the value at the beginning of the text and stores it. Returns the offset where it ends.
-    fn read(&mut self, text: &str) -> Result<usize, Refused>;
-
-    /// Returns `true` if the type has the member whose quoted name is at this position in the text.
-    fn has_member(&self, text: &str, name: Range<usize>) -> bool;
-
-    /// Returns the error of the type for another text, if a type decides.
-    fn error(&self, _text: &str) -> Option<serde_json::Error> {
-        None
-    }
+    /// Reads a whole text, stores its value, and returns the members that were ignored.
+    fn read(&mut self, text: &str) -> Result<Vec<IgnoredMember>, Refused>;
 
     /// Returns the validator of the schema, if it decides and not a type.
     fn validator(&self) -> Option<&dyn SchemaValidator> {
@@ -33,25 +27,68 @@ pub(crate) struct IgnoredMember {
     /// The position of its value in the text.
     pub(super) value: Range<usize>,
     /// The names of the members that the struct has.
-    pub(super) known: &'static [&'static str],
+    pub(super) known: FieldNames,
 }
 
 /// The refusal of a value.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The type cannot be deserialized from it.
-    ByType(serde_json::Error),
+    ByType(TypeError),
     /// It does not match the schema.
     #[cfg_attr(not(feature = "dynamic"), expect(dead_code, reason = "only dynamic tools have a validator"))]
     BySchema,
-    /// The type read it, but ignored members of structs. They may be ignored in some modes.
-    IgnoresMembers(Vec<IgnoredMember>),
 }
 
-impl Refused {
-    /// Returns `true` unless the value was read.
-    pub(super) fn is_mismatch(&self) -> bool {
-        !matches!(self, Self::IgnoresMembers(_))
+/// The first error of a type, and the members that it ignored until then.
+#[derive(Debug)]
+pub(crate) struct TypeError {
+    pub(super) reason: String,
+    /// The way from the place of the error to the whole value.
+    steps: Vec<Step>,
+    ignored: Vec<IgnoredMember>,
+}
+
+impl TypeError {
+    /// Returns the part of the value in which the error was raised.
+    pub(super) fn place<'t>(&self, text: &'t str) -> Place<'t> {
+        let ordinals: Vec<_> = self.steps.iter().rev().map(|step| step.ordinal).collect();
+        find_part(text, |depth, index, _| ordinals.get(depth) == Some(&index))
+    }
+}
+
+/// What is known about the members that types ignore.
+#[derive(Debug, Default)]
+pub(super) struct Ignorance {
+    /// The positions of the values that were ignored, with the names that the structs have.
+    ignored: HashMap<usize, FieldNames>,
+    /// The positions of structs that were not read to their ends.
+    unfinished: HashMap<usize, FieldNames>,
+}
+
+impl Ignorance {
+    pub(super) fn new(ignored: &[IgnoredMember]) -> Self {
+        let ignored = ignored.iter().map(|member| (member.value.start, member.known)).collect();
+        Self { ignored, unfinished: HashMap::new() }
+    }
+
+    pub(super) fn of_refused(text: &str, error: &TypeError) -> Self {
+        let containers = error.place(text).containers.into_iter().zip(error.steps.iter().rev());
+        let unfinished =
+            containers.filter_map(|(part, step)| Some((offset_in(text, part), step.names?))).collect();
+        Self { unfinished, ..Self::new(&error.ignored) }
+    }
+
+    /// Returns the names that a struct has if its type ignores this member.
+    pub(super) fn names_instead_of(&self, object: usize, name: &str, value: usize) -> Option<FieldNames> {
+        let names = self.ignored.get(&value).or_else(|| self.unfinished.get(&object))?;
+        // A type can have a member and ignore its value.
+        (!names.contains(&name)).then_some(names)
+    }
+
+    /// Returns `true` if the value at this position was ignored.
+    pub(super) fn contains(&self, value: usize) -> bool {
+        self.ignored.contains_key(&value)
     }
 }
 
@@ -60,67 +97,32 @@ impl Refused {
 pub(crate) struct Typed<T>(pub(crate) Option<T>);
 
 impl<T: DeserializeOwned> Target for Typed<T> {
-    fn read(&mut self, text: &str) -> Result<usize, Refused> {
-        let ignored = RefCell::default();
+    fn read(&mut self, text: &str) -> Result<Vec<IgnoredMember>, Refused> {
+        let notes = Notes::default();
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let value = T::deserialize(Watched::new(&mut deserializer, &Scope::new(&ignored)));
-        self.0 = Some(value.map_err(Refused::ByType)?);
-        match ignored.into_inner() {
-            ignored if ignored.is_empty() => Ok(deserializer.into_iter::<IgnoredAny>().byte_offset()),
-            ignored => Err(Refused::IgnoresMembers(positions(text, ignored))),
+        let value = T::deserialize(Watched::new(&mut deserializer, &Scope::new(&notes)));
+        // The type can have consumed only a part of the text.
+        match value.and_then(|value| deserializer.end().map(|()| value)) {
+            Ok(value) => self.0 = Some(value),
+            Err(error) => return Err(refused(text, notes, &error)),
         }
-    }
-
-    #[cold]
-    fn has_member(&self, text: &str, name: Range<usize>) -> bool {
-        let (ignored, error) = Self::try_read(text);
-        has_read_member(text, name, &positions(text, ignored), error.as_ref())
-    }
-
-    #[cold]
-    fn error(&self, text: &str) -> Option<serde_json::Error> {
-        Self::try_read(text).1
-    }
-}
-
-impl<T: DeserializeOwned> Typed<T> {
-    /// Returns the members that the type ignores, and its error.
-    fn try_read(text: &str) -> (Vec<Ignored<'_>>, Option<serde_json::Error>) {
-        let ignored = RefCell::default();
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let error = T::deserialize(Watched::new(&mut deserializer, &Scope::new(&ignored))).err();
-        (ignored.into_inner(), error)
+        Ok(positions(text, notes))
     }
 }
 
 #[cold]
-fn positions(text: &str, ignored: Vec<Ignored<'_>>) -> Vec<IgnoredMember> {
+fn refused(text: &str, notes: Notes<'_>, error: &serde_json::Error) -> Refused {
+    let reason = error.to_string();
+    let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason).to_owned();
+    // The place of an error about too many levels says nothing, and the way to it would be long.
+    let steps = Some(notes.steps.take()).filter(|steps| steps.len() < MAX_DEPTH - 1).unwrap_or_default();
+    Refused::ByType(TypeError { reason, steps, ignored: positions(text, notes) })
+}
+
+fn positions(text: &str, notes: Notes<'_>) -> Vec<IgnoredMember> {
     let position = |Ignored { value, known }| {
-        let start = explain::offset_in(text, value);
+        let start = offset_in(text, value);
         IgnoredMember { value: start..start + value.len(), known }
     };
-    ignored.into_iter().map(position).collect()
-}
-
-/// Returns `true` if a type has read the member of this name, according to what it ignored and its error.
-fn has_read_member(
-    text: &str,
-    name: Range<usize>,
-    ignored: &[IgnoredMember],
-    error: Option<&serde_json::Error>,
-) -> bool {
-    let is_ignored = ignored.iter().any(|ignored| ignored.value.start >= name.end);
-    // Earlier errors decide nothing. Later ones are those of the member's value, or of other members, which the text lacks.
-    let is_refused = error
-        .filter(|error| error.line() > 0)
-        .is_some_and(|error| (name.start..=name.end).contains(&explain::error_offset(text, error)));
-    !is_ignored && !is_refused
-}
-
-/// Reads a whole text.
-pub(super) fn read_all(target: &mut dyn Target, text: &str) -> Result<(), Refused> {
-    let end = target.read(text)?;
-    // The type can have consumed only a part of the text.
-    let rest = text.get(end..).unwrap_or_default();
-    serde_json::Deserializer::from_str(rest).end().map_err(Refused::ByType)
+    notes.ignored.into_inner().into_iter().map(position).collect()
 }

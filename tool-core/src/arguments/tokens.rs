@@ -1,22 +1,19 @@
-//! The tokens of a JSON text, and the checks that need only one pass over them: duplicate members, depth, and the value at an
-//! offset.
+//! The tokens of a JSON text, and the checks that need only one pass over them: duplicate members and depth.
 //!
 //! serde_json refuses numbers that no `f64` can hold and more than 128 levels, even in values that the type ignores. These passes
 //! accept both, and they do not recurse.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
 use super::budget::MAX_DEPTH;
-use super::explain::offset_in;
-use crate::arguments::MAX_REPORT_BYTES;
+use super::report::MAX_REPORT_BYTES;
 use crate::content::compact_json;
 
 /// The number of names that are compared one by one.
-const MAX_FEW: usize = 12;
+pub(super) const MAX_FEW: usize = 12;
 
 /// Returns a text of arguments in a form that is equal for the same arguments, whatever the whitespace between the tokens. What is
 /// not JSON is unchanged, because its whitespace can have a meaning.
@@ -37,12 +34,15 @@ enum Token<'a> {
     OpenList,
     Close,
     /// The name of a member, in its quotes.
-    Name(&'a str),
-    /// A string in its quotes, a number or a literal.
-    Scalar(&'a str),
+    Name {
+        quoted: &'a str,
+        is_escaped: bool,
+    },
+    /// A string, a number or a literal.
+    Scalar,
 }
 
-/// Iterates over the tokens of a text, each with the offset of its end. Invalid JSON also has tokens.
+/// Iterates over the tokens of a text. Invalid JSON also has tokens.
 struct Tokens<'a> {
     text: &'a str,
     position: usize,
@@ -61,13 +61,16 @@ impl<'a> Tokens<'a> {
         rest.get(length).copied()
     }
 
-    /// Skips a string.
-    fn skip_string(&mut self) {
+    /// Skips a string. Returns `true` if it contains an escape.
+    fn skip_string(&mut self) -> bool {
+        let mut is_escaped = false;
         self.position += 1;
         while self.skip_while(|byte| !matches!(byte, b'"' | b'\\')) == Some(b'\\') {
             self.position = (self.position + 2).min(self.text.len());
+            is_escaped = true;
         }
         self.position = (self.position + 1).min(self.text.len());
+        is_escaped
     }
 
     /// Returns the text from an offset to the current position, or nothing if a broken escape ends within a character.
@@ -77,17 +80,17 @@ impl<'a> Tokens<'a> {
 }
 
 impl<'a> Iterator for Tokens<'a> {
-    type Item = (Token<'a>, usize);
+    type Item = Token<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let first = self.skip_while(|byte| byte.is_ascii_whitespace() || matches!(byte, b',' | b':'))?;
         let start = self.position;
         let token = match first {
             b'"' => {
-                self.skip_string();
-                let (string, end) = (self.text_from(start), self.position);
+                let is_escaped = self.skip_string();
+                let quoted = self.text_from(start);
                 let is_name = self.skip_while(|byte| byte.is_ascii_whitespace()) == Some(b':');
-                return Some((if is_name { Token::Name(string) } else { Token::Scalar(string) }, end));
+                return Some(if is_name { Token::Name { quoted, is_escaped } } else { Token::Scalar });
             }
             b'{' => Token::OpenObject,
             b'[' => Token::OpenList,
@@ -97,81 +100,76 @@ impl<'a> Iterator for Tokens<'a> {
                     !byte.is_ascii_whitespace()
                         && !matches!(byte, b',' | b':' | b'"' | b'{' | b'}' | b'[' | b']')
                 });
-                return Some((Token::Scalar(self.text_from(start)), self.position));
+                return Some(Token::Scalar);
             }
         };
         self.position += 1;
-        Some((token, self.position))
+        Some(token)
     }
 }
 
 /// An object or list around a position.
 struct Container<'a> {
-    start: usize,
     is_object: bool,
     /// The name of the current member of an object, in its quotes.
     name: &'a str,
-    names: Names<'a>,
+    /// The position of the first of its names among those of all containers.
+    first_name: usize,
+    /// The names after the first few.
+    more_names: Option<HashSet<Cow<'a, str>>>,
     /// The number of values so far.
     values: usize,
-}
-
-/// The names of the members of an object so far.
-#[derive(Default)]
-struct Names<'a> {
-    /// The first few names, for which a linear search is faster than hashing.
-    few: Vec<Cow<'a, str>>,
-    many: HashSet<Cow<'a, str>>,
-}
-
-impl<'a> Names<'a> {
-    /// Adds a name. Returns `false` if the object has it already.
-    fn insert(&mut self, name: Cow<'a, str>) -> bool {
-        if self.few.contains(&name) {
-            return false;
-        }
-        if self.few.len() < MAX_FEW {
-            self.few.push(name);
-            return true;
-        }
-        self.many.insert(name)
-    }
 }
 
 /// The objects and lists around a position, the outermost first.
 #[derive(Default)]
 struct Containers<'a> {
     stack: Vec<Container<'a>>,
+    /// The first few names of each object, for which a linear search is faster than hashing.
+    names: Vec<Cow<'a, str>>,
     /// The number of further levels, which are skipped, as no parser reads them.
     skipped: usize,
 }
 
 impl<'a> Containers<'a> {
-    fn open(&mut self, start: usize, is_object: bool) {
+    fn open(&mut self, is_object: bool) {
         if self.stack.len() < MAX_DEPTH {
-            self.stack.push(Container { start, is_object, name: "", names: Names::default(), values: 0 });
+            let first_name = self.names.len();
+            self.stack.push(Container { is_object, name: "", first_name, more_names: None, values: 0 });
         } else {
             self.skipped += 1;
         }
     }
 
-    fn close(&mut self) -> Option<Container<'a>> {
-        match self.skipped {
-            0 => self.stack.pop(),
-            _ => {
-                self.skipped -= 1;
-                None
-            }
+    fn close(&mut self) {
+        if self.skipped > 0 {
+            self.skipped -= 1;
+        } else if let Some(container) = self.stack.pop() {
+            self.names.truncate(container.first_name);
         }
     }
 
-    /// Returns the innermost container, unless it is skipped.
-    fn innermost(&mut self) -> Option<&mut Container<'a>> {
-        self.stack.last_mut().filter(|_| self.skipped == 0)
+    /// Begins a member of the innermost object. Returns `false` if the object has one of this name already.
+    fn begin_member(&mut self, quoted: &'a str, is_escaped: bool) -> bool {
+        let Some(object) = self.stack.last_mut().filter(|_| self.skipped == 0) else { return true };
+        object.name = quoted;
+        let name = match is_escaped {
+            true => decode(quoted),
+            false => quoted.trim_matches('"').into(),
+        };
+        let few = &self.names[object.first_name..];
+        if few.contains(&name) {
+            return false;
+        }
+        if few.len() < MAX_FEW {
+            self.names.push(name);
+            return true;
+        }
+        object.more_names.get_or_insert_default().insert(name)
     }
 
     fn end_value(&mut self) {
-        if let Some(container) = self.innermost() {
+        if let Some(container) = self.stack.last_mut().filter(|_| self.skipped == 0) {
             container.values += 1;
         }
     }
@@ -190,12 +188,10 @@ impl<'a> Containers<'a> {
     }
 }
 
-/// Decodes a name, which can contain escapes.
-fn decode(name: &str) -> Cow<'_, str> {
-    match name.contains('\\').then(|| serde_json::from_str::<String>(name)) {
-        Some(Ok(name)) => name.into(),
-        _ => name.trim_matches('"').into(),
-    }
+/// Decodes a name in quotes, which can contain escapes.
+fn decode(quoted: &str) -> Cow<'_, str> {
+    let raw = quoted.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(quoted);
+    serde_json::from_str(quoted).map_or(Cow::Borrowed(raw), Cow::Owned)
 }
 
 /// Returns the paths (`.stops[2].name`) of all duplicate members, at any depth, but not more than are reported. Names are compared
@@ -205,18 +201,16 @@ fn decode(name: &str) -> Cow<'_, str> {
 pub(crate) fn duplicate_members(text: &str) -> Vec<String> {
     let (mut duplicates, mut length) = (Vec::new(), 0);
     let mut containers = Containers::default();
-    for (token, end) in Tokens::new(text) {
+    for token in Tokens::new(text) {
         match token {
-            Token::OpenObject | Token::OpenList => containers.open(end - 1, token == Token::OpenObject),
+            Token::OpenObject | Token::OpenList => containers.open(token == Token::OpenObject),
             Token::Close => {
                 containers.close();
                 containers.end_value();
             }
-            Token::Scalar(_) => containers.end_value(),
-            Token::Name(name) => {
-                let Some(object) = containers.innermost() else { continue };
-                object.name = name;
-                if object.names.insert(decode(name)) {
+            Token::Scalar => containers.end_value(),
+            Token::Name { quoted, is_escaped } => {
+                if containers.begin_member(quoted, is_escaped) {
                     continue;
                 }
                 let path = containers.path();
@@ -236,79 +230,14 @@ pub(crate) fn duplicate_members(text: &str) -> Vec<String> {
 /// Returns `true` if the text has more than `levels` levels of objects and lists.
 pub(crate) fn is_deeper_than(levels: usize, text: &str) -> bool {
     let mut depth = 0_usize;
-    Tokens::new(text).any(|(token, _)| {
+    Tokens::new(text).any(|token| {
         match token {
             Token::OpenObject | Token::OpenList => depth += 1,
             Token::Close => depth = depth.saturating_sub(1),
-            Token::Name(_) | Token::Scalar(_) => {}
+            Token::Name { .. } | Token::Scalar => {}
         }
         depth > levels
     })
-}
-
-/// A value in a text.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) value: Range<usize>,
-    /// The value with its name, if it is a member.
-    pub(crate) entry: Range<usize>,
-    /// The position of the object or list that has it.
-    pub(crate) container: Option<usize>,
-    /// It is an item of a list.
-    pub(crate) is_item: bool,
-}
-
-/// Returns the innermost value at an offset.
-pub(crate) fn part_at(text: &str, offset: usize) -> Part {
-    let (containers, value) = find_at(text, offset);
-    let container = containers.stack.last();
-    let name = container.map(|container| container.name).filter(|name| !name.is_empty());
-    let start = name.map_or(value.start, |name| offset_in(text, name));
-    Part {
-        entry: start..value.end,
-        value,
-        container: container.map(|container| container.start),
-        is_item: container.is_some_and(|container| !container.is_object),
-    }
-}
-
-/// Returns the path (`.stops[2].name`, empty at the top level) and the text of the innermost value at an offset.
-pub(crate) fn value_at(text: &str, offset: usize) -> (String, &str) {
-    let (containers, value) = find_at(text, offset);
-    (containers.path(), text.get(value).unwrap_or_default())
-}
-
-/// Finds the innermost value at an offset, and what contains it.
-fn find_at(text: &str, offset: usize) -> (Containers<'_>, Range<usize>) {
-    let mut containers = Containers::default();
-    let contains_offset = |start: usize, end: usize| start < offset && offset <= end;
-    for (token, end) in Tokens::new(text) {
-        let start = match token {
-            Token::OpenObject | Token::OpenList => {
-                containers.open(end - 1, token == Token::OpenObject);
-                continue;
-            }
-            Token::Name(name) => {
-                if let Some(object) = containers.innermost() {
-                    object.name = name;
-                }
-                continue;
-            }
-            Token::Scalar(scalar) => Some(end - scalar.len()),
-            Token::Close => containers.close().map(|container| container.start),
-        };
-        if let Some(start) = start.filter(|start| contains_offset(*start, end)) {
-            return (containers, start..end);
-        }
-        containers.end_value();
-    }
-    // The text ends within these.
-    while let Some(container) = containers.close() {
-        if contains_offset(container.start, text.len()) {
-            return (containers, container.start..text.len());
-        }
-    }
-    (containers, 0..text.len())
 }
 
 #[cfg(test)]
@@ -362,31 +291,9 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_innermost_value_at_an_offset() {
-        let text = r#" {"a": [10, {"b\"": "x"}], "c": true}"#;
-        let table = [
-            (0, "", text),
-            (2, "", text.trim_start()),
-            (9, ".a[0]", "10"),
-            (10, ".a[0]", "10"),
-            (11, ".a", r#"[10, {"b\"": "x"}]"#),
-            (15, ".a[1]", r#"{"b\"": "x"}"#),
-            (22, r#".a[1].b""#, r#""x""#),
-            (35, ".c", "true"),
-            (37, "", text.trim_start()),
-        ];
-        for (offset, path, value) in table {
-            assert_eq!(value_at(text, offset), (path.to_owned(), value), "{offset}");
-        }
-    }
-
-    #[test]
-    fn accepts_any_text_and_offset() {
+    fn accepts_any_text() {
         for text in ["", "{", "[1,", r#"{"a"#, r#"{"a": "b\"#, "\"\\é", "]", "}}{", r#"{"a":{"b" 1"#, "é,ü"]
         {
-            for offset in 0..=text.len() + 1 {
-                let _ = value_at(text, offset);
-            }
             let _ = (duplicate_members(text), is_deeper_than(1, text));
         }
     }

@@ -1,7 +1,8 @@
-//! Deserialization that notices the members of structs which a type ignores.
+//! Deserialization that notices the members of structs which a type ignores, and where a type refuses a value.
 //!
-//! `serde_ignored` does this too, but copies every name that it reads, and each call would pay for that. For the same reason,
-//! everything here is inlined: the typed reading then executes as many instructions as without it.
+//! `serde_ignored` and `serde_path_to_error` do this too, but compile each type once more, copy every name that they read, and refuse
+//! integers of 128 bits. Here, nothing is allocated until something is noticed. An error leaves its ordinal in each object, list and
+//! variant that it passes, from the inside outwards; untyped code turns the ordinals into a path.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,32 +13,49 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-/// The maximum number of ignored members that are recorded. Further ones are not noticed.
-const MAX_IGNORED: usize = 64;
+/// The names of the members that a struct has, under which it reads them: `#[serde(alias = "…")]` included.
+pub(super) type FieldNames = &'static [&'static str];
 
 /// A member that a type ignores.
 #[derive(Debug)]
 pub(super) struct Ignored<'de> {
     pub(super) value: &'de str,
     /// The names of the members that its struct has.
-    pub(super) known: &'static [&'static str],
+    pub(super) known: FieldNames,
 }
 
-/// The enclosing struct of a value, if the value is a member of one, and the ignored members of all structs.
+/// A part of an object, list or variant, in which an error was raised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// The position of the part.
+    pub(super) ordinal: usize,
+    /// The names of the members, if the part is a member of a struct.
+    pub(super) names: Option<FieldNames>,
+}
+
+/// What was noticed while a value was deserialized.
+#[derive(Debug, Default)]
+pub(super) struct Notes<'de> {
+    pub(super) ignored: RefCell<Vec<Ignored<'de>>>,
+    /// The way from the place of the error to the whole value.
+    pub(super) steps: RefCell<Vec<Step>>,
+}
+
+/// The enclosing struct of a value, if the value is a member of one, and the notes about the whole value.
 #[derive(Clone, Copy)]
-pub(super) struct Scope<'i, 'de> {
-    names: Option<&'static [&'static str]>,
-    ignored: &'i RefCell<Vec<Ignored<'de>>>,
+pub(super) struct Scope<'n, 'de> {
+    names: Option<FieldNames>,
+    notes: &'n Notes<'de>,
 }
 
-impl<'i, 'de> Scope<'i, 'de> {
+impl<'n, 'de> Scope<'n, 'de> {
     #[inline]
-    pub(super) fn new(ignored: &'i RefCell<Vec<Ignored<'de>>>) -> Self {
-        Self { names: None, ignored }
+    pub(super) fn new(notes: &'n Notes<'de>) -> Self {
+        Self { names: None, notes }
     }
 
     #[inline]
-    fn of_struct(self, names: &'static [&'static str]) -> Self {
+    fn of_struct(self, names: FieldNames) -> Self {
         Self { names: Some(names), ..self }
     }
 
@@ -45,18 +63,32 @@ impl<'i, 'de> Scope<'i, 'de> {
     fn of_map(self) -> Self {
         Self { names: None, ..self }
     }
+
+    /// Returns the part at this position. Notes where it was if it is an error.
+    #[inline]
+    fn noting<T, E>(self, part: Result<T, E>, ordinal: usize) -> Result<T, E> {
+        if part.is_err() {
+            self.note_step(ordinal);
+        }
+        part
+    }
+
+    #[cold]
+    fn note_step(self, ordinal: usize) {
+        self.notes.steps.borrow_mut().push(Step { ordinal, names: self.names });
+    }
 }
 
 /// A deserializer or a visitor that records ignored members of structs.
-pub(super) struct Watched<'s, 'i, 'de, T> {
+pub(super) struct Watched<'s, 'n, 'de, T> {
     inner: T,
     // A reference, because this is passed on for each value.
-    scope: &'s Scope<'i, 'de>,
+    scope: &'s Scope<'n, 'de>,
 }
 
-impl<'s, 'i, 'de, T> Watched<'s, 'i, 'de, T> {
+impl<'s, 'n, 'de, T> Watched<'s, 'n, 'de, T> {
     #[inline]
-    pub(super) fn new(inner: T, scope: &'s Scope<'i, 'de>) -> Self {
+    pub(super) fn new(inner: T, scope: &'s Scope<'n, 'de>) -> Self {
         Self { inner, scope }
     }
 }
@@ -136,10 +168,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         let Some(known) = self.scope.names else { return self.inner.deserialize_ignored_any(visitor) };
         let value = <&'de RawValue>::deserialize(self.inner)?;
-        let mut ignored = self.scope.ignored.borrow_mut();
-        if ignored.len() < MAX_IGNORED {
-            ignored.push(Ignored { value: value.get(), known });
-        }
+        self.scope.notes.ignored.borrow_mut().push(Ignored { value: value.get(), known });
         visitor.visit_unit()
     }
 
@@ -195,12 +224,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, '_, 'de, V> {
 
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_seq(Watched::new(list, self.scope))
+        self.inner.visit_seq(WatchedParts { inner: list, scope: self.scope, next: 0 })
     }
 
     #[inline]
     fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(Watched::new(object, self.scope))
+        self.inner.visit_map(WatchedParts { inner: object, scope: self.scope, next: 0 })
     }
 
     #[inline]
@@ -219,12 +248,22 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Watched<'_, '_, 'de,
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Watched<'_, '_, 'de, A> {
+/// The members of an object or the items of a list.
+struct WatchedParts<'s, 'n, 'de, A> {
+    inner: A,
+    scope: &'s Scope<'n, 'de>,
+    /// The position of the next part.
+    next: usize,
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for WatchedParts<'_, '_, 'de, A> {
     type Error = A::Error;
 
     #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_element_seed(Watched::new(seed, self.scope))
+        let item = self.inner.next_element_seed(Watched::new(seed, self.scope));
+        self.next += 1;
+        self.scope.noting(item, self.next - 1)
     }
 
     #[inline]
@@ -233,7 +272,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Watched<'_, '_, 'de, A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Watched<'_, '_, 'de, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for WatchedParts<'_, '_, 'de, A> {
     type Error = A::Error;
 
     #[inline]
@@ -243,8 +282,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Watched<'_, '_, 'de, A> {
 
     #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        let seed = Watched::new(seed, self.scope);
-        self.inner.next_value_seed(seed)
+        let value = self.inner.next_value_seed(Watched::new(seed, self.scope));
+        self.next += 1;
+        self.scope.noting(value, self.next - 1)
     }
 
     #[inline]
@@ -253,9 +293,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Watched<'_, '_, 'de, A> {
     }
 }
 
-impl<'s, 'i, 'de, A: EnumAccess<'de>> EnumAccess<'de> for Watched<'s, 'i, 'de, A> {
+impl<'s, 'n, 'de, A: EnumAccess<'de>> EnumAccess<'de> for Watched<'s, 'n, 'de, A> {
     type Error = A::Error;
-    type Variant = Watched<'s, 'i, 'de, A::Variant>;
+    type Variant = Watched<'s, 'n, 'de, A::Variant>;
 
     #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
@@ -274,12 +314,14 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, '_, 'de, A> 
 
     #[inline]
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
-        self.inner.newtype_variant_seed(Watched::new(seed, self.scope))
+        let data = self.inner.newtype_variant_seed(Watched::new(seed, self.scope));
+        self.scope.of_map().noting(data, 0)
     }
 
     #[inline]
     fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.inner.tuple_variant(len, Watched::new(visitor, self.scope))
+        let data = self.inner.tuple_variant(len, Watched::new(visitor, self.scope));
+        self.scope.of_map().noting(data, 0)
     }
 
     #[inline]
@@ -289,6 +331,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, '_, 'de, A> 
         visitor: V,
     ) -> Result<V::Value, A::Error> {
         let scope = self.scope.of_struct(fields);
-        self.inner.struct_variant(fields, Watched::new(visitor, &scope))
+        let data = self.inner.struct_variant(fields, Watched::new(visitor, &scope));
+        self.scope.of_map().noting(data, 0)
     }
 }

@@ -11,8 +11,8 @@
 //! | one of the two in a code block | Qwen 2.5 Coder, models without training for tools |
 //! | `{"tool": …, "parameters": …}`, `{"function": {…}}`, `{"tool_calls": […]}` | models that imitate an API |
 //!
-//! Not understood, because models that write them have tools in their API: calls as Python code (Llama 4, Gemma), parameters as XML
-//! (Qwen 3 Coder, GLM, MiniMax) and text in special tokens (DeepSeek, Kimi).
+//! Other forms are not understood: calls as Python code (Llama 4, Gemma), parameters as XML (Qwen 3 Coder, GLM, MiniMax) and names
+//! between special tokens (DeepSeek, Kimi).
 
 mod error;
 mod text_joiner;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::arguments::repair_text;
+use crate::arguments::{Mode, object_text};
 use crate::model::{ChatResponse, ToolCall};
 
 /// A tool that some models assume to exist: its arguments are several calls.
@@ -61,14 +61,8 @@ fn split_parallel(call: &ToolCall, room: usize) -> Option<Vec<ToolCall>> {
     if call.name != PARALLEL {
         return None;
     }
-    let repaired;
-    let Parallel { tool_uses } = match serde_json::from_str(&call.arguments) {
-        Ok(parallel) => parallel,
-        Err(_) => {
-            repaired = repair_text(&call.arguments)?;
-            serde_json::from_str(&repaired).ok()?
-        }
-    };
+    let arguments = object_text(&call.arguments, Mode::default()).ok()?;
+    let Parallel { tool_uses } = serde_json::from_str(&arguments).ok()?;
     if !(1..=room).contains(&tool_uses.len()) {
         return None;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::output::truncate_text;
+use super::truncate::truncate_text;
 use crate::arguments::{ArgumentErrors, MAX_NAME_CHARS, list_names, nearest_name};
 use crate::content::first_chars;
 

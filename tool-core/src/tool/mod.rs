@@ -1,21 +1,22 @@
 //! Tools: what they are, their context and outcomes, and how their calls are executed.
 
-mod call_arguments;
-mod closure;
+pub(crate) mod timing;
+mod truncate;
+mod error;
+mod output;
+mod waiting;
+mod execution;
 mod context;
+pub(crate) mod future;
+mod retry;
+mod message;
+mod settings;
+mod external;
+mod closure;
+mod call_arguments;
 pub(crate) mod declared;
 #[cfg(feature = "dynamic")]
 mod dynamic;
-mod error;
-mod execution;
-mod external;
-pub(crate) mod future;
-mod message;
-mod output;
-mod retry;
-mod settings;
-pub(crate) mod timing;
-mod waiting;
 
 use std::panic::Location;
 
@@ -49,7 +50,7 @@ pub(crate) type Outcome = Result<ToolOutput, ToolError>;
 pub(crate) mod private {
     pub use super::context::{InjectableByValue, for_call, look_up, missing_context};
     pub use super::declared::{
-        Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, Taken, ToolName,
+        Arguments, DeclaredTool, Details, Listed, ParameterDetails, StaticTool, ToolName,
     };
     pub use super::future::{Pending, blocking, later};
     pub use super::output::{FallibleOptionKind, PlainKind, Returned, ToolFailure, ToolReturn};

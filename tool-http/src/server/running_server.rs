@@ -22,17 +22,20 @@ use crate::backoff::LONGEST_TIMEOUT;
 /// The pause after a failed `accept`, which usually means that there are too many open connections.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A server in a background task. Dropping it closes the port; requests in flight are still answered.
+/// A server in a background task, returned by `Server::spawn` of the crates that serve. Dropping it closes the port; requests in
+/// flight are still answered.
 #[derive(Debug)]
 #[must_use = "dropping it closes the port"]
 pub struct RunningServer {
     address: SocketAddr,
+    /// The path of the URL for clients.
+    path: &'static str,
     shutdown: Shutdown,
     task: JoinHandle<()>,
 }
 
 impl RunningServer {
-    /// Serves in a background task of the Tokio runtime.
+    /// Serves in a background task of the Tokio runtime. The URL for clients has this path.
     ///
     /// # Errors
     ///
@@ -40,18 +43,25 @@ impl RunningServer {
     pub fn start(
         listener: TcpListener,
         router: Router,
+        path: &'static str,
         limits: &Limits,
         shutdown: Shutdown,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let task = tokio::spawn(serve(listener, router, *limits, shutdown.clone()));
-        Ok(Self { address, shutdown, task })
+        Ok(Self { address, path, shutdown, task })
     }
 
     /// Returns the address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the URL for clients, such as `http://127.0.0.1:8080/v1`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}{}", self.address, self.path)
     }
 
     /// Stops accepting requests, waits until those in flight are answered, and ends endless streams.

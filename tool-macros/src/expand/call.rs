@@ -4,7 +4,7 @@
 
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::{Expr, Ident};
+use syn::Ident;
 
 use super::details::expand_default;
 use super::tokens::mixed_site_at;
@@ -17,8 +17,7 @@ use crate::tool_fn::ToolFn;
 pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let call = Call { tool, path, private };
-    let (taken, taken_locals) = call.take_without_defaults();
-    let (statements, locals): (Vec<_>, Vec<_>) = call.take_others().unzip();
+    let (locals, values): (Vec<_>, Vec<_>) = call.take_values().unzip();
     let pending = call.expand_pending();
     let this = tool.is_method.then(|| match tool.signature.receiver() {
         Some(_) => quote_spanned!(span=> this,),
@@ -30,18 +29,9 @@ pub(super) fn expand_call(tool: &ToolFn, path: &TokenStream, private: &TokenStre
         Some(_) => quote_spanned!(span=> context),
         None => quote!(_),
     };
-    // The last argument of a chain has seen the mistakes of all the others.
-    let (are_valid, is_true) = match call.is_single_chain() {
-        true => (quote!(), quote!()),
-        false => (quote_spanned!(span=> arguments.are_valid(),), quote!(true,)),
-    };
     quote_spanned! {span=>
         |#this arguments, #context| {
-            let taken = #taken;
-            #(#statements)*
-            let (::core::option::Option::Some(#taken_locals), #(::core::option::Option::Some(#locals),)* #is_true) =
-                (taken.finish(), #(#locals,)* #are_valid)
-            else {
+            let (#(::core::option::Option::Some(#locals),)* true,) = (#(#values,)* arguments.are_valid(),) else {
                 return ::core::option::Option::None;
             };
             #receiver
@@ -71,68 +61,38 @@ impl Call<'_> {
         })
     }
 
-    /// Returns `true` if the chain takes all parameters, so its last step knows whether all arguments are valid.
-    fn is_single_chain(&self) -> bool {
-        let is_in_chain = |parameter: &Parameter| matches!(parameter, Parameter::Model(parameter) if parameter.options.default.is_none());
-        !self.tool.parameters.is_empty() && self.tool.parameters.iter().all(is_in_chain)
-    }
-
-    /// Returns the chain `Taken::empty().and::<f64>(arguments, 0)` for the arguments without a default, and the
-    /// pattern for its values.
-    fn take_without_defaults(&self) -> (TokenStream, TokenStream) {
-        let private = self.private;
-        let mut taken = quote!(#private::Taken::empty());
-        let mut pattern = quote!(());
-        for (position, index, parameter) in self.parameters() {
-            if let Parameter::Model(parameter) = parameter
-                && parameter.options.default.is_none()
-            {
-                let index = Literal::usize_unsuffixed(index);
-                let (local, ty) = (local(position), &parameter.ty);
-                let span = mixed_site_at(ty.span());
-                let is_last = position + 1 == self.tool.parameters.len() && self.is_single_chain();
-                let and = format_ident!("{}", if is_last { "and_last" } else { "and" }, span = span);
-                taken = quote_spanned!(span=> #taken.#and::<#ty>(arguments, #index));
-                pattern = quote!((#pattern, #local));
-            }
-        }
-        (taken, pattern)
-    }
-
-    /// Returns `let argument0 = …;` for each parameter outside of the chain, and its local.
-    fn take_others(&self) -> impl Iterator<Item = (TokenStream, Ident)> {
-        self.parameters().filter_map(|(position, index, parameter)| {
-            let local = local(position);
-            let statement = match parameter {
-                Parameter::Model(parameter) => {
-                    self.take_or(&local, index, parameter, parameter.options.default.as_ref()?)
-                }
-                Parameter::Injected(parameter) => self.inject(&local, parameter),
+    /// Returns the local and the expression of each parameter's value, such as `arguments.take::<f64>(0)`. All of them are evaluated,
+    /// so that every mistake is recorded.
+    fn take_values(&self) -> impl Iterator<Item = (Ident, TokenStream)> {
+        self.parameters().map(|(position, index, parameter)| {
+            let value = match parameter {
+                Parameter::Model(parameter) => self.take(index, parameter),
+                Parameter::Injected(parameter) => self.inject(parameter),
             };
-            Some((statement, local))
+            (local(position), value)
         })
     }
 
-    fn take_or(
-        &self,
-        local: &Ident,
-        index: usize,
-        parameter: &ModelParameter,
-        default: &Expr,
-    ) -> TokenStream {
+    fn take(&self, index: usize, parameter: &ModelParameter) -> TokenStream {
         let private = self.private;
         let index = Literal::usize_unsuffixed(index);
         let ty = &parameter.ty;
-        let default = expand_default(parameter, default, private);
-        quote_spanned! {mixed_site_at(ty.span())=>
-            let #local = arguments.take_or::<#ty>(#index, #default, |value| #private::Shown(value).__tool_core_json());
+        let span = mixed_site_at(ty.span());
+        match &parameter.options.default {
+            None => quote_spanned!(span=> arguments.take::<#ty>(#index)),
+            Some(default) => {
+                let default = expand_default(parameter, default, private);
+                quote_spanned! {span=>
+                    arguments.take_or::<#ty>(#index, #default, |value| #private::Shown(value).__tool_core_json())
+                }
+            }
         }
     }
 
-    /// Returns the statement that looks up an injected value. Its local is `None` if a required value is missing.
+    /// Returns the expression that looks up an injected value. It is `None` if a required value is missing.
     ///
     /// A blocking function may outlive the call, so it looks up references again in a context that it owns.
-    fn inject(&self, local: &Ident, parameter: &InjectedParameter) -> TokenStream {
+    fn inject(&self, parameter: &InjectedParameter) -> TokenStream {
         let private = self.private;
         let InjectedParameter { ty, is_reference, is_optional, span } = parameter;
         let span = mixed_site_at(*span);
@@ -141,15 +101,14 @@ impl Call<'_> {
         } else {
             quote_spanned!(span=> arguments.inject::<#ty>(context))
         };
-        let found = match (is_reference, is_optional) {
+        match (is_reference, is_optional) {
             (true, _) if self.is_blocking() => quote_spanned!(span=> #found.map(|_| ())),
             (true, _) => found,
             (false, false) => quote_spanned!(span=> #found.map(|value| #private::for_call::<#ty>(value))),
             (false, true) => {
                 quote_spanned!(span=> #found.map(|value| value.map(|value| #private::for_call::<#ty>(value))))
             }
-        };
-        quote_spanned!(span=> let #local = #found;)
+        }
     }
 
     /// Returns the expression that calls the function and evaluates to a `Pending`.

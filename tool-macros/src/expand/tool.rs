@@ -38,8 +38,11 @@ use crate::tool_fn::ToolFn;
 ///         ],
 ///         None,
 ///         |arguments, _| {
-///             let taken = private::Taken::empty().and::<f64>(arguments, 0).and_last::<Option<f64>>(arguments, 1);
-///             let (Some((((), a), b)),) = (taken.finish(),) else { return None };
+///             let (Some(a), Some(b), true) =
+///                 (arguments.take::<f64>(0), arguments.take::<Option<f64>>(1), arguments.are_valid())
+///             else {
+///                 return None;
+///             };
 ///             let output = sum(a, b);
 ///             Some(private::Pending::ready(private::Returned::new(&output).__tool_core_kind().convert(output)))
 ///         },

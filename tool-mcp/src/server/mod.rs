@@ -83,7 +83,6 @@ mod handler;
 mod session_manager;
 mod guard;
 mod stdio;
-mod running_server;
 
 use std::fmt;
 use std::sync::Arc;
@@ -100,14 +99,13 @@ use tool_core::ToolContext;
 use tool_core::agent::Approver;
 use tool_core::schemars::JsonSchema;
 use tool_core::toolset::IntoToolSet;
-use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
-pub use tool_http::server::{HttpService, ResponseBody};
+use tool_http::server::{BindError, Shutdown, bind};
+pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
 use self::config::{Config, HttpConfig};
 pub use self::error::{ServerError, ServerErrorKind};
 use self::handler::{Handler, ServerState};
 use self::output::OutputSchema;
-pub use self::running_server::RunningServer;
 pub use self::tools_handle::ToolsHandle;
 use crate::quiet::SdkRuntime;
 
@@ -420,8 +418,8 @@ impl Server {
         let shutdown = Shutdown::new();
         let router = self.into_router(shutdown.clone())?;
         let listener = bind(address, allows_remote).await.map_err(ServerError::address)?;
-        let running = HttpServer::start(listener, router, &limits, shutdown);
-        running.map(RunningServer).map_err(|error| ServerError::address(BindError::Io(error)))
+        let running = RunningServer::start(listener, router, "/mcp", &limits, shutdown);
+        running.map_err(|error| ServerError::address(BindError::Io(error)))
     }
 
     fn into_state(self, shutdown: Shutdown) -> Result<Arc<ServerState>, ServerError> {

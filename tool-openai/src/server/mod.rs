@@ -7,7 +7,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
 //! let server = Server::new().model("scripted", ScriptedModel::new()).spawn("127.0.0.1:0").await?;
-//! println!("listening at {}", server.base_url());
+//! println!("listening at {}", server.url());
 //! # Ok(())
 //! # }
 //! ```
@@ -62,7 +62,6 @@ mod request;
 mod chat;
 mod responses;
 mod routes;
-mod running_server;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,11 +72,10 @@ use axum::Router;
 use secrecy::SecretString;
 use tokio::net::ToSocketAddrs;
 use tool_core::{Agent, ChatModel, ModelOptions};
-use tool_http::server::{BindError, RunningServer as HttpServer, Shutdown, bind};
-pub use tool_http::server::{HttpService, ResponseBody};
+use tool_http::server::{BindError, Shutdown, bind};
+pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
 use self::backend::Backend;
-pub use self::running_server::RunningServer;
 use self::state::{Config, ServerState};
 
 /// Models and agents behind one endpoint, each under its own name.
@@ -280,7 +278,7 @@ impl Server {
                 ),
             ),
         })?;
-        HttpServer::start(listener, self.into_router(), &limits, Shutdown::new()).map(RunningServer)
+        RunningServer::start(listener, self.into_router(), "/v1", &limits, Shutdown::new())
     }
 }
 

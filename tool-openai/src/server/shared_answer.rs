@@ -12,6 +12,8 @@ use super::error::ApiError;
 
 type Item = Result<Delta, ApiError>;
 
+type OnComplete = dyn Fn(&Arc<SharedAnswer>, usize) + Send + Sync;
+
 /// The deltas of an answer, those so far and those to come. They are generated only while someone reads them, and cancelled
 /// when the last reader is dropped.
 pub(super) struct SharedAnswer {
@@ -21,7 +23,7 @@ pub(super) struct SharedAnswer {
     /// The number of items, and `true` after the last one.
     progress: watch::Sender<(usize, bool)>,
     /// Receives the complete answer, and about the number of its bytes.
-    on_complete: Box<dyn Fn(&Arc<Self>, usize) + Send + Sync>,
+    on_complete: Box<OnComplete>,
 }
 
 impl SharedAnswer {

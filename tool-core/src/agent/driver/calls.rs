@@ -213,7 +213,7 @@ impl RunDriver {
         let mut asking = Asking::new(self.run.notes(&call.id).cloned().unwrap_or_default());
         if let Some(sender) = sender.cloned() {
             let id = call.id.clone();
-            asking = asking.with_store(Arc::new(move |notes| {
+            asking = asking.store(Arc::new(move |notes| {
                 let memo = CallMemo::Notes(id.clone(), notes);
                 sender.clone().store(memo).map(|stored| stored.is_ok()).boxed()
             }));

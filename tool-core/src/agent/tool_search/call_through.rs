@@ -5,7 +5,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::CALL_TOOL;
-use crate::arguments::repair_text;
+use crate::arguments::{Mode, object_text};
 use crate::model::{Message, RequestCache, ToolCall, ToolDefinitions};
 
 /// The arguments of `call_tool`. The raw text keeps every digit.
@@ -20,7 +20,8 @@ struct Through<'a> {
 /// Replaces a call of `call_tool` by the call that it asks for. One that names no tool stays as it is and fails.
 pub(in crate::agent) fn unwrap_call(mut call: ToolCall) -> ToolCall {
     if call.name == CALL_TOOL {
-        let inner = unwrap(&call.arguments).or_else(|| unwrap(&repair_text(&call.arguments)?));
+        let text = object_text(&call.arguments, Mode::default());
+        let inner = text.ok().and_then(|text| unwrap(&text));
         if let Some((name, arguments)) = inner.filter(|(name, _)| name != CALL_TOOL) {
             (call.name, call.arguments) = (name, arguments);
         }

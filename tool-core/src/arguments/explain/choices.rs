@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::Mistake;
+use super::mistake::{Mistake, MistakeKind};
 use super::walk::{Step, Walk};
-use super::wording::{missing_value, quote, unexpected_value};
-use crate::arguments::Members;
 use crate::arguments::matching::{has_type, is_one_of, is_tag, narrowed, probable_choices};
+use crate::arguments::members::Members;
+use crate::arguments::wording::{missing_value, quote, unexpected_value};
 use crate::schema::{Node, NodeId};
 
 /// The maximum number of members of an alternative that can be its tag.
@@ -27,12 +27,10 @@ impl Walk<'_> {
             return;
         }
         // Of several objects, the one that has all of the names was probably meant.
-        let choices = match serde_json::from_str(text) {
-            Ok(Members(members)) => narrowed(self.shape, choices, |choice| {
-                members.iter().all(|(name, _)| choice.properties.contains_key(&**name))
-            }),
-            _ => choices,
-        };
+        let Members(members) = Members::of(text);
+        let choices = narrowed(self.shape, choices, |choice| {
+            members.iter().all(|(name, _)| choice.properties.contains_key(&**name))
+        });
         // The value is a name that none of the alternatives has.
         if choices.iter().all(|choice| !is_one_of(self.shape.node(*choice), text)) {
             self.report_value(id, text);
@@ -69,9 +67,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds the mistakes in an alternative, or reports the value if all of them are uncertain.
+    /// Adds the mistakes in an alternative, or reports the value if nothing is certain about it.
     fn add_or_report(&mut self, found: Vec<Mistake>, id: NodeId, text: &str) {
-        if !found.is_empty() && found.iter().all(|mistake| mistake.is_uncertain) {
+        if !found.is_empty() && found.iter().all(|mistake| mistake.kind == MistakeKind::PossiblyMissing) {
             self.report_value(id, text);
         } else {
             self.mistakes.extend(found);
@@ -80,7 +78,7 @@ impl Walk<'_> {
 
     /// Reports that an object lacks the tag which all alternatives require, or has a value there that none of them has.
     fn report_tag(&mut self, node: &Node, text: &str) -> bool {
-        let Ok(Members(members)) = serde_json::from_str(text) else { return false };
+        let Members(members) = Members::of(text);
         let choices = node.choices.iter().map(|choice| self.shape.node(*choice));
         let choices: Vec<_> = choices.filter(|choice| !choice.is_never && has_type(choice, text)).collect();
         let [first, _, ..] = &*choices else { return false };
@@ -94,20 +92,15 @@ impl Walk<'_> {
             Some((name, Node { constants: Some(constants?.concat()), ..Node::default() }))
         });
         let Some((name, tag)) = tags.next() else { return false };
-        let given = members.iter().find(|(other, _)| other == name).map(|(_, value)| value.get());
+        let given = members.iter().find(|(other, _)| other == name).map(|(_, value)| *value);
         if given.is_some_and(|value| is_one_of(&tag, value)) {
             return false;
         }
         let names = tag.constants.iter().flatten().take(MAX_CHOICES).map(Value::to_string);
         let expected = format!("one of {}", names.collect::<Vec<_>>().join(", "));
-        self.step(Step::Member(name.clone()), |walk| {
-            let mistake = match given {
-                Some(value) => unexpected_value(&walk.path, &expected, &quote(value)),
-                None => missing_value(&walk.path, &expected, None),
-            };
-            if let Some(mistake) = walk.report(mistake, given.unwrap_or(text)) {
-                mistake.is_missing = given.is_none();
-            }
+        self.step(Step::Member(name), |walk| match given {
+            Some(value) => walk.report(unexpected_value(&walk.path, &expected, &quote(value)), value),
+            None => walk.report_as(MistakeKind::Missing, missing_value(&walk.path, &expected, None), text),
         });
         true
     }

@@ -8,27 +8,15 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::walk::{Step, Walk};
-use super::wording::{quote, unexpected_value, unknown_member, unknown_name};
-use super::{Mistake, offset_in};
-use crate::arguments::Members;
+use super::walk::{Fit, Step, Walk};
 use crate::arguments::matching::{has_type, is_in_range, is_one_of, is_tag};
+use crate::arguments::members::{Members, items, offset_in};
+use crate::arguments::wording::{quote, unexpected_value, unknown_member, unknown_name};
 use crate::schema::{Kind, Node, NodeId, Shape};
 
-/// How a value fits a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fit {
-    /// It is of another kind, or lacks a member.
-    Not,
-    /// It fits if the type knows more names than the schema.
-    Possibly,
-    Fully,
-}
-
 /// The members of an object.
-type Object<'t> = [(Cow<'t, str>, &'t RawValue)];
+type Object<'t> = [(Cow<'t, str>, &'t str)];
 
 /// The members that other schemas of the same object describe.
 #[derive(Clone, Default)]
@@ -90,10 +78,11 @@ impl<'w> Walk<'w> {
             false => Fit::Possibly,
         };
         fit.min(match Kind::of(text) {
-            Some(Kind::Object) => match serde_json::from_str(text) {
-                Ok(Members(members)) => self.read_object(id, &members, beside, text, depth),
-                Err(_) => Fit::Not,
-            },
+            Some(Kind::Object) => {
+                let Members(mut members) = Members::of(text);
+                members.retain(|(_, value)| !self.ignorance.contains(offset_in(self.text, value)));
+                self.read_object(id, &members, beside, text, depth)
+            }
             kind => {
                 let parts = node.all.iter().map(|part| self.read_value(*part, beside, text, depth + 1));
                 let fit = parts.min().unwrap_or(Fit::Fully).min(self.read_choice(id, text, depth));
@@ -103,25 +92,21 @@ impl<'w> Walk<'w> {
     }
 
     fn read_items(&mut self, node: &'w Node, text: &str, depth: usize) -> Fit {
-        let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Fit::Not };
         let mut fit = Fit::Fully;
-        for (index, value) in values.iter().enumerate() {
+        for (index, value) in items(text).into_iter().enumerate() {
             let Some(item) = node.item(index) else { break };
-            fit = fit.min(self.read_part(Step::Item(index), item, value.get(), depth));
+            fit = fit.min(self.read_part(Step::Item(index), item, value, depth));
         }
         fit
     }
 
-    fn read_part(&mut self, step: Step, id: NodeId, text: &str, depth: usize) -> Fit {
-        let mut fit = Fit::Not;
-        self.step(step, |walk| fit = walk.read_value(id, &Beside::default(), text, depth + 1));
-        fit
+    fn read_part(&mut self, step: Step<'_>, id: NodeId, text: &str, depth: usize) -> Fit {
+        self.step(step, |walk| walk.read_value(id, &Beside::default(), text, depth + 1))
     }
 
     /// Reads a struct whose fields are in a list. Its tag is the first of them.
     fn read_fields(&mut self, id: NodeId, text: &str, depth: usize) -> Fit {
-        let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Fit::Not };
-        let node = self.shape.node(id);
+        let (values, node) = (items(text), self.shape.node(id));
         let fields = node.names.iter().filter_map(|name| node.properties.get(name));
         let (tags, others): (Vec<_>, Vec<_>) =
             fields.map(|field| field.node).partition(|field| is_tag(self.shape.node(*field)));
@@ -131,7 +116,7 @@ impl<'w> Walk<'w> {
         }
         let mut fit = Fit::Possibly;
         for (index, (value, field)) in values.iter().zip(tags.into_iter().chain(others)).enumerate() {
-            fit = fit.min(self.read_part(Step::Field(index), field, value.get(), depth));
+            fit = fit.min(self.read_part(Step::Item(index), field, value, depth));
         }
         fit
     }
@@ -229,18 +214,13 @@ impl<'w> Walk<'w> {
             }
             for (name, value) in members {
                 let Some(property) = node.properties.get(&**name) else { continue };
-                fit = fit.min(self.read_part(
-                    Step::Member(name.to_string()),
-                    property.node,
-                    value.get(),
-                    depth,
-                ));
+                fit = fit.min(self.read_part(Step::Member(name), property.node, value, depth));
             }
             for name in node.required.iter().filter(|name| !given.contains(name.as_str())) {
                 let property = node.properties.get(name).map(|property| property.node);
-                let can_be = |(other, value): &(Cow<'_, str>, &RawValue)| {
+                let can_be = |(other, value): &(Cow<'_, str>, &str)| {
                     !beside.names.contains(&**other)
-                        && property.is_none_or(|property| has_kind(shape, property, value.get()))
+                        && property.is_none_or(|property| has_kind(shape, property, value))
                 };
                 fit = fit.min(if members.iter().any(can_be) { Fit::Possibly } else { Fit::Not });
             }
@@ -274,11 +254,9 @@ impl<'w> Walk<'w> {
         let mut choices = group.choices.clone();
         choices.retain(|choice| !shape.node(*choice).is_never && has_type(shape.node(*choice), text));
         let is_limited = |choices: &[NodeId]| choices.iter().any(|choice| shape.is_limited(*choice));
-        let is_unlisted = |(name, value): &&(Cow<'_, str>, &RawValue)| {
-            !beside.names.contains(&**name) && value.get() != "null"
-        };
-        let value_of =
-            |name: &str| members.iter().find(|(other, _)| other == name).map(|(_, value)| value.get());
+        let is_unlisted =
+            |(name, value): &&(Cow<'_, str>, &str)| !beside.names.contains(&**name) && *value != "null";
+        let value_of = |name: &str| members.iter().find(|(other, _)| other == name).map(|(_, value)| *value);
         let mut beside = Cow::Borrowed(beside);
         // The variants that a tag names.
         if let Some(tag) = choices.iter().find_map(|choice| tag_of(shape, *choice)) {
@@ -294,7 +272,7 @@ impl<'w> Walk<'w> {
                 }
                 let has_values = members.iter().filter(is_unlisted).any(|(name, _)| name != tag);
                 if has_values && is_limited(&tagged) {
-                    self.step(Step::Member(tag.into()), |walk| walk.report_unlisted_tag(tag, &tagged, given));
+                    self.step(Step::Member(tag), |walk| walk.report_unlisted_tag(tag, &tagged, given));
                     return Fit::Possibly;
                 }
             }
@@ -314,7 +292,7 @@ impl<'w> Walk<'w> {
                 let is_member = |value: &str| {
                     beside.absent.iter().chain(&beside.maps).any(|id| has_kind(shape, *id, value))
                 };
-                if members.iter().filter(is_unlisted).any(|(_, value)| !is_member(value.get())) {
+                if members.iter().filter(is_unlisted).any(|(_, value)| !is_member(value)) {
                     self.report_value(id, text);
                     return Fit::Possibly;
                 }
@@ -344,8 +322,8 @@ impl<'w> Walk<'w> {
         let shape = self.shape;
         let mut fit = Fit::Fully;
         for (name, value) in members.iter().filter(|(name, _)| !beside.names.contains(&**name)) {
-            let text = value.get();
-            let step = || Step::Member(name.to_string());
+            let text = *value;
+            let step = || Step::Member(name);
             if beside.absent.is_empty() {
                 for map in &beside.maps {
                     fit = fit.min(self.read_part(step(), *map, text, depth));
@@ -392,46 +370,15 @@ impl<'w> Walk<'w> {
         let mistake = unexpected_value(&self.path, &format!("one of {}", names.join(", ")), &quote(given));
         self.report(mistake, given);
     }
-
-    /// Reads a value without adding its mistakes, which are returned.
-    pub(super) fn tentatively<R>(&mut self, read: impl FnOnce(&mut Self) -> R) -> (R, Vec<Mistake>) {
-        let before = std::mem::take(&mut self.mistakes);
-        let result = read(self);
-        (result, std::mem::replace(&mut self.mistakes, before))
-    }
-
-    /// Adds mistakes at other paths than those that were reported.
-    fn add_all(&mut self, found: Vec<Mistake>) {
-        for mistake in found {
-            if self.mistakes.iter().all(|other| other.path != mistake.path) {
-                self.mistakes.push(mistake);
-            }
-        }
-    }
-
-    /// Returns the names that an alternative lists, and those that its own alternatives list.
-    fn names_of(&self, id: NodeId) -> Vec<&'w str> {
-        let (mut seen, mut waiting, mut names) = (HashSet::new(), vec![id], Vec::new());
-        while let Some(id) = waiting.pop().filter(|_| seen.len() < MAX_PARTS) {
-            if seen.insert(id) {
-                let node = self.shape.node(id);
-                names.extend(node.names.iter().map(String::as_str));
-                waiting.extend(node.all.iter().chain(&node.choices));
-            }
-        }
-        names
-    }
 }
-
-/// The maximum number of schemas that are visited for the names of one object.
-const MAX_PARTS: usize = 1000;
 
 /// Returns `true` if a value is of a kind that a schema describes, whatever its limits are.
 fn has_kind(shape: &Shape, id: NodeId, text: &str) -> bool {
     let node = shape.node(id);
     let has_length = |text: &str| {
-        let items = || serde_json::from_str::<Vec<&RawValue>>(text).map_or(0, |items| items.len());
-        node.prefix.is_empty() || Kind::of(text) != Some(Kind::Array) || items() == node.prefix.len()
+        node.prefix.is_empty()
+            || Kind::of(text) != Some(Kind::Array)
+            || items(text).len() == node.prefix.len()
     };
     !node.is_never
         && (has_type(node, text) || is_positional(node, text))

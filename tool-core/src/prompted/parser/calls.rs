@@ -99,8 +99,7 @@ impl CallParser<'_> {
         if let Some((name, _)) = members.iter().find(|(name, _)| !names.insert(name)) {
             return Err(duplicate_member(name));
         }
-        let get =
-            |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.get());
+        let get = |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
         let mut inner = CALL_KEYS.into_iter().filter_map(get);
         if let Some(inner) = inner.find(|value| can_wrap && value.starts_with(['{', '['])) {
             return self.parse_value(inner, wrappers + 1);

@@ -100,8 +100,7 @@ impl<'t> ReplyParser<'t> {
                 self.release();
             }
             State::Data { place, start, .. } if place != Place::Tags || is_started(&self.held[start..]) => {
-                let end = self.held.trim_end_matches('`').len();
-                self.end_data(place, start, end);
+                self.end_data(place, start, self.held.trim_end_matches('`').len());
             }
             State::Failed => {}
             _ => self.release(),

@@ -3,7 +3,6 @@
 mod handler;
 
 use std::fmt;
-use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use serde_json::Value;
 pub use self::handler::ToolHandler;
 use super::future::blocking_call;
 use super::settings::{Settings, impl_options};
-use crate::arguments::{Contract, Mode, Refused, Repair, Target, Typed, decode_object};
+use crate::arguments::{Contract, Mode, Repair, Typed, decode};
 use crate::model::ToolDefinition;
 use crate::schema;
 use crate::tool::{Tool, ToolContext, ToolError, ToolFuture};
@@ -179,33 +178,12 @@ pub(crate) fn decode_arguments<T: DeserializeOwned>(
     contract: &Contract,
     mode: Mode,
 ) -> Result<(T, Vec<Repair>), ToolError> {
-    let mut object = Object(Typed(None));
-    let repairs = decode_object(&mut object, contract, text, mode)?;
-    match object.0.0 {
+    let mut arguments = Typed(None);
+    let repairs = decode(text, contract, mode, &mut |decoder| {
+        decoder.read_object(&mut arguments);
+    })?;
+    match arguments.0 {
         Some(arguments) => Ok((arguments, repairs)),
         None => Err(ToolError::invalid_arguments("the arguments do not match the type")),
-    }
-}
-
-/// A value of a type that is read from an object.
-struct Object<T>(Typed<T>);
-
-impl<T: DeserializeOwned> Target for Object<T> {
-    fn read(&mut self, text: &str) -> Result<usize, Refused> {
-        self.0.read(text).or_else(|error| {
-            // A type without fields has no arguments and is deserialized from `null`.
-            match text.split_ascii_whitespace().collect::<String>() == "{}" && self.0.read("null").is_ok() {
-                true => Ok(text.len()),
-                false => Err(error),
-            }
-        })
-    }
-
-    fn has_member(&self, text: &str, name: Range<usize>) -> bool {
-        self.0.has_member(text, name)
-    }
-
-    fn error(&self, text: &str) -> Option<serde_json::Error> {
-        self.0.error(text)
     }
 }

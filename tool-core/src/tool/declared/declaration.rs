@@ -1,14 +1,14 @@
 //! The declaration of a tool by `#[tool]`, and how its calls are executed.
 
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::arguments::Arguments;
 use super::details::Details;
-use crate::arguments::{Contract, Parameter, Repair, repair_text, schemas};
+use crate::arguments::{Contract, Parameter, decode, schemas};
 use crate::model::ToolDefinition;
 use crate::schema::{SchemaOf, Shape};
 use crate::tool::future::Pending;
-use crate::tool::{Injection, ToolContext, ToolFuture};
+use crate::tool::{Injection, ToolContext, ToolError, ToolFuture};
 
 /// The declaration of a function or method by `#[tool]`. All of it is in statics.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl ToolName {
 type Call<'c, 'f> = &'c dyn Fn(&mut Arguments<'_, '_>) -> Option<Pending<'f>>;
 
 /// Takes arguments that only collect the defaults of the parameters, so that the function is never called.
-pub(crate) type Describe<'c> = &'c dyn Fn(&mut Arguments<'_, '_>);
+type Describe<'c> = &'c dyn Fn(&mut Arguments<'_, '_>);
 
 impl Declaration {
     #[must_use]
@@ -67,14 +67,20 @@ impl Declaration {
         let definition = ToolDefinition::from_parts(self.name.name.into(), description, parameters);
         let definition = match self.details {
             None => definition,
-            Some(details) => details.complete(definition, self, call),
+            Some(details) => {
+                let mut arguments = Arguments::describing();
+                // A default that panics is omitted from the schema. It fails only the calls that need it.
+                let _ = catch_unwind(AssertUnwindSafe(|| call(&mut arguments)));
+                details.complete(definition, self.parameters, &arguments.into_defaults())
+            }
         };
         Defined { definition, contract: self.contract() }
     }
 
     fn contract(&self) -> Contract {
         let (parameters, details) = (self.parameters, self.details);
-        let contract = Contract::new(&schemas::exact_parameters_schema(parameters), move || {
+        let schema = schemas::exact_parameters_schema(parameters);
+        let contract = Contract::of_parameters(parameters, &schema, move || {
             let mut shape = Shape::parse(&schemas::exact_parameters_schema(parameters), SchemaOf::Type);
             for (index, parameter) in parameters.iter().enumerate() {
                 let Some(details) = details.filter(|details| details.limits(index).next().is_some()) else {
@@ -102,42 +108,19 @@ impl Declaration {
         defined: &Defined,
         call: Call<'_, 'f>,
     ) -> ToolFuture<'f> {
-        let contract = &defined.contract;
-        if !contract.has_nested_duplicates(text)
-            && let Some(pending) = call(&mut Arguments::in_order(self, contract, text))
-        {
-            return self.future(pending);
-        }
-        let refusal = match self.call_unordered(text, context, contract, call) {
-            Ok(future) => return future,
-            Err(refusal) if context.read_mode().forbids_repair => return refusal,
-            Err(refusal) => refusal,
-        };
-        let Some(repaired) = repair_text(text) else { return refusal };
-        match self.call_unordered(&repaired, context, contract, call) {
-            Ok(future) => future.with_repairs(vec![Repair::for_text(text, &repaired)]),
-            Err(refusal) => refusal,
-        }
-    }
-
-    /// Calls the function with arguments in any order, without repairing the text.
-    /// Returns the refusal of the call if the text is not a JSON object.
-    #[cold]
-    fn call_unordered<'f>(
-        &self,
-        text: &str,
-        context: &ToolContext,
-        contract: &Contract,
-        call: Call<'_, 'f>,
-    ) -> Result<ToolFuture<'f>, ToolFuture<'f>> {
-        let mut slots = vec![None; self.parameters.len()];
-        let mut arguments = Arguments::read(self, contract, text, &mut slots, context.read_mode());
-        let pending = call(&mut arguments);
-        let (repairs, is_unreadable) = (arguments.take_repairs(), arguments.is_unreadable());
-        match pending {
-            Some(pending) => Ok(self.future(pending).with_repairs(repairs)),
-            None if is_unreadable => Err(self.future(arguments.refuse())),
-            None => Ok(self.future(arguments.refuse())),
+        let (mut pending, mut missing) = (None, None);
+        let decoded = decode(text, &defined.contract, context.read_mode(), &mut |decoder| {
+            let mut arguments = Arguments::new(decoder);
+            pending = call(&mut arguments);
+            missing = arguments.missing_context;
+        });
+        match (decoded, pending) {
+            (Ok(repairs), Some(pending)) => self.future(pending).with_repairs(repairs),
+            (Ok(_), None) => {
+                let error = ToolError::missing_context(missing.unwrap_or("a value"));
+                self.future(Pending::ready(Err(error)))
+            }
+            (Err(errors), _) => self.future(Pending::ready(Err(errors.into()))),
         }
     }
 

@@ -1,13 +1,10 @@
 //! The options that only some tools have. A tool without them does not pay for them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::arguments::Arguments;
-use super::declaration::{Declaration, Describe};
-use crate::arguments::Limit;
+use crate::arguments::{Limit, Parameter};
 use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
@@ -74,20 +71,15 @@ options! {
 }
 
 impl Details {
-    /// Adds the options to the definition. `call` only provides the defaults of the parameters.
+    /// Adds the options to the definition, and the defaults of the parameters with their indices.
     pub(super) fn complete(
         &self,
         definition: ToolDefinition,
-        declaration: &Declaration,
-        call: Describe<'_>,
+        declared: &[Parameter],
+        defaults: &[(usize, Value)],
     ) -> ToolDefinition {
-        let mut slots = vec![None; declaration.parameters.len()];
-        let mut arguments = Arguments::describing(declaration, &mut slots);
-        // A default that panics is omitted from the schema. It fails only the calls that need it.
-        let _ = catch_unwind(AssertUnwindSafe(|| call(&mut arguments)));
-        let defaults = arguments.into_defaults();
         let mut parameters = definition.parameters().clone();
-        for (index, parameter) in declaration.parameters.iter().enumerate() {
+        for (index, parameter) in declared.iter().enumerate() {
             let Some(property) = parameters["properties"].get_mut(parameter.name) else { continue };
             for details in self.of_parameter(index) {
                 details.limits.iter().for_each(|limit| limit.describe(property));

@@ -1,15 +1,13 @@
 //! Tools that `#[tool]` declares as statics.
 
 mod arguments;
-mod declaration;
 #[allow(missing_docs, reason = "for generated code only")]
 mod details;
+mod declaration;
 mod function;
-mod taken;
 
 pub use self::arguments::Arguments;
 pub use self::declaration::ToolName;
 pub(crate) use self::declaration::{Declaration, Defined};
 pub use self::details::{Details, ParameterDetails};
 pub use self::function::{DeclaredTool, Listed, StaticTool};
-pub use self::taken::Taken;

@@ -6,7 +6,6 @@ mod numbers;
 
 use std::any::TypeId;
 use std::fmt;
-use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ pub use self::error::{DynamicToolError, DynamicToolErrorKind};
 use self::error::{Flaw, cut};
 use super::future::blocking_call;
 use super::settings::{Settings, impl_options};
-use crate::arguments::{Contract, IsValid, Refused, SchemaValidator, Target, decode_object};
+use crate::arguments::{Contract, IgnoredMember, IsValid, Refused, SchemaValidator, Target, Typed, decode};
 use crate::model::ToolDefinition;
 use crate::schema::{SchemaOf, Shape};
 use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler};
@@ -268,9 +267,14 @@ impl Tool for DynamicTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let mut target = ValidatedArguments { tool: self, arguments: None, is_first: true };
+        let mode = context.read_mode();
+        let mut target =
+            ValidatedArguments { tool: self, arguments: None, can_be_repaired: !mode.forbids_repair };
         let arguments = self.settings.own_arguments(arguments);
-        let repairs = match decode_object(&mut target, &self.contract, &arguments, context.read_mode()) {
+        let decoded = decode(&arguments, &self.contract, mode, &mut |decoder| {
+            decoder.read_object(&mut target);
+        });
+        let repairs = match decoded {
             Ok(repairs) => repairs,
             Err(errors) => return self.settings.apply(ToolFuture::ready(Err(errors.into()))),
         };
@@ -300,24 +304,22 @@ impl fmt::Debug for DynamicTool {
 struct ValidatedArguments<'t> {
     tool: &'t DynamicTool,
     arguments: Option<Value>,
-    is_first: bool,
+    can_be_repaired: bool,
 }
 
 impl Target for ValidatedArguments<'_> {
-    fn read(&mut self, text: &str) -> Result<usize, Refused> {
-        let mut arguments: Value = serde_json::from_str(text).map_err(Refused::ByType)?;
+    fn read(&mut self, text: &str) -> Result<Vec<IgnoredMember>, Refused> {
+        let mut read = Typed::<Value>(None);
+        let ignored = read.read(text)?;
+        let mut arguments = read.0.unwrap_or_default();
         numbers::replace_negative_zeros(&mut arguments);
         // The schema accepts `2.0` as an integer, but `Value::as_i64` does not, so it is repaired first.
-        let needs_repair = std::mem::take(&mut self.is_first) && numbers::has_whole_float(&arguments);
+        let needs_repair = std::mem::take(&mut self.can_be_repaired) && numbers::has_whole_float(&arguments);
         if needs_repair || !self.tool.validator.is_valid(&arguments) {
             return Err(Refused::BySchema);
         }
         self.arguments = Some(arguments);
-        Ok(text.len())
-    }
-
-    fn has_member(&self, _text: &str, _name: Range<usize>) -> bool {
-        false
+        Ok(ignored)
     }
 
     fn validator(&self) -> Option<&dyn SchemaValidator> {

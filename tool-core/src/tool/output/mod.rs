@@ -1,8 +1,7 @@
 //! The outputs of tools, and the conversion of returned values by their types.
 
-mod budget;
-mod into_output;
 mod value;
+mod into_output;
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -15,10 +14,10 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use self::value::no_json;
+use super::truncate::truncate_content;
 use crate::content::{Content, File, Image, JsonText, Part};
 use crate::tool::{Outcome, ToolError};
 
-pub(crate) use self::budget::{truncate_outcome, truncate_text};
 pub use self::into_output::{IntoToolOutput, Json};
 pub use self::value::ToolReturn;
 
@@ -145,7 +144,7 @@ impl ToolOutput {
     #[must_use]
     pub fn truncated(mut self, limit: usize) -> Self {
         if let Some((content, left_out)) =
-            budget::truncate_content(&self.content, limit, self.omitted_chars().unwrap_or(0))
+            truncate_content(&self.content, limit, self.omitted_chars().unwrap_or(0))
         {
             self.content = content;
             self.extras_mut().left_out = left_out;
@@ -407,5 +406,13 @@ impl Fallible {
             Ok(value) => value.into_output(),
             Err(error) => Err(error.into_error()),
         }
+    }
+}
+
+/// Truncates the text of an outcome to `limit` characters.
+pub(crate) fn truncate_outcome(outcome: Outcome, limit: usize) -> Outcome {
+    match outcome {
+        Ok(output) => Ok(output.truncated(limit)),
+        Err(error) => Err(error.truncated(limit)),
     }
 }

@@ -391,7 +391,7 @@ impl Asking {
         Self { state: Mutex::new(State { notes, ..State::default() }), store: None }
     }
 
-    pub(crate) fn with_store(self, store: StoreNotes) -> Self {
+    pub(crate) fn store(self, store: StoreNotes) -> Self {
         Self { store: Some(store), ..self }
     }
 

@@ -7,9 +7,7 @@ use serde_json::Value;
 
 use super::schema::ExtraProperties;
 use crate::arguments::schemas::parameters_schema;
-use crate::arguments::{
-    Contract, Members, Mode, Parameter, Repair, not_an_object, repair_text, write_object,
-};
+use crate::arguments::{Contract, Members, Mode, Parameter, Repair, object_text, write_object};
 use crate::model::ToolCall;
 use crate::tool::{Injection, ToolArguments, ToolContext, ToolError, arguments_contract};
 use crate::toolset::redefined::Converted;
@@ -69,16 +67,10 @@ impl ExtraArguments {
         context: &ToolContext,
     ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
         let mode = context.read_mode();
-        let repaired = match parse(arguments) {
-            Err(_) if !mode.forbids_repair => repair_text(arguments),
-            _ => None,
-        };
-        let Members(members) = parse(repaired.as_deref().unwrap_or(arguments)).map_err(|error| {
-            ToolError::invalid_arguments(format!("invalid arguments: {}", not_an_object(arguments, &error)))
-        })?;
-        let members = members.iter().map(|(name, value)| (&**name, Cow::Borrowed(value.get())));
+        let object = object_text(arguments, mode)?;
+        let Members(members) = Members::of(&object);
         let (extra, own): (Vec<_>, Vec<_>) =
-            members.partition(|(name, _)| self.extra.properties.contains_key(*name));
+            members.into_iter().partition(|(name, _)| self.extra.properties.contains_key(&**name));
         // Without one, the tool was not called through a set.
         let call =
             context.call().map_or_else(|| Cow::Owned(ToolCall::new("", tool, arguments)), Cow::Borrowed);
@@ -86,18 +78,16 @@ impl ExtraArguments {
         if self.passes_to_tool {
             return Ok((None, repairs));
         }
-        if let Some(repaired) = &repaired {
+        if let Cow::Owned(repaired) = &object {
             repairs.insert(0, Repair::for_text(arguments, repaired));
         }
         let own = (!extra.is_empty()).then(|| write_object(&own));
-        Ok((own.or(repaired), repairs))
-    }
-}
-
-/// Parses the text of an object. Some models send an empty text or `null` if there are no arguments.
-fn parse(arguments: &str) -> Result<Members<'_>, serde_json::Error> {
-    match arguments.trim_ascii() {
-        "" | "null" => Ok(Members(Vec::new())),
-        object => serde_json::from_str(object),
+        Ok((
+            own.or(match object {
+                Cow::Owned(repaired) => Some(repaired),
+                Cow::Borrowed(_) => None,
+            }),
+            repairs,
+        ))
     }
 }

@@ -1,6 +1,6 @@
 //! The sentences about mistakes. `describe` words what a schema expects.
 
-use crate::arguments::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
+use super::names::{MAX_LISTED, MAX_NAME_CHARS, list_names, nearest_name};
 use crate::content::{abbreviate, first_chars};
 use crate::schema::Kind;
 
@@ -16,7 +16,7 @@ pub(super) fn unexpected_value(path: &str, expected: &str, found: &str) -> Strin
 }
 
 /// Explains that a required value is missing.
-pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str>) -> String {
+pub(super) fn missing_value(path: &str, expected: &str, description: Option<&str>) -> String {
     let mut mistake = format!("`{path}` is missing, expected {expected}");
     if let Some(description) = description {
         mistake.extend([" (", description, ")"]);
@@ -24,19 +24,19 @@ pub(crate) fn missing_value(path: &str, expected: &str, description: Option<&str
     mistake
 }
 
-/// Explains that an object contains a member twice. The path is that of [`duplicate_members`](crate::arguments::duplicate_members).
+/// Explains that an object contains a member twice. The path is that of [`duplicate_members`](super::tokens::duplicate_members).
 pub(crate) fn duplicate_member(path: &str) -> String {
     format!("`{}` is given twice", first_chars(path.strip_prefix('.').unwrap_or(path), MAX_NAME_CHARS))
 }
 
 /// Explains that a tool does not have an argument.
-pub(crate) fn unknown_name<N: AsRef<str>>(name: &str, known: &[N]) -> String {
+pub(super) fn unknown_name<N: AsRef<str>>(name: &str, known: &[N]) -> String {
     let mistake = format!("there is no argument `{}`", first_chars(name, MAX_NAME_CHARS));
     with_known(mistake, name, known, ["the arguments are", "the tool takes no arguments"])
 }
 
 /// Explains that a nested object does not have a member.
-pub(crate) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N]) -> String {
+pub(super) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N]) -> String {
     let mistake = format!("`{path}` has no member `{}`", first_chars(name, MAX_NAME_CHARS));
     with_known(mistake, name, known, ["its members are", "it takes none"])
 }
@@ -69,7 +69,7 @@ fn with_known<N: AsRef<str>>(
 }
 
 /// Explains that the text is not a JSON object.
-pub(crate) fn not_an_object(text: &str, error: &serde_json::Error) -> String {
+pub(super) fn not_an_object(text: &str, error: &serde_json::Error) -> String {
     if error.is_data() {
         format!("expected a JSON object, got {}", quote(text))
     } else {

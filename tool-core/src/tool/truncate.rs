@@ -1,20 +1,11 @@
-//! Limits of the length of outputs and errors.
+//! Truncation of the texts of outputs and errors.
 
 use unicode_segmentation::GraphemeCursor;
 
 use crate::content::{Content, Part};
-use crate::tool::Outcome;
 
 /// The maximum number of bytes by which a cut moves in order not to split a grapheme.
 const MAX_SHIFT: usize = 32;
-
-/// Truncates the text of an outcome to `limit` characters.
-pub(crate) fn truncate_outcome(outcome: Outcome, limit: usize) -> Outcome {
-    match outcome {
-        Ok(output) => Ok(output.truncated(limit)),
-        Err(error) => Err(error.truncated(limit)),
-    }
-}
 
 /// Replaces the middle of a text by a note. Returns `None` if the text is within the limit.
 pub(crate) fn truncate_text(text: &str, limit: usize) -> Option<String> {

@@ -1,0 +1,43 @@
+//! Mistakes in values.
+
+use std::ops::Range;
+
+/// A mistake in a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Mistake {
+    pub(crate) path: String,
+    pub(crate) text: String,
+    /// The position of the value in the text of the argument, or of the object in which it is missing.
+    pub(super) span: Range<usize>,
+    pub(super) kind: MistakeKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MistakeKind {
+    /// The schema does not allow the value.
+    Wrong,
+    /// A required member is missing.
+    Missing,
+    /// A required member is missing, but the object has another one that the type may know by that name.
+    PossiblyMissing,
+    /// The type ignores the member.
+    Ignored,
+}
+
+impl Mistake {
+    /// Returns `true` unless the type refuses the value for other reasons.
+    pub(crate) fn is_ignored_member(&self) -> bool {
+        self.kind == MistakeKind::Ignored
+    }
+
+    /// Returns `true` if the mistake is in a part of the text, is the part itself, or contains it.
+    pub(super) fn explains(&self, part: &Range<usize>) -> bool {
+        let is_within = part.start <= self.span.start && self.span.end <= part.end;
+        let contains = self.span.start <= part.start && part.end <= self.span.end;
+        match self.kind {
+            MistakeKind::Wrong => is_within || contains,
+            MistakeKind::Missing => is_within,
+            MistakeKind::PossiblyMissing | MistakeKind::Ignored => false,
+        }
+    }
+}
