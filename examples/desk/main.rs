@@ -4,7 +4,8 @@
 //! cargo run --features web --example desk
 //! ```
 //!
-//! It prints the URLs of both. Runs are in memory; a real desk has a `SqliteStore`, and keys. It uses the offline model, or with
+//! It prints the URLs of both. Runs are in memory, and everybody on this machine may decide; a real desk has a `SqliteStore`, and keys
+//! with which its customers may only ask. It uses the offline model, or with
 //! `OPENAI_API_KEY` or `OPENAI_BASE_URL` set, the model `OPENAI_MODEL` of that endpoint.
 
 use std::env;
