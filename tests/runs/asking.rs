@@ -507,6 +507,18 @@ async fn only_an_execution_that_is_found_running_is_uncertain() {
 }
 
 #[tokio::test]
+async fn a_message_of_the_user_declines_open_questions() {
+    let agent = booking(&SharedLog::default()).build().unwrap();
+    let mut run = waiting(agent.ask("Book").await);
+    run.push_user_message("Never mind").unwrap();
+    assert!(run.waits().is_empty());
+    let answer = agent.resume(run).await.unwrap();
+    let texts: Vec<_> = answer.messages()[2..4].iter().map(|message| message.text().into_owned()).collect();
+    let declined = "the user declined to answer: the user sent another message instead";
+    assert_eq!(texts, [declined, "Never mind"]);
+}
+
+#[tokio::test]
 async fn retries_keep_the_answers() {
     let attempts = std::sync::Arc::new(AtomicU32::new(0));
     let tool = {

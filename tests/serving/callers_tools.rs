@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::ExternalTool;
-use tool_core::{Agent, Approval, Message, ToolCall, tool, tools};
+use tool_core::tool::{Asker, ExternalTool, Question};
+use tool_core::{Agent, Approval, Message, ToolCall, ToolError, tool, tools};
 use tool_openai::server::Server;
 
 use crate::caller::Caller;
@@ -405,6 +406,29 @@ async fn asks_the_agents_approver_only_about_the_agents_own_calls() {
         let results: Vec<_> =
             model.requests()[1][3..].iter().map(|message| message.text().into_owned()).collect();
         assert_eq!(results, [expected, "Rome"]);
+    }
+}
+
+#[tool("Orders a drink")]
+async fn order(#[inject] user: &Asker) -> Result<String, ToolError> {
+    Ok(user.ask("Which size?").await?)
+}
+
+#[tokio::test]
+async fn a_tool_asks_the_agents_answerer_or_nobody() {
+    for (has_answerer, expected) in
+        [(true, "large"), (false, "the tool has to ask the user, and nobody can be asked here")]
+    {
+        let model = ScriptedModel::new().calls("order", "{}").says("Done.");
+        let mut agent = Agent::builder(model.clone()).tools(tools![order]);
+        if has_answerer {
+            agent = agent.answerer(|_: &Question| Decision::answer("large"));
+        }
+        let caller = Caller::new(Server::new().agent("agent", agent.build().unwrap())).await;
+        let question = json!([{ "role": "user", "content": "A drink" }]);
+        let reply = caller.ask("chat/completions", &json!({ "model": "agent", "messages": question })).await;
+        assert_eq!(reply["choices"][0]["message"]["content"], "Done.");
+        assert_eq!(model.requests()[1].last().unwrap().text(), expected);
     }
 }
 

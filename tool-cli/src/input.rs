@@ -17,6 +17,7 @@ pub(crate) struct Input {
 
 enum Request {
     Line,
+    Secret,
     Key,
 }
 
@@ -29,6 +30,8 @@ impl Input {
         }
         Self::new(true, move |request| match request {
             Request::Line => read_line(&mut io::stdin().lock()),
+            // Fails for Ctrl-C.
+            Request::Secret => Ok(term.read_secure_line().ok()),
             Request::Key => Ok(match term.read_key_raw()? {
                 Key::Char(key) => Some(key.to_string()),
                 Key::CtrlC => None,
@@ -61,6 +64,11 @@ impl Input {
     /// Reads a line without its end. `None` at the end of the input.
     pub(crate) async fn line(&mut self) -> io::Result<Option<String>> {
         self.read(Request::Line).await
+    }
+
+    /// Reads a line that a terminal does not show. `None` at the end of the input.
+    pub(crate) async fn secret(&mut self) -> io::Result<Option<String>> {
+        self.read(Request::Secret).await
     }
 
     /// Reads a key. `None` at the end of the input and for Ctrl-C.

@@ -220,7 +220,11 @@ impl<W: Write> Session<W> {
         let default = question.default().map(|default| format!(" [{}]", show_value(default)));
         let prompt = format!("answer, or nothing to decline{}: ", default.unwrap_or_default());
         let decision = loop {
-            let Some(line) = self.ask(&prompt).await? else { return Ok(()) };
+            let line = match question.is_secret() {
+                true => self.ask_secretly(&prompt).await?,
+                false => self.ask(&prompt).await?,
+            };
+            let Some(line) = line else { return Ok(()) };
             let line = line.trim();
             let chosen =
                 line.parse::<usize>().ok().and_then(|number| question.choices().get(number.checked_sub(1)?));
@@ -245,6 +249,14 @@ impl<W: Write> Session<W> {
             Some(line) => self.entered(line)?,
             None => self.screen.end_line()?,
         }
+        Ok(line)
+    }
+
+    /// Asks for a line that is not shown.
+    async fn ask_secretly(&mut self, prompt: &str) -> io::Result<Option<String>> {
+        self.screen.write(prompt)?;
+        let line = self.input.secret().await?;
+        self.screen.end_line()?;
         Ok(line)
     }
 

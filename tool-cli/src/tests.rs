@@ -100,6 +100,24 @@ async fn questions_of_tools_are_answered_by_number_or_text() {
     }
 }
 
+#[tool]
+async fn log_in(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let password: String = user.ask("Password?").secret().await?;
+    Ok(format!("{} letters", password.len()))
+}
+
+#[tokio::test]
+async fn a_secret_is_not_shown() {
+    let model = ScriptedModel::new().calls("log_in", "{}").says("Done.");
+    let agent = Agent::builder(model.clone()).tools(tools![log_in]).build().unwrap();
+    let shown = chat(agent, "Log in\nhunter2\n").await;
+    assert!(
+        shown.contains("Password?\nanswer, or nothing to decline: \n") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+    assert_eq!(model.requests()[1].last().unwrap().text(), "7 letters");
+}
+
 #[tokio::test]
 async fn call_is_shown_whole_on_one_line_and_printable() {
     let arguments = format!("{{\n\"cents\": 700{}\u{202e}}}", " ".repeat(5_000));

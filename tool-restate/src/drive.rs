@@ -12,7 +12,7 @@ use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
 use tool_core::model::{ConversationId, ModelError, ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Run, RunErrorKind, Step, StopReason};
+use tool_core::run::{Decision, Run, RunErrorKind, Step, StopReason, Wait, WaitReason};
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, CancellationToken, Message, ToolCall};
 
@@ -169,7 +169,8 @@ impl<'c> Drive<'c> {
         loop {
             match self.run.next(&self.definitions) {
                 Step::CallModel(_) => self.take_turn().await?,
-                Step::CallTools(_) | Step::NeedsApproval(_) => self.execute_calls().await?,
+                Step::CallTools(_) => self.execute_calls().await?,
+                Step::Waiting(waits) if waits.iter().any(is_approval) => self.execute_calls().await?,
                 Step::Done => return Ok(()),
                 _ => self.fail("a call awaits its result from the caller, which durable runs do not support"),
             }
@@ -305,13 +306,14 @@ impl<'c> Drive<'c> {
         self.run.current_calls().for_each(|(call, _)| drop(self.called.remove(&call.name)));
         for tool in tools {
             if let Some((undo, policy)) = &tool.undo {
-                self.undoing.insert(undo.clone(), (*policy, tool.undo_hash.clone()));
+                self.undoing.insert(undo.clone(), (policy.clone(), tool.undo_hash.clone()));
             }
             self.called.insert(tool.name.clone(), tool);
         }
         self.offered = offered;
         let undoing = self.undoing.iter().filter(|(name, _)| !self.called.contains_key(*name));
-        let undoing = undoing.map(|(name, (policy, _))| ToolDefinition::new(&**name).with_policy(*policy));
+        let undoing =
+            undoing.map(|(name, (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
         self.definitions = self.called.values().map(CalledTool::definition).chain(undoing).collect();
     }
 
@@ -330,7 +332,7 @@ impl<'c> Drive<'c> {
             let running: HashSet<_> = open.in_flight.values().map(|one| one.call.id.clone()).collect();
             let ready = match self.run.next_with_in_flight(&self.definitions, |id| running.contains(id)) {
                 Step::CallTools(calls) => calls,
-                Step::NeedsApproval(_) => Vec::new(),
+                Step::Waiting(waits) if waits.iter().any(is_approval) => Vec::new(),
                 _ => {
                     self.ask_person(&mut open);
                     return Ok(());
@@ -710,7 +712,26 @@ impl<'c> Drive<'c> {
         }
     }
 
+    /// Records a call that waits. Durable runs ask nobody: its tool reads that, or takes the default of its question.
+    fn answer_for_nobody(&mut self, execution: ToolExecution) {
+        let call = execution.call().clone();
+        // Fails if the run has stopped, and no longer waits for the call.
+        let _ = self.run.record_result(execution);
+        for wait in self.run.waits().into_iter().filter(|wait| wait.path == call.id) {
+            if wait.is_until() {
+                let error = ToolError::failed("durable runs do not support calls that are parked");
+                let _ = self.run.record_result(ToolExecution::new(call.clone(), Err(error)));
+            } else {
+                let _ = self.run.resolve(&wait.id, Decision::unavailable());
+            }
+        }
+    }
+
     fn record(&mut self, execution: ToolExecution) {
+        if execution.is_waiting() {
+            self.answer_for_nobody(execution);
+            return;
+        }
         let finished = execution.started_at().map(|started| micros(started + execution.duration()));
         self.publish(RunEvent::CallFinished(execution.clone()));
         // Fails if the run has stopped, and no longer waits for the call.
@@ -858,4 +879,8 @@ const CANCELLED_MESSAGE: &str = "the run was cancelled";
 /// Returns the failure of a run that no rule ended, without records.
 fn failed(message: String) -> RunFailure {
     RunFailure { reason: None, message, tool_executions: Vec::new(), undo_executions: Vec::new() }
+}
+
+fn is_approval(wait: &Wait) -> bool {
+    matches!(wait.reason, WaitReason::Approval(_))
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use tool_core::Agent;
-use tool_core::agent::AgentTool;
-use tool_core::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolPolicy};
+use tool_core::model::{
+    ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolKind, ToolPolicy,
+};
 use tool_core::run::{Run, RunErrorKind, Step};
 
 use crate::clock::now;
@@ -74,6 +75,8 @@ pub(crate) struct CalledTool {
     pub(crate) name: String,
     pub(crate) hash: String,
     pub(crate) policy: ToolPolicy,
+    #[serde(default)]
+    pub(crate) kind: ToolKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<(String, ToolPolicy)>,
     /// The hash of the tool that undoes it.
@@ -84,8 +87,8 @@ pub(crate) struct CalledTool {
 impl CalledTool {
     /// Returns the definition that the rules of a run need: without parameters, but bound to the hash of the tool's own.
     pub(crate) fn definition(&self) -> ToolDefinition {
-        let definition =
-            ToolDefinition::new(&*self.name).with_description(&*self.hash).with_policy(self.policy);
+        let definition = ToolDefinition::new(&*self.name).with_description(&*self.hash);
+        let definition = definition.with_policy(self.policy.clone()).with_kind(self.kind);
         match &self.undo {
             Some((undo, _)) => definition.with_undo(&**undo),
             None => definition,
@@ -217,7 +220,7 @@ impl Model {
             Err(error) => return Ok(TurnOutcome::Refused(error.to_string())),
         };
         // The tools of a provider are known only now.
-        if let Some(tool) = driver.tools().iter().find(|tool| AgentTool::is_agent_tool(*tool)) {
+        if let Some(tool) = driver.tools().iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
             return Ok(TurnOutcome::Refused(agent_tool_refused(tool.definition().name())));
         }
         // Recorded in the copy of the run, which shows what the agent decides about the calls.
@@ -243,8 +246,9 @@ impl Model {
         Some(CalledTool {
             name: name.to_owned(),
             hash: definition.hash(),
-            policy: definition.policy(),
-            undo: undo.map(|undo| (undo.name().to_owned(), undo.policy())),
+            policy: definition.policy().clone(),
+            kind: definition.kind(),
+            undo: undo.map(|undo| (undo.name().to_owned(), undo.policy().clone())),
             undo_hash: undo.map(ToolDefinition::hash),
         })
     }

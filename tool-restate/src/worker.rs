@@ -12,8 +12,8 @@ use restate_sdk::service::{Discoverable, Service};
 use serde::de::DeserializeOwned;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
-use tool_core::agent::AgentTool;
 use tool_core::memory::Window;
+use tool_core::model::ToolKind;
 use tool_core::toolset::IntoToolSet;
 use tool_core::{Agent, ToolContext, ToolSet};
 
@@ -321,7 +321,7 @@ impl Worker {
         }
         for (name, tools, context) in &self.tools {
             add_name(name)?;
-            if let Some(tool) = tools.iter().find(|tool| AgentTool::is_agent_tool(*tool)) {
+            if let Some(tool) = tools.iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
                 let reason = agent_tool_refused(tool.definition().name());
                 return Err(WorkerError::Unsupported(format!(
                     "the tools `{name}` cannot be executed: {reason}"
@@ -496,7 +496,7 @@ fn check(agent: &Agent) -> Result<(), WorkerError> {
         );
     }
     let tools = agent.tools().iter().chain(agent.undo_tools().iter());
-    if let Some(tool) = tools.into_iter().find(|tool| AgentTool::is_agent_tool(*tool)) {
+    if let Some(tool) = tools.into_iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
         let reason = agent_tool_refused(tool.definition().name());
         return Err(WorkerError::Unsupported(format!("the agent `{name}` cannot run durably: {reason}")));
     }

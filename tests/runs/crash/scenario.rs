@@ -260,6 +260,7 @@ pub(crate) fn scripted_text(variant: Variant, level: Level) -> String {
         "lock" => format!("locked {n}"),
         "charge" => format!("charged {n}"),
         "flaky" => format!("tried {n}"),
+        "pick" => format!("picked {n}"),
         "delete" if *n == DENIED => "the call was denied: no".to_owned(),
         "delete" => format!("deleted {n}"),
         "book" => format!("booked {n}"),

@@ -29,7 +29,7 @@ pub enum RunCommand {
         approval: Approval,
     },
     /// Records a decision, like [`Run::resolve`]. Ignored if the run does not wait for this, if it was decided before, or if the
-    /// decision does not fit.
+    /// decision does not fit. The inbox contains the answer until the driver of the run has taken it, also that to a question for a secret.
     Resolve {
         /// The id of the wait.
         wait: WaitId,

@@ -238,8 +238,8 @@ impl Run {
         }
     }
 
-    /// Adds a message of the user to a run that is not done. Calls that await approval are denied; other open calls are
-    /// executed, and the message follows their results.
+    /// Adds a message of the user to a run that is not done. Calls that await approval are denied, and questions of tools are declined;
+    /// other open calls are executed, and the message follows their results.
     ///
     /// # Errors
     ///
@@ -250,7 +250,12 @@ impl Run {
             Stage::Asking => self.messages.push(Message::User(message)),
             Stage::Calling(turn) => {
                 turn.user_messages.push(message);
-                self.resolve_all_approvals(&Approval::deny("the user sent another message instead"));
+                let instead = Approval::deny("the user sent another message instead");
+                self.resolve_all_approvals(&instead);
+                for wait in self.waits().into_iter().filter(|wait| wait.question().is_some()) {
+                    // Cannot fail: the run waits for it.
+                    let _ = self.resolve(&wait.id, instead.clone().into());
+                }
             }
             _ => return Err(StepError("the run has ended and takes no more messages")),
         }
