@@ -1,6 +1,7 @@
 //! The clients of OpenAI-compatible endpoints and of Anthropic: requests, responses, streams and errors.
 
 mod anthropic;
+mod both;
 mod broken_streams;
 mod endpoint;
 mod faults;

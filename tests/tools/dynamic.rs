@@ -786,3 +786,14 @@ async fn a_tool_from_a_definition_has_its_policy_and_takes_options() {
     let error = DynamicTool::from_definition(wrong, |_: Value| ()).unwrap_err();
     assert_eq!(error.kind(), DynamicToolErrorKind::NotAnObject);
 }
+
+/// The work of repairing one argument does not count for the others.
+#[tokio::test]
+async fn many_arguments_of_long_enums_are_repaired() {
+    let names: Vec<_> = (0..1000).map(|number| format!("name{number}")).collect();
+    let properties = (0..40).map(|index| (format!("p{index}"), json!({ "enum": names })));
+    let schema = json!({ "type": "object", "properties": properties.collect::<Value>() });
+    let with = |name: &str| (0..40).map(|index| (format!("p{index}"), json!(name))).collect::<Value>();
+    let read = outcome(&set_of(echo(schema)), &with("NAME999").to_string()).await;
+    assert_eq!(read, Ok(with("name999")));
+}

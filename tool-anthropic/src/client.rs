@@ -31,10 +31,13 @@ pub struct Retry<'a> {
     pub error: &'a Error,
 }
 
+/// A function that is called before each retry.
+pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
+
 /// The functions that a program has set.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
-    pub(crate) on_retry: Option<Arc<dyn Fn(&Retry<'_>) + Send + Sync>>,
+    pub(crate) on_retry: Option<RetryHook>,
     pub(crate) on_warning: Option<WarningHook>,
     pub(crate) on_rate_limits: Option<RateLimitsHook>,
 }

@@ -38,10 +38,10 @@ pub(crate) const FIRST_VERSION: &str = "2023-06-01";
 pub struct Endpoint {
     /// The provider's name. The blocks of a reply, such as signed thinking, are sent back only to endpoints of the same name.
     pub name: Cow<'static, str>,
-    /// The base URL, unless the builder sets one. Empty if it is unknown.
-    pub base_url: Cow<'static, str>,
-    /// The environment variable that holds the key. Empty if there is none.
-    pub api_key_variable: Cow<'static, str>,
+    /// The base URL, unless the builder sets one, if it is known.
+    pub base_url: Option<Cow<'static, str>>,
+    /// The environment variable that holds the key, if there is one.
+    pub api_key_variable: Option<Cow<'static, str>>,
     /// The header that the key is sent in.
     pub auth_scheme: AuthScheme,
     /// The version of the API, for the header `anthropic-version`. Only with 2023-06-01, `temperature` and `top_p` are sent.
@@ -71,11 +71,4 @@ pub enum AuthScheme {
     ApiKey,
     /// `Authorization: Bearer …`.
     Bearer,
-}
-
-impl Endpoint {
-    /// Returns `true` if `temperature` and `top_p` are sent.
-    pub(crate) fn has_sampling(&self) -> bool {
-        self.version == FIRST_VERSION
-    }
 }

@@ -71,10 +71,10 @@ impl Messages {
         &self.model
     }
 
-    fn turn<'a>(&'a self, request: &'a ChatRequest<'_>) -> Turn<'a> {
+    fn turn<'a>(&'a self, request: &'a ChatRequest<'_>, is_streamed: bool) -> Turn<'a> {
         let model = self.model_for(request);
         request::warn(&self.client, model, request);
-        Turn::new(&self.client, model, &self.options, request)
+        Turn::new(&self.client, model, &self.options, request, is_streamed)
     }
 
     /// Returns the name of the model that the request is for.
@@ -85,11 +85,11 @@ impl Messages {
 
 impl ChatModel for Messages {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-        Box::pin(async move { Ok(self.turn(request).response().await?) })
+        Box::pin(async move { Ok(self.turn(request, false).response().await?) })
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-        let deltas = unfold(self.turn(request), turn::next_delta);
+        let deltas = unfold(self.turn(request, true), turn::next_delta);
         ChatStream::new(deltas.map(|delta| Ok(delta?)))
     }
 

@@ -4,6 +4,9 @@ use reqwest::Url;
 
 use crate::endpoint::{AuthScheme, Endpoint, FIRST_VERSION, VERSION};
 
+/// The base URL of Anthropic's own endpoint.
+pub(crate) const BASE_URL: &str = "https://api.anthropic.com";
+
 /// Current models write more, but a reply that is not streamed must be shorter than 21,333 tokens.
 const DEFAULT_MAX_TOKENS: u32 = 16_384;
 
@@ -25,8 +28,8 @@ impl Endpoint {
     pub fn anthropic() -> Self {
         Self {
             name: "anthropic".into(),
-            base_url: "https://api.anthropic.com".into(),
-            api_key_variable: "ANTHROPIC_API_KEY".into(),
+            base_url: Some(BASE_URL.into()),
+            api_key_variable: Some("ANTHROPIC_API_KEY".into()),
             auth_scheme: AuthScheme::ApiKey,
             version: VERSION.into(),
             default_max_tokens: DEFAULT_MAX_TOKENS,
@@ -44,7 +47,7 @@ impl Endpoint {
     pub fn compatible() -> Self {
         Self {
             name: "compatible".into(),
-            base_url: "".into(),
+            base_url: None,
             version: FIRST_VERSION.into(),
             supports_strict: false,
             supports_output_format: false,
@@ -58,52 +61,56 @@ impl Endpoint {
     /// Creates the endpoint of DeepSeek: <https://api-docs.deepseek.com/guides/anthropic_api>.
     #[must_use]
     pub fn deepseek() -> Self {
-        Self::known("deepseek", "https://api.deepseek.com/anthropic", "DEEPSEEK_API_KEY")
+        Self::known("deepseek", "https://api.deepseek.com/anthropic", Some("DEEPSEEK_API_KEY"))
     }
 
     /// Creates the endpoint of Moonshot: <https://platform.kimi.com/docs/api/messages>.
     #[must_use]
     pub fn moonshot() -> Self {
-        let endpoint = Self::known("moonshot", "https://api.moonshot.ai/anthropic", "MOONSHOT_API_KEY");
+        let endpoint = Self::known("moonshot", "https://api.moonshot.ai/anthropic", Some("MOONSHOT_API_KEY"));
         Self { supports_required_calls: false, ..endpoint }
     }
 
     /// Creates the endpoint of MiniMax: <https://platform.minimax.io/docs/api-reference/text-anthropic-api>.
     #[must_use]
     pub fn minimax() -> Self {
-        let endpoint = Self::known("minimax", "https://api.minimax.io/anthropic", "MINIMAX_API_KEY");
+        let endpoint = Self::known("minimax", "https://api.minimax.io/anthropic", Some("MINIMAX_API_KEY"));
         Self { supports_required_calls: false, ..endpoint }
     }
 
     /// Creates the endpoint of Z.ai.
     #[must_use]
     pub fn zai() -> Self {
-        Self::known("zai", "https://api.z.ai/api/anthropic", "ZAI_API_KEY")
+        Self::known("zai", "https://api.z.ai/api/anthropic", Some("ZAI_API_KEY"))
     }
 
     /// Creates the endpoint of Ollama on this machine: <https://docs.ollama.com/api/anthropic-compatibility>.
     #[must_use]
     pub fn ollama() -> Self {
-        Self { auth_scheme: AuthScheme::Bearer, ..Self::known("ollama", "http://localhost:11434", "") }
+        Self::local("ollama", "http://localhost:11434")
     }
 
     /// Creates the endpoint of LM Studio on this machine.
     #[must_use]
     pub fn lm_studio() -> Self {
-        Self { auth_scheme: AuthScheme::Bearer, ..Self::known("lm_studio", "http://localhost:1234", "") }
+        Self::local("lm_studio", "http://localhost:1234")
     }
 
     /// Creates the endpoint of a llama.cpp server on this machine, which must be started with `--jinja`.
     #[must_use]
     pub fn llama_cpp() -> Self {
-        Self { auth_scheme: AuthScheme::Bearer, ..Self::known("llama_cpp", "http://localhost:8080", "") }
+        Self::local("llama_cpp", "http://localhost:8080")
     }
 
-    fn known(name: &'static str, base_url: &'static str, api_key_variable: &'static str) -> Self {
+    fn local(name: &'static str, base_url: &'static str) -> Self {
+        Self { auth_scheme: AuthScheme::Bearer, ..Self::known(name, base_url, None) }
+    }
+
+    fn known(name: &'static str, base_url: &'static str, api_key_variable: Option<&'static str>) -> Self {
         Self {
             name: name.into(),
-            base_url: base_url.into(),
-            api_key_variable: api_key_variable.into(),
+            base_url: Some(base_url.into()),
+            api_key_variable: api_key_variable.map(Into::into),
             ..Self::compatible()
         }
     }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use futures_util::stream::{Stream, StreamExt, iter};
 use tool_core::Message;
 use tool_core::model::{ChatRequest, ChatResponse, Delta, FinishReason};
+use tool_http::client::RequestBody;
 use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
 use tool_http::client::sse::{Event, ReadError};
-use tool_http::client::{RequestBody, Success};
 
 use crate::client::{Client, MAX_BODY_BYTES};
 use crate::error::{Error, excerpt};
@@ -29,6 +29,7 @@ pub(crate) struct Turn<'a> {
     model: &'a str,
     options: &'a MessagesOptions,
     request: &'a ChatRequest<'a>,
+    purpose: Purpose,
     /// The reply so far, if the provider paused it.
     paused: Option<ChatResponse>,
     pauses: u32,
@@ -38,37 +39,26 @@ pub(crate) struct Turn<'a> {
 enum TurnState<'a> {
     /// The next request is to be sent.
     Ready,
-    Streaming(Deltas<'a>),
+    Receiving(Deltas<'a>),
     Finished,
 }
 
 impl<'a> Turn<'a> {
+    /// Starts a reply. The API returns a long one only as a stream.
     pub(crate) fn new(
         client: &'a Client,
         model: &'a str,
         options: &'a MessagesOptions,
         request: &'a ChatRequest<'a>,
+        is_streamed: bool,
     ) -> Self {
-        Self { client, model, options, request, paused: None, pauses: 0, state: TurnState::Ready }
+        let is_long = max_tokens(client, options, request.options()) > MAX_UNSTREAMED_TOKENS;
+        let purpose = if is_streamed || is_long { Purpose::Stream } else { Purpose::Reply };
+        Self { client, model, options, request, purpose, paused: None, pauses: 0, state: TurnState::Ready }
     }
 
     /// Returns the whole reply.
     pub(crate) async fn response(mut self) -> Result<ChatResponse, Error> {
-        if max_tokens(self.client, self.options, self.request.options()) > MAX_UNSTREAMED_TOKENS {
-            return self.streamed_response().await;
-        }
-        loop {
-            let (body, assembler) = self.encode(Purpose::Reply)?;
-            let client = self.client;
-            let response = client.with_retries(|| whole(client, &body, None, assembler())).await?;
-            if let Some(response) = self.end_of_reply(response) {
-                return Ok(response);
-            }
-        }
-    }
-
-    /// Returns the whole reply from a stream, because the API does not return a long one at once.
-    async fn streamed_response(mut self) -> Result<ChatResponse, Error> {
         loop {
             match next_delta(self).await {
                 Some((Ok(Delta::Done(response)), _)) => return Ok(response),
@@ -79,24 +69,21 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Opens the stream of the next request.
+    /// Sends the next request, with retries, and returns the deltas of its response.
     fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
-        let (client, is_resumed, encoded) =
-            (self.client, self.paused.is_some(), self.encode(Purpose::Stream));
+        let (client, purpose, is_resumed) = (self.client, self.purpose, self.paused.is_some());
+        let encoded = self.encode();
         async move {
             let (body, assembler) = encoded?;
-            client.with_retries(|| stream(client, &body, assembler(), is_resumed)).await
+            client.with_retries(|| send(client, &body, assembler(), purpose, is_resumed)).await
         }
     }
 
     /// Encodes the next request, and returns what assembles its response.
-    fn encode(
-        &self,
-        purpose: Purpose,
-    ) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
+    fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
         let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
         let request = resumed.as_ref().unwrap_or(self.request);
-        let encoded = encode(self.client, self.model, self.options, request, purpose)?;
+        let encoded = encode(self.client, self.model, self.options, request, self.purpose)?;
         let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
         let paused = self.paused.clone();
         let assembler = move || {
@@ -127,31 +114,28 @@ impl<'a> Turn<'a> {
 /// Returns the next delta of a reply. The last one is the whole response.
 pub(crate) async fn next_delta(mut turn: Turn<'_>) -> Option<(Result<Delta, Error>, Turn<'_>)> {
     loop {
-        let deltas = match &mut turn.state {
-            TurnState::Streaming(deltas) => deltas,
+        let delta = match &mut turn.state {
+            TurnState::Receiving(deltas) => deltas.next().await?,
             TurnState::Finished => return None,
             TurnState::Ready => match turn.open().await {
                 Ok(deltas) => {
-                    turn.state = TurnState::Streaming(deltas);
+                    turn.state = TurnState::Receiving(deltas);
                     continue;
                 }
-                Err(error) => {
-                    turn.state = TurnState::Finished;
-                    return Some((Err(error), turn));
-                }
+                Err(error) => Err(error),
             },
         };
-        match deltas.next().await? {
+        match delta {
             Ok(Delta::Done(response)) => {
                 if let Some(response) = turn.end_of_reply(response) {
                     return Some((Ok(Delta::Done(response)), turn));
                 }
             }
+            Ok(delta) => return Some((Ok(delta), turn)),
             Err(error) => {
                 turn.state = TurnState::Finished;
                 return Some((Err(error), turn));
             }
-            delta => return Some((delta, turn)),
         }
     }
 }
@@ -169,45 +153,34 @@ fn resumed_request(request: &ChatRequest<'_>, paused: &ChatResponse) -> ChatRequ
         .with_response_format(request.response_format().cloned())
 }
 
-/// Sends a request and reads the whole response, or that of a server that was asked for a stream.
-async fn whole(
-    client: &Client,
-    body: &RequestBody,
-    success: Option<Success>,
-    mut assembler: ReplyAssembler,
-) -> Result<ChatResponse, Error> {
-    let url = client.url(PATH);
-    let success = match success {
-        Some(success) => success,
-        None => client.send(&url, Some(body), "application/json").await?,
-    };
-    let (text, id) = client.read(&url, success).await?;
-    match assembler.push_whole(&text) {
-        Ok(()) => Ok(assembler.finish()),
-        Err(error) => Err(event_error(client, error, &text).with_request("POST", &url, id.as_deref())),
-    }
-}
-
-/// Sends a request and returns the streamed response.
-async fn stream<'a>(
+/// Sends a request and returns the deltas of its response. Those of what was already emitted are not repeated.
+async fn send<'a>(
     client: &'a Client,
     body: &RequestBody,
-    assembler: ReplyAssembler,
+    mut assembler: ReplyAssembler,
+    purpose: Purpose,
     is_resumed: bool,
 ) -> Result<Deltas<'a>, Error> {
     let url = client.url(PATH);
-    let success = client.send(&url, Some(body), "text/event-stream").await?;
+    let is_streamed = purpose == Purpose::Stream;
+    let accept = if is_streamed { "text/event-stream" } else { "application/json" };
+    let success = client.send(&url, Some(body), accept).await?;
     let headers = success.response.headers();
     let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
-    if !content_type.is_some_and(|value| value.starts_with("text/event-stream")) {
-        // Some servers ignore `stream`. The deltas of what was already emitted are not repeated.
-        let response = whole(client, body, Some(success), assembler).await?;
-        let deltas = if is_resumed { vec![Delta::Done(response)] } else { response.into_deltas() };
-        return Ok(Box::pin(iter(deltas.into_iter().map(Ok))));
+    if is_streamed && content_type.is_some_and(|value| value.starts_with(accept)) {
+        let request_id = client.request_id(headers);
+        let assembler = StreamAssembler { client, request_id, reply: assembler };
+        return Ok(Box::pin(assemble(success.into_bytes(), assembler, MAX_BODY_BYTES)));
     }
-    let request_id = client.request_id(headers);
-    let assembler = StreamAssembler { client, request_id, reply: assembler };
-    Ok(Box::pin(assemble(success.into_bytes(), assembler, MAX_BODY_BYTES)))
+    // Some servers ignore `stream`.
+    let (text, id) = client.read(&url, success).await?;
+    if let Err(error) = assembler.push_whole(&text) {
+        return Err(event_error(client, error, &text).with_request("POST", &url, id.as_deref()));
+    }
+    let response = assembler.finish();
+    let is_quiet = !is_streamed || is_resumed;
+    let deltas = if is_quiet { vec![Delta::Done(response)] } else { response.into_deltas() };
+    Ok(Box::pin(iter(deltas.into_iter().map(Ok))))
 }
 
 /// Returns the error for a text that could not be turned into a response.

@@ -18,7 +18,7 @@
 //!
 //! Answers are streamed; a spinner shows that the model or a tool is working, with the [progress](tool_core::tool::Progress) that the
 //! tool reports. Calls that need approval are decided by a key, and questions of tools are answered by a
-//! number or a text. Ctrl-C stops the current answer, and at the prompt ends the chat.
+//! number or a text. Ctrl-C stops the current answer, and at the prompt ends the chat. [`watch`] decides about stored runs.
 //!
 //! | command | |
 //! | --- | --- |
@@ -37,6 +37,7 @@ mod screen;
 mod session;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::io::{self, BufRead, Write};
 
@@ -55,6 +56,24 @@ use self::session::Session;
 /// Fails if the terminal cannot be read or written. Errors of the agent are shown to the user, and the chat continues.
 pub async fn chat(agent: Agent) -> io::Result<()> {
     Chat::new(agent).run().await
+}
+
+/// Lists the stored runs of an agent in the terminal, and decides about what they wait for, until the user quits. Decisions carry the
+/// name.
+///
+/// ```no_run
+/// # async fn watch(agent: tool_core::Agent) -> std::io::Result<()> {
+/// tool_cli::watch(agent, "anna").await
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Fails if the terminal cannot be read or written. Errors of the agent are shown to the user.
+pub async fn watch(agent: Agent, name: &str) -> io::Result<()> {
+    let (_sender, interrupts) = mpsc::channel(1);
+    let (input, output) = (Input::terminal(), Screen::new(io::stdout(), console::user_attended()));
+    Session::new(agent, ConversationId::new("watch"), input, output, interrupts).watch(name).await
 }
 
 /// A chat with an agent.

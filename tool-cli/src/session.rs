@@ -23,10 +23,10 @@ const FRAME_TIME: Duration = Duration::from_millis(100);
 const HELP: &str = "/tools lists the tools, /usage shows the tokens used, /save FILE writes the conversation to a new file, /quit ends the chat";
 
 pub(crate) struct Session<W> {
-    agent: Agent,
+    pub(crate) agent: Agent,
     conversation: ConversationId,
     input: Input,
-    screen: Screen<W>,
+    pub(crate) screen: Screen<W>,
     interrupts: mpsc::Receiver<()>,
     /// The conversation, if the agent has no memory.
     history: Vec<Message>,
@@ -171,7 +171,11 @@ impl<W: Write> Session<W> {
     }
 
     /// Asks the user for a decision about a call. Without one, at the end of the input or for Ctrl-C, the run ends.
-    async fn decide(&mut self, call: &ToolCall, reply: oneshot::Sender<Approval>) -> io::Result<()> {
+    pub(crate) async fn decide(
+        &mut self,
+        call: &ToolCall,
+        reply: oneshot::Sender<Approval>,
+    ) -> io::Result<()> {
         // Whole, because nothing may be approved that is not shown.
         self.screen.line(&format!("Execute {call:#}?"))?;
         let approval = loop {
@@ -201,7 +205,11 @@ impl<W: Write> Session<W> {
 
     /// Asks the user a question of a tool. Choices are numbered, and an empty line declines unless there is a default. Without an
     /// answer, at the end of the input or for Ctrl-C, the run ends.
-    async fn reply(&mut self, question: &Question, reply: oneshot::Sender<Decision>) -> io::Result<()> {
+    pub(crate) async fn reply(
+        &mut self,
+        question: &Question,
+        reply: oneshot::Sender<Decision>,
+    ) -> io::Result<()> {
         self.screen.line(question.text())?;
         for (position, choice) in question.choices().iter().enumerate() {
             self.screen.line(&format!("  {}: {}", position + 1, show_value(choice)))?;
@@ -234,7 +242,7 @@ impl<W: Write> Session<W> {
         Ok(())
     }
 
-    async fn ask(&mut self, prompt: &str) -> io::Result<Option<String>> {
+    pub(crate) async fn ask(&mut self, prompt: &str) -> io::Result<Option<String>> {
         self.screen.write(prompt)?;
         let line = self.input.line().await?;
         match &line {

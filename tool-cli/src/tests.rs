@@ -4,6 +4,7 @@ use std::io::Cursor;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tool_core::memory::{InMemoryStore, RunStore};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, Usage};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
@@ -225,4 +226,27 @@ async fn interrupt_stops_the_answer_and_not_the_chat() {
     let model = Slow { delay: Duration::MAX, interrupts: Some(sender) };
     let shown = chat_in_terminal(model, interrupts).await;
     assert!(shown.contains("[the run was cancelled") && shown.ends_with("]\n\n> \n"), "{shown}");
+}
+
+#[tokio::test]
+async fn watch_lists_runs_and_decides_about_what_waits() {
+    let model = ScriptedModel::new()
+        .calls_all([("pay", r#"{"cents":700}"#), ("pay", r#"{"cents":9}"#)])
+        .says("Paid what I could.");
+    let store = std::sync::Arc::new(InMemoryStore::new());
+    let agent = Agent::builder(model).tools(tools![pay]).run_store(store.clone()).build().unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let mut output = Vec::new();
+    let (_sender, interrupts) = mpsc::channel(1);
+    let input = Input::lines(Cursor::new("2\n1\ny\nn\ntoo much\n\nq\n".to_owned()));
+    let screen = Screen::new(&mut output, false);
+    Session::new(agent, "watch".into(), input, screen, interrupts).watch("anna").await.unwrap();
+    let shown = String::from_utf8(output).unwrap();
+    assert!(
+        shown.starts_with("1: Waiting, turn 1: Pay\na number, Enter to read again, or q: 2\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("there is no such run\n"), "{shown}");
+    assert!(shown.contains("Paid what I could.\nno stored runs\n"), "{shown}");
+    assert!(store.load_run(run.id().as_str()).await.unwrap().is_none());
 }

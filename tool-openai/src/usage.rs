@@ -36,6 +36,8 @@ struct TokenDetails {
     #[serde(deserialize_with = "lenient::unsigned")]
     cached_tokens: Option<u64>,
     #[serde(deserialize_with = "lenient::unsigned")]
+    cache_write_tokens: Option<u64>,
+    #[serde(deserialize_with = "lenient::unsigned")]
     reasoning_tokens: Option<u64>,
 }
 
@@ -47,6 +49,7 @@ impl From<WireUsage> for Usage {
         usage.total_tokens = wire.total_tokens.unwrap_or(usage.total_tokens);
         let input_details = wire.prompt_tokens_details.or(wire.input_tokens_details);
         usage.cached_tokens = input_details.and_then(|details| details.cached_tokens);
+        usage.cache_write_tokens = input_details.and_then(|details| details.cache_write_tokens);
         let output_details = wire.completion_tokens_details.or(wire.output_tokens_details);
         usage.reasoning_tokens = output_details.and_then(|details| details.reasoning_tokens);
         usage

@@ -309,3 +309,64 @@ pub(crate) fn unix_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use tool_core::Message;
+
+    use super::*;
+
+    fn log() -> Arc<RunLog> {
+        Arc::new(RunLog::new("desk".into(), &Run::new([Message::user("Hello")])))
+    }
+
+    #[test]
+    fn a_reader_that_is_too_slow_finds_a_gap_and_the_log_stays_bounded() {
+        let log = log();
+        let mut reader = log.read(0);
+        for _ in 0..20 {
+            log.push(Entry::Text { text: "x".repeat(1 << 20) });
+        }
+        assert!(log.bytes() <= MAX_BYTES);
+        assert!(matches!(reader.try_next(), Found::Gap));
+        // From then on, it reads what is left.
+        assert!(matches!(reader.try_next(), Found::Entry(position, _) if position == log.first()));
+    }
+
+    #[test]
+    fn two_readers_read_the_same_positions() {
+        let log = log();
+        log.push(Entry::Text { text: "a".into() });
+        let positions = |from| {
+            let mut reader = log.read(from);
+            let next = || match reader.try_next() {
+                Found::Entry(position, _) => Some(position),
+                _ => None,
+            };
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert_eq!((positions(0), positions(1)), (vec![0, 1], vec![1]));
+    }
+
+    #[test]
+    fn a_driver_that_leaves_a_run_without_an_end_is_noticed() {
+        let log = log();
+        log.driver_joined(&Run::new([Message::user("Hello")]));
+        assert!(log.is_driven() && log.summary().status == LogStatus::Running);
+        log.driver_left();
+        assert_eq!((log.is_driven(), log.summary().status), (false, LogStatus::Dropped));
+    }
+
+    #[test]
+    fn a_run_that_was_continued_elsewhere_is_read_anew() {
+        let log = log();
+        let mut run = Run::new([Message::user("Hello")]);
+        let reply = tool_core::model::ChatResponse::new(tool_core::model::AssistantMessage::text("Hi"));
+        run.record_response(reply).unwrap();
+        assert!(!log.agrees_with(&run));
+        let mut reader = log.read(0);
+        log.driver_joined(&run);
+        assert!(matches!(reader.try_next(), Found::Gap));
+        assert!(log.agrees_with(&run));
+    }
+}

@@ -30,7 +30,7 @@ pub(crate) enum Reason {
         arguments: String,
     },
     Answer {
-        question: Question,
+        question: Box<Question>,
     },
     Result {
         arguments: String,
@@ -43,8 +43,8 @@ impl From<&Wait> for Pending {
     fn from(wait: &Wait) -> Self {
         let reason = match &wait.reason {
             WaitReason::Approval(call) => Reason::Approval { arguments: call.arguments.clone() },
-            WaitReason::Answer(question) => Reason::Answer { question: question.clone() },
-            WaitReason::Result(call) => Reason::Result { arguments: call.arguments.clone() },
+            WaitReason::Answer(question) => Reason::Answer { question: Box::new(question.clone()) },
+            WaitReason::CallerResult(call) => Reason::Result { arguments: call.arguments.clone() },
             _ => Reason::Until,
         };
         Self {

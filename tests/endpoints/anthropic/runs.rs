@@ -291,6 +291,48 @@ async fn a_conversation_changes_the_provider() {
     }
 }
 
+/// Each agent reads its own thinking; the instructions of another agent are another start.
+#[tokio::test]
+async fn agents_hand_over_and_ask_each_other() {
+    let call = |id: &str, name: &str, input: Value| json!([thinking(), { "type": "tool_use", "id": id, "name": name, "input": input }]);
+    let has_thinking = |body: &str| body.contains(r#""signature""#);
+    let pilot = |server: &RawServer| {
+        Agent::builder(model(server))
+            .instructions("You are a pilot.")
+            .tools(tools![get_tide])
+            .build()
+            .unwrap()
+    };
+    let replies = [
+        reply(call("toolu_1", "to_pilot", json!({})), "tool_use"),
+        reply(call("toolu_2", "get_tide", json!({ "port": "Brest" })), "tool_use"),
+        reply(json!([text("At 14:20.")]), "end_turn"),
+    ];
+    let server = scripted(&replies, false).await;
+    let agent = Agent::builder(model(&server))
+        .instructions("You are a clerk.")
+        .handoff_to("to_pilot", "Hands over to the pilot", &pilot(&server))
+        .build()
+        .unwrap();
+    assert_eq!(agent.ask("When?").await.unwrap().text(), "At 14:20.");
+    let sent = bodies(&server);
+    assert_eq!(sent.iter().map(|body| has_thinking(body)).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(sent[2].matches(r#""signature""#).count(), 1, "{}", sent[2]);
+
+    let replies = [
+        reply(call("toolu_1", "pilot", json!({ "question": "Tide?" })), "tool_use"),
+        reply(call("toolu_1", "get_tide", json!({ "port": "Brest" })), "tool_use"),
+        reply(json!([text("At 14:20.")]), "end_turn"),
+        reply(json!([text("Sail at 14:20.")]), "end_turn"),
+    ];
+    let server = scripted(&replies, false).await;
+    let tool = pilot(&server).as_tool("pilot", "Answers questions about tides");
+    let agent = Agent::builder(model(&server)).tool(tool).build().unwrap();
+    assert_eq!(agent.ask("When?").await.unwrap().text(), "Sail at 14:20.");
+    let has: Vec<_> = bodies(&server).iter().map(|body| has_thinking(body)).collect();
+    assert_eq!(has, [false, false, true, true]);
+}
+
 /// A change of what a request starts with.
 #[derive(Clone, Copy, Debug)]
 enum Change {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tool_core::tools;
 use tool_mcp::server::{Server, ServerErrorKind};
 
-use super::client::{Client, Connection};
+use super::client::{Client, Connection, Notifications, connect_http};
 use super::tools::{Weather, Witness, pay, sum, wait, weather, without_context};
 
 #[tokio::test]
@@ -100,5 +100,18 @@ async fn serves_tools_that_need_approval_only_if_configured() {
             client.service.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name).collect();
         assert_eq!(names.contains(&"pay".into()), is_served);
         assert_eq!(client.call("pay", json!({ "cents": 1 })).await.is_ok(), is_served);
+    }
+}
+
+#[tokio::test]
+async fn a_service_is_part_of_another_application() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let service = Server::new(tools![weather]).into_service().unwrap();
+    let app = axum::Router::new().route_service("/mcp", service);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for connection in [Connection::Http, Connection::HttpNewest] {
+        let client = connect_http(&url, None, connection, Notifications::default()).await.unwrap();
+        assert_eq!(client.list_all_tools().await.unwrap()[0].name, "weather", "{connection:?}");
     }
 }

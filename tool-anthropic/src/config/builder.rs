@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tool_http::client::{
-    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, parse_base_url, read_variable,
+    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, key_from_env, parse_base_url, read_variable,
 };
 
 use super::anthropic::Anthropic;
 use crate::client::{Client, Hooks, Retry};
 use crate::endpoint::{AuthScheme, Endpoint};
 use crate::error::Error;
+use crate::presets::BASE_URL;
 use crate::rate_limits::RateLimits;
 use crate::warning::Warning;
 
@@ -216,12 +217,11 @@ impl AnthropicBuilder {
     /// Fails if the base URL or a header is invalid, if the key is not in the environment although it should be, if Anthropic
     /// or another provider that needs a key has none, or if the system has no certificates.
     pub fn build(self) -> Result<Anthropic, Error> {
-        let default = self.endpoint.clone().unwrap_or_else(Endpoint::anthropic);
-        let text = self.base_url.as_deref().unwrap_or(&default.base_url);
-        if text.is_empty() {
+        let default = self.endpoint.as_ref().map_or(Some(BASE_URL), |endpoint| endpoint.base_url.as_deref());
+        let Some(text) = self.base_url.as_deref().or(default) else {
             return Err(Error::config("the endpoint has no base URL; set one with `base_url`"));
-        }
-        let base_url = parse_base_url(text, &Endpoint::anthropic().base_url)?;
+        };
+        let base_url = parse_base_url(text, BASE_URL)?;
         if base_url.path().trim_end_matches('/').ends_with("/messages") {
             return Err(Error::config("the base URL must not contain `/messages`; it is appended"));
         }
@@ -230,17 +230,14 @@ impl AnthropicBuilder {
             endpoint.version = version.into();
         }
         let key = match self.api_key {
-            None if self.has_key_from_env => Some(key_from_env(&endpoint)?),
+            None if self.has_key_from_env => Some(key_from_env(endpoint.api_key_variable.as_deref())?),
             key => key,
         };
         let mut connection = self.connection;
         // Another server may need no key, and a custom client or header may provide it.
-        let is_key_optional = self.base_url.is_some()
-            || endpoint.api_key_variable.is_empty()
-            || connection.http.is_some()
-            || !connection.headers.is_empty();
-        if key.is_none() && !is_key_optional {
-            let variable = &endpoint.api_key_variable;
+        let is_key_optional =
+            self.base_url.is_some() || connection.http.is_some() || !connection.headers.is_empty();
+        if let (None, Some(variable), false) = (&key, &endpoint.api_key_variable, is_key_optional) {
             return Err(Error::config(format!(
                 "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
             )));
@@ -259,21 +256,6 @@ impl AnthropicBuilder {
         let connection = connection.connect(base_url)?;
         let endpoint = Arc::new(endpoint);
         Ok(Anthropic(Arc::new(Client { connection, endpoint, retry: self.retry, hooks: self.hooks })))
-    }
-}
-
-fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {
-    let name = &*endpoint.api_key_variable;
-    if name.is_empty() {
-        return Err(Error::config(
-            "this endpoint has no environment variable for its key; set the key with `api_key`, if it needs one",
-        ));
-    }
-    match read_variable(name)? {
-        Some(key) => Ok(key.into()),
-        None => Err(Error::config(format!(
-            "the environment variable {name} is not set; set it, or set the key with `api_key`"
-        ))),
     }
 }
 

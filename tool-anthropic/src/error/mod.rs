@@ -251,12 +251,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = self.0.request.as_deref().unwrap_or("the request");
+        let url = request.rsplit(' ').next().unwrap_or_default();
         match &self.0.cause {
             Cause::Config(message) | Cause::Request(message) => f.write_str(message),
             Cause::InvalidResponse(message) => write!(f, "{request}: {message}"),
             Cause::Transport(error) if error.is_timeout() => write!(f, "{request} timed out"),
-            Cause::Transport(error) if error.is_connect() => write!(f, "{request} could not connect"),
-            Cause::Transport(_) => write!(f, "{request}: the connection failed"),
+            Cause::Transport(error) if error.is_connect() => write!(f, "could not connect to {url}"),
+            Cause::Transport(_) => write!(f, "the connection to {url} failed"),
             Cause::Api(error) => {
                 write!(f, "{request} failed")?;
                 if let Some(status) = &error.status {

@@ -14,36 +14,35 @@ use super::content::{self, ContentRules};
 use crate::error::Error;
 use crate::json::string;
 
-/// The digest of what precedes the messages, and of all that they depend on.
-pub(super) type Seed = [u8; 32];
-
 /// The encoded messages of the previous request, so that a turn encodes only new ones.
 #[derive(Debug, Default)]
 pub(super) struct MessageCache {
-    seed: Option<Seed>,
+    /// The digest of what precedes the messages, and of all that they depend on.
+    seed: Option<[u8; 32]>,
     /// All messages as an array, of which the last message and the array are open.
-    json: AppendBuffer,
-    state: State,
+    pub(super) json: AppendBuffer,
+    pub(super) state: State,
 }
 
 /// What is known of the encoded messages.
 #[derive(Clone, Debug, Default)]
-struct State {
+pub(super) struct State {
     count: usize,
     /// The digest of what the model has read.
     digest: Sha256,
     /// The role of the last message.
     role: Option<Role>,
     /// The last blocks of the last two user messages, the later one last.
-    points: Vec<Point>,
+    pub(super) points: Vec<Point>,
     blocks: usize,
     /// The calls of the last reply that have no result yet.
-    pending: Vec<String>,
-    has_reply: bool,
+    pub(super) pending: Vec<String>,
+    pub(super) has_reply: bool,
     /// The messages before this one are sent without thinking.
     thinking_start: usize,
     has_thinking: bool,
-    container: Option<String>,
+    /// The container of the latest reply that used one.
+    pub(super) container: Option<String>,
 }
 
 /// The end of a block that can be a cache point.
@@ -67,7 +66,7 @@ impl MessageCache {
         &mut self,
         messages: &[Message],
         leading: usize,
-        seed: Seed,
+        seed: [u8; 32],
         provider: &str,
         rules: ContentRules,
     ) -> Result<(), Error> {
@@ -83,7 +82,7 @@ impl MessageCache {
         Ok(())
     }
 
-    fn reset(&mut self, seed: Seed, thinking_start: usize) {
+    fn reset(&mut self, seed: [u8; 32], thinking_start: usize) {
         let state = State { digest: Sha256::new().chain_update(seed), thinking_start, ..State::default() };
         *self = Self { seed: Some(seed), json: AppendBuffer::default(), state };
     }
@@ -113,31 +112,6 @@ impl MessageCache {
         state.count = messages.len();
         self.state = state;
         Ok(thinking_start)
-    }
-
-    /// Returns the array without its end.
-    pub(super) fn json(&self) -> &AppendBuffer {
-        &self.json
-    }
-
-    /// Returns the calls that have no result.
-    pub(super) fn pending(&self) -> &[String] {
-        &self.state.pending
-    }
-
-    /// Returns `true` if a reply was sent.
-    pub(super) fn has_reply(&self) -> bool {
-        self.state.has_reply
-    }
-
-    /// Returns the positions at which the last user messages end, the latest one last.
-    pub(super) fn points(&self) -> &[Point] {
-        &self.state.points
-    }
-
-    /// Returns the container of the latest reply that used one.
-    pub(super) fn container(&self) -> Option<&str> {
-        self.state.container.as_deref()
     }
 
     /// Returns the digest of all that the model reads.

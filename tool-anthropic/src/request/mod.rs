@@ -15,10 +15,11 @@ use tool_http::client::{BodyWriter, FieldWriter, RequestBody};
 
 use self::content::ContentRules;
 use self::messages::{MessageCache, Point, reject_pending};
-use self::strict::{Cost, enforceable};
+use self::strict::{Budget, Cost, enforceable};
 pub(crate) use self::tools::MAX_TOOLS;
 use self::tools::{EncodedTools, Rules, push_element};
 use crate::client::Client;
+use crate::endpoint::FIRST_VERSION;
 use crate::error::Error;
 use crate::options::{Cache, MessagesOptions};
 use crate::warning::Warning;
@@ -144,18 +145,18 @@ pub(crate) fn encode(
         ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
     request.cached(|messages: &mut MessageCache| {
         messages.append_new(request.messages(), leading, seed, &endpoint.name, rules)?;
-        reject_pending(messages.pending())?;
-        if messages.json().is_empty() {
+        reject_pending(&messages.state.pending)?;
+        if messages.json.is_empty() {
             return Err(Error::request("the request has no message with content; add a user message"));
         }
-        let point = cache.message_point().filter(|_| has_tools || messages.has_reply());
+        let point = cache.message_point().filter(|_| has_tools || messages.state.has_reply);
         let mut body = with_messages(body, messages, point, prefix.bytes);
         let json = body.json();
         json.extend_from_slice(b"]}]");
         if let Some(choice) = choice {
             json.extend_from_slice(format!(r#","tool_choice":{choice}"#).as_bytes());
         }
-        if let Some(container) = messages.container().filter(|_| sends_container) {
+        if let Some(container) = messages.state.container.as_ref().filter(|_| sends_container) {
             json.extend_from_slice(format!(r#","container":{}"#, json!(container)).as_bytes());
         }
         json.push(b'}');
@@ -180,16 +181,16 @@ fn with_messages(
 ) -> BodyWriter {
     let mut written = 0;
     let is_long = |point: &&Point| prefix_bytes + point.position >= MIN_CACHED_BYTES;
-    let last = messages.points().last().filter(is_long);
-    let previous = messages.points().iter().rev().nth(1).filter(is_long);
+    let last = messages.state.points.last().filter(is_long);
+    let previous = messages.state.points.iter().rev().nth(1).filter(is_long);
     let is_far = |previous: &&Point| last.is_some_and(|last| last.blocks - previous.blocks > LOOKBACK_BLOCKS);
     for at in [previous.filter(is_far), last].into_iter().flatten() {
         let Some(member) = point else { continue };
-        body.append_range(messages.json(), written..at.position);
+        body.append_range(&messages.json, written..at.position);
         body.json().extend_from_slice(member.as_bytes());
         written = at.position;
     }
-    body.append_range(messages.json(), written..usize::MAX);
+    body.append_range(&messages.json, written..usize::MAX);
     body
 }
 
@@ -256,7 +257,7 @@ fn format(
         ));
     }
     let schema = enforceable(format.schema());
-    if !format.is_strict() || Cost::of_schema(&schema).take_alone().is_err() {
+    if !format.is_strict() || Budget::default().take(Cost::of_schema(&schema)).is_err() {
         return Err(Error::request(format!(
             "the API cannot enforce the schema of the answer `{}`; take the answer `by_tool`, or use a simpler type",
             format.name()
@@ -299,7 +300,7 @@ fn write_options(
 }
 
 fn has_sampling(client: &Client, model: &str) -> bool {
-    client.endpoint.has_sampling() && !model_name::refuses_sampling(model)
+    client.endpoint.version == FIRST_VERSION && !model_name::refuses_sampling(model)
 }
 
 /// Rejects what the API does not accept together.

@@ -19,8 +19,7 @@ const UNSUPPORTED: [&str; 11] = [
     "uniqueItems",
 ];
 
-/// The keywords whose values are schemas, and those whose values are lists or maps of schemas.
-const SCHEMAS: [&str; 1] = ["items"];
+/// The keywords whose values are lists or maps of schemas. That of `items` is one.
 const LISTS: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 const MAPS: [&str; 2] = ["properties", "$defs"];
 
@@ -81,11 +80,6 @@ impl Cost {
         cost
     }
 
-    /// Checks the limits without any tool.
-    pub(super) fn take_alone(self) -> Result<(), &'static str> {
-        Budget::default().take(self)
-    }
-
     fn add(&mut self, schema: &Value) {
         let Value::Object(members) = schema else { return };
         let is_union = members.get("type").is_some_and(Value::is_array)
@@ -118,7 +112,7 @@ pub(super) fn enforceable(schema: &Value) -> Value {
                 .map(|(name, schema)| (name.clone(), enforceable(schema)))
                 .collect::<Map<_, _>>()
                 .into(),
-            value if SCHEMAS.contains(&name) => enforceable(value),
+            value if name == "items" => enforceable(value),
             value => value.clone(),
         };
         kept.insert(name.to_owned(), value);
@@ -140,7 +134,7 @@ fn for_each_schema<'a>(members: &'a Map<String, Value>, visit: &mut dyn FnMut(&'
         match value {
             Value::Array(list) if LISTS.contains(&name) => list.iter().for_each(&mut *visit),
             Value::Object(map) if MAPS.contains(&name) => map.values().for_each(&mut *visit),
-            value if SCHEMAS.contains(&name) => visit(value),
+            value if name == "items" => visit(value),
             _ => {}
         }
     }

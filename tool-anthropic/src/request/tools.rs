@@ -38,16 +38,19 @@ pub(super) struct EncodedTools {
     pub(super) deferred: String,
 }
 
-/// The encoded tools of a set, or why they cannot be sent, for each of the rules that they were encoded by.
+/// The encoded tools of a set, or why they cannot be sent.
+type Encoding = Result<Arc<EncodedTools>, String>;
+
+/// The encodings of a set, for each of the rules that they were encoded by.
 #[derive(Default)]
-struct EncodingCache(Mutex<Vec<(Rules, Result<Arc<EncodedTools>, String>)>>);
+struct EncodingCache(Mutex<Vec<(Rules, Encoding)>>);
 
 /// Returns the encoded tools. They are checked and encoded once per set, and `report` is called for each tool that is then not strict.
 pub(super) fn encode(
     definitions: &ToolDefinitions,
     rules: Rules,
     report: impl Fn(&str, &'static str),
-) -> Result<Arc<EncodedTools>, String> {
+) -> Encoding {
     let cache = definitions.encoded(|_| EncodingCache::default());
     let entries = || cache.0.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, encoded)) = entries().iter().find(|(known, _)| *known == rules) {

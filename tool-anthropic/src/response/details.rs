@@ -55,15 +55,11 @@ impl ReplyDetails {
 
     /// Returns the details of a reply of the provider with this name.
     pub(crate) fn for_provider(message: &AssistantMessage, provider: &str) -> Option<Self> {
-        message.provider_data.as_ref()?.for_provider(&stored_name(provider))?.parse().ok()
+        message.provider_data.as_ref()?.for_provider(&format!("{provider}{API}"))?.parse().ok()
     }
 
     /// Returns the details as the provider's data.
     pub(crate) fn to_provider_data(&self, provider: &str) -> Option<ProviderData> {
-        Some(ProviderData::new(stored_name(provider), JsonText::serialize(self).ok()?))
+        Some(ProviderData::new(format!("{provider}{API}"), JsonText::serialize(self).ok()?))
     }
-}
-
-fn stored_name(provider: &str) -> String {
-    format!("{provider}{API}")
 }

@@ -8,11 +8,11 @@ use super::contract::Contract;
 use super::describe::describe;
 use super::explain::{explain, explain_limits};
 use super::lenient::repair_text;
-use super::members::{Members, find_part, join, offset_in, write_object};
+use super::members::{Members, join, write_object};
 use super::repair::{Repair, repair, repair_part, without_omitted};
 use super::report::{ArgumentErrors, Report};
 use super::target::{IgnoredMember, Refused, Target};
-use super::tokens::{MAX_FEW, duplicate_members};
+use super::tokens::{MAX_FEW, duplicate_members, path_at};
 use super::wording::{duplicate_member, missing_value, not_an_object, unknown_member, unknown_name};
 use crate::schema::NodeId;
 
@@ -248,16 +248,12 @@ impl<'a> Decoder<'a> {
     /// Reports the members that a type ignores, or records them if they may be ignored.
     fn report_ignored(&mut self, path: &str, text: &str, ignored: &[IgnoredMember]) {
         for IgnoredMember { value, known } in ignored.iter().take(MAX_IGNORED) {
-            let place = find_part(text, |_, _, part| {
-                let start = offset_in(text, part);
-                start <= value.start && value.end <= start + part.len()
-            });
-            let member = join(path, &place.path);
+            let member = join(path, &path_at(text, value.start));
             let (object, name) = member.rsplit_once('.').unwrap_or(("", &member));
             if known.contains(&name) {
                 // A type can have a member and ignore its value.
             } else if self.mode.ignores_unknown {
-                self.repairs.push(Repair::for_ignored(&member, place.text));
+                self.repairs.push(Repair::for_ignored(&member, &text[value.clone()]));
             } else if object.is_empty() {
                 self.report.add(&member, &unknown_name(name, known));
             } else {

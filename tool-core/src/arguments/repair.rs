@@ -273,7 +273,12 @@ impl<'s> Repairer<'s> {
         }
         let (mut written, mut is_unchanged) = (Vec::with_capacity(members.len()), true);
         for (name, value) in &members {
-            let is_optional = node.properties.contains_key(&**name) && !node.is_required(name);
+            let is_listed = node.properties.contains_key(&**name);
+            if is_listed && depth == 0 {
+                // One argument does not spend the work on the others.
+                self.budget = Budget::for_text(value);
+            }
+            let is_optional = is_listed && !node.is_required(name);
             let repaired = match (node.member(name), *value) {
                 // `null` stands for an optional member that is omitted.
                 (Some(member), "null") if is_optional && !self.allows_null(member, depth) => {

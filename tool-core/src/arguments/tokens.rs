@@ -82,6 +82,7 @@ impl<'a> Tokens<'a> {
 impl<'a> Iterator for Tokens<'a> {
     type Item = Token<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let first = self.skip_while(|byte| byte.is_ascii_whitespace() || matches!(byte, b',' | b':'))?;
         let start = self.position;
@@ -122,7 +123,6 @@ struct Container<'a> {
 }
 
 /// The objects and lists around a position, the outermost first.
-#[derive(Default)]
 struct Containers<'a> {
     stack: Vec<Container<'a>>,
     /// The first few names of each object, for which a linear search is faster than hashing.
@@ -132,6 +132,24 @@ struct Containers<'a> {
 }
 
 impl<'a> Containers<'a> {
+    fn new() -> Self {
+        Self { stack: Vec::new(), names: Vec::with_capacity(MAX_FEW), skipped: 0 }
+    }
+
+    /// Moves behind a token. Returns `false` if it is the name of a member that its object has already.
+    fn advance(&mut self, token: Token<'a>) -> bool {
+        match token {
+            Token::OpenObject | Token::OpenList => self.open(token == Token::OpenObject),
+            Token::Close => {
+                self.close();
+                self.end_value();
+            }
+            Token::Scalar => self.end_value(),
+            Token::Name { quoted, is_escaped } => return self.begin_member(quoted, is_escaped),
+        }
+        true
+    }
+
     fn open(&mut self, is_object: bool) {
         if self.stack.len() < MAX_DEPTH {
             let first_name = self.names.len();
@@ -153,10 +171,7 @@ impl<'a> Containers<'a> {
     fn begin_member(&mut self, quoted: &'a str, is_escaped: bool) -> bool {
         let Some(object) = self.stack.last_mut().filter(|_| self.skipped == 0) else { return true };
         object.name = quoted;
-        let name = match is_escaped {
-            true => decode(quoted),
-            false => quoted.trim_matches('"').into(),
-        };
+        let name = if is_escaped { decode(quoted) } else { without_quotes(quoted).into() };
         let few = &self.names[object.first_name..];
         if few.contains(&name) {
             return false;
@@ -190,8 +205,11 @@ impl<'a> Containers<'a> {
 
 /// Decodes a name in quotes, which can contain escapes.
 fn decode(quoted: &str) -> Cow<'_, str> {
-    let raw = quoted.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(quoted);
-    serde_json::from_str(quoted).map_or(Cow::Borrowed(raw), Cow::Owned)
+    serde_json::from_str(quoted).map_or_else(|_| without_quotes(quoted).into(), Cow::Owned)
+}
+
+fn without_quotes(quoted: &str) -> &str {
+    quoted.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(quoted)
 }
 
 /// Returns the paths (`.stops[2].name`) of all duplicate members, at any depth, but not more than are reported. Names are compared
@@ -200,31 +218,30 @@ fn decode(quoted: &str) -> Cow<'_, str> {
 /// Parsers disagree about such texts. Most of them take the last member, while a person may have read and approved the first.
 pub(crate) fn duplicate_members(text: &str) -> Vec<String> {
     let (mut duplicates, mut length) = (Vec::new(), 0);
-    let mut containers = Containers::default();
+    let mut containers = Containers::new();
     for token in Tokens::new(text) {
-        match token {
-            Token::OpenObject | Token::OpenList => containers.open(token == Token::OpenObject),
-            Token::Close => {
-                containers.close();
-                containers.end_value();
-            }
-            Token::Scalar => containers.end_value(),
-            Token::Name { quoted, is_escaped } => {
-                if containers.begin_member(quoted, is_escaped) {
-                    continue;
-                }
-                let path = containers.path();
-                length += path.len();
-                if !duplicates.contains(&path) {
-                    duplicates.push(path);
-                }
-                if length > MAX_REPORT_BYTES {
-                    break;
-                }
-            }
+        if containers.advance(token) {
+            continue;
+        }
+        let path = containers.path();
+        length += path.len();
+        if !duplicates.contains(&path) {
+            duplicates.push(path);
+        }
+        if length > MAX_REPORT_BYTES {
+            break;
         }
     }
     duplicates
+}
+
+/// Returns the path (`.stops[2].name`) of the value that begins at an offset. Reads the text only up to there.
+pub(super) fn path_at(text: &str, offset: usize) -> String {
+    let (mut containers, mut tokens) = (Containers::new(), Tokens::new(text));
+    while let Some(token) = tokens.next().filter(|_| tokens.position <= offset) {
+        containers.advance(token);
+    }
+    containers.path()
 }
 
 /// Returns `true` if the text has more than `levels` levels of objects and lists.
@@ -278,6 +295,15 @@ mod tests {
         let twice = format!("{{{0},{0}}}", names.join(","));
         let reported: usize = duplicate_members(&twice).iter().map(String::len).sum();
         assert!((MAX_REPORT_BYTES..MAX_REPORT_BYTES + 20).contains(&reported), "{reported}");
+    }
+
+    #[test]
+    fn finds_the_path_of_a_value() {
+        let text = r#" {"a": [10, {"b\"": "x"}], "c": true}"#;
+        for (value, path) in [("{", ""), ("[", ".a"), ("10", ".a[0]"), ("\"x", ".a[1].b\""), ("true", ".c")] {
+            let offset = text.find(value).unwrap();
+            assert_eq!(path_at(text, offset), path, "{value}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::model::ChatResponse;
 /// The chunks are for display. [`Done`](Delta::Done) has the complete response, as assembled by the provider.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "a stream has one response, and few deltas wait at a time")]
 pub enum Delta {
     /// The next chunk of the text.
     Text(String),

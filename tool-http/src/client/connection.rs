@@ -198,6 +198,24 @@ pub fn read_variable(name: &str) -> Result<Option<String>, ConfigError> {
     }
 }
 
+/// Reads the key of an endpoint from its environment variable.
+///
+/// # Errors
+///
+/// Fails if there is no variable, or it is not set.
+pub fn key_from_env(name: Option<&str>) -> Result<SecretString, ConfigError> {
+    let Some(name) = name else {
+        return Err(ConfigError(
+            "this endpoint has no environment variable for its key; set the key with `api_key`, if it needs one".into(),
+        ));
+    };
+    read_variable(name)?.map(SecretString::from).ok_or_else(|| {
+        ConfigError(format!(
+            "the environment variable {name} is not set; set it, or set the key with `api_key`"
+        ))
+    })
+}
+
 /// A response with a status that reports success. The request is in flight until this is dropped.
 #[derive(Debug)]
 pub struct Success {

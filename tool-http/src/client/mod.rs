@@ -13,8 +13,8 @@ pub mod assembler;
 pub use self::body::{BodyStart, read_body};
 pub use self::connect::{TlsError, is_loopback, new_client};
 pub use self::connection::{
-    BadResponse, ConfigError, Connection, ConnectionConfig, KeyHeader, SendError, Success, parse_base_url,
-    read_variable,
+    BadResponse, ConfigError, Connection, ConnectionConfig, KeyHeader, SendError, Success, key_from_env,
+    parse_base_url, read_variable,
 };
 pub use self::fields::{FieldError, FieldWriter};
 pub use self::redact::{Redactor, redact_url, redact_urls};

@@ -246,7 +246,7 @@ fn result_media(result: &ToolMessage) -> impl Iterator<Item = WirePart<'_>> {
 mod tests {
     use serde_json::{Value, json};
     use tool_core::ToolOutput;
-    use tool_core::content::{Image, JsonText, Part};
+    use tool_core::content::{File, Image, JsonText, Part};
     use tool_core::model::ChatRequest;
 
     use super::*;
@@ -385,6 +385,43 @@ mod tests {
         let written = written(&[message]);
         let names = [0, 1, 2].map(|index| written[0]["tool_calls"][index]["function"]["name"].clone());
         assert_eq!(names, ["now", "clock_now", "_"]);
+    }
+
+    #[test]
+    fn writes_files() {
+        let pdf = File::from_bytes("application/pdf", "%PDF");
+        let file = |file: Value| json!({ "type": "file", "file": file });
+        let question = Content::from_iter([
+            "When?".into(),
+            pdf.clone().into(),
+            File::from_id("file-1").with_name("a.pdf").into(),
+        ]);
+        let data =
+            file(json!({ "filename": "file.pdf", "file_data": "data:application/pdf;base64,JVBERg==" }));
+        let expected = json!([wire_text("When?"), data.clone(), file(json!({ "file_id": "file-1" }))]);
+        assert_eq!(written(&[Message::user(question)])[0]["content"], expected);
+
+        let call = ToolCall::new("1", "bill", "{}");
+        let output = ToolOutput::text("see:").with_part(image("a")).with_part(pdf);
+        let reply = AssistantMessage::default().with_tool_calls([call.clone()]);
+        let sent =
+            written(&[Message::user("Bill?"), Message::Assistant(reply), Message::tool(&call, &Ok(output))]);
+        assert_eq!(sent[2]["content"], "see:\n[1 image and 1 file, in the user message after the results]");
+        let expected = json!([
+            wire_text("Image from the tool `bill`, call `1`:"),
+            wire_image("a"),
+            wire_text("File from the tool `bill`, call `1`:"),
+            data,
+        ]);
+        assert_eq!(sent[3]["content"], expected);
+
+        let message =
+            Message::user(Content::from("When?").with_part(File::from_url("https://example.org/a.pdf")));
+        let error = body(Endpoint::openai(), &ChatRequest::new([message]), false).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Chat Completions does not accept URLs of files; send the bytes, or use `OpenAi::responses_model`"
+        );
     }
 
     #[test]

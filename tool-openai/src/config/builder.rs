@@ -1,6 +1,5 @@
 //! Configures the client of an endpoint.
 
-use std::env::VarError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use reqwest::{Proxy, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 use tool_http::LONGEST_TIMEOUT;
-use tool_http::client::{Redactor, new_client};
+use tool_http::client::{Redactor, key_from_env, new_client, read_variable};
 
 use super::open_ai::OpenAi;
 use crate::client::Client;
@@ -58,16 +57,16 @@ impl OpenAi {
         }
         let mut builder = Self::builder();
         if let Some(key) = key {
-            builder = builder.api_key(key.trim());
+            builder = builder.api_key(key);
         }
         if let Some(url) = base_url {
-            builder = builder.base_url(url.trim());
+            builder = builder.base_url(url);
         }
         if let Some(organization) = read_variable("OPENAI_ORG_ID")? {
-            builder = builder.organization(organization.trim());
+            builder = builder.organization(organization);
         }
         if let Some(project) = read_variable("OPENAI_PROJECT_ID")? {
-            builder = builder.project(project.trim());
+            builder = builder.project(project);
         }
         builder.build()
     }
@@ -256,7 +255,7 @@ impl OpenAiBuilder {
         let has_default_url = self.base_url.is_none();
         let endpoint = self.endpoint.clone().unwrap_or_else(|| Endpoint::from_url(&base_url));
         let key = match self.api_key.clone() {
-            None if self.has_key_from_env => Some(key_from_env(&endpoint)?),
+            None if self.has_key_from_env => Some(key_from_env(endpoint.api_key_variable.as_deref())?),
             key => key,
         };
         // Another server may need no key, and a custom client or header may provide it.
@@ -313,31 +312,6 @@ impl OpenAiBuilder {
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|error| Error::config(format!("could not build the HTTP client: {error}")))
-    }
-}
-
-/// Reads an environment variable. Returns `None` if it is not set or blank.
-fn read_variable(name: &str) -> Result<Option<String>, Error> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => {
-            Err(Error::config(format!("the environment variable {name} is not valid Unicode")))
-        }
-    }
-}
-
-fn key_from_env(endpoint: &Endpoint) -> Result<SecretString, Error> {
-    let Some(name) = &endpoint.api_key_variable else {
-        return Err(Error::config(
-            "this endpoint has no environment variable for its key; set the key with `api_key`, if it needs one",
-        ));
-    };
-    match read_variable(name)? {
-        Some(key) => Ok(key.trim().into()),
-        None => Err(Error::config(format!(
-            "the environment variable {name} is not set; set it, or set the key with `api_key`"
-        ))),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::{FieldError, RetryHeaders, redact_url};
+use tool_http::client::{ConfigError, FieldError, RetryHeaders, redact_url};
 
 use self::api::{ApiError, write_base_url_hint};
 pub(crate) use self::api::{is_error_body, is_error_value};
@@ -406,6 +406,12 @@ impl StdError for Error {
             Cause::Incomplete { cause: Some(cause) } => Some(cause),
             _ => None,
         }
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::config(error.0)
     }
 }
 

@@ -148,7 +148,7 @@ fn write_part(json: &mut Vec<u8>, part: WirePart<'_>) {
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::{Value, json};
-    use tool_core::content::{Content, Image, JsonText, Part};
+    use tool_core::content::{Content, File, Image, JsonText, Part};
     use tool_core::{ToolCall, ToolOutput};
 
     use super::*;
@@ -213,6 +213,21 @@ pub(super) mod tests {
             }
             assert_eq!(written(&[message]), expected);
         }
+    }
+
+    #[test]
+    fn writes_files() {
+        let files = [
+            File::from_bytes("text/plain", "tides").into(),
+            File::from_url("https://example.org/a.pdf").into(),
+            File::from_id("file-1").into(),
+        ];
+        let expected = json!([
+            { "type": "input_file", "filename": "file.txt", "file_data": "data:text/plain;base64,dGlkZXM=" },
+            { "type": "input_file", "file_url": "https://example.org/a.pdf" },
+            { "type": "input_file", "file_id": "file-1" },
+        ]);
+        assert_eq!(written(&[Message::user(Content::from_iter(files))])[0]["content"], expected);
     }
 
     #[test]

@@ -222,6 +222,7 @@ impl SegmentContext {
         usage.output_tokens = total.output_tokens.saturating_sub(earlier.output_tokens);
         usage.total_tokens = total.total_tokens.saturating_sub(earlier.total_tokens);
         usage.cached_tokens = subtract(total.cached_tokens, earlier.cached_tokens);
+        usage.cache_write_tokens = subtract(total.cache_write_tokens, earlier.cache_write_tokens);
         usage.reasoning_tokens = subtract(total.reasoning_tokens, earlier.reasoning_tokens);
         usage
     }

@@ -83,7 +83,7 @@ pub(crate) enum Part {
     /// A call asks a question.
     Question {
         wait: String,
-        question: Question,
+        question: Box<Question>,
     },
     /// The call goes on once what it waits for is decided.
     Pending {

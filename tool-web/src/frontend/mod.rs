@@ -5,6 +5,8 @@
 
 mod adapter;
 mod ag_ui;
+#[cfg(test)]
+mod tests;
 mod ui;
 
 use std::collections::{HashMap, VecDeque};

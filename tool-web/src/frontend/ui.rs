@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tool_core::content::{Content, Image, Part, compact_json};
+use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
 
 use super::adapter::{Adapter, Block, Part as Piece};
@@ -245,7 +245,9 @@ fn with_raw(chunk: &mut Value, name: &str, text: &str) -> String {
     }
     let mut json = chunk.to_string();
     json.pop();
-    json + ",\"" + name + "\":" + &compact_json(text) + "}"
+    // Outside of strings, line breaks are spaces, and strings have none.
+    let text = text.replace(['\n', '\r'], " ");
+    json + ",\"" + name + "\":" + &text + "}"
 }
 
 fn has_prototype(value: &Value) -> bool {

@@ -202,8 +202,9 @@ function decisionForm(id, wait, card) {
   const buttons = el("div", { className: "row" },
     el("button", { className: "primary", "data-key": "a", onclick: () => send({ decision: "approve" }) }, "Approve"),
     el("button", { "data-key": "e", onclick: () => edit() }, "Edit…"),
-    deny("Deny"), reason);
+    deny("Deny"));
   if (!wait.question) form.append(buttons);
+  if (!wait.question) buttons.append(reason);
 
   async function send(decision) {
     for (const button of card.querySelectorAll("button")) button.disabled = true;
@@ -359,8 +360,8 @@ class Log {
         for (const wait of event.waits) this.state(wait.call, "waiting", { answer: "asks", result: "waits for the caller" }[wait.reason] ?? "waiting");
         break;
       case "decided":
-        this.state(event.call, event.decision);
-        this.note(this.calls.get(event.call)?.element ?? this.element, describe(event), event.decision);
+        this.state(event.call, event.decision, describe(event));
+        this.calls.get(event.call)?.decisions.push(event);
         break;
       case "agent": this.agent(event); break;
       case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
@@ -385,7 +386,7 @@ class Log {
     const raw = el("code", { className: "muted" });
     const element = el("details", { className: "card call" },
       el("summary", {}, el("strong", {}, visible(name)), " ", raw, " ", status));
-    const card = { element, status, raw, name, ready: false };
+    const card = { element, status, raw, name, ready: false, decisions: [] };
     this.calls.set(id, card);
     this.place.append(element);
     return card;
@@ -428,8 +429,8 @@ class Log {
       this.note(card.element, `the model's arguments: ${event.original_arguments}`);
     }
     const attempts = event.attempts > 1 ? ` · ${event.attempts} attempts` : "";
-    this.state(event.id, event.status, `${event.status} · ${event.duration_ms} ms${attempts}`);
-    for (const decision of event.decisions ?? []) if (!card.element.querySelector(`.${decision.decision}.note`)) this.note(card.element, describe(decision), decision.decision);
+    const decisions = (event.decisions ?? card.decisions).map((decision) => ` · ${visible(describe(decision))}`).join("");
+    this.state(event.id, event.status, `${event.status} · ${event.duration_ms} ms${attempts}${decisions}`);
     for (const repair of event.repairs ?? []) this.note(card.element, `repaired ${repair}`);
     card.element.append(long(event.output, event.status));
     if (event.output.length <= 300 && event.status !== "succeeded") card.element.open = true;

@@ -1,5 +1,8 @@
 //! The mistakes in a value that was refused: everything that its schema does not allow.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::mistake::MistakeKind;
@@ -104,9 +107,9 @@ impl Walk<'_> {
         }
     }
 
-    fn missing_members(&mut self, id: NodeId, members: &[(std::borrow::Cow<'_, str>, &str)], text: &str) {
+    fn missing_members(&mut self, id: NodeId, members: &[(Cow<'_, str>, &str)], text: &str) {
         let node = self.shape.node(id);
-        let given: std::collections::HashSet<&str> = members.iter().map(|(name, _)| &**name).collect();
+        let given: HashSet<&str> = members.iter().map(|(name, _)| &**name).collect();
         let missing: Vec<_> = node.required.iter().filter(|name| !given.contains(name.as_str())).collect();
         let is_certain =
             missing.is_empty() || self.validators.is_some() || !self.has_other_name(members, text);
@@ -127,13 +130,12 @@ impl Walk<'_> {
 
     /// Returns `true` if an object has a member that no schema of the object lists and that the type does not ignore: the type can know
     /// a listed member by that name.
-    fn has_other_name(&self, members: &[(std::borrow::Cow<'_, str>, &str)], text: &str) -> bool {
+    fn has_other_name(&self, members: &[(Cow<'_, str>, &str)], text: &str) -> bool {
         let parts: Vec<_> = self.object.into_iter().flat_map(|object| self.parts_of(object)).collect();
-        let is_listed = |name: &str| {
-            let lists =
-                |node: &&Node| node.member(name).is_some_and(|member| !self.shape.node(member).is_never);
-            parts.iter().any(|node| lists(node))
+        let lists = |node: &Node, name: &str| {
+            node.member(name).is_some_and(|member| !self.shape.node(member).is_never)
         };
+        let is_listed = |name: &str| parts.iter().any(|node| lists(node, name));
         members.iter().any(|(name, value)| !is_listed(name) && !self.is_ignored(text, name, value))
     }
 

@@ -342,7 +342,7 @@ impl PartKind {
 fn usage_json(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": { "cached_tokens": usage.cached_tokens.unwrap_or(0), "cache_write_tokens": 0 },
+        "input_tokens_details": { "cached_tokens": usage.cached_tokens.unwrap_or(0), "cache_write_tokens": usage.cache_write_tokens.unwrap_or(0) },
         "output_tokens": usage.output_tokens,
         "output_tokens_details": { "reasoning_tokens": usage.reasoning_tokens.unwrap_or(0) },
         "total_tokens": usage.total_tokens,

@@ -1,0 +1,113 @@
+//! The stored runs in the terminal: a list, and decisions about what waits.
+
+use std::io::{self, Write};
+
+use tokio::sync::oneshot;
+use tool_core::Approval;
+use tool_core::agent::Outcome;
+use tool_core::memory::{RunCommand, RunStatus, StoredRun};
+use tool_core::run::{Decision, Wait, WaitReason};
+use tool_core::tool::Timestamp;
+use tool_core::transcript::Transcript;
+
+use crate::session::Session;
+
+/// The longest question in the list, in characters.
+const MAX_QUESTION_CHARS: usize = 60;
+
+impl<W: Write> Session<W> {
+    /// Shows the runs, and decides about those that the user chooses, until the user quits. Decisions carry this name.
+    pub(crate) async fn watch(mut self, name: &str) -> io::Result<()> {
+        loop {
+            let runs = self.list_runs().await?;
+            let Some(line) = self.ask("a number, Enter to read again, or q: ").await? else { return Ok(()) };
+            match line.trim() {
+                "" => {}
+                "q" => return Ok(()),
+                number => {
+                    let chosen = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+                    match chosen.and_then(|at| runs.into_iter().nth(at)) {
+                        Some(stored) => self.open(stored, name).await?,
+                        None => self.screen.line("there is no such run")?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lists the runs, those that wait first.
+    async fn list_runs(&mut self) -> io::Result<Vec<StoredRun>> {
+        let stored = match self.agent.stored_runs().await {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.screen.line(&format!("[{error}]"))?;
+                return Ok(Vec::new());
+            }
+        };
+        for error in stored.unreadable {
+            self.screen.line(&format!("[{error}]"))?;
+        }
+        let mut runs = stored.runs;
+        runs.sort_by_key(|stored| stored.status != RunStatus::Waiting);
+        if runs.is_empty() {
+            self.screen.line("no stored runs")?;
+        }
+        for (position, StoredRun { run, status, .. }) in runs.iter().enumerate() {
+            let question = run.new_messages().first().map(|message| message.text().into_owned());
+            let question: String = question.unwrap_or_default().chars().take(MAX_QUESTION_CHARS).collect();
+            self.screen.line(&format!("{}: {status:?}, turn {}: {question}", position + 1, run.turns()))?;
+        }
+        Ok(runs)
+    }
+
+    /// Shows a run, asks for the decisions, and continues the run unless another process drives it.
+    async fn open(&mut self, mut stored: StoredRun, name: &str) -> io::Result<()> {
+        let transcript = Transcript::new(stored.run.new_messages(), stored.run.tool_executions()).to_string();
+        self.screen.line(&transcript)?;
+        for wait in stored.run.waits() {
+            self.screen.line(&format!("{} waits:", wait.path))?;
+            let Some(decision) = self.ask_about(&wait).await? else { continue };
+            let decision = decision.by(name).at(Timestamp::now());
+            let recorded = if stored.status == RunStatus::RunningElsewhere {
+                // An answer that is secret must not be stored.
+                if wait.question().is_some_and(|question| question.is_secret()) {
+                    self.screen.line("[another process drives the run; answer there]")?;
+                    continue;
+                }
+                let posted =
+                    self.agent.post(stored.run.id().as_str(), RunCommand::resolve(&wait.id, decision));
+                posted.await.map(drop).map_err(|error| error.to_string())
+            } else {
+                stored.run.resolve(&wait.id, decision).map_err(|error| error.to_string())
+            };
+            if let Err(error) = recorded {
+                self.screen.line(&format!("[{error}]"))?;
+            }
+        }
+        if stored.status == RunStatus::RunningElsewhere {
+            return Ok(());
+        }
+        match self.agent.resume(stored.run).outcome().await {
+            Outcome::Answer(answer) => self.screen.line(&answer.to_string()),
+            Outcome::Waiting(_) => self.screen.line("the run waits"),
+            Outcome::Failed(error) => self.screen.line(&format!("[{error}]")),
+        }
+    }
+
+    /// Asks for a decision. Returns `None` for what is not decided here, and at the end of the input.
+    async fn ask_about(&mut self, wait: &Wait) -> io::Result<Option<Decision>> {
+        match &wait.reason {
+            WaitReason::Approval(call) => {
+                let (reply, decision) = oneshot::channel();
+                self.decide(call, reply).await?;
+                Ok(decision.await.ok().map(|approval: Approval| approval.into()))
+            }
+            WaitReason::Answer(question) => {
+                let (reply, decision) = oneshot::channel();
+                self.reply(question, reply).await?;
+                Ok(decision.await.ok())
+            }
+            _ => Ok(None),
+        }
+    }
+}

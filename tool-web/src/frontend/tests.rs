@@ -1,0 +1,157 @@
+//! What would end a client's stream: calls that were not announced, members that change prototypes, unfinished parts.
+
+use serde_json::{Value, json};
+use tool_core::model::{FinishReason, Usage};
+
+use super::ag_ui::AgUiEncoder;
+use super::ui::UiEncoder;
+use crate::entry::{CallStatus, Entry, Finished};
+use crate::sse::{Encoder, Stop};
+use crate::wait::{Pending, Reason};
+
+fn finished(id: &str, status: CallStatus, output: &str) -> Entry {
+    Entry::CallFinished(Box::new(Finished {
+        id: id.into(),
+        name: "pay".into(),
+        arguments: "{}".into(),
+        output: output.into(),
+        status,
+        duration_ms: 1,
+        attempts: 1,
+        repairs: Vec::new(),
+        original_arguments: None,
+        decisions: Vec::new(),
+        is_undo: false,
+    }))
+}
+
+fn ready(id: &str, arguments: &str) -> Entry {
+    Entry::CallReady { id: id.into(), name: "pay".into(), arguments: arguments.into() }
+}
+
+fn waiting(call: &str) -> Entry {
+    let reason = Reason::Approval { arguments: "{}".into() };
+    let wait = Pending { id: "w".into(), call: call.into(), tool: "pay".into(), reason, deadline: None };
+    Entry::Waiting { waits: vec![wait] }
+}
+
+fn done() -> Entry {
+    Entry::Done { text: String::new(), finish_reason: FinishReason::Stop, usage: Usage::default() }
+}
+
+fn encode(mut encoder: impl Encoder, entries: &[Entry]) -> Vec<String> {
+    let mut out = Vec::new();
+    entries.iter().for_each(|entry| encoder.encode(entry, &mut out));
+    out
+}
+
+fn ui(entries: &[Entry]) -> Vec<String> {
+    encode(UiEncoder::new("run"), entries)
+}
+
+fn types(events: &[String]) -> Vec<String> {
+    let type_of =
+        |event: &String| serde_json::from_str::<Value>(event).unwrap()["type"].as_str().unwrap().to_owned();
+    events.iter().map(type_of).collect()
+}
+
+#[test]
+fn a_call_that_was_never_announced_is_shown_before_its_outcome() {
+    let events = ui(&[finished("c", CallStatus::Failed, "no")]);
+    assert_eq!(types(&events), ["tool-input-start", "tool-input-available", "tool-output-error"]);
+}
+
+#[test]
+fn a_repeated_id_is_announced_once_and_a_call_that_was_not_made_is_closed() {
+    let announced = |index, id: &str| Entry::CallAnnounced { index, id: id.into(), name: "pay".into() };
+    let turn = |turn| Entry::TurnStarted { turn };
+    let end = Entry::TurnFinished { turn: 1, usage: Usage::default() };
+    let events = ui(&[
+        turn(1),
+        announced(0, "c"),
+        announced(1, "c"),
+        announced(2, ""),
+        announced(3, "d"),
+        ready("c", "{}"),
+        end,
+    ]);
+    assert_eq!(
+        types(&events),
+        ["start-step", "tool-input-start", "tool-input-start", "tool-input-available", "tool-input-error"]
+    );
+}
+
+#[test]
+fn arguments_keep_their_digits_and_never_change_prototypes() {
+    let text = "{\n\"n\": 12345678901234567890.10}";
+    let [_, event] = &ui(&[ready("c", text)])[..] else { panic!() };
+    assert!(event.ends_with(r#","input":{ "n": 12345678901234567890.10}}"#), "{event}");
+    for hostile in
+        [r#"{"__proto__": 1}"#, r#"[{"constructor": {}}]"#, r#"{"\u005f_proto__": 1}"#, "no JSON", "{"]
+    {
+        let [_, event] = &ui(&[ready("c", hostile)])[..] else { panic!() };
+        assert_eq!(serde_json::from_str::<Value>(event).unwrap()["input"], json!(hostile));
+    }
+}
+
+#[test]
+fn a_call_that_was_denied_elsewhere_has_an_end() {
+    let entries =
+        [Entry::TurnStarted { turn: 1 }, ready("c", "{}"), waiting("c"), Entry::TurnStarted { turn: 2 }];
+    let events = ui(&entries);
+    assert_eq!(
+        types(&events)[3..],
+        ["tool-approval-request", "finish-step", "tool-output-denied", "start-step"]
+    );
+}
+
+#[test]
+fn everything_is_closed_before_an_end() {
+    let entries = [Entry::TurnStarted { turn: 1 }, Entry::Text { text: "a".into() }, done()];
+    let encoder = AgUiEncoder::new("run", "t".into(), "r".into(), "m".into());
+    assert_eq!(
+        types(&encode(encoder, &entries)),
+        [
+            "STEP_STARTED",
+            "TEXT_MESSAGE_START",
+            "TEXT_MESSAGE_CONTENT",
+            "TEXT_MESSAGE_END",
+            "STEP_FINISHED",
+            "RUN_FINISHED"
+        ]
+    );
+    assert_eq!(
+        types(&ui(&entries)),
+        ["start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"]
+    );
+}
+
+#[test]
+fn a_call_inside_an_agent_has_its_path() {
+    let inner = |event: Entry| Entry::Agent { agent: "helper".into(), call: "a".into(), event: event.into() };
+    let events = ui(&[
+        Entry::TurnStarted { turn: 1 },
+        ready("a", "{}"),
+        inner(ready("b", "{}")),
+        waiting("a/b"),
+        inner(finished("b", CallStatus::Succeeded, "paid")),
+        finished("a", CallStatus::Succeeded, "done"),
+    ]);
+    let shown: Vec<_> = events.iter().filter(|event| event.contains("a/b")).cloned().collect();
+    assert_eq!(
+        types(&shown),
+        ["tool-input-start", "tool-input-available", "tool-approval-request", "tool-output-available"]
+    );
+}
+
+#[test]
+fn a_stream_that_waits_or_breaks_says_so() {
+    let mut out = Vec::new();
+    let mut encoder = AgUiEncoder::new("run", "t".into(), "r".into(), "m".into());
+    encoder.encode(&waiting("c"), &mut out);
+    encoder.stop(Stop::Waits, &mut out);
+    let last: Value = serde_json::from_str(out.last().unwrap()).unwrap();
+    assert_eq!(last["outcome"]["interrupts"][0]["id"], "w");
+    encoder.stop(Stop::Cut, &mut out);
+    assert_eq!(types(&out).last().unwrap(), "RUN_ERROR");
+}

@@ -1,0 +1,172 @@
+//! The page over HTTP, without a browser.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tool_core::memory::{InMemoryStore, RunStore};
+use tool_core::run::Run;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Message, tool, tools};
+use tool_web::{Right, RunningServer, Web};
+
+#[tool("Pays a bill", needs_approval)]
+fn pay(cents: u64) -> String {
+    format!("paid {cents}")
+}
+
+/// An agent whose first question pays, with a number that JavaScript cannot represent.
+fn agent(store: impl RunStore + 'static) -> Agent {
+    let model = ScriptedModel::new().calls("pay", r#"{"cents": 18446744073709551615}"#).says("Done.");
+    Agent::builder(model).tools(tools![pay]).run_store(store).build().unwrap()
+}
+
+/// Sends a request and returns the status and the body.
+async fn send(server: &RunningServer, head: &str, headers: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let host = if headers.contains("host: ") { "" } else { "host: localhost\r\n" };
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    let length = body.len();
+    let request = format!(
+        "{head} HTTP/1.1\r\n{host}{kind}{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+async fn get(server: &RunningServer, path: &str) -> Value {
+    let (status, body) = send(server, &format!("GET /{path}"), "", "").await;
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// Waits until a run has a status.
+async fn until(server: &RunningServer, run: &str, status: &str) -> Value {
+    let started = Instant::now();
+    loop {
+        let shown = get(server, &format!("api/runs/{run}")).await;
+        if shown["status"] == status {
+            return shown;
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "{shown}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_waits_is_decided_and_goes_on() {
+    let agent = agent(InMemoryStore::new());
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+    let list = get(&server, "api/runs").await;
+    assert_eq!(list["counts"], json!({ "waiting": 1 }));
+    assert_eq!(list["runs"][0]["waits"], json!([r#"pay {"cents": 18446744073709551615}"#]));
+    let shown = until(&server, &run, "waiting").await;
+    let [wait] = &shown["open"].as_array().unwrap()[..] else { panic!("{shown}") };
+    // The text keeps the digits that a number in JavaScript loses.
+    assert_eq!(wait["fields"][0]["text"], "18446744073709551615");
+    let path = format!("POST /api/runs/{run}/decisions");
+    let decide = |body: Value| {
+        let (path, server) = (path.clone(), &server);
+        async move { send(server, &path, "", &body.to_string()).await }
+    };
+    let id = &wait["id"];
+    let (status, text) = decide(json!({ "wait": "0123", "decision": "approve" })).await;
+    assert_eq!((status, &*text), (409, "the run does not wait for this any more; read it again"));
+    let (status, _) = decide(json!({ "wait": id, "decision": "edit", "json": "[1]" })).await;
+    assert_eq!(status, 400);
+    let (status, _) = decide(json!({ "wait": id, "decision": "approve", "json": "{}" })).await;
+    assert_eq!(status, 400);
+    let (status, text) = decide(json!({ "wait": id, "decision": "edit", "json": r#"{"cents": 7}"# })).await;
+    assert_eq!(status, 200, "{text}");
+    let (status, text) = decide(json!({ "wait": id, "decision": "approve" })).await;
+    let earlier: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status, 409);
+    assert_eq!(
+        (&earlier["decision"], &earlier["by"]),
+        (&json!("approved_with_changes"), &json!("local user"))
+    );
+    let done = until(&server, &run, "done").await;
+    assert_eq!((&done["turns"], &done["open"]), (&json!(2), &json!([])));
+}
+
+#[tokio::test]
+async fn a_decision_reaches_an_agent_in_another_program() {
+    let store = std::sync::Arc::new(InMemoryStore::new());
+    let agent = agent(store.clone());
+    let server = Web::new().store("elsewhere", store).spawn("127.0.0.1:0").await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let shown = until(&server, run.id().as_str(), "waiting").await;
+    let decision = json!({ "wait": shown["open"][0]["id"], "decision": "approve" }).to_string();
+    let path = format!("POST /api/runs/{}/decisions", run.id());
+    assert_eq!(send(&server, &path, "", &decision).await.0, 200);
+    let answer = agent.resume(run).await.unwrap();
+    assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some("local user"));
+}
+
+#[tokio::test]
+async fn requests_of_other_pages_hosts_and_senders_are_refused() {
+    let read = [Right::Read];
+    let server = Web::new().agent("desk", agent(InMemoryStore::new())).key("eve", "sk-eve", read);
+    let server = server.spawn("127.0.0.1:0").await.unwrap();
+    let eve = "authorization: Bearer sk-eve\r\n";
+    let table = [
+        ("GET /", "", 200),
+        ("GET /page.js", "", 200),
+        ("GET /", "host: evil.example\r\n", 403),
+        ("GET /api/runs", "", 401),
+        ("GET /api/runs", "authorization: Bearer sk-mallory\r\n", 401),
+        ("GET /api/runs", eve, 200),
+        ("GET /api/runs", &format!("{eve}host: evil.example\r\n"), 403),
+        ("GET /api/runs", &format!("{eve}sec-fetch-site: same-origin\r\n"), 200),
+        ("GET /api/runs", &format!("{eve}sec-fetch-site: none\r\n"), 200),
+        ("GET /api/runs", &format!("{eve}sec-fetch-site: same-site\r\n"), 403),
+        ("GET /api/runs", &format!("{eve}sec-fetch-site: cross-site\r\n"), 403),
+        ("GET /api/runs", &format!("{eve}origin: http://localhost\r\n"), 200),
+        ("GET /api/runs", &format!("{eve}origin: http://localhost:1\r\n"), 403),
+        ("GET /api/runs", &format!("{eve}origin: null\r\n"), 403),
+        ("POST /api/runs/x/cancel", eve, 403),
+        ("POST /api/runs/x/cancel", &format!("{eve}sec-fetch-site: none\r\n"), 403),
+        ("GET /api/runs/x/state", eve, 403),
+        ("GET /api/runs/x/decisions", eve, 405),
+        ("GET /api/runs/x/events", eve, 404),
+    ];
+    for (head, headers, expected) in table {
+        let (status, body) = send(&server, head, headers, "").await;
+        assert_eq!(status, expected, "{head} {headers} {body}");
+    }
+    let decision = json!({ "wait": "x", "decision": "approve" }).to_string();
+    let (status, body) = send(&server, "POST /api/runs/x/decisions", eve, &decision).await;
+    assert_eq!((status, &*body), (403, "`eve` may not decide"));
+    let error = Web::new().spawn("0.0.0.0:0").await.unwrap_err();
+    assert!(error.to_string().contains("allow_remote"), "{error}");
+}
+
+/// The time has much room: debug builds of busy machines are slow.
+#[tokio::test]
+async fn a_list_of_10_000_runs_opens_before_all_are_read() {
+    let store = std::sync::Arc::new(InMemoryStore::new());
+    for number in 0..10_000 {
+        let mut run = Run::new([Message::user(format!("question {number}"))]);
+        store.save_run(&format!("run-{number}"), &mut run).await.unwrap();
+    }
+    let server = Web::new().store("many", store).spawn("127.0.0.1:0").await.unwrap();
+    let started = Instant::now();
+    let first = get(&server, "api/runs").await;
+    assert!(started.elapsed() < Duration::from_millis(1_000), "{:?}", started.elapsed());
+    assert!(first["runs"].as_array().unwrap().len() <= 100);
+    loop {
+        let list = get(&server, "api/runs?text=question+9999").await;
+        if list["is_reading"] == false {
+            assert_eq!(list["counts"], json!({ "interrupted": 10_000 }));
+            assert_eq!(list["runs"][0]["id"], "run-9999");
+            break;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
