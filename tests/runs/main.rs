@@ -18,6 +18,7 @@ mod prompted;
 mod remembering;
 mod requesting;
 mod running;
+mod sharing;
 mod states;
 mod tool_search;
 mod tracing;

@@ -129,6 +129,11 @@ impl Source {
             _ => StoredRun::load(&*self.store, id, None).await,
         }
     }
+
+    /// Returns `true` if the agent of this source was asked, as far as names say so.
+    fn was_asked(&self, run: &Run) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name())
+    }
 }
 
 impl Hub {
@@ -181,18 +186,32 @@ impl Hub {
         log
     }
 
-    /// Loads a stored run.
+    /// Loads a stored run, with the source that shows and drives it: of those that share its store, the one whose agent was asked.
     pub(crate) async fn load(&self, id: &str) -> Result<Option<Loaded>, MemoryError> {
+        self.find(id).await.map_err(|(_, error)| error)
+    }
+
+    /// Like [`load`](Self::load), with the source of a run that cannot be read.
+    pub(crate) async fn find(&self, id: &str) -> Result<Option<Loaded>, (Arc<Source>, MemoryError)> {
+        let (mut found, mut failure) = (None, None);
         for source in &self.sources {
-            if let Some(stored) = source.load(id).await? {
-                return Ok(Some(Loaded {
-                    source: Arc::clone(source),
-                    run: stored.run,
-                    status: stored.status,
-                }));
+            match source.load(id).await {
+                Ok(Some(StoredRun { run, status, .. })) => {
+                    let was_asked = source.was_asked(&run);
+                    let loaded = Loaded { source: Arc::clone(source), run, status };
+                    if was_asked {
+                        return Ok(Some(loaded));
+                    }
+                    found.get_or_insert(loaded);
+                }
+                Ok(None) => {}
+                Err(error) => drop(failure.get_or_insert((Arc::clone(source), error))),
             }
         }
-        Ok(None)
+        match failure {
+            Some(failure) if found.is_none() => Err(failure),
+            _ => Ok(found),
+        }
     }
 
     /// Drives a run in a task of its own: who asked or decided can leave.

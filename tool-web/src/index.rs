@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tool_core::memory::{RunStatus, StoredRun};
+use tool_core::memory::RunStatus;
 
-use crate::hub::{Hub, Source};
+use crate::hub::{Hub, Loaded, Source};
 use crate::log::{LogStatus, LogSummary, RunLog, unix_millis};
 use crate::wait::{Described, describe};
 
@@ -163,7 +163,11 @@ impl Hub {
                 continue;
             };
             for id in ids {
-                if let Some(row) = source.row(&id).await {
+                // Sources can share a store.
+                if seen.contains(&id) {
+                    continue;
+                }
+                if let Some(row) = self.stored_row(&id).await {
                     self.index.lock().rows.insert(id.clone(), row);
                     seen.insert(id);
                 }
@@ -186,35 +190,36 @@ impl Hub {
         if let Some(log) = log.as_ref().filter(|log| log.is_driven()) {
             return Some(Row::from_log(log));
         }
-        for source in &self.sources {
-            if let Some(row) = source.row(id).await {
-                return Some(row);
-            }
-        }
-        log.as_deref().map(Row::from_log)
+        self.stored_row(id).await.or_else(|| log.as_deref().map(Row::from_log))
     }
-}
 
-impl Source {
-    async fn row(&self, id: &str) -> Option<Row> {
-        let age = self.store.age(id).await.ok().flatten();
-        let age = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-        let updated_at = age.map(|age| unix_millis().saturating_sub(age));
-        match self.load(id).await {
-            Ok(Some(stored)) => Some(Row::from_stored(self, id, &stored, updated_at)),
+    async fn stored_row(&self, id: &str) -> Option<Row> {
+        match self.find(id).await {
+            Ok(Some(loaded)) => {
+                let updated_at = loaded.source.updated_at(id).await;
+                Some(Row::from_stored(&loaded, id, updated_at))
+            }
             Ok(None) => None,
-            Err(error) => Some(Row {
+            Err((source, error)) => Some(Row {
+                updated_at: source.updated_at(id).await,
                 id: id.to_owned(),
-                agent: Arc::clone(&self.name),
+                agent: Arc::clone(&source.name),
                 status: Status::Unreadable,
                 question: String::new(),
                 turns: 0,
                 tokens: 0,
                 waits: Vec::new(),
                 error: Some(error.to_string()),
-                updated_at,
             }),
         }
+    }
+}
+
+impl Source {
+    /// Returns the time of the last change of a stored run.
+    async fn updated_at(&self, id: &str) -> Option<u64> {
+        let age = self.store.age(id).await.ok().flatten()?;
+        Some(unix_millis().saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -242,9 +247,9 @@ impl Row {
         }
     }
 
-    fn from_stored(source: &Source, id: &str, stored: &StoredRun, updated_at: Option<u64>) -> Self {
-        let run = &stored.run;
-        let status = match stored.status {
+    fn from_stored(loaded: &Loaded, id: &str, updated_at: Option<u64>) -> Self {
+        let run = &loaded.run;
+        let status = match loaded.status {
             RunStatus::RunningElsewhere => Status::Running,
             RunStatus::Waiting => Status::Waiting,
             RunStatus::Failed => Status::Failed,
@@ -262,7 +267,7 @@ impl Row {
         };
         Self {
             id: id.to_owned(),
-            agent: Arc::clone(&source.name),
+            agent: Arc::clone(&loaded.source.name),
             status,
             question: question.unwrap_or_default(),
             turns: run.turns(),

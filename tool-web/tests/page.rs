@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tool_core::agent::AgentBuilder;
 use tool_core::memory::{InMemoryStore, RunStore};
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
@@ -92,6 +93,45 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     );
     let done = until(&server, &run, "done").await;
     assert_eq!((&done["turns"], &done["open"]), (&json!(2), &json!([])));
+}
+
+/// Of two agents on one store, the one that was asked is shown with its run and continues it, in whatever order they were added.
+#[tokio::test]
+async fn a_run_is_shown_and_driven_as_one_of_the_agent_that_was_asked() {
+    let named = [("desk", "notes", [0, 1]), ("desk", "notes", [1, 0])];
+    // An agent without a name beside one with a name has its own runs, too.
+    let unnamed = [("desk", "", [0, 1]), ("desk", "", [1, 0]), ("", "notes", [0, 1]), ("", "notes", [1, 0])];
+    for (desk_name, notes_name, order) in named.into_iter().chain(unnamed) {
+        let store = std::sync::Arc::new(InMemoryStore::new());
+        let script = || ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Done.");
+        let build = |agent: AgentBuilder, name: &str| match name {
+            "" => agent.run_store(store.clone()).build().unwrap(),
+            name => agent.name(name).run_store(store.clone()).build().unwrap(),
+        };
+        let desk = build(Agent::builder(script()).tools(tools![pay]), desk_name);
+        let notes = build(Agent::builder(ScriptedModel::new().says("There is no such tool.")), notes_name);
+        let agents = [("the desk", desk.clone()), ("the notes", notes)];
+        let web = order
+            .into_iter()
+            .fold(Web::new(), |web, index| web.agent(agents[index].0, agents[index].1.clone()));
+        let server = web.spawn("127.0.0.1:0").await.unwrap();
+        let run = desk.ask("Pay").await.unwrap_err().into_run().id().to_string();
+        let list = get(&server, "api/runs").await;
+        assert_eq!(
+            (list["runs"].as_array().unwrap().len(), &list["runs"][0]["agent"]),
+            (1, &json!("the desk"))
+        );
+        let shown = until(&server, &run, "waiting").await;
+        assert_eq!((&shown["agent"], &shown["open"][0]["tool"]), (&json!("the desk"), &json!("pay")));
+        let decision = json!({ "wait": shown["open"][0]["id"], "decision": "approve" }).to_string();
+        assert_eq!(send(&server, &format!("POST /api/runs/{run}/decisions"), "", &decision).await.0, 200);
+        let done = until(&server, &run, "done").await;
+        assert_eq!(
+            (&done["agent"], &done["turns"]),
+            (&json!("the desk"), &json!(2)),
+            "{desk_name} {notes_name}"
+        );
+    }
 }
 
 #[tokio::test]

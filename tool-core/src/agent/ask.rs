@@ -345,7 +345,11 @@ impl Ask {
         let mut run = match start {
             Start::Question { instructions, question, history } => {
                 of_question.instructions = instructions;
-                agent.new_run(of_question.clone(), history, question)
+                let mut run = agent.new_run(of_question.clone(), history, question);
+                if outer.is_none() {
+                    run.set_agent_name(agent.name());
+                }
+                run
             }
             Start::Run(run) => *run,
         };

@@ -151,7 +151,8 @@ impl Agent {
     }
 
     /// Resumes a stored run with this agent's model and tools. Work that the run has recorded is not repeated. Await the
-    /// result or stream it, as with [`ask`](Self::ask).
+    /// result or stream it, as with [`ask`](Self::ask). A run of an agent of another [name](AgentBuilder::name) is
+    /// [refused](RunErrorKind::OtherAgent).
     ///
     /// ```
     /// use tool_core::Agent;
@@ -197,7 +198,8 @@ impl Agent {
 
     /// Returns the stored runs, ordered by id, each with its [status](crate::memory::RunStatus): those that were interrupted, wait
     /// for approvals or results, have failed, were cancelled, or are running elsewhere. Empty for an agent without a
-    /// [run store](AgentBuilder::run_store).
+    /// [run store](AgentBuilder::run_store). Of the runs in a store that several agents share, those of agents of another
+    /// [name](AgentBuilder::name) are left out; agents without a name see each other's.
     ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
@@ -237,19 +239,27 @@ impl Agent {
     /// Fails if the runs cannot be listed. A run that cannot be read is among the [`unreadable`](StoredRuns::unreadable).
     pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
         match &self.0.run_store {
-            Some(store) => StoredRuns::load(&**store, self.0.stored_runs.max_age).await,
+            Some(store) => {
+                let mut stored = StoredRuns::load(&**store, self.0.stored_runs.max_age).await?;
+                stored.runs.retain(|stored| stored.run.is_driven_by(self.name()));
+                Ok(stored)
+            }
             None => Ok(StoredRuns::default()),
         }
     }
 
-    /// Returns the stored run with this id and its status, or `None` if there is none, for example because it has ended.
+    /// Returns the stored run with this id and its status, or `None` if there is none, for example because it has ended, or if it
+    /// is of an agent of another [name](AgentBuilder::name).
     ///
     /// # Errors
     ///
     /// Fails if the run cannot be read.
     pub async fn stored_run(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
         match &self.0.run_store {
-            Some(store) => StoredRun::load(&**store, id, self.0.stored_runs.max_age).await,
+            Some(store) => {
+                let stored = StoredRun::load(&**store, id, self.0.stored_runs.max_age).await?;
+                Ok(stored.filter(|stored| stored.run.is_driven_by(self.name())))
+            }
             None => Ok(None),
         }
     }

@@ -66,6 +66,13 @@ pub enum RunErrorKind {
     /// [posted](crate::Agent::post) to the run, and when it is free, its current state can be resumed; see
     /// [`Agent::stored_runs`](crate::Agent::stored_runs).
     RunningElsewhere,
+    /// The run is of an agent of another [name](Run::agent_name), which can resume it. Nothing was done, and a stored run stays as
+    /// it is.
+    #[non_exhaustive]
+    OtherAgent {
+        /// The name of the agent that was to resume the run, if it has one.
+        name: Option<String>,
+    },
     /// Another run of the conversation waits for an approval or a result, and the agent
     /// [refuses questions meanwhile](crate::agent::WhileWaiting). No request was sent to the model, and the question was not stored.
     #[non_exhaustive]
@@ -98,7 +105,11 @@ impl RunErrorKind {
     pub(crate) fn keeps_run(&self) -> bool {
         !matches!(
             self,
-            Self::Conflict | Self::Question(_) | Self::RunningElsewhere | Self::ConversationWaits { .. }
+            Self::Conflict
+                | Self::Question(_)
+                | Self::RunningElsewhere
+                | Self::OtherAgent { .. }
+                | Self::ConversationWaits { .. }
         )
     }
 
@@ -239,6 +250,15 @@ impl fmt::Display for RunError {
                 "another driver works on the run `{}`; `post` commands to it, or resume its current state later",
                 self.run.id()
             ),
+            RunErrorKind::OtherAgent { name } => {
+                let (id, asked) = (self.run.id(), self.run.agent_name().unwrap_or_default().escape_debug());
+                write!(f, "the run `{id}` is of the agent `{asked}`, ")?;
+                match name {
+                    Some(name) => write!(f, "not of `{}`; ", name.escape_debug())?,
+                    None => f.write_str("and this agent has no name; ")?,
+                }
+                write!(f, "resume it with the agent `{asked}`")
+            }
             RunErrorKind::ConversationWaits { run } => write!(
                 f,
                 "the run `{}` of this conversation waits for approvals or results; resolve them and resume it, `discard` it, \

@@ -26,6 +26,8 @@ const FORMAT: u32 = 4;
 struct State<'a> {
     format: u32,
     id: &'a RunId,
+    #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
+    agent_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<&'a RunRevision>,
     #[serde(rename = "saving", skip_serializing_if = "Option::is_none")]
@@ -110,6 +112,7 @@ impl Serialize for Run {
         let state = State {
             format: FORMAT,
             id: &self.id,
+            agent_name: self.agent_name(),
             revision: self.stored.confirmed.as_ref(),
             unconfirmed_revision: self.stored.in_doubt.as_ref(),
             has_failed: self.stored.has_failed,
@@ -173,6 +176,9 @@ struct AnyState {
     unconfirmed_revision: Option<RunRevision>,
     #[serde(rename = "failed", default)]
     has_failed: bool,
+    // Since format 4.
+    #[serde(rename = "agent")]
+    agent_name: Option<String>,
     // Format 1 only.
     max_turns: Option<u32>,
     tool_choice: Option<ToolChoice>,
@@ -197,6 +203,7 @@ impl AnyState {
         };
         let mut run = Run {
             id: self.id.unwrap_or_else(RunId::unique),
+            agent_name: self.agent_name,
             messages: self.messages,
             history_len: self.history_len,
             settings,

@@ -25,6 +25,8 @@ use crate::tool::{Timestamp, ToolErrorKind, ToolExecution};
 #[must_use]
 pub struct Run {
     pub(super) id: RunId,
+    /// The name of the agent that was asked, if it has one.
+    pub(super) agent_name: Option<String>,
     pub(super) messages: Vec<Message>,
     /// The number of messages before those that the run added, of which the user's is the first.
     pub(super) history_len: usize,
@@ -142,6 +144,7 @@ impl Run {
         let messages = messages.into();
         Self {
             id: RunId::unique(),
+            agent_name: None,
             history_len: messages.len().saturating_sub(1),
             messages,
             settings: Settings::default(),
@@ -279,6 +282,22 @@ impl Run {
     #[must_use]
     pub fn id(&self) -> &RunId {
         &self.id
+    }
+
+    /// Returns the [name](crate::agent::AgentBuilder::name) of the agent that was asked, if it has one. Only an agent of this name
+    /// resumes the run.
+    #[must_use]
+    pub fn agent_name(&self) -> Option<&str> {
+        self.agent_name.as_deref()
+    }
+
+    /// Returns `true` if an agent of this name may drive the run: the one that was asked, or any agent if that has no name.
+    pub(crate) fn is_driven_by(&self, agent_name: Option<&str>) -> bool {
+        self.agent_name.is_none() || self.agent_name() == agent_name
+    }
+
+    pub(crate) fn set_agent_name(&mut self, name: Option<&str>) {
+        self.agent_name = name.map(str::to_owned);
     }
 
     /// Returns the conversation so far.

@@ -69,7 +69,11 @@ impl AgentBuilder {
         Self { agent, tools, undo_tools, max_output_chars: None }
     }
 
-    /// Sets the name of the agent, which identifies it in traces. It is not sent to the model.
+    /// Sets the name of the agent, which identifies it in traces and in its stored runs. It is not sent to the model.
+    ///
+    /// A run is [resumed](crate::Agent::resume) only by an agent of the name that was asked. Agents that share a
+    /// [run store](Self::run_store) have different names, and keep them while runs are stored. An agent without a name leaves runs
+    /// that anybody resumes.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.agent.name = Some(name.into());
         self

@@ -361,6 +361,8 @@ impl AgentBuilder {
     /// stored before it is executed. Any other copy, such as that of a second click on "approve", fails with
     /// [`RunErrorKind::RunningElsewhere`](crate::RunErrorKind::RunningElsewhere) or
     /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict).
+    ///
+    /// Give agents that share a store a [name](Self::name), so that none of them takes the runs of another.
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
         self.agent.run_store = Some(Arc::new(store));
         self

@@ -73,6 +73,7 @@ impl RunDriver {
 
     /// Prepares the next step: loads the history, resolves the tools, asks the approver and stores the run.
     pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
+        self.check_agent()?;
         if let Some(error) = &self.question.error {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
         }

@@ -7,6 +7,15 @@ use crate::model::ConversationId;
 use crate::run::RunErrorKind;
 
 impl RunDriver {
+    /// Fails if another agent was asked, before anything is stored or executed.
+    pub(super) fn check_agent(&self) -> Result<(), RunErrorKind> {
+        let name = self.origin.name();
+        if self.run.is_driven_by(name) {
+            return Ok(());
+        }
+        Err(RunErrorKind::OtherAgent { name: name.map(str::to_owned) })
+    }
+
     /// Waits for the conversation, if the agent has a memory, and inserts its messages before the question.
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
@@ -64,6 +73,7 @@ impl RunDriver {
     }
 
     async fn commit_in_span(&mut self) -> Result<(), RunErrorKind> {
+        self.check_agent()?;
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
         let agent = self.origin.clone();
