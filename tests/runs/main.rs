@@ -8,6 +8,7 @@ mod breaking;
 mod contending;
 mod control;
 mod crash;
+mod editing;
 mod exploration;
 mod keys;
 mod leasing;

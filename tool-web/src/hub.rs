@@ -8,9 +8,9 @@ use tool_core::content::Content;
 use tool_core::memory::{
     InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore, StoredRun,
 };
-use tool_core::run::{ResolveErrorKind, Run};
+use tool_core::run::{ResolveErrorKind, Run, WaitReason};
 use tool_core::tool::WaitId;
-use tool_core::{Agent, CancellationToken, ConversationId, Event, Message};
+use tool_core::{Agent, CancellationToken, ConversationId, Event, Message, ToolCall};
 
 use crate::entry::Entry;
 use crate::index::Index;
@@ -128,6 +128,19 @@ impl Source {
             Some(agent) if !self.is_private => agent.stored_run(id).await,
             _ => StoredRun::load(&*self.store, id, None).await,
         }
+    }
+
+    /// Checks arguments in place of those of a call that awaits approval, if the tools of the agent describe it.
+    fn check_arguments(&self, run: &Run, wait: &WaitId, arguments: &str) -> Result<(), DecideError> {
+        let waits = run.waits();
+        let own = waits.iter().find_map(|one| match &one.reason {
+            WaitReason::Approval(call) if one.id == *wait && one.path == call.id => Some(call),
+            _ => None,
+        });
+        let (Some(agent), Some(call), []) = (&self.agent, own, run.handoffs()) else { return Ok(()) };
+        let call = ToolCall::new(&call.id, &call.name, arguments);
+        let checked = agent.tools().check_arguments(&call);
+        checked.map_err(|error| DecideError::Invalid(error.to_string()))
     }
 
     /// Returns `true` if the agent of this source was asked, as far as names say so.
@@ -292,6 +305,9 @@ impl Hub {
             let is_it = |posted: &PostedCommand| matches!(&posted.command, RunCommand::Resolve { wait, .. } if *wait == id);
             if posted.iter().any(is_it) {
                 return Err(DecideError::DecidedElsewhere);
+            }
+            if let Verdict::Edit(arguments) = &verdict {
+                source.check_arguments(&run, &id, arguments)?;
             }
             let decision = verdict.decision(by);
             // The copy tells whether the decision is valid; the driver of the run decides so again.

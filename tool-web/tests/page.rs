@@ -82,6 +82,12 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     assert_eq!(status, 400);
     let (status, _) = decide(json!({ "wait": id, "decision": "approve", "json": "{}" })).await;
     assert_eq!(status, 400);
+    // What does not match the tool is refused with the text that the model would read, and the call waits on.
+    let (status, text) =
+        decide(json!({ "wait": id, "decision": "edit", "json": r#"{"cents": "many"}"# })).await;
+    let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
+    assert_eq!((status, &*text), (400, expected));
+    assert_eq!(&until(&server, &run, "waiting").await["open"][0]["id"], id);
     let (status, text) = decide(json!({ "wait": id, "decision": "edit", "json": r#"{"cents": 7}"# })).await;
     assert_eq!(status, 200, "{text}");
     let (status, text) = decide(json!({ "wait": id, "decision": "approve" })).await;

@@ -274,10 +274,11 @@ async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
         let stored: Value = serde_json::from_str(&golden(4, name)).unwrap();
         assert_eq!(state, stored, "{name}");
     }
+    let refused = "error: the call cannot be approved with these arguments: invalid arguments: there is no argument `all`, the tool takes no arguments (0 calls)";
     let waits = "error: calls ask the user: `pick`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
     for (name, expected) in [
         ("waiting", WAITS),
-        ("approved", "That is all. (3 calls, 110 tokens)"),
+        ("approved", refused),
         ("undoing", "error: the run was cancelled (4 calls)"),
         ("asking_user", waits),
         ("answered_by_user", "That is all. (1 calls, 0 tokens)"),

@@ -385,6 +385,10 @@ impl Tool for AgentTool {
         }
     }
 
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        self.form.question(arguments, context.read_mode()).map(drop)
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
         // An empty list would state that the tool needs no context at all.
         Some(&*self.injections).filter(|injections| !injections.is_empty())

@@ -228,6 +228,30 @@ impl Run {
         }
     }
 
+    /// Makes approved calls await approval again whose new arguments are refused, with the arguments of the model. Returns the first
+    /// refusal.
+    pub(crate) fn refuse_new_arguments(
+        &mut self,
+        check: impl Fn(&ToolCall) -> Result<(), ToolError>,
+    ) -> Option<ToolError> {
+        let (Stage::Calling(turn), Some(Message::Assistant(message))) =
+            (&mut self.stage, self.messages.last_mut())
+        else {
+            return None;
+        };
+        let mut first = None;
+        for (call, record) in message.tool_calls.iter_mut().zip(&mut turn.calls) {
+            if record.is_approved_with_changes()
+                && let Err(error) = check(call)
+                && let Some(original) = record.refuse_approval()
+            {
+                call.arguments = original;
+                first.get_or_insert(error);
+            }
+        }
+        first
+    }
+
     /// Records the same decision about all calls that await approval. New arguments that are not a JSON object decide nothing: the
     /// calls still await approval.
     pub fn resolve_all_approvals(&mut self, approval: &Approval) {

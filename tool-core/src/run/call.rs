@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 use crate::run::{InnerRun, StepError};
-use crate::tool::{CallNotes, DecisionRecord, Origin, Timestamp, ToolError, ToolExecution};
+use crate::tool::{CallNotes, DecisionKind, DecisionRecord, Origin, Timestamp, ToolError, ToolExecution};
 
 /// A call of the model, or a call that undoes another.
 #[derive(Clone, Default, Serialize)]
@@ -251,6 +251,21 @@ impl CallRecord {
             self.state = CallState::Ready { attempts: 0, approved: Some(std::mem::take(scope)) };
             self.since = None;
         }
+    }
+
+    /// Returns `true` if the call was approved with other arguments than the model's, and was not started.
+    pub(super) fn is_approved_with_changes(&self) -> bool {
+        let last = self.decisions.last().map(|decision| decision.kind);
+        last == Some(DecisionKind::ApprovedWithChanges)
+            && matches!(self.state, CallState::Ready { attempts: 0, approved: Some(_) })
+    }
+
+    /// Makes a call that was approved with other arguments await approval again. Returns the arguments of the model.
+    pub(super) fn refuse_approval(&mut self) -> Option<String> {
+        if let CallState::Ready { approved: Some(scope), .. } = &mut self.state {
+            self.state = CallState::AwaitingApproval(std::mem::take(scope));
+        }
+        self.original_arguments.take()
     }
 
     /// Makes a call that awaits approval ready without it.

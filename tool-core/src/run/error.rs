@@ -94,7 +94,8 @@ pub enum RunErrorKind {
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.
     MissingContext(MissingContext),
-    /// An [answerer](crate::agent::Answerer) gave an answer that is not valid. The run still waits.
+    /// An [answerer](crate::agent::Answerer) gave an answer that is not valid, or a call was approved with arguments that do not match
+    /// its tool. The run still waits for the decision.
     Decision(ResolveError),
     /// The caller recorded an event that the run does not expect.
     Step(StepError),

@@ -214,6 +214,14 @@ impl Decision {
         matches!(self.verdict, Verdict::Approval(Approval::Defer))
     }
 
+    /// Returns the arguments that replace the model's.
+    pub(crate) fn edited_arguments(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::Approval(Approval::ApproveWith(arguments)) => Some(arguments),
+            _ => None,
+        }
+    }
+
     fn kind(&self) -> Option<DecisionKind> {
         Some(match &self.verdict {
             Verdict::Approval(Approval::Approve) => DecisionKind::Approved,
@@ -271,8 +279,10 @@ pub enum ResolveErrorKind {
     AlreadyDecided,
     /// The decision is of another kind than the wait, such as an answer to a call that awaits approval.
     WrongDecision,
-    /// The answer or the arguments are not valid.
+    /// The answer is not valid.
     InvalidAnswer,
+    /// The arguments of an approval are not valid.
+    InvalidArguments,
 }
 
 impl ResolveError {
@@ -282,6 +292,10 @@ impl ResolveError {
 
     fn invalid(detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..Self::new(ResolveErrorKind::InvalidAnswer) }
+    }
+
+    pub(crate) fn invalid_arguments(detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..Self::new(ResolveErrorKind::InvalidArguments) }
     }
 
     /// Returns the kind of the error.
@@ -308,6 +322,7 @@ impl fmt::Display for ResolveError {
                 "the call waits for a decision of another kind; see its `reason`"
             }
             ResolveErrorKind::InvalidAnswer => "the answer is not valid",
+            ResolveErrorKind::InvalidArguments => "the call cannot be approved with these arguments",
         })?;
         if let Some(by) = self.decided.as_ref().and_then(|decided| decided.by.as_ref()) {
             write!(f, " by {by}")?;
@@ -446,7 +461,8 @@ impl Run {
         let Decision { verdict, mut author } = decision;
         let reply = match (wait.reason, verdict) {
             (WaitReason::Approval(_), Verdict::Approval(approval)) => {
-                return Ok(self.decide_own_approval(&wait.path, approval, author)?);
+                let decided = self.decide_own_approval(&wait.path, approval, author);
+                return decided.map_err(|StepError(detail)| ResolveError::invalid_arguments(detail));
             }
             (WaitReason::Approval(_), Verdict::Declined) => {
                 let denied = Approval::Deny(author.why.clone());

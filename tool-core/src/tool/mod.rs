@@ -112,6 +112,16 @@ pub trait Tool: Send + Sync {
     /// The future resolves to a [`ToolError`] if the arguments are invalid or the tool fails.
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a>;
 
+    /// Checks arguments without calling the tool, for a person who edits those of the model. By default, all are accepted, and
+    /// [`call`](Self::call) refuses them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a call with these arguments if they are invalid.
+    fn check_arguments(&self, _arguments: &str, _context: &ToolContext) -> Result<(), ToolError> {
+        Ok(())
+    }
+
     /// Returns the values that the tool takes from its context, or `None` if they are not known. A run whose context
     /// lacks one of them is refused before a request is sent to the model.
     fn injections(&self) -> Option<&[Injection]> {

@@ -61,6 +61,33 @@ impl ToolSet {
         (self.limit_output(outcome), repairs)
     }
 
+    /// Checks arguments that a person wrote in place of the model's, without executing the call. Arguments of a tool that cannot
+    /// [check](crate::Tool::check_arguments) them, or is not in the set, are accepted.
+    ///
+    /// ```
+    /// use tool_core::{ToolCall, tool, tools};
+    ///
+    /// #[tool("Pays a bill")]
+    /// fn pay(cents: u32) {}
+    ///
+    /// let error = tools![pay].check_arguments(&ToolCall::new("call_1", "pay", "{}")).unwrap_err();
+    /// assert!(error.to_string().starts_with("invalid arguments: `cents` is missing"));
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error that the model would read if the arguments are invalid.
+    pub fn check_arguments(&self, call: &ToolCall) -> Result<(), ToolError> {
+        let Some(tool) = self.get(&call.name) else { return Ok(()) };
+        let context = ToolContext::new().with_call(call, self.0.settings.reading);
+        // A type that panics while it is read fails the call, not the check.
+        let checked = catch_unwind(AssertUnwindSafe(|| tool.check_arguments(&call.arguments, &context)));
+        checked.unwrap_or_else(|panic| {
+            drop_contained(panic);
+            Ok(())
+        })
+    }
+
     fn limit_output(&self, outcome: Outcome) -> Outcome {
         match self.0.settings.output_limit {
             Some(limit) => limit.apply(outcome),

@@ -63,6 +63,14 @@ impl Tool for Redefined {
         future.with_repairs(repairs)
     }
 
+    // Converting arguments can call a function of the application.
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        match self.converted {
+            Some(_) => Ok(()),
+            None => self.tool.get().check_arguments(arguments, context),
+        }
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
         match &self.converted {
             Some(converted) => converted.injections.as_deref(),

@@ -9,7 +9,7 @@ use crate::arguments::Parameter;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::declared::{Arguments, Declaration, Defined, Details, ToolName};
 use crate::tool::future::Pending;
-use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
+use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 use crate::toolset::ToolSet;
 
 /// A type whose methods are tools, with `#[toolbox]` on its `impl` block and `#[tool]` on each of these methods.
@@ -163,6 +163,11 @@ impl<S: Send + Sync + 'static> Tool for MethodTool<S> {
         let call =
             |arguments: &mut Arguments<'_, '_>| (self.method.call)(Some(&self.this), arguments, context);
         self.method.declaration.call(arguments, context, &self.definitions[self.index], &call)
+    }
+
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        let check = |arguments: &mut Arguments<'_, '_>| drop((self.method.call)(None, arguments, context));
+        self.method.declaration.check(arguments, context, &self.definitions[self.index], &check)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -77,6 +77,10 @@ impl Tool for ServerTool {
         }
     }
 
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        self.dynamic().map_or(Ok(()), |tool| tool.check_arguments(arguments, context))
+    }
+
     fn origin(&self) -> Option<&str> {
         Some(&self.origin)
     }

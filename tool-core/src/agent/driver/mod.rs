@@ -31,6 +31,7 @@ use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall, ToolDefinitions};
 use crate::run::{
     Answer, Approval, CallPath, Decision, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
+    WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
@@ -332,7 +333,8 @@ impl RunDriver {
     ///
     /// # Errors
     ///
-    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
+    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object. The next step fails
+    /// if they do not match the tool.
     pub fn resolve_approval<'a>(
         &mut self,
         call: impl Into<CallPath<'a>>,
@@ -345,11 +347,27 @@ impl RunDriver {
     ///
     /// # Errors
     ///
-    /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit.
+    /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit, also if new arguments do
+    /// not match the tool.
     pub fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
-        let run = self.change_run();
-        run.tick(Timestamp::now());
-        run.resolve(wait, decision)
+        self.change_run().tick(Timestamp::now());
+        if let Some(arguments) = decision.edited_arguments() {
+            self.check_new_arguments(wait, arguments)?;
+        }
+        self.change_run().resolve(wait, decision)
+    }
+
+    /// Checks arguments in place of those of a call of this run. An agent inside checks those of its own calls.
+    fn check_new_arguments(&self, wait: &WaitId, arguments: &str) -> Result<(), ResolveError> {
+        let waits = self.run.waits();
+        let own = waits.iter().find_map(|one| match &one.reason {
+            WaitReason::Approval(call) if one.id == *wait && one.path == call.id => Some(call),
+            _ => None,
+        });
+        let Some(call) = own else { return Ok(()) };
+        let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
+        let checked = self.offer.tools.check_arguments(&call);
+        checked.map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 
     /// Records the same decision about all calls that await approval.

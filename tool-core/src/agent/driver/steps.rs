@@ -18,7 +18,8 @@ use crate::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
 };
 use crate::run::{
-    Decision, NormalizedResponse, ResolveErrorKind, Run, RunErrorKind, Step, Wait, WaitReason, clean_name,
+    Decision, NormalizedResponse, ResolveError, ResolveErrorKind, Run, RunErrorKind, Step, Wait, WaitReason,
+    clean_name,
 };
 use crate::tool::Timestamp;
 
@@ -111,6 +112,7 @@ impl RunDriver {
             if self.run.is_asking() {
                 continue;
             }
+            self.refuse_new_arguments()?;
             if !self.run.is_blocked() {
                 break;
             }
@@ -143,6 +145,17 @@ impl RunDriver {
             self.emitter.emit(|| Event::TurnStarted { turn, messages }).await;
         }
         Ok(())
+    }
+
+    /// Fails if a call was approved with arguments that do not match its tool, before the model reads the mistake of a person. The call
+    /// awaits approval again.
+    fn refuse_new_arguments(&mut self) -> Result<(), RunErrorKind> {
+        let tools = &self.offer.tools;
+        let Some(error) = self.run.refuse_new_arguments(|call| tools.check_arguments(call)) else {
+            return Ok(());
+        };
+        self.change_run().tick(Timestamp::now());
+        Err(RunErrorKind::Decision(ResolveError::invalid_arguments(error.to_string())))
     }
 
     /// Asks the approver and the answerer about what the run waits for, one by one, or sleeps until a call continues that is parked.

@@ -87,10 +87,14 @@ pub struct FunctionTool {
     settings: Settings,
     declared_at: &'static Location<'static>,
     code: Arc<Code>,
+    check: Arc<Check>,
 }
 
 /// Reads the arguments and calls the function.
 type Code = dyn Fn(&str, &ToolContext) -> ToolFuture<'static> + Send + Sync;
+
+/// Reads the arguments.
+type Check = dyn Fn(&str, Mode) -> Result<(), ToolError> + Send + Sync;
 
 impl_options!(FunctionTool);
 
@@ -111,7 +115,11 @@ impl FunctionTool {
         Marker: 'static,
     {
         let schema = schema::arguments_schema::<Handler::Arguments>();
-        let contract = Contract::of_type(schema.clone());
+        let contract = Arc::new(Contract::of_type(schema.clone()));
+        let checked = Arc::clone(&contract);
+        let check = move |arguments: &str, mode: Mode| {
+            decode_arguments::<Handler::Arguments>(arguments, &checked, mode).map(drop)
+        };
         let code = move |arguments: &str, context: &ToolContext| match decode_arguments::<Handler::Arguments>(
             arguments,
             &contract,
@@ -120,13 +128,14 @@ impl FunctionTool {
             Ok((arguments, repairs)) => function.call(arguments, context).with_repairs(repairs),
             Err(error) => ToolFuture::ready(Err(error)),
         };
-        Self::from_code(name.into(), schema, Arc::new(code), Location::caller())
+        Self::from_code(name.into(), schema, Arc::new(code), Arc::new(check), Location::caller())
     }
 
     fn from_code(
         name: String,
         schema: Value,
         code: Arc<Code>,
+        check: Arc<Check>,
         declared_at: &'static Location<'static>,
     ) -> Self {
         let (parameters, documentation) = schema::arguments_schema_for_providers(schema);
@@ -135,7 +144,7 @@ impl FunctionTool {
             Some(documentation) => definition.with_description(documentation),
             None => definition,
         };
-        Self { settings: Settings::new(definition), declared_at, code }
+        Self { settings: Settings::new(definition), declared_at, code, check }
     }
 }
 
@@ -153,6 +162,10 @@ impl Tool for FunctionTool {
         } else {
             (self.code)(&arguments, context)
         })
+    }
+
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        (self.check)(&self.settings.own_arguments(arguments), context.read_mode())
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {

@@ -18,6 +18,8 @@ pub struct Arguments<'d, 'a> {
 #[derive(Debug)]
 enum Source<'d, 'a> {
     Call(&'d mut Decoder<'a>),
+    /// There is no call. The arguments are only checked.
+    Check(&'d mut Decoder<'a>),
     /// There is no call. The defaults of the parameters are collected, with their indices.
     Defaults(Vec<(usize, Value)>),
 }
@@ -25,6 +27,11 @@ enum Source<'d, 'a> {
 impl<'d, 'a> Arguments<'d, 'a> {
     pub(super) fn new(decoder: &'d mut Decoder<'a>) -> Self {
         Self { source: Source::Call(decoder), missing_context: None }
+    }
+
+    /// Creates arguments that are never [valid](Self::are_valid), so that the function is not called.
+    pub(super) fn checking(decoder: &'d mut Decoder<'a>) -> Self {
+        Self { source: Source::Check(decoder), missing_context: None }
     }
 
     /// Creates empty arguments, from which nothing can be taken. Only the defaults are collected.
@@ -35,7 +42,7 @@ impl<'d, 'a> Arguments<'d, 'a> {
     pub(super) fn into_defaults(self) -> Vec<(usize, Value)> {
         match self.source {
             Source::Defaults(defaults) => defaults,
-            Source::Call(_) => Vec::new(),
+            Source::Call(_) | Source::Check(_) => Vec::new(),
         }
     }
 
@@ -49,7 +56,7 @@ impl<'d, 'a> Arguments<'d, 'a> {
 
     fn read(&mut self, index: usize, target: &mut dyn Target) -> bool {
         match &mut self.source {
-            Source::Call(decoder) => decoder.read_argument(index, target),
+            Source::Call(decoder) | Source::Check(decoder) => decoder.read_argument(index, target),
             Source::Defaults(_) => false,
         }
     }
@@ -62,8 +69,8 @@ impl<'d, 'a> Arguments<'d, 'a> {
         json: fn(&T) -> Option<Value>,
     ) -> Option<T> {
         match &mut self.source {
-            Source::Call(decoder) if decoder.is_present(index) => self.take(index),
-            Source::Call(_) => Some(default()),
+            Source::Call(decoder) | Source::Check(decoder) if decoder.is_present(index) => self.take(index),
+            Source::Call(_) | Source::Check(_) => Some(default()),
             Source::Defaults(defaults) => {
                 defaults.extend(json(&default()).map(|json| (index, json)));
                 None

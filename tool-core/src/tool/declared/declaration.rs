@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use super::arguments::Arguments;
 use super::details::Details;
-use crate::arguments::{Contract, Parameter, decode, schemas};
+use crate::arguments::{Contract, Decoder, Parameter, decode, schemas};
 use crate::model::ToolDefinition;
 use crate::schema::{SchemaOf, Shape};
 use crate::tool::future::Pending;
@@ -122,6 +122,19 @@ impl Declaration {
             }
             (Err(errors), _) => self.future(Pending::ready(Err(errors.into()))),
         }
+    }
+
+    /// Checks the arguments from a text. `call` only takes them, and does not call the function.
+    pub(crate) fn check(
+        &self,
+        text: &str,
+        context: &ToolContext,
+        defined: &Defined,
+        call: Describe<'_>,
+    ) -> Result<(), ToolError> {
+        let take = &mut |decoder: &mut Decoder<'_>| call(&mut Arguments::checking(decoder));
+        decode(text, &defined.contract, context.read_mode(), take)?;
+        Ok(())
     }
 
     /// Applies the timeout and the output limit of the declaration to a call, or to its refusal.

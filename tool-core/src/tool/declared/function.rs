@@ -9,7 +9,7 @@ use super::details::Details;
 use crate::arguments::Parameter;
 use crate::model::ToolDefinition;
 use crate::tool::future::Pending;
-use crate::tool::{Injection, Tool, ToolContext, ToolFuture};
+use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 
 /// Takes the arguments, calls the function and converts its output. Returns `None` if an argument is invalid.
 ///
@@ -57,6 +57,11 @@ impl Tool for DeclaredTool {
             .call(arguments, context, self.defined(), &|arguments| (self.call)(arguments, context))
     }
 
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        let check = |arguments: &mut Arguments<'_, '_>| drop((self.call)(arguments, context));
+        self.declaration.check(arguments, context, self.defined(), &check)
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
         Some(self.declaration.injections())
     }
@@ -100,6 +105,10 @@ impl<T: StaticTool + Send + Sync> Tool for T {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         T::tool().call(arguments, context)
+    }
+
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        T::tool().check_arguments(arguments, context)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -17,7 +17,9 @@ pub use self::error::{DynamicToolError, DynamicToolErrorKind};
 use self::error::{Flaw, cut};
 use super::future::blocking_call;
 use super::settings::{Settings, impl_options};
-use crate::arguments::{Contract, IgnoredMember, IsValid, Refused, SchemaValidator, Target, Typed, decode};
+use crate::arguments::{
+    ArgumentErrors, Contract, IgnoredMember, IsValid, Refused, Repair, SchemaValidator, Target, Typed, decode,
+};
 use crate::model::ToolDefinition;
 use crate::schema::{SchemaOf, Shape};
 use crate::tool::{Tool, ToolContext, ToolError, ToolFuture, ToolHandler};
@@ -261,24 +263,29 @@ fn invalid(error: &jsonschema::ValidationError<'_>) -> Flaw {
     Flaw::new(DynamicToolErrorKind::InvalidSchema, reason)
 }
 
+impl DynamicTool {
+    fn decode(&self, arguments: &str, context: &ToolContext) -> Result<(Value, Vec<Repair>), ArgumentErrors> {
+        let mode = context.read_mode();
+        let mut target =
+            ValidatedArguments { tool: self, arguments: None, can_be_repaired: !mode.forbids_repair };
+        let arguments = self.settings.own_arguments(arguments);
+        let repairs = decode(&arguments, &self.contract, mode, &mut |decoder| {
+            decoder.read_object(&mut target);
+        })?;
+        Ok((target.arguments.unwrap_or_default(), repairs))
+    }
+}
+
 impl Tool for DynamicTool {
     fn definition(&self) -> &ToolDefinition {
         &self.settings.definition
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let mode = context.read_mode();
-        let mut target =
-            ValidatedArguments { tool: self, arguments: None, can_be_repaired: !mode.forbids_repair };
-        let arguments = self.settings.own_arguments(arguments);
-        let decoded = decode(&arguments, &self.contract, mode, &mut |decoder| {
-            decoder.read_object(&mut target);
-        });
-        let repairs = match decoded {
-            Ok(repairs) => repairs,
+        let (arguments, repairs) = match self.decode(arguments, context) {
+            Ok(decoded) => decoded,
             Err(errors) => return self.settings.apply(ToolFuture::ready(Err(errors.into()))),
         };
-        let arguments = target.arguments.unwrap_or_default();
         let call = if self.settings.is_blocking {
             let (executor, context) = (Arc::clone(&self.executor), context.clone());
             blocking_call(move || executor(arguments, &context))
@@ -286,6 +293,11 @@ impl Tool for DynamicTool {
             (self.executor)(arguments, context)
         };
         self.settings.apply(call).with_repairs(repairs)
+    }
+
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        self.decode(arguments, context)?;
+        Ok(())
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {
