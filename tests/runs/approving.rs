@@ -377,7 +377,7 @@ async fn executes_a_call_only_with_the_approved_arguments() {
     assert!(matches!(run.next().await.unwrap(), Step::Waiting(_)));
     let asked: Vec<_> = run.run().awaiting_approval().cloned().collect();
     run.resolve_approval(&asked[0].id, Approval::ApproveWith(r#"{"cents": 1}"#.into())).unwrap();
-    let expected = "unexpected step: the run has this call with another name or other arguments";
+    let expected = "the run does not expect this: the run has this call with another name or other arguments";
     assert_eq!(run.begin_call(&asked[0]).await.unwrap_err().to_string(), expected);
     assert_eq!(run.execute(asked[0].clone()).await.unwrap_err().to_string(), expected);
     let Step::CallTools(approved) = run.next().await.unwrap() else { panic!("it is approved") };

@@ -190,9 +190,11 @@ async fn a_decision_is_final_and_a_stale_one_is_refused() {
     let wait = run.waits().remove(0);
     let seat = json!({ "row": 3, "letter": "A" });
     let refused = run.resolve(&wait.id, Decision::approve()).unwrap_err();
-    assert_eq!(refused.kind(), ResolveErrorKind::WrongDecision);
+    let expected = "the decision is of another kind: the call asks the user; use `Decision::answer(…)` or `Decision::decline()`";
+    assert_eq!((refused.kind(), &*refused.to_string()), (ResolveErrorKind::WrongDecision, expected));
     let refused = run.resolve(&wait.id, Decision::answer("12C")).unwrap_err();
-    assert_eq!(refused.to_string(), "the answer is not valid: not one of the choices");
+    let choices = r#"{"row":3,"letter":"A"}, {"row":12,"letter":"C"}"#;
+    assert_eq!(refused.to_string(), format!("the answer is not valid: not one of the choices: {choices}"));
     run.resolve(&wait.id, Decision::answer(seat.clone()).by("ada")).unwrap();
     let mut run = restored(&run);
     let refused = run.resolve(&wait.id, Decision::decline().by("bob")).unwrap_err();
@@ -273,7 +275,10 @@ async fn nobody_can_be_asked_outside_a_run_in_undo_calls_and_in_pure_tools() {
     assert_eq!(error.to_string(), expected);
     let model = ScriptedModel::new().calls("pure", "{}").says("Done.");
     let agent = Agent::builder(model).tool(asks("pure").pure()).build().unwrap();
-    assert_eq!(agent.ask("Go").await.unwrap().messages()[2].text(), expected);
+    let pure = format!(
+        "{expected}: a `pure` tool cannot ask, because its output depends on its arguments alone; remove `pure`"
+    );
+    assert_eq!(agent.ask("Go").await.unwrap().messages()[2].text(), pure);
 
     let model = ScriptedModel::new().calls("plain", "{}").calls("fatal", "{}");
     let plain = FunctionTool::new("plain", || "done").undo("unplain");
@@ -321,7 +326,7 @@ async fn an_answer_that_is_no_longer_valid_is_asked_for_again() {
     let again = run.waits().remove(0);
     assert_eq!(
         (text(&again), again.question().unwrap().problem()),
-        ("Which seat?", Some("not one of the choices"))
+        ("Which seat?", Some(r#"not one of the choices: "9F""#))
     );
     for (question, reply) in [("Which seat?", "9F"), ("Which meal?", "soup"), ("Which drink?", "milk")] {
         assert_eq!(run.waits().iter().map(text).collect::<Vec<_>>(), [question]);

@@ -117,7 +117,7 @@ async fn a_finished_call_is_not_executed_again_step_by_step() {
             run.record_result(executed).await.unwrap();
         }
         let error = run.execute(calls[0].clone()).await.unwrap_err();
-        assert_eq!(error.to_string(), "unexpected step: no call with this id is open");
+        assert_eq!(error.to_string(), "the run does not expect this: no call with this id is open");
     }
 }
 

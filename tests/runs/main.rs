@@ -30,5 +30,5 @@ mod watching;
 /// Returns the reason why a run refused a step.
 fn refusal<T>(outcome: Result<T, tool_core::run::StepError>) -> String {
     let error = outcome.err().expect("the run refuses the step").to_string();
-    error.strip_prefix("unexpected step: ").expect("the error has its prefix").to_owned()
+    error.strip_prefix("the run does not expect this: ").expect("the error has its prefix").to_owned()
 }

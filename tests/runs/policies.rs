@@ -231,7 +231,10 @@ async fn a_run_waits_for_the_results_of_external_tools() {
             Step::Waiting(_) => {
                 let calls: Vec<_> = driver.run().awaiting_results().cloned().collect();
                 let refused = driver.execute(calls[0].clone()).await.unwrap_err().to_string();
-                assert_eq!(refused, "unexpected step: the tool is external: the caller executes the call");
+                assert_eq!(
+                    refused,
+                    "the run does not expect this: the tool is external: the caller executes the call"
+                );
                 let mut run = driver.into_run();
                 supply(&mut run);
                 driver = agent.resume(run).start();

@@ -3,6 +3,7 @@
 use tool_core::memory::{InMemoryStore, RunStatus};
 use tool_core::run::{Decision, Run};
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::WaitId;
 use tool_core::{Agent, Answer, Approval, RunErrorKind, tool, tools};
 
 #[tool("Refunds an order", needs_approval)]
@@ -43,8 +44,14 @@ fn output(answer: &Answer) -> String {
 async fn an_approved_call_is_executed_by_the_agent_that_was_asked_alone() {
     let store = InMemoryStore::new();
     let (desk, notes) = (desk(&store, Some("desk")), notes(&store, Some("notes")));
-    let mut run = desk.ask("Refund 7").await.unwrap_err().into_run();
-    let id = run.id().to_string();
+    let error = desk.ask("Refund 7").await.unwrap_err();
+    let id = error.run().id().to_string();
+    let what_next = format!(
+        "calls await approval: `refund`; the run `{id}` is stored: call `resolve` for each of `waits()` and `resume` it, here or from \
+         `stored_runs()`, or `post` the decisions"
+    );
+    assert_eq!(error.to_string(), what_next);
+    let mut run = error.into_run();
     assert_eq!(
         (run.agent_name(), ids(&desk).await, ids(&notes).await),
         (Some("desk"), vec![id.clone()], vec![])
@@ -74,7 +81,7 @@ async fn another_agent_finishes_no_run() {
     let store = InMemoryStore::new();
     let (desk, notes) = (desk(&store, Some("desk")), notes(&store, Some("notes")));
     let mut run = desk.ask("Refund 7").await.unwrap_err().into_run();
-    let wait = run.waits().remove(0).id;
+    let wait = WaitId::from(run.waits()[0].id.as_str());
     run.resolve(&wait, Decision::approve()).unwrap();
     let mut driver = desk.resume(run).start();
     while driver.advance().await.unwrap() {}

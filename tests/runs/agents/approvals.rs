@@ -30,10 +30,10 @@ async fn a_nested_call_is_resolved_by_its_path_in_another_process() {
 
         let mut run: Run = serde_json::from_str(&state).unwrap();
         let refused = run.resolve_approval(["billing", "call_9"], Approval::Approve).unwrap_err().to_string();
-        assert_eq!(refused, "unexpected step: the current turn has no call with this id");
+        assert_eq!(refused, "the run does not expect this: the current turn has no call with this id");
         let refused =
             run.resolve_approval(["shipping", "call_2_0"], Approval::Approve).unwrap_err().to_string();
-        assert_eq!(refused, "unexpected step: no call with this path is open");
+        assert_eq!(refused, "the run does not expect this: no call with this path is open");
         run.resolve_approval(path, Approval::Approve).unwrap();
         assert_eq!(run.awaiting_approval().count(), 0);
         let answer = desk(outer, billing(inner)).build().unwrap().resume(restored(run)).await.unwrap();
@@ -72,7 +72,7 @@ async fn other_calls_of_the_turn_finish_before_the_run_pauses() {
     let refused = run.resolve_approval(["billing", "call_1_0"], Approval::Approve).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "unexpected step: several calls have this path; begin it with the id of the outer call"
+        "the run does not expect this: several calls have this path; begin it with the id of the outer call"
     );
     let answer = await_it(&build().build().unwrap(), "Go on", |_| Approval::Approve).await.unwrap();
     assert_eq!(answer.inner_runs().len(), 2);
@@ -144,7 +144,8 @@ fn ids(run: &Run) -> Vec<(&str, &str)> {
     run.awaiting_approval().chain(run.awaiting_results()).map(|call| (&*call.name, &*call.id)).collect()
 }
 
-const SEVERAL: &str = "unexpected step: several calls have this path; begin it with the id of the outer call";
+const SEVERAL: &str =
+    "the run does not expect this: several calls have this path; begin it with the id of the outer call";
 
 #[tokio::test]
 async fn an_id_that_looks_like_a_path_approves_no_other_call() {
@@ -183,7 +184,7 @@ async fn an_id_that_is_the_name_of_an_agent_approves_none_of_its_calls() {
         .tool(inner().as_tool("evil", "Answers"));
     let mut run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
     let refused = run.resolve_approval(["billing", "call_1_0"], Approval::Approve).unwrap_err();
-    let expected = "unexpected step: the path begins with the id of one call and the agent of another; \
+    let expected = "the run does not expect this: the path begins with the id of one call and the agent of another; \
                     pass the path as one text, as the run returns it";
     assert_eq!(refused.to_string(), expected);
     run.resolve_approval(["a", "call_1_0"], Approval::Approve).unwrap();

@@ -173,7 +173,7 @@ impl Twins {
         what: impl Fn(&mut Run) -> Result<T, StepError>,
     ) {
         let error = self.both(what).unwrap_err().to_string();
-        let reason = error.strip_prefix("unexpected step: ").unwrap();
+        let reason = error.strip_prefix("the run does not expect this: ").unwrap();
         assert!(expected.contains(&reason), "{error}");
     }
 

@@ -273,7 +273,7 @@ fn requires_approval_only_of_calls_that_have_not_begun() {
     run.begin_call("a").unwrap();
     run.record_result(failed(timed_out())).unwrap();
     let error = run.require_approval("a").unwrap_err();
-    assert_eq!(error.to_string(), "unexpected step: the call has already been started");
+    assert_eq!(error.to_string(), "the run does not expect this: the call has already been started");
 }
 
 /// A call that was recorded twice would be undone twice.

@@ -233,9 +233,17 @@ impl fmt::Display for RunError {
                     tools.entry(wait.reason.describe()).or_default().push(format!("`{}`", wait.tool));
                 }
                 tools.iter().try_for_each(|(why, tools)| write!(f, "{why}: {}; ", tools.join(", ")))?;
-                f.write_str(
-                    "store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run",
-                )?;
+                match self.run.revision() {
+                    Some(_) => write!(
+                        f,
+                        "the run `{}` is stored: call `resolve` for each of `waits()` and `resume` it, here or from \
+                         `stored_runs()`, or `post` the decisions",
+                        self.run.id()
+                    )?,
+                    None => f.write_str(
+                        "store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run",
+                    )?,
+                }
                 self.approval_reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
             }
             RunErrorKind::Model(error) => write!(f, "the request to the model failed: {error}"),

@@ -134,7 +134,7 @@ pub(super) fn last_calls(messages: &[Message]) -> &[ToolCall] {
 
 /// The error of recording an event that the run does not expect. The run is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unexpected step: {0}")]
+#[error("the run does not expect this: {0}")]
 pub struct StepError(pub(super) &'static str);
 
 impl Run {

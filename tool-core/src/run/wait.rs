@@ -80,6 +80,17 @@ impl WaitReason {
     }
 }
 
+impl WaitReason {
+    fn expected_decision(&self) -> &'static str {
+        match self {
+            Self::Approval(_) => "the call awaits approval; use `Decision::approve()` or `Decision::deny(…)`",
+            Self::Answer(_) => "the call asks the user; use `Decision::answer(…)` or `Decision::decline()`",
+            Self::CallerResult(_) => "the call awaits a result of the caller; use `Decision::result(…)`",
+            Self::Until(_) => "the call waits for a point in time, and nobody decides about it",
+        }
+    }
+}
+
 impl Wait {
     /// Returns the question, if the call waits for an answer.
     #[must_use]
@@ -318,9 +329,7 @@ impl fmt::Display for ResolveError {
                 "the run does not wait for this any more; decide about one of `waits()`"
             }
             ResolveErrorKind::AlreadyDecided => "this was decided before",
-            ResolveErrorKind::WrongDecision => {
-                "the call waits for a decision of another kind; see its `reason`"
-            }
+            ResolveErrorKind::WrongDecision => "the decision is of another kind",
             ResolveErrorKind::InvalidAnswer => "the answer is not valid",
             ResolveErrorKind::InvalidArguments => "the call cannot be approved with these arguments",
         })?;
@@ -458,6 +467,7 @@ impl Run {
             return Ok(());
         }
         let kind = decision.kind();
+        let expected = wait.reason.expected_decision();
         let Decision { verdict, mut author } = decision;
         let reply = match (wait.reason, verdict) {
             (WaitReason::Approval(_), Verdict::Approval(approval)) => {
@@ -487,7 +497,10 @@ impl Run {
                 (question, Reply::Declined(reason))
             }
             (WaitReason::Answer(question), Verdict::Unavailable) => (question, Reply::Unavailable),
-            _ => return Err(ResolveError::new(ResolveErrorKind::WrongDecision)),
+            _ => {
+                let detail = Some(expected.to_owned());
+                return Err(ResolveError { detail, ..ResolveError::new(ResolveErrorKind::WrongDecision) });
+            }
         };
         self.record_decision(&wait.path, wait.id, kind, author);
         let (question, reply) = reply;

@@ -72,15 +72,40 @@ use crate::tool::{Question, Timestamp, ToolArguments, ToolError, decode_argument
 ///
 /// An answer belongs to the text of its question, its type, and how often the call has asked the same before; the order in which
 /// questions are awaited does not matter. A call can ask 32 questions.
-pub struct Asker(Option<Arc<Asking>>);
+pub struct Asker(Result<Arc<Asking>, Unavailable>);
+
+/// The reason why nobody can be asked.
+#[derive(Clone, Copy)]
+enum Unavailable {
+    /// The call belongs to no run, or undoes another.
+    Outside,
+    /// The output of the tool must depend on its arguments alone.
+    Pure,
+}
+
+impl From<Unavailable> for AskError {
+    fn from(reason: Unavailable) -> Self {
+        let why = match reason {
+            Unavailable::Outside => None,
+            Unavailable::Pure => Some(
+                "a `pure` tool cannot ask, because its output depends on its arguments alone; remove `pure`",
+            ),
+        };
+        Self { kind: AskErrorKind::Unavailable, why: why.map(str::to_owned) }
+    }
+}
 
 impl Asker {
     /// Reaches nobody: every question fails, unless it has a default.
-    pub(crate) const NOBODY: Self = Self(None);
+    pub(crate) const NOBODY: Self = Self(Err(Unavailable::Outside));
 
     /// Creates the asker of a call. One that undoes another must not wait, and the output of a pure one must depend on its arguments.
     pub(crate) fn new(asking: &Arc<Asking>, is_undo: bool, policy: &ToolPolicy) -> Self {
-        Self((!is_undo && !policy.pure).then(|| Arc::clone(asking)))
+        Self(match (is_undo, policy.pure) {
+            (true, _) => Err(Unavailable::Outside),
+            (false, true) => Err(Unavailable::Pure),
+            (false, false) => Ok(Arc::clone(asking)),
+        })
     }
 
     /// Asks a question. Await the result; the options of the question are set before that.
@@ -149,7 +174,7 @@ impl Asker {
         E: From<AskError>,
     {
         let lost = |why: String| AskError::new(AskErrorKind::Invalid, why);
-        let Some(asking) = &self.0 else { return value.await };
+        let Ok(asking) = &self.0 else { return value.await };
         let occurrence = self.count(&format!("once {name}"));
         let recorded = asking.lock().notes.value(name, occurrence).map(str::to_owned);
         if let Some(recorded) = recorded {
@@ -194,7 +219,10 @@ impl Asker {
     /// # let _ = print;
     /// ```
     pub async fn park(&self, state: &impl Serialize, until: Timestamp) -> AskError {
-        let Some(asking) = &self.0 else { return AskErrorKind::Unavailable.into() };
+        let asking = match &self.0 {
+            Ok(asking) => asking,
+            Err(reason) => return (*reason).into(),
+        };
         match serde_json::to_string(state) {
             Ok(state) if state.len() <= MAX_TEXT => {
                 let mut asking = asking.lock();
@@ -215,14 +243,14 @@ impl Asker {
     ///
     /// Fails if the state has another type.
     pub fn parked<S: DeserializeOwned>(&self) -> Result<Option<S>, AskError> {
-        let Some(asking) = &self.0 else { return Ok(None) };
+        let Ok(asking) = &self.0 else { return Ok(None) };
         let state = asking.lock().notes.state().map(serde_json::from_str).transpose();
         state.map_err(|error| AskError::new(AskErrorKind::Invalid, error.to_string()))
     }
 
     /// Counts the uses of a question or a name in this execution.
     fn count(&self, used: &str) -> u32 {
-        let Some(asking) = &self.0 else { return 0 };
+        let Ok(asking) = &self.0 else { return 0 };
         let mut state = asking.lock();
         let next = state.occurrences.entry(used.to_owned()).or_default();
         *next += 1;
@@ -294,8 +322,9 @@ impl<'a, T: ToolArguments> AskQuestion<'a, T> {
         if let Some(why) = self.invalid {
             return Err(AskError::new(AskErrorKind::Invalid, why));
         }
-        let Some(asking) = &self.asker.0 else {
-            return read_default(&self.question, &self.contract, AskErrorKind::Unavailable);
+        let asking = match &self.asker.0 {
+            Ok(asking) => asking,
+            Err(reason) => return read_default(&self.question, &self.contract, *reason),
         };
         let reply = asking.lock().notes.find(&self.question).cloned();
         match reply {
@@ -357,7 +386,7 @@ fn read<T: ToolArguments>(answer: &str, contract: &Contract) -> Result<T, String
 fn read_default<T: ToolArguments>(
     question: &Question,
     contract: &Contract,
-    why: AskErrorKind,
+    why: impl Into<AskError>,
 ) -> Result<T, AskError> {
     let Some(default) = &question.default else { return Err(why.into()) };
     read(&default.to_string(), contract).map_err(|problem| AskError::new(AskErrorKind::Invalid, problem))

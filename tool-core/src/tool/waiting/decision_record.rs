@@ -24,6 +24,12 @@ impl WaitId {
 
 impl_id!(WaitId);
 
+impl From<&str> for WaitId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
 impl From<String> for WaitId {
     fn from(id: String) -> Self {
         Self(id.into())

@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::tool::Timestamp;
 use crate::tool::timing::optional_micros;
 
+/// The maximum number of choices in an error.
+const MAX_LISTED: usize = 8;
+
 /// A question of a tool to a person, which an [`Asker`](crate::tool::Asker) asks. The call waits for the answer.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
@@ -91,7 +94,9 @@ impl Question {
         if self.choices.is_empty() || self.choices.contains(&answer) {
             return Ok(());
         }
-        Err("not one of the choices".into())
+        let listed: Vec<_> = self.choices.iter().take(MAX_LISTED).map(Value::to_string).collect();
+        let others = if self.choices.len() > MAX_LISTED { ", …" } else { "" };
+        Err(format!("not one of the choices: {}{others}", listed.join(", ")))
     }
 }
 
