@@ -243,7 +243,7 @@ impl RunDriver {
     ///
     /// Fails if the tools of the turn cannot be resolved, or if values that they take from the context are missing.
     pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
-        let span = self.trace.enter_run(&self.tools.agent, &self.run);
+        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
         if let Err(kind) = span.instrument(self.prepare()).await {
             self.store_failure(&kind).await;
             return Err(self.error(kind));
@@ -251,7 +251,7 @@ impl RunDriver {
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
         let step = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier);
         if let Step::CallModel(request) = &step {
-            self.trace.enter_chat(&self.tools.agent, request, false);
+            self.trace.enter_chat(self.tools.agent.model(), request, false);
         }
         Ok(step)
     }

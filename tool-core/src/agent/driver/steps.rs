@@ -25,7 +25,7 @@ use crate::tool::Timestamp;
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
     pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
-        let span = self.trace.enter_run(&self.tools.agent, &self.run);
+        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
         let step = span.instrument(self.take_step_in_span()).await;
         if let Err(kind) = &step {
             self.store_failure(kind).await;
@@ -40,7 +40,7 @@ impl RunDriver {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent.0.model;
                 let is_streamed = self.emitter.streams_replies();
-                let span = self.trace.enter_chat(&self.tools.agent, &request, is_streamed);
+                let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
                     run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
