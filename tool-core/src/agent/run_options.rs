@@ -427,8 +427,8 @@ impl AgentBuilder {
 
     /// Includes content in traces: arguments, outputs, messages and the texts of errors.
     ///
-    #[cfg_attr(not(doctest), doc = include_str!("../../../docs/links.md"))]
-    #[doc = include_str!("../../../docs/tracing.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../../docs/links.md"))]
+    #[doc = include_str!("../../docs/tracing.md")]
     #[cfg(feature = "tracing")]
     pub fn trace_content(mut self, content: bool) -> Self {
         self.agent.trace = Settings { content };
