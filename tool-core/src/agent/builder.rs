@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, RwLock};
 
-use super::Shared;
+use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
 use crate::content::Content;
@@ -27,8 +27,15 @@ pub struct AgentBuilder {
     max_output_chars: Option<usize>,
 }
 
+impl Agent {
+    /// Returns a builder for an agent with this model.
+    pub fn builder(model: impl ChatModel + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(model))
+    }
+}
+
 impl AgentBuilder {
-    pub(super) fn new(model: Arc<dyn ChatModel>) -> Self {
+    fn new(model: Arc<dyn ChatModel>) -> Self {
         let agent = Shared {
             name: None,
             model,
