@@ -1,6 +1,6 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
-use super::Inside;
+use super::inside::Inside;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{ChatMemory, RunConflict};
 use crate::model::ConversationId;
