@@ -86,14 +86,13 @@ pub(super) struct Shared {
 }
 
 /// Replaces the outcome of a failed call.
-pub(super) type ErrorHandler =
-    dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
+type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
 
 /// Returns the hook of a run that starts or is resumed.
-pub(super) type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
+type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
 
 /// Changes the next request to the model.
-pub(super) type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
+type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
 
 impl Agent {
     /// Returns the agent's [name](crate::agent::AgentBuilder::name), if it has one.
