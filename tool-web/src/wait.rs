@@ -44,7 +44,7 @@ impl From<&Wait> for Pending {
         let reason = match &wait.reason {
             WaitReason::Approval(call) => Reason::Approval { arguments: call.arguments.clone() },
             WaitReason::Answer(question) => Reason::Answer { question: Box::new(question.clone()) },
-            WaitReason::Result(call) => Reason::Result { arguments: call.arguments.clone() },
+            WaitReason::CallerResult(call) => Reason::Result { arguments: call.arguments.clone() },
             _ => Reason::Until,
         };
         Self {

@@ -119,7 +119,7 @@ async fn a_waiting_call_states_why_it_needs_approval() {
         let agent = Agent::builder(model).tool_provider(tools.prefix(prefix)).build().unwrap();
         let error = agent.ask("Go").await.unwrap_err();
         let head = format!(
-            "calls await approval: `{name}`; store `into_run()`, call `resolve_approval` for each of `awaiting_approval()`, and \
+            "calls await approval: `{name}`; store `into_run()`, call `resolve` for each of `waits()`, and \
              `resume` the run; "
         );
         assert_eq!(error.to_string(), head.clone() + expected);

@@ -347,7 +347,7 @@ fn failure(error: &RunError, waits: &[Wait]) -> ToolError {
         RunErrorKind::Waiting => match waits.first().map(|wait| &wait.reason) {
             Some(WaitReason::Approval(_)) => "one of its calls needs the approval of a person",
             Some(WaitReason::Answer(_)) => "one of its calls has to ask the user",
-            Some(WaitReason::Result(_)) => "one of its calls is executed elsewhere",
+            Some(WaitReason::CallerResult(_)) => "one of its calls is executed elsewhere",
             Some(WaitReason::Until(_)) | None => "one of its calls has to wait",
         },
         RunErrorKind::Model(_) => "its model is not available",

@@ -53,7 +53,7 @@ pub enum ToolKind {
     /// The call asks an [agent](crate::Agent::as_tool), whose run belongs to that of the call.
     Agent,
     /// The caller of the run executes the call, for example in a user's browser, and the tool itself is never called. A run
-    /// [waits](crate::run::WaitReason::Result) for the result, whose [origin](crate::tool::Origin) is always `External`.
+    /// [waits](crate::run::WaitReason::CallerResult) for the result, whose [origin](crate::tool::Origin) is always `External`.
     Caller,
     /// A call that succeeds hands the run over to [another agent](crate::agent::AgentBuilder::handoff_to).
     Handoff,

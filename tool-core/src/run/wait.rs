@@ -61,7 +61,9 @@ pub enum WaitReason {
     /// A person has to answer this question.
     Answer(Question),
     /// The caller has to execute this call and to supply its result.
-    Result(ToolCall),
+    // A variant named `Result` would make rustc write `std::result::Result` in each message about a `Result`.
+    #[serde(rename = "result")]
+    CallerResult(ToolCall),
     /// The call continues at this time.
     Until(Timestamp),
 }
@@ -72,7 +74,7 @@ impl WaitReason {
         match self {
             Self::Approval(_) => "calls await approval",
             Self::Answer(_) => "calls ask the user",
-            Self::Result(_) => "calls await results of the caller",
+            Self::CallerResult(_) => "calls await results of the caller",
             Self::Until(_) => "calls are parked",
         }
     }
@@ -362,7 +364,7 @@ impl Run {
             }
             CallState::AwaitingResult => {
                 let id = wait_id(&self.id, &call.id, &("result", call));
-                vec![wait(id, WaitReason::Result(call.clone()), record.since, None)]
+                vec![wait(id, WaitReason::CallerResult(call.clone()), record.since, None)]
             }
             CallState::Waiting { .. } => {
                 let notes = record.notes().into_iter();
@@ -450,7 +452,7 @@ impl Run {
                 let denied = Approval::Deny(author.why.clone());
                 return Ok(self.decide_own_approval(&wait.path, denied, author)?);
             }
-            (WaitReason::Result(call), Verdict::Result { outcome }) => {
+            (WaitReason::CallerResult(call), Verdict::Result { outcome }) => {
                 self.record_decision(&wait.path, wait.id, kind, author);
                 return Ok(self.record_result(ToolExecution::new(call, outcome))?);
             }

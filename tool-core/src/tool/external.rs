@@ -5,7 +5,7 @@ use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 
 /// A tool without code, whose calls the caller of a run executes, for example in a user's browser.
 ///
-/// A run [waits](crate::run::WaitReason::Result) for the results of its calls; see
+/// A run [waits](crate::run::WaitReason::CallerResult) for the results of its calls; see
 /// [`ToolKind::Caller`].
 ///
 /// ```
