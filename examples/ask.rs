@@ -1,5 +1,5 @@
-//! A tool that asks a person in the middle of its call. Stop the program while it asks, by Ctrl-C or `kill -9`, and start it again: the
-//! run is stored, and it asks again where it was.
+//! A tool that asks a person in the middle of its call. Stop the program while it asks, by Ctrl-C or `kill -9`, and start it
+//! again after 30 seconds, when the lease of the stopped program has expired: the run is stored, and it asks again where it was.
 //!
 //! ```text
 //! cargo run --features sqlite --example ask -- "Book a seat on the flight OS87"

@@ -285,6 +285,58 @@ fn mistakes_in_tagged_enums_are_explained_in_any_order() {
 }
 
 #[test]
+fn alternatives_that_possibly_fit_are_not_mistakes() {
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(tag = "is")]
+    #[expect(dead_code, reason = "never parsed successfully")]
+    enum Way {
+        Ride {
+            #[serde(alias = "vehicle")]
+            by: String,
+            to: Option<Stop>,
+        },
+        Walk,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "never parsed successfully")]
+    enum Stops {
+        Some(Vec<Night>),
+        One(Night),
+        Named { town: String },
+        None(bool),
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "never parsed successfully")]
+    struct Night {
+        #[serde(alias = "count")]
+        nights: u8,
+    }
+
+    type Journey = (Option<Way>, Vec<Stops>, u8);
+
+    // Both other values are right, which only their types know.
+    let text = r#"[{"is":"Ride","vehicle":"bus"},[[{"count":1}],{"count":2}],300]"#;
+    assert_eq!(mistake::<Journey>(text), "`it[2]`: expected an integer from 0 to 255, got 300");
+    // The type refuses the value, and what it may lack is the only explanation.
+    let nights = "is missing, expected an integer from 0 to 255";
+    let table = [
+        (r#"[{"is":"Ride","vehicel":"bus"},[],1]"#, "`it[0].by` is missing, expected a string".to_owned()),
+        (r#"[{"is":"Ride","by":"bus","to":{"night":1}},[],1]"#, format!("`it[0].to.nights` {nights}")),
+        (r#"[null,[[{"night":1}]],1]"#, format!("`it[1][0][0].nights` {nights}")),
+        (
+            r#"[null,[{"night":1}],1]"#,
+            "`it[1][0]`: expected a list or an object with \"nights\" or an object with \"town\" or true or false, got an object".into(),
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(mistake::<Journey>(text), expected, "{text}");
+    }
+}
+
+#[test]
 fn names_in_maps_are_explained() {
     #[derive(Debug, Deserialize, JsonSchema)]
     #[expect(dead_code, reason = "never parsed successfully")]

@@ -9,8 +9,9 @@ impl ToolCall {
     /// [`AgentBuilder::needs_approval`](crate::agent::AgentBuilder::needs_approval).
     ///
     /// The arguments are repaired as a tool repairs them, so both see the same values: serde alone would refuse the
-    /// `"900"` that a tool accepts as a number. The struct needs only the relevant arguments; others are ignored. A decision
-    /// must not search the text in [`arguments`](Self::arguments), where `"\/etc"` means `"/etc"`.
+    /// `"900"` that a tool accepts as a number. The struct needs only the relevant arguments; others are ignored, but
+    /// refused by a struct with `#[serde(deny_unknown_fields)]`. A decision must not search the text in
+    /// [`arguments`](Self::arguments), where `"\/etc"` means `"/etc"`.
     ///
     /// As a [`serde_json::Value`], all arguments are read, for decisions about several tools. Without a type, `"900"` remains a
     /// string.

@@ -280,8 +280,9 @@ impl ToolSet {
     /// By default, such a call is refused with the names of the tool's arguments, because a model that writes `dry_run`
     /// means something by it. The same applies to members of nested structs that their types ignore, unless serde buffers
     /// them: in structs with `#[serde(flatten)]` and in tagged or untagged enums, only `deny_unknown_fields` refuses them. Use
-    /// this setting for models that invent arguments again and again. It applies to all tools of this crate; a hand-written
-    /// [`Tool`] receives the arguments unchanged.
+    /// this setting for models that invent arguments again and again. It applies to all tools of this crate, but a
+    /// type with `deny_unknown_fields` refuses unknown members all the same, also as the arguments of a closure; a
+    /// hand-written [`Tool`] receives the arguments unchanged.
     #[must_use]
     pub fn ignore_unknown_arguments(self) -> Self {
         let mut settings = self.0.settings;

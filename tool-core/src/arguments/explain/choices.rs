@@ -41,8 +41,10 @@ impl Walk<'_> {
             [choice] => {
                 let found_before = self.mistakes.len();
                 self.value(choice, text, depth + 1);
-                let found = self.mistakes.split_off(found_before);
-                return self.add_or_report(found, choice, text);
+                if self.mistakes[found_before..].iter().all(Mistake::is_uncertain) {
+                    self.mark_possible(found_before);
+                }
+                return;
             }
             _ => {}
         }
@@ -59,21 +61,21 @@ impl Walk<'_> {
         }
         // The alternative with the fewest mistakes was probably meant.
         trials.sort_by_key(Vec::len);
-        match &*trials {
-            [first, second, ..] if first.len() == second.len() => {
-                self.report_value(id, text);
-            }
-            _ => self.add_or_report(trials.swap_remove(0), id, text),
+        let is_possible = trials.iter().any(|found| found.iter().all(Mistake::is_uncertain));
+        let is_tie = matches!(&*trials, [first, second, ..] if first.len() == second.len());
+        if !is_possible && !is_tie {
+            return self.mistakes.extend(trials.swap_remove(0));
+        }
+        let found_before = self.mistakes.len();
+        self.report_value(id, text);
+        if is_possible {
+            self.mark_possible(found_before);
         }
     }
 
-    /// Adds the mistakes in an alternative, or reports the value if nothing is certain about it.
-    fn add_or_report(&mut self, found: Vec<Mistake>, id: NodeId, text: &str) {
-        if !found.is_empty() && found.iter().all(|mistake| mistake.kind == MistakeKind::PossiblyMissing) {
-            self.report_value(id, text);
-        } else {
-            self.mistakes.extend(found);
-        }
+    /// Marks the mistakes from an index on as possible ones.
+    fn mark_possible(&mut self, from: usize) {
+        self.mistakes[from..].iter_mut().for_each(|mistake| mistake.kind = MistakeKind::Possible);
     }
 
     /// Reports that an object lacks the tag which all alternatives require, or has a value there that none of them has.

@@ -20,11 +20,18 @@ pub(super) enum MistakeKind {
     Missing,
     /// A required member is missing, but the object has another one that the type may know by that name.
     PossiblyMissing,
+    /// An alternative may lack members, unless the type knows some of the others by their names.
+    Possible,
     /// The type ignores the member.
     Ignored,
 }
 
 impl Mistake {
+    /// Returns `true` if the value may be right.
+    pub(super) fn is_uncertain(&self) -> bool {
+        matches!(self.kind, MistakeKind::PossiblyMissing | MistakeKind::Possible)
+    }
+
     /// Returns `true` unless the type refuses the value for other reasons.
     pub(crate) fn is_ignored_member(&self) -> bool {
         self.kind == MistakeKind::Ignored
@@ -36,7 +43,7 @@ impl Mistake {
         let contains = self.span.start <= part.start && part.end <= self.span.end;
         match self.kind {
             MistakeKind::Wrong => is_within || contains,
-            MistakeKind::Missing => is_within,
+            MistakeKind::Missing | MistakeKind::Possible => is_within,
             MistakeKind::PossiblyMissing | MistakeKind::Ignored => false,
         }
     }

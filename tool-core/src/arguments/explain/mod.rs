@@ -64,7 +64,12 @@ pub(super) fn explain(
     mistakes.retain(|mistake| mistake.kind != MistakeKind::PossiblyMissing);
     if let Refused::ByType(error) = refused {
         let error = explain_error(path, text, error);
-        if !mistakes.iter().any(|mistake| mistake.explains(&error.span)) {
+        let explains = |mistake: &Mistake| mistake.explains(&error.span);
+        let is_possible = |mistake: &Mistake| mistake.kind == MistakeKind::Possible;
+        // What is possible counts where nothing else explains the error.
+        let is_explained = mistakes.iter().any(|mistake| !is_possible(mistake) && explains(mistake));
+        mistakes.retain(|mistake| !is_possible(mistake) || (!is_explained && explains(mistake)));
+        if !mistakes.iter().any(explains) {
             mistakes.push(error);
         }
     }
