@@ -8,7 +8,8 @@ use super::approval::Approval;
 use crate::model::ToolCall;
 use crate::tool::{DecisionKind, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome};
 
-/// Something that a call of a run waits for. [`Run::waits`](crate::run::Run::waits) returns all of them, and [`Run::resolve`](crate::run::Run::resolve) ends one.
+/// Something that a call of a run waits for. [`Run::waits`](crate::run::Run::waits) returns all of them, and
+/// [`Run::resolve`](crate::run::Run::resolve) ends one.
 ///
 /// ```
 /// use tool_core::run::WaitReason;
