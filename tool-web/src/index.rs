@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tool_core::memory::{RunStatus, StoredRun};
@@ -27,7 +28,7 @@ const PAUSE_FACTOR: u32 = 5;
 const MAX_TEXT_CHARS: usize = 200;
 
 /// The status of a run in the list, in the order of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     Waiting,
@@ -40,6 +41,13 @@ pub(crate) enum Status {
     Done,
 }
 
+impl Status {
+    /// Returns the status of this name. The error lists all of them.
+    pub(crate) fn from_name(name: &str) -> Result<Self, ValueError> {
+        Self::deserialize(StrDeserializer::new(name))
+    }
+}
+
 /// A run in the list.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
@@ -49,9 +57,9 @@ pub(crate) struct Row {
     pub(crate) question: String,
     pub(crate) turns: u32,
     pub(crate) tokens: u64,
-    /// The calls that it waits for.
+    /// What it waits for, one line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) waits: Vec<String>,
+    pub(crate) summary: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// The last change, in milliseconds since the Unix epoch, if it is known.
@@ -61,7 +69,7 @@ pub(crate) struct Row {
 /// The part of the list that was asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    pub(crate) status: Option<String>,
+    pub(crate) status: Option<Status>,
     pub(crate) agent: Option<String>,
     pub(crate) text: Option<String>,
     pub(crate) limit: usize,
@@ -210,7 +218,7 @@ impl Source {
                 question: String::new(),
                 turns: 0,
                 tokens: 0,
-                waits: Vec::new(),
+                summary: Vec::new(),
                 error: Some(error.to_string()),
                 updated_at,
             }),
@@ -236,7 +244,7 @@ impl Row {
             question,
             turns,
             tokens,
-            waits: Vec::new(),
+            summary: Vec::new(),
             error,
             updated_at: Some(updated_at),
         }
@@ -267,7 +275,7 @@ impl Row {
             question: question.unwrap_or_default(),
             turns: run.turns(),
             tokens: run.usage().total_tokens,
-            waits: describe(run, None).into_iter().map(show).collect(),
+            summary: describe(run, None).into_iter().map(show).collect(),
             error: None,
             updated_at,
         }
@@ -276,9 +284,7 @@ impl Row {
 
 impl Filter {
     fn admits(&self, row: &Row) -> bool {
-        let name = serde_json::to_value(row.status).ok();
-        let name = name.as_ref().and_then(|name| name.as_str());
-        self.status.as_deref().is_none_or(|status| name == Some(status))
+        self.status.is_none_or(|status| row.status == status)
             && self.agent.as_deref().is_none_or(|agent| &*row.agent == agent)
             && self.text.as_deref().is_none_or(|text| row.id.contains(text) || row.question.contains(text))
     }
