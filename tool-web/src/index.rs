@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tool_core::memory::{RunStatus, StoredRun};
 
+use crate::entry::CallStatus;
 use crate::hub::{Hub, Source};
 use crate::log::{LogStatus, LogSummary, RunLog, unix_millis};
 use crate::wait::{Described, describe};
@@ -57,6 +58,8 @@ pub(crate) struct Row {
     pub(crate) question: String,
     pub(crate) turns: u32,
     pub(crate) tokens: u64,
+    /// The number of calls that failed, which the model may have dealt with.
+    pub(crate) failed_calls: usize,
     /// What it waits for, one line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) summary: Vec<String>,
@@ -218,6 +221,7 @@ impl Source {
                 question: String::new(),
                 turns: 0,
                 tokens: 0,
+                failed_calls: 0,
                 summary: Vec::new(),
                 error: Some(error.to_string()),
                 updated_at,
@@ -228,7 +232,7 @@ impl Source {
 
 impl Row {
     fn from_log(log: &RunLog) -> Self {
-        let LogSummary { status, question, turns, tokens, updated_at, error } = log.summary();
+        let LogSummary { status, question, turns, tokens, failed_calls, updated_at, error } = log.summary();
         let status = match status {
             LogStatus::Running => Status::Running,
             LogStatus::Waiting => Status::Waiting,
@@ -244,6 +248,7 @@ impl Row {
             question,
             turns,
             tokens,
+            failed_calls,
             summary: Vec::new(),
             error,
             updated_at: Some(updated_at),
@@ -264,6 +269,7 @@ impl Row {
             tool_core::Message::User(content) => Some(content.text().chars().take(MAX_TEXT_CHARS).collect()),
             _ => None,
         });
+        let failed = run.tool_executions().iter().filter(|execution| CallStatus::of(execution).is_failure());
         let show = |wait: Described| {
             let path = wait.agents.iter().map(|agent| format!("{agent} › ")).collect::<String>();
             format!("{path}{}", wait.pending.line()).chars().take(MAX_TEXT_CHARS).collect()
@@ -275,6 +281,7 @@ impl Row {
             question: question.unwrap_or_default(),
             turns: run.turns(),
             tokens: run.usage().total_tokens,
+            failed_calls: failed.count(),
             summary: describe(run, None).into_iter().map(show).collect(),
             error: None,
             updated_at,

@@ -16,6 +16,11 @@ fn pay(cents: u64) -> String {
     format!("paid {cents}")
 }
 
+#[tool("Fails", name = "break")]
+fn breaks() -> Result<(), &'static str> {
+    Err("broken")
+}
+
 /// An agent whose first question pays, with a number that JavaScript cannot represent.
 fn agent(store: impl RunStore + 'static) -> Agent {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 18446744073709551615}"#).says("Done.");
@@ -141,6 +146,23 @@ async fn new_arguments_keep_every_digit() {
         events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
     }
     assert!(events.contains(r#""output":"paid 18446744073709551614""#), "{events}");
+}
+
+#[tokio::test]
+async fn failed_calls_are_counted() {
+    let model = ScriptedModel::new().calls("break", "{}").calls("pay", r#"{"cents": 1}"#).says("Sorry.");
+    let agent =
+        Agent::builder(model).tools(tools![breaks, pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    // Stored while it waits, and not afterwards.
+    let run = agent.ask("Break it").await.unwrap_err().into_run();
+    let shown = until(&server, run.id().as_str(), "waiting").await;
+    assert_eq!(shown["failed_calls"], 1);
+    let mut run = run;
+    run.resolve_approval(&run.waits()[0].path.clone(), tool_core::Approval::deny("no")).unwrap();
+    agent.resume(run).await.unwrap();
+    let list = get(&server, "api/runs?status=done").await;
+    assert_eq!(list["runs"][0]["failed_calls"], 1, "a denied call has not failed");
 }
 
 #[tokio::test]

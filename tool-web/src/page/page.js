@@ -116,10 +116,12 @@ async function refreshList() {
   byId("empty").textContent = list.is_reading ? "Reading the stored runs…" : "No runs.";
 }
 
+const factsOf = (run) => [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null,
+  run.failed_calls ? `${run.failed_calls} failed call${run.failed_calls === 1 ? "" : "s"}` : null];
+
 function row(run, now) {
   const details = run.summary ?? (run.error ? [run.error] : []);
-  const facts = [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null,
-    run.updated_at ? age(now - run.updated_at) : null];
+  const facts = [...factsOf(run), run.updated_at ? age(now - run.updated_at) : null];
   return el("li", {}, el("a", { href: `#run=${encodeURIComponent(run.id)}`, "data-run": run.id },
     el("span", { className: `status ${run.status}` }, run.status),
     el("span", { className: "one" }, visible(run.question || run.id)),
@@ -143,7 +145,7 @@ async function refreshRun(id) {
   byId("title").textContent = visible(run.question || run.id);
   const since = run.updated_at ? `${run.status === "waiting" ? "waiting" : "changed"} ${age(run.now - run.updated_at)}` : null;
   byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
-    [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null, since, run.id]
+    [...factsOf(run), since, run.id]
       .filter(Boolean).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
