@@ -1,10 +1,17 @@
 //! What the clients of both providers do in the same way, in one table.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tests::support::{RawServer, whole_answer};
-use tool_core::model::{ChatRequest, ModelError};
-use tool_core::{ChatModel, Message};
+use futures_util::StreamExt;
+use futures_util::future::join;
+use tests::support::{RawServer, chunked_answer, whole_answer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tool_core::model::{ChatRequest, ChatResponse, Delta, FinishReason, ModelError};
+use tool_core::{Agent, ChatModel, Message};
 
 /// A key that is long enough to be redacted.
 const KEY: &str = "sk-0123456789abcdef";
@@ -99,6 +106,12 @@ async fn errors_are_the_same() {
             "POST URL is redirected to https://example.org/v2 (status 308); use that as the base URL",
         ),
         (
+            whole_answer("404 Not Found", &[], b""),
+            "InvalidRequest",
+            (false, true),
+            "POST URL failed with status 404: the response body is empty; check the base URL",
+        ),
+        (
             whole_answer("503 Down", &[("x-request-id", "req_7")], b""),
             "Overloaded",
             (true, false),
@@ -128,6 +141,385 @@ async fn an_unreachable_server_is_retried() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let [openai, anthropic] = outcomes(&format!("http://{address}/v1"), None).await;
     assert_eq!((&*openai.0, openai.1), ("Connect", true));
-    assert_eq!((&*anthropic.0, anthropic.1, &*anthropic.3), ("Connect", true, "could not connect to URL"));
+    let cause = std::net::TcpStream::connect(address).unwrap_err();
+    assert_eq!((&*anthropic.0, anthropic.1), ("Connect", true));
+    assert_eq!(anthropic.3, format!("could not connect to URL: {cause}"));
     assert_eq!(openai.3, anthropic.3);
+}
+
+/// What a server sends that streams a reply, in the two APIs.
+struct Script {
+    openai: Vec<String>,
+    anthropic: Vec<String>,
+}
+
+impl Script {
+    fn new<'a>(
+        openai: impl IntoIterator<Item = &'a str>,
+        anthropic: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let openai = openai.into_iter().map(|choice| format!("data: {{\"choices\":[{choice}]}}\n\n"));
+        let anthropic = anthropic.into_iter().map(|event| format!("data: {event}\n\n"));
+        let start = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\"}}\n\n".to_owned();
+        Self { openai: openai.collect(), anthropic: [start].into_iter().chain(anthropic).collect() }
+    }
+
+    /// Returns the answers for both clients, of which the last `omitted` events are missing.
+    fn answers(&self, omitted: usize) -> Vec<Vec<u8>> {
+        let answer = |events: &[String]| {
+            let events = events[..events.len() - omitted].iter().map(String::as_bytes);
+            chunked_answer(events)
+        };
+        vec![answer(&self.openai), answer(&self.anthropic)]
+    }
+}
+
+/// Returns both clients' models.
+fn models(base_url: &str) -> [Box<dyn ChatModel>; 2] {
+    let openai = tool_openai::OpenAi::builder().base_url(base_url).api_key(KEY).max_retries(0);
+    let anthropic = tool_anthropic::Anthropic::builder().base_url(base_url).api_key(KEY).max_retries(0);
+    [Box::new(openai.build().unwrap().chat_model("m")), Box::new(anthropic.build().unwrap().chat_model("m"))]
+}
+
+fn question() -> ChatRequest<'static> {
+    ChatRequest::new([Message::user("Hello")])
+}
+
+/// The kind of an error, whether it is retryable, its text and sources without the URL, and the text that had arrived.
+fn described(error: &ModelError) -> (String, bool, String, String) {
+    let (kind, is_retryable, text, debug, partial) =
+        match (error.downcast_ref::<tool_openai::Error>(), error.downcast_ref::<tool_anthropic::Error>()) {
+            (Some(error), _) => (
+                format!("{:?}", error.kind()),
+                error.is_retryable(),
+                error.to_string(),
+                format!("{error:?}"),
+                error.partial(),
+            ),
+            (_, Some(error)) => (
+                format!("{:?}", error.kind()),
+                error.is_retryable(),
+                error.to_string(),
+                format!("{error:?}"),
+                error.partial(),
+            ),
+            _ => panic!("{error:?}"),
+        };
+    assert!(!debug.contains(KEY) && !text.contains(KEY), "{debug}");
+    let text = debug.split_once("/v1/").map_or(&*debug, |(_, rest)| rest);
+    let text = text.trim_start_matches("chat/completions").trim_start_matches("messages").to_owned();
+    let partial = partial.map(|response| response.message.text.clone()).unwrap_or_default();
+    (kind, is_retryable, text, partial)
+}
+
+/// Reads a stream, and returns its deltas in a readable form, without those of the end, and the response.
+async fn read_stream(model: &dyn ChatModel) -> (Vec<String>, Result<ChatResponse, ModelError>) {
+    let request = question();
+    let mut stream = model.stream(&request);
+    let mut deltas = Vec::new();
+    while let Some(delta) = stream.next().await {
+        deltas.push(match delta {
+            Ok(Delta::Done(response)) => return (deltas, Ok(response)),
+            Err(error) => return (deltas, Err(error)),
+            Ok(Delta::Text(text)) => text,
+            Ok(Delta::ToolCall { index, id, name }) => format!("{index} {id} {name}"),
+            Ok(Delta::Arguments { index, text }) => format!("{index} {text}"),
+            Ok(other) => panic!("{other:?}"),
+        });
+    }
+    panic!("the stream has no end: {deltas:?}")
+}
+
+const HALF: &str = r#"{"delta":{"content":"It is"}}"#;
+const HALF_START: &str =
+    r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
+const HALF_DELTA: &str =
+    r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"It is"}}"#;
+const STOP: &str = r#"{"type":"content_block_stop","index":0}"#;
+const STOP_1: &str = r#"{"type":"content_block_stop","index":1}"#;
+const END: &str = r#"{"type":"message_stop"}"#;
+
+#[tokio::test]
+async fn streams_are_read_in_the_same_way() {
+    let table = [
+        (
+            "an unknown stop reason",
+            Script::new(
+                [HALF, r#"{"delta":{},"finish_reason":"tide"}"#],
+                [
+                    HALF_START,
+                    HALF_DELTA,
+                    STOP,
+                    r#"{"type":"message_delta","delta":{"stop_reason":"tide"}}"#,
+                    END,
+                ],
+            ),
+            vec!["It is"],
+            vec![],
+            FinishReason::Other("tide".into()),
+        ),
+        (
+            "a call in pieces",
+            Script::new(
+                [
+                    r#"{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"add","arguments":""}}]}}"#,
+                    r#"{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}}"#,
+                    r#"{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1.50}"}}]}}"#,
+                    r#"{"delta":{},"finish_reason":"tool_calls"}"#,
+                ],
+                [
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c1","name":"add","input":{}}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\":"}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"1.50}"}}"#,
+                    STOP,
+                    r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#,
+                    END,
+                ],
+            ),
+            vec!["0 c1 add", "0 {\"a\":", "0 1.50}"],
+            vec![("c1", "add", r#"{"a":1.50}"#)],
+            FinishReason::ToolCalls,
+        ),
+        (
+            "parallel calls, whose pieces alternate",
+            Script::new(
+                [
+                    r#"{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"add","arguments":"{"}},{"index":1,"id":"c2","function":{"name":"now","arguments":"{"}}]}}"#,
+                    r#"{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,"function":{"arguments":"}"}}]}}"#,
+                    r#"{"delta":{},"finish_reason":"tool_calls"}"#,
+                ],
+                [
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c1","name":"add","input":{}}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}"#,
+                    r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"c2","name":"now","input":{}}}"#,
+                    r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{"}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"}"}}"#,
+                    r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"}"}}"#,
+                    STOP,
+                    STOP_1,
+                    r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#,
+                    END,
+                ],
+            ),
+            vec!["0 c1 add", "0 {", "1 c2 now", "1 {", "0 }", "1 }"],
+            vec![("c1", "add", "{}"), ("c2", "now", "{}")],
+            FinishReason::ToolCalls,
+        ),
+        (
+            "a limit behind a call",
+            Script::new(
+                [
+                    r#"{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"add","arguments":"{}"}}]}}"#,
+                    r#"{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"now","arguments":"{}"}}]}}"#,
+                    r#"{"delta":{},"finish_reason":"length"}"#,
+                ],
+                [
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c1","name":"add","input":{}}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#,
+                    STOP,
+                    r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c2","name":"now","input":{}}}"#,
+                    r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#,
+                    STOP,
+                    r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}"#,
+                    END,
+                ],
+            ),
+            vec!["0 c1 add", "0 {}", "1 c2 now", "1 {}"],
+            vec![("c1", "add", "{}"), ("c2", "now", "{}")],
+            FinishReason::Length,
+        ),
+    ];
+    for (name, script, deltas, calls, reason) in table {
+        let server = RawServer::answering_in_turn(script.answers(0)).await.unchecked();
+        for model in models(&server.base_url()) {
+            let (found, response) = read_stream(&*model).await;
+            let response = response.unwrap();
+            assert_eq!(found, deltas, "{name}: {:?}", model.provider_name());
+            let found = response.message.tool_calls.iter();
+            let found: Vec<_> = found.map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+            assert_eq!((found, response.finish_reason), (calls.clone(), reason.clone()), "{name}");
+        }
+    }
+}
+
+/// Servers differ in what they send for no arguments; tools get an empty object.
+#[tokio::test]
+async fn a_call_without_arguments_is_executed() {
+    #[tool_core::tool]
+    /// Returns the time.
+    fn now() -> &'static str {
+        "14:20"
+    }
+
+    let script = Script::new(
+        [
+            r#"{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"now","arguments":""}}]}}"#,
+            r#"{"delta":{},"finish_reason":"tool_calls"}"#,
+        ],
+        [
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c1","name":"now","input":{}}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":""}}"#,
+            STOP,
+            r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#,
+            END,
+        ],
+    );
+    let last = Script::new(
+        [HALF, r#"{"delta":{},"finish_reason":"stop"}"#],
+        [HALF_START, HALF_DELTA, STOP, r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#, END],
+    );
+    let [first, last] = [script.answers(0), last.answers(0)];
+    let answers = [&first[0], &last[0], &first[1], &last[1]].map(Clone::clone);
+    let server = RawServer::answering_in_turn(answers.to_vec()).await.unchecked();
+    for model in models(&server.base_url()) {
+        let agent = Agent::builder(model).tools(tool_core::tools![now]).build().unwrap();
+        let mut stream = agent.ask("Hello").stream();
+        while let Some(event) = stream.next().await {
+            event.unwrap();
+        }
+    }
+    let requests = server.requests();
+    for request in [&requests[1], &requests[3]] {
+        assert!(request.contains("14:20"), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn cut_streams_are_incomplete() {
+    let script = Script::new([HALF, HALF], [HALF_START, HALF_DELTA, HALF_DELTA, STOP]);
+    for (omitted, partial) in [(0, "It isIt is"), (1, "It is")] {
+        let mut answers = script.answers(omitted);
+        if omitted == 1 {
+            answers[1] = script.answers(2).remove(1);
+        }
+        let server = RawServer::answering_in_turn(answers).await.unchecked();
+        for model in models(&server.base_url()) {
+            let (_, response) = read_stream(&*model).await;
+            let expected = (
+                "Incomplete".to_owned(),
+                true,
+                ": the stream ended before the response was complete".to_owned(),
+                partial.to_owned(),
+            );
+            assert_eq!(described(&response.unwrap_err()), expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_a_stream_ends_it() {
+    let failed = error("overloaded_error", &format!("busy, {KEY}"));
+    let mut script = Script::new([HALF], [HALF_START, HALF_DELTA]);
+    let event = format!("event: error\ndata: {failed}\n\n");
+    script.openai.push(event.clone());
+    script.anthropic.push(event);
+    let server = RawServer::answering_in_turn(script.answers(0)).await.unchecked();
+    for model in models(&server.base_url()) {
+        let (deltas, response) = read_stream(&*model).await;
+        let text = " failed, overloaded_error: busy, [key]";
+        assert_eq!(deltas, ["It is"]);
+        let expected = ("Overloaded".to_owned(), true, text.to_owned(), "It is".to_owned());
+        assert_eq!(described(&response.unwrap_err()), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_delay_of_the_server_is_followed() {
+    let busy = |delay| {
+        whole_answer(
+            "429 Busy",
+            &[("retry-after", delay)],
+            error("rate_limit_error", "Slow down.").as_bytes(),
+        )
+    };
+    let json = |body: &str| whole_answer("200 OK", &[("content-type", "application/json")], body.as_bytes());
+    let openai = json(r#"{"choices":[{"message":{"content":"Hello"},"finish_reason":"stop"}]}"#);
+    let anthropic =
+        json(r#"{"type":"message","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn"}"#);
+    // The last delay is too long to wait for.
+    let answers = vec![busy("0.125"), openai, busy("0.125"), anthropic, busy("86400"), busy("86400")];
+    let server = RawServer::answering_in_turn(answers).await.unchecked();
+    let delays = Arc::new(Mutex::new(Vec::new()));
+    let base_url = server.base_url();
+    let openai = tool_openai::OpenAi::builder().base_url(&base_url);
+    let seen = Arc::clone(&delays);
+    let openai = openai.on_retry(move |retry| seen.lock().unwrap().push((retry.number, retry.delay)));
+    let anthropic = tool_anthropic::Anthropic::builder().base_url(&base_url);
+    let seen = Arc::clone(&delays);
+    let anthropic = anthropic.on_retry(move |retry| seen.lock().unwrap().push((retry.number, retry.delay)));
+    let models: [Box<dyn ChatModel>; 2] = [
+        Box::new(openai.build().unwrap().chat_model("m")),
+        Box::new(anthropic.build().unwrap().chat_model("m")),
+    ];
+    for model in &models {
+        assert_eq!(model.chat(&question()).await.unwrap().message.text, "Hello");
+    }
+    assert_eq!(*delays.lock().unwrap(), [(1, Duration::from_millis(125)); 2]);
+    for model in &models {
+        let (kind, is_retryable, ..) = described(&model.chat(&question()).await.unwrap_err());
+        assert_eq!((&*kind, is_retryable), ("RateLimit", false));
+    }
+    assert_eq!(server.requests().len(), 6);
+}
+
+/// Reads a request, sends `start`, and returns once the client has closed the connection.
+async fn serve_until_closed(listener: &TcpListener, start: &[u8], has_request: &Notify) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    assert!(stream.read(&mut buffer).await.unwrap() > 0);
+    stream.write_all(start).await.unwrap();
+    has_request.notify_one();
+    // A reset is an end, too.
+    while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
+}
+
+#[tokio::test]
+async fn what_is_dropped_is_cancelled() {
+    let limit = Duration::from_secs(20);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let starts = Script::new([HALF], [HALF_START, HALF_DELTA]).answers(0);
+    for (model, start) in models(&base_url).iter().zip(starts) {
+        let (has_request, request) = (Notify::new(), question());
+        // A request without a response.
+        let closed = serve_until_closed(&listener, b"", &has_request);
+        let asked = async {
+            tokio::select! {
+                response = model.chat(&request) => panic!("{response:?}"),
+                () = has_request.notified() => {}
+            }
+        };
+        timeout(limit, join(closed, asked)).await.unwrap();
+        // A stream whose start has arrived, without the end of the body.
+        let start = start.strip_suffix(b"0\r\n\r\n").unwrap();
+        let closed = serve_until_closed(&listener, start, &has_request);
+        let asked = async {
+            let mut stream = model.stream(&request);
+            assert!(matches!(stream.next().await.unwrap().unwrap(), Delta::Text(text) if text == "It is"));
+        };
+        timeout(limit, join(closed, asked)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn bodies_and_lines_are_bounded() {
+    let json = whole_answer("200 OK", &[("content-type", "application/json")], b"{\"x\":\"");
+    let stream = whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ");
+    for (start, is_streamed, kind, text) in [
+        (json, false, "InvalidResponse", ": the response is longer than 67108864 bytes"),
+        (stream, true, "Incomplete", "the stream is longer than 67108864 bytes"),
+    ] {
+        let mut parts = vec![start];
+        parts.extend(std::iter::repeat_n(vec![b'x'; 1 << 20], 65));
+        let server = RawServer::start(parts, Duration::ZERO).await.unchecked();
+        for model in models(&server.base_url()) {
+            let error = match is_streamed {
+                true => read_stream(&*model).await.1.unwrap_err(),
+                false => model.chat(&question()).await.unwrap_err(),
+            };
+            let (found, _, shown, _) = described(&error);
+            assert_eq!(found, kind, "{shown}");
+            assert!(shown.ends_with(text), "{shown}");
+        }
+    }
 }

@@ -185,6 +185,8 @@ impl Case {
         let logprobs = expected["logprobs"].as_array().map_or(&[][..], |logprobs| logprobs);
         let logprobs: Vec<_> = logprobs.iter().cloned().map(without_unset_fields).collect();
         assert_eq!(json!(response.logprobs), json!(logprobs), "{name}");
+        let citations = expected.get("citations").cloned().unwrap_or_else(|| json!([]));
+        assert_eq!(json!(message.citations), citations, "{name}");
     }
 
     fn check_usage(&self, response: &ChatResponse) {

@@ -214,6 +214,7 @@ fn agent(script: ScriptedModel) -> AgentBuilder {
 fn script() -> ScriptedModel {
     let mut usage = Usage::new(10, 2);
     usage.cached_tokens = Some(4);
+    usage.cache_write_tokens = Some(3);
     ScriptedModel::new()
         .calls_all([
             ("look_up", r#"{"word": "secret-first", "milliseconds": 40}"#),
@@ -351,6 +352,7 @@ async fn attributes() {
                 "gen_ai.usage.input_tokens": 30,
                 "gen_ai.usage.output_tokens": 5,
                 "gen_ai.usage.cache_read.input_tokens": 4,
+                "gen_ai.usage.cache_creation.input_tokens": 3,
             })
         );
 
@@ -372,6 +374,7 @@ async fn attributes() {
             "gen_ai.usage.input_tokens": 10,
             "gen_ai.usage.output_tokens": 2,
             "gen_ai.usage.cache_read.input_tokens": 4,
+            "gen_ai.usage.cache_creation.input_tokens": 3,
         });
         if streams {
             expected["gen_ai.request.stream"] = json!(true);

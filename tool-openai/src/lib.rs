@@ -105,6 +105,7 @@ mod api;
 mod content;
 mod json_schema;
 mod logprobs;
+mod annotations;
 mod usage;
 mod chat_completions;
 mod responses;

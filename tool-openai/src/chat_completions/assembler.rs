@@ -13,7 +13,7 @@ use super::response::{Choice, Completion, WireCall, WireMessage};
 use super::tool_call_assembler::{EntryKind, ToolCallAssembler};
 use crate::assembler::{Assembler, EventError, Flow};
 use crate::json::write_string;
-use crate::{logprobs, quirks};
+use crate::{annotations, logprobs, quirks};
 
 /// The data of the event that ends a stream.
 const DONE: &str = "[DONE]";
@@ -25,6 +25,7 @@ pub(crate) struct ChunkAssembler<'a> {
     provider: &'a str,
     id: Option<String>,
     model: Option<String>,
+    /// The message, in whose citations ranges count characters.
     message: AssistantMessage,
     calls: ToolCallAssembler,
     /// The message has `tool_calls`, so a `function_call` repeats one of them.
@@ -122,6 +123,7 @@ impl<'a> ChunkAssembler<'a> {
         if let Some(details) = message.reasoning_details {
             self.reasoning_details.push(details)?;
         }
+        self.message.citations.append(&mut annotations::parse_array(message.annotations));
         if let Some(extra) = message.extra_content {
             self.extra_content = Some(extra.get().into());
         }
@@ -214,6 +216,8 @@ impl Assembler for ChunkAssembler<'_> {
     fn finish(mut self) -> ChatResponse {
         self.message.tool_calls = std::mem::take(&mut self.calls).finish(self.provider);
         self.message.provider_data = self.provider_data();
+        self.message.citations =
+            annotations::with_byte_ranges(&self.message.citations, &self.message.text, 0);
         let mut response = ChatResponse::new(self.message);
         if let Some(reason) = self.finish_reason {
             response.finish_reason = reason;

@@ -121,6 +121,8 @@ pub(super) struct WireMessage<'a> {
     /// OpenRouter's parts of the reasoning, with signatures.
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) annotations: Option<&'a RawValue>,
     /// Gemini's signatures.
     #[serde(borrow)]
     pub(super) extra_content: Option<&'a RawValue>,

@@ -12,7 +12,7 @@ use super::replay;
 use super::response::{MAX_ITEMS, WireEvent, WireResponse};
 use crate::assembler::{Assembler, EventError, Flow};
 use crate::error::{is_error_body, is_error_value};
-use crate::{logprobs, quirks};
+use crate::{annotations, logprobs, quirks};
 
 /// The data that some servers send after the last event, as in Chat Completions.
 const DONE: &str = "[DONE]";
@@ -54,7 +54,10 @@ impl<'a> EventAssembler<'a> {
             return Err(EventError::Malformed(format!("more than {MAX_ITEMS} items")));
         }
         match kind {
-            "response.output_text.delta" => self.append_part(event, PartKind::Text, emit),
+            // An annotation is a part without text.
+            "response.output_text.delta" | "response.output_text.annotation.added" => {
+                self.append_part(event, PartKind::Text, emit)
+            }
             "response.refusal.delta" => self.append_part(event, PartKind::Refusal, emit),
             "response.reasoning_summary_text.delta" => self.append_part(event, PartKind::Summary, emit),
             "response.reasoning_text.delta" => self.append_part(event, PartKind::Reasoning, emit),
@@ -321,7 +324,12 @@ impl Assembler for EventAssembler<'_> {
             .map(|part| &*part.text)
             .filter(|text| !text.is_empty())
             .collect::<Vec<_>>();
-        let mut message = AssistantMessage::text(text(PartKind::Text));
+        let mut message = AssistantMessage::default();
+        for part in parts(PartKind::Text) {
+            let start = message.text.len();
+            message.text.push_str(&part.text);
+            message.citations.extend(annotations::with_byte_ranges(&part.citations, &part.text, start));
+        }
         message.reasoning =
             Some(reasoning.join(REASONING_SEPARATOR)).filter(|reasoning| !reasoning.is_empty());
         message.refusal = Some(text(PartKind::Refusal)).filter(|refusal| !refusal.is_empty());
@@ -345,7 +353,11 @@ impl Assembler for EventAssembler<'_> {
 }
 
 fn part(text: &str, event: &WireEvent<'_>) -> Part {
-    Part { text: text.to_owned(), logprobs: logprobs::parse_array(event.logprobs) }
+    Part {
+        text: text.to_owned(),
+        logprobs: logprobs::parse_array(event.logprobs),
+        citations: annotations::parse_array(event.annotation),
+    }
 }
 
 fn part_index(event: &WireEvent<'_>, kind: PartKind) -> u64 {

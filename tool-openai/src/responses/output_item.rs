@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tool_core::model::TokenLogprob;
+use tool_core::model::{Citation, TokenLogprob};
 
 use crate::lenient::{self, MaybeObject};
-use crate::{logprobs, quirks};
+use crate::{annotations, logprobs, quirks};
 
 /// The maximum number of parts of an item: far more than any item has.
 const MAX_PARTS: usize = 1 << 10;
@@ -43,6 +43,8 @@ pub(super) enum PartKind {
 pub(super) struct Part {
     pub(super) text: String,
     pub(super) logprobs: Vec<TokenLogprob>,
+    /// The sources of the text, whose ranges count its characters.
+    pub(super) citations: Vec<Citation>,
 }
 
 /// An item that is complete or still in progress.
@@ -100,6 +102,8 @@ struct WirePart<'a> {
     refusal: Option<Cow<'a, str>>,
     #[serde(borrow)]
     logprobs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
 }
 
 impl OutputItem {
@@ -144,16 +148,19 @@ impl OutputItem {
         let Some(json) = json.map(RawValue::get) else { return };
         if let Ok(text) = serde_json::from_str::<String>(json) {
             // Some servers send a string.
-            self.parts.push((kind, 0, Part { text, logprobs: Vec::new() }));
+            self.parts.push((kind, 0, Part { text, ..Part::default() }));
         }
         let parts =
             serde_json::from_str::<WireParts<'_>>(json).map_or_else(|_| Vec::new(), |parts| parts.parts);
         for (index, part) in (0..).zip(parts) {
             let logprobs = logprobs::parse_array(part.logprobs);
+            let citations = annotations::parse_array(part.annotations);
             let refusal = part.refusal.map(|text| (PartKind::Refusal, text));
             let found = part.text.map(|text| (kind, text)).or(refusal);
             self.parts
-                .extend(found.map(|(kind, text)| (kind, index, Part { text: text.into_owned(), logprobs })));
+                .extend(found.map(|(kind, text)| {
+                    (kind, index, Part { text: text.into_owned(), logprobs, citations })
+                }));
         }
     }
 

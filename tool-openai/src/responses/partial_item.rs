@@ -45,11 +45,12 @@ impl PartialItem {
 
     /// Appends to a part.
     pub(super) fn append(&mut self, kind: PartKind, index: u64, more: Part, emit: &mut dyn FnMut(ItemDelta)) {
-        if more.text.is_empty() && more.logprobs.is_empty() {
+        if more.text.is_empty() && more.logprobs.is_empty() && more.citations.is_empty() {
             return;
         }
         let part = self.parts.entry((kind, index)).or_default();
         part.logprobs.extend(more.logprobs);
+        part.citations.extend(more.citations);
         if !more.text.is_empty() {
             part.text.push_str(&more.text);
             emit(ItemDelta::Part { kind, index, text: more.text });
@@ -65,6 +66,9 @@ impl PartialItem {
         part.text = whole.text;
         if !whole.logprobs.is_empty() {
             part.logprobs = whole.logprobs;
+        }
+        if !whole.citations.is_empty() {
+            part.citations = whole.citations;
         }
     }
 

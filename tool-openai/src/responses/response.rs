@@ -113,6 +113,8 @@ pub(super) struct WireEvent<'a> {
     pub(super) delta: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) logprobs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) annotation: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "lenient::string")]
     pub(super) text: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "lenient::string")]

@@ -317,6 +317,7 @@ fn run_span(settings: Settings, name: Option<&str>, model: &dyn ChatModel, run: 
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
         gen_ai.usage.cache_read.input_tokens = Empty,
+        gen_ai.usage.cache_creation.input_tokens = Empty,
         gen_ai.usage.reasoning.output_tokens = Empty,
         gen_ai.input.messages = Empty,
         gen_ai.output.messages = Empty,
@@ -361,6 +362,7 @@ fn chat_span(
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
         gen_ai.usage.cache_read.input_tokens = Empty,
+        gen_ai.usage.cache_creation.input_tokens = Empty,
         gen_ai.usage.reasoning.output_tokens = Empty,
         gen_ai.input.messages = Empty,
         gen_ai.output.messages = Empty,
@@ -414,5 +416,6 @@ fn record_usage(span: &Span, usage: Usage) {
     span.record("gen_ai.usage.input_tokens", count(usage.input_tokens));
     span.record("gen_ai.usage.output_tokens", count(usage.output_tokens));
     span.record("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens.map(count));
+    span.record("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens.map(count));
     span.record("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens.map(count));
 }

@@ -1,0 +1,136 @@
+//! Annotations of texts, which both APIs send in nearly the same form. The URLs among them are citations.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tool_core::model::Citation;
+
+use crate::lenient;
+
+/// The maximum number of annotations that are read at once: far more than any text has.
+const MAX_ANNOTATIONS: usize = 1 << 10;
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct WireAnnotations<'a> {
+    #[serde(borrow, deserialize_with = "lenient::array::<MAX_ANNOTATIONS, _, _>")]
+    annotations: Vec<WireAnnotation<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireAnnotation<'a> {
+    /// Chat Completions nests the other members.
+    #[serde(borrow, deserialize_with = "lenient::object")]
+    url_citation: Option<WireCitation<'a>>,
+    #[serde(borrow, deserialize_with = "lenient::string")]
+    url: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "lenient::string")]
+    title: Option<Cow<'a, str>>,
+    #[serde(deserialize_with = "lenient::unsigned")]
+    start_index: Option<u64>,
+    #[serde(deserialize_with = "lenient::unsigned")]
+    end_index: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireCitation<'a> {
+    #[serde(borrow, deserialize_with = "lenient::string")]
+    url: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "lenient::string")]
+    title: Option<Cow<'a, str>>,
+    /// OpenRouter's excerpt of the page.
+    #[serde(borrow, deserialize_with = "lenient::string")]
+    content: Option<Cow<'a, str>>,
+    #[serde(deserialize_with = "lenient::unsigned")]
+    start_index: Option<u64>,
+    #[serde(deserialize_with = "lenient::unsigned")]
+    end_index: Option<u64>,
+}
+
+/// Parses an array of annotations, or one, into citations whose ranges count characters. They are optional data, so JSON that
+/// cannot be parsed is treated as empty.
+pub(crate) fn parse_array(json: Option<&RawValue>) -> Vec<Citation> {
+    let parsed = json.and_then(|json| serde_json::from_str::<WireAnnotations<'_>>(json.get()).ok());
+    parsed.map_or_else(Vec::new, |wire| wire.annotations.into_iter().filter_map(citation).collect())
+}
+
+fn citation(annotation: WireAnnotation<'_>) -> Option<Citation> {
+    let WireAnnotation { url_citation, url, title, start_index, end_index } = annotation;
+    let wire = url_citation.unwrap_or(WireCitation { url, title, content: None, start_index, end_index });
+    let non_empty = |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
+    let index = |index: Option<u64>| index.map(|index| usize::try_from(index).unwrap_or(usize::MAX));
+    let range = index(wire.start_index).unwrap_or(0)..index(wire.end_index).unwrap_or(usize::MAX);
+    let mut citation = Citation::new(range);
+    citation.url = Some(non_empty(wire.url)?);
+    (citation.title, citation.quote) = (non_empty(wire.title), non_empty(wire.content));
+    Some(citation)
+}
+
+/// Returns citations of `text`, which starts at this byte of the message, with ranges in bytes of the message instead of characters of
+/// the text. An empty range is replaced with the whole text.
+pub(crate) fn with_byte_ranges(citations: &[Citation], text: &str, start: usize) -> Vec<Citation> {
+    let indices = citations.iter().flat_map(|citation| [citation.range.start, citation.range.end]);
+    let mut offsets: BTreeMap<_, _> = indices.map(|index| (index, text.len())).collect();
+    // One pass over the text, however many citations a malicious server sends.
+    let (mut characters, mut position) = (text.char_indices(), 0);
+    for (index, offset) in &mut offsets {
+        let Some((found, _)) = characters.nth(index - position) else { break };
+        (*offset, position) = (found, index + 1);
+    }
+    let to_bytes = |citation: &Citation| {
+        let mut citation = citation.clone();
+        let range = offsets[&citation.range.start]..offsets[&citation.range.end];
+        let range = if range.is_empty() { 0..text.len() } else { range };
+        citation.range = start + range.start..start + range.end;
+        citation
+    };
+    citations.iter().map(to_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_within_the_text() {
+        let text = "é\u{1f30a}a";
+        let table = [
+            (0..1, 0..2),
+            (1..2, 2..6),
+            (1..3, 2..7),
+            (2..usize::MAX, 6..7),
+            // Unusable ones.
+            (1..1, 0..7),
+            (3..9, 0..7),
+            (2..1, 0..7),
+            (usize::MAX..usize::MAX, 0..7),
+        ];
+        let citations: Vec<_> = table.iter().map(|(range, _)| Citation::new(range.clone())).collect();
+        let found = with_byte_ranges(&citations, text, 10);
+        for ((range, expected), citation) in table.iter().zip(found) {
+            assert_eq!(citation.range, 10 + expected.start..10 + expected.end, "{range:?}");
+        }
+        assert_eq!(with_byte_ranges(&[Citation::new(0..1)], "", 3)[0].range, 3..3);
+    }
+
+    #[test]
+    fn reads_only_urls() {
+        let table = [
+            (r#"[{"type":"url_citation","url":"u","title":"","start_index":1,"end_index":"2"}]"#, 1),
+            (r#"{"url_citation":{"url":"u","start_index":1,"end_index":2},"url":"v"}"#, 1),
+            (r#"[{"type":"file_citation","filename":"f"},{"url":""},7,null,{"url_citation":{}}]"#, 0),
+            ("null", 0),
+            ("7", 0),
+        ];
+        for (json, count) in table {
+            let found = parse_array(Some(serde_json::from_str(json).expect(json)));
+            assert_eq!(found, vec![Citation::new(1..2).with_url("u"); count], "{json}");
+        }
+        let many = format!("[{}]", vec![r#"{"url":"u"}"#; MAX_ANNOTATIONS + 1].join(","));
+        assert_eq!(parse_array(Some(serde_json::from_str(&many).expect("it is JSON"))), []);
+    }
+}
