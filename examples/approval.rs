@@ -60,10 +60,14 @@ async fn ask(question: &str, file: PathBuf) -> Result<(), Failure> {
 
 async fn answer(file: PathBuf) -> Result<(), Failure> {
     let agent = agent(SqliteStore::open(file).await?)?;
-    let mut runs = agent.stored_runs().await?.runs;
-    runs.retain(|stored| stored.status != RunStatus::RunningElsewhere);
-    println!("{} run(s) to resume", runs.len());
-    for stored in runs {
+    let runs = agent.stored_runs().await?.runs;
+    let (held, free): (Vec<_>, Vec<_>) =
+        runs.into_iter().partition(|stored| stored.status == RunStatus::RunningElsewhere);
+    println!("{} run(s) to resume", free.len());
+    if !held.is_empty() {
+        println!("{} run(s) held by other programs, or for up to 30 s by stopped ones", held.len());
+    }
+    for stored in free {
         println!("{:?}: {}", stored.status, stored.run.new_messages()[0].text());
         let mut run = stored.run;
         let waiting: Vec<_> = run.awaiting_approval().cloned().collect();

@@ -1,5 +1,6 @@
 //! A tool that asks a person in the middle of its call. Stop the program while it asks, by Ctrl-C or `kill -9`, and start it
-//! again after 30 seconds, when the lease of the stopped program has expired: the run is stored, and it asks again where it was.
+//! again: the run is stored, and it asks again where it was. It does so at once if the program has waited by itself (Ctrl-D at the
+//! question), and otherwise after 30 seconds, when the lease of the stopped program has expired.
 //!
 //! ```text
 //! cargo run --features sqlite --example ask -- "Book a seat on the flight OS87"
@@ -72,9 +73,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .run_store(SqliteStore::open(file).await?)
         .answerer(Terminal)
         .build()?;
-    let mut runs = agent.stored_runs().await?.runs;
-    runs.retain(|stored| stored.status != RunStatus::RunningElsewhere);
-    for stored in runs {
+    for stored in agent.stored_runs().await?.runs {
+        if stored.status == RunStatus::RunningElsewhere {
+            println!(
+                "A run is held by another program, or by one that was stopped; try again in up to 30 s."
+            );
+            continue;
+        }
         println!("Continuing: {}", stored.run.new_messages()[0].text());
         show(agent.resume(stored.run).await)?;
     }

@@ -105,6 +105,12 @@ async fn errors_are_the_same() {
             "POST URL is redirected to https://example.org/v2 (status 308); use that as the base URL",
         ),
         (
+            whole_answer("404 Not Found", &[], b""),
+            "InvalidRequest",
+            (false, true),
+            "POST URL failed with status 404: the response body is empty; check the base URL",
+        ),
+        (
             whole_answer("503 Down", &[("x-request-id", "req_7")], b""),
             "Overloaded",
             (true, false),
@@ -134,7 +140,9 @@ async fn an_unreachable_server_is_retried() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let [openai, anthropic] = outcomes(&format!("http://{address}/v1"), None).await;
     assert_eq!((&*openai.0, openai.1), ("Connect", true));
-    assert_eq!((&*anthropic.0, anthropic.1, &*anthropic.3), ("Connect", true, "could not connect to URL"));
+    let cause = std::net::TcpStream::connect(address).unwrap_err();
+    assert_eq!((&*anthropic.0, anthropic.1), ("Connect", true));
+    assert_eq!(anthropic.3, format!("could not connect to URL: {cause}"));
     assert_eq!(openai.3, anthropic.3);
 }
 

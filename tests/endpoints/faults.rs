@@ -49,7 +49,9 @@ async fn reports_a_refused_connection() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = failure(&format!("http://{address}/v1")).await;
     assert_eq!(error.kind(), ErrorKind::Connect);
-    assert_eq!(error.to_string(), format!("could not connect to http://{address}/v1/chat/completions"));
+    let cause = std::net::TcpStream::connect(address).unwrap_err();
+    let text = format!("could not connect to http://{address}/v1/chat/completions: {cause}");
+    assert_eq!([error.to_string(), format!("{error:?}")], [text.clone(), text]);
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@
 //! | [Models](ChatModel) | [options](ModelOptions), [requests by hand](model::ChatRequest), [a provider of your own](ChatModel#writing-a-provider) |
 //! | [Testing](guide::testing) | a scripted model, the review of descriptions |
 //! | [Production](guide::production_checklist) | a checklist |
-//! | other crates | [endpoints](../tool_openai/guide/endpoints/index.html) and [serving](../tool_openai/guide/serving/index.html) (`tool-openai`), [MCP](../tool_mcp/guide/index.html) (`tool-mcp`), [a terminal chat](../tool_cli/index.html) (`tool-cli`), [an offline model](../tool_offline/index.html) (`tool-offline`) |
+//! | other crates | [endpoints](../tool_openai/guide/endpoints/index.html) and [serving](../tool_openai/guide/serving/index.html) (`tool-openai`), [Claude](../tool_anthropic/index.html) (`tool-anthropic`), [MCP](../tool_mcp/guide/index.html) (`tool-mcp`), [a page and web frontends](../tool_web/index.html) (`tool-web`), [a terminal chat](../tool_cli/index.html) (`tool-cli`), [an offline model](../tool_offline/index.html) (`tool-offline`) |
 //!
 //! # Modules
 //!

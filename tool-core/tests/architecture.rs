@@ -12,9 +12,6 @@ use syn::{Attribute, Item, UseTree};
 const CRATES: [&str; 6] =
     ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
 
-/// The folders whose files are not in order yet, nor those of the folders in them.
-const NOT_IN_ORDER: [&str; 3] = ["tool-core/agent", "tool-core/run", "tool-core/tool"];
-
 /// The `mod` lines of `lib.rs`, and of the `mod.rs` of each folder, name the files lowest first. A file takes nothing from a later
 /// one, nor from the `lib.rs` or `mod.rs` above it, which comes last, except what that exports from an earlier file of its
 /// folder. Nothing is imported through the root.
@@ -171,10 +168,7 @@ impl Sources {
         let Some(defining) = self.resolve(import) else { return true };
         let common = importing.iter().zip(&defining).take_while(|(one, other)| one == other).count();
         let folder = &importing[..common];
-        let shown = format!("{}/{}/", self.name, folder.join("/"));
-        if common == importing.len()
-            || NOT_IN_ORDER.iter().any(|listed| shown.starts_with(&format!("{listed}/")))
-        {
+        if common == importing.len() {
             return true;
         }
         let position = |module: &[String]| {

@@ -117,8 +117,9 @@ pub(crate) const CONVERSATION: &str = "conversation";
 /// The attributes that are part of the macros.
 pub(crate) const ATTRIBUTES: &[&str] = &[TOOL, PARAM, INJECT, ASK, CONVERSATION];
 
-/// Types that can only be injected. The context always has them.
-pub(crate) const CONTEXT_TYPES: &[&str] = &["ToolContext", "ToolCall", "ConversationId"];
+/// Types that can only be injected. `Progress` is not one of them, because a type of the application can have this name.
+pub(crate) const CONTEXT_TYPES: &[&str] =
+    &["Asker", "CancellationToken", "ConversationId", "IdempotencyKey", "ToolCall", "ToolContext", "Undone"];
 
 /// Types that say nothing about their purpose, besides primitive ones: an injected value is found by its type.
 pub(crate) const PLAIN_TYPES: &[&str] = &["Duration", "PathBuf", "String", "SystemTime"];

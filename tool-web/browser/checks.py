@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from selenium import webdriver
-from selenium.common.exceptions import SessionNotCreatedException
+from selenium.common.exceptions import SessionNotCreatedException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -86,6 +86,15 @@ def find(driver, css, text="", timeout=15):
     return WebDriverWait(driver, timeout, ignored_exceptions=[Exception]).until(found, f"{css} {text!r}")
 
 
+def wait_until(driver, holds, timeout=15):
+    # The page replaces its elements whenever something changes.
+    WebDriverWait(driver, timeout, ignored_exceptions=[StaleElementReferenceException]).until(holds)
+
+
+def click(driver, css, text=""):
+    wait_until(driver, lambda driver: find(driver, css, text).click() is None)
+
+
 def open_run(driver, run):
     driver.get("about:blank")
     driver.get(f"{BASE}#run={run}")
@@ -99,13 +108,13 @@ def list_and_filters(driver):
     waiting = ask("pay")
     ask("hello")
     driver.get(BASE)
-    assert find(driver, "#runs li:first-child .status").text == "waiting"
+    wait_until(driver, lambda d: find(d, "#runs li:first-child .status").text == "waiting")
     assert driver.title.startswith("(")
-    find(driver, "#filters button", "done").click()
-    WebDriverWait(driver, 5).until(lambda d: all(e.text == "done" for e in d.find_elements(By.CSS_SELECTOR, "#runs .status")))
-    find(driver, "#filters button", "all").click()
-    find(driver, f'[data-run="{waiting}"]').click()
-    find(driver, "[data-key=a]", "Approve").click()
+    click(driver, "#filters button", "done")
+    wait_until(driver, lambda d: all(e.text == "done" for e in d.find_elements(By.CSS_SELECTOR, "#runs .status")))
+    click(driver, "#filters button", "all")
+    click(driver, f'[data-run="{waiting}"]')
+    click(driver, "[data-key=a]", "Approve")
     find(driver, "#log", "Result: Paid 80 euros to Anna.")
     find(driver, "#log", "approved by local user")
 
@@ -120,13 +129,13 @@ def live_run(driver):
 def changed_arguments(driver):
     run = ask("pay")
     open_run(driver, run)
-    find(driver, "[data-key=e]").click()
+    click(driver, "[data-key=e]")
     euros = find(driver, '[data-field="euros"]')
     euros.clear()
     euros.send_keys("20")
     Select(find(driver, '[data-field="urgent"]')).select_by_visible_text("true")
     shoot(driver, "edit")
-    find(driver, "button", "Approve with these arguments").click()
+    click(driver, "button", "Approve with these arguments")
     find(driver, "#log", "Result: Paid 20 euros to Anna at once.")
 
 
@@ -134,7 +143,7 @@ def denied(driver):
     run = ask("pay")
     open_run(driver, run)
     find(driver, '[aria-label="Reason"]').send_keys("too much")
-    find(driver, "[data-key=d]").click()
+    click(driver, "[data-key=d]")
     find(driver, "#log", "Result: the call was denied: too much")
 
 
@@ -142,14 +151,14 @@ def questions(driver):
     run = ask("book")
     open_run(driver, run)
     Select(find(driver, ".wait select")).select_by_visible_text("business")
-    find(driver, "button", "Answer").click()
+    click(driver, "button", "Answer")
     find(driver, ".wait", "Which seat?")
     find(driver, '[data-field="row"]').send_keys("3")
     find(driver, '[data-field="letter"]').send_keys("A")
     shoot(driver, "question")
-    find(driver, "button", "Answer").click()
+    click(driver, "button", "Answer")
     find(driver, '.wait input[type="password"]').send_keys("1234")
-    find(driver, "button", "Answer").click()
+    click(driver, "button", "Answer")
     find(driver, "#log", "Result: 3A on OS 87, business, code of 4")
 
 
@@ -159,7 +168,7 @@ def inside(driver):
     find(driver, ".wait h2", "helper › pay")
     find(driver, ".agent .status.waiting")
     shoot(driver, "inside")
-    find(driver, "[data-key=a]").click()
+    click(driver, "[data-key=a]")
     find(driver, ".agent", "Paid 80 euros to Anna.")
 
 
@@ -172,7 +181,7 @@ def two_windows(driver):
         open_run(other, run)
         # Both show the same two waits; one is decided here and otherwise there.
         stale = find(other, "[data-key=d]")
-        find(driver, "[data-key=a]").click()
+        click(driver, "[data-key=a]")
         find(driver, "#log", "Paid 80 euros to Anna.")
         try:
             stale.click()
@@ -199,7 +208,7 @@ def two_windows(driver):
 def cancelled(driver):
     run = ask("slow", waits=False)
     open_run(driver, run)
-    find(driver, "#cancel").click()
+    click(driver, "#cancel")
     driver.switch_to.alert.accept()
     find(driver, "#facts", "cancelled")
 
@@ -214,10 +223,10 @@ def hostile(driver):
     find(driver, "#runs")
     assert "owned" not in driver.title and not driver.find_elements(By.CSS_SELECTOR, "main img, main script")
     open_run(driver, huge)
-    find(driver, "details.call summary").click()
+    click(driver, "details.call summary")
     more = find(driver, "button", "Show all 1,048,576 characters")
     more.click()
-    WebDriverWait(driver, 10).until(lambda d: len(d.find_element(By.CSS_SELECTOR, "details.call pre.succeeded").text) > 100_000)
+    wait_until(driver, lambda d: len(d.find_element(By.CSS_SELECTOR, "details.call pre.succeeded").text) > 100_000)
 
 
 def no_key(driver):
@@ -225,7 +234,7 @@ def no_key(driver):
     assert request("keys")[0] == 200
     driver.get(BASE + "keys")
     find(driver, "#key").send_keys("sk-wrong")
-    find(driver, "#login button").click()
+    click(driver, "#login button")
     find(driver, "#notice", "valid key")
     driver.get("about:blank")
     driver.get(BASE + "keys#key=sk-eve")

@@ -179,7 +179,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .nest("/api/chat", web.ui_stream("desk").router())
         .nest("/api/plain", web.ui_stream("plain").router())
         .nest("/api/ag-ui", web.ag_ui("desk").router())
-        .nest("/keys", keys.router());
+        .nest_service("/keys", keys.router());
     let server = web.spawn_router(router, "127.0.0.1:0").await?;
     println!("{}", server.url());
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;

@@ -132,6 +132,25 @@ pub(crate) enum CallStatus {
     OutcomeUnknown,
 }
 
+impl CallStatus {
+    pub(crate) fn of(execution: &ToolExecution) -> Self {
+        match execution.outcome() {
+            Ok(_) => Self::Succeeded,
+            Err(error) => match error.kind() {
+                ToolErrorKind::Denied => Self::Denied,
+                ToolErrorKind::OutcomeUnknown => Self::OutcomeUnknown,
+                _ if execution.origin() == Origin::NotExecuted => Self::NotExecuted,
+                _ => Self::Failed,
+            },
+        }
+    }
+
+    /// Returns `true` if the call failed, or may have.
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::OutcomeUnknown)
+    }
+}
+
 impl Entry {
     /// Translates an event of a run.
     pub(crate) fn from_event(event: &Event) -> Option<Self> {
@@ -258,15 +277,6 @@ impl Entry {
     }
 
     fn finished(execution: &ToolExecution, is_undo: bool) -> Self {
-        let status = match execution.outcome() {
-            Ok(_) => CallStatus::Succeeded,
-            Err(error) => match error.kind() {
-                ToolErrorKind::Denied => CallStatus::Denied,
-                ToolErrorKind::OutcomeUnknown => CallStatus::OutcomeUnknown,
-                _ if execution.origin() == Origin::NotExecuted => CallStatus::NotExecuted,
-                _ => CallStatus::Failed,
-            },
-        };
         let call = execution.call();
         let original = execution.original_arguments();
         let repair = |repair: &Repair| {
@@ -278,7 +288,7 @@ impl Entry {
             name: call.name.clone(),
             arguments: call.arguments.clone(),
             output: output(execution),
-            status,
+            status: CallStatus::of(execution),
             duration_ms: u64::try_from(execution.duration().as_millis()).unwrap_or(u64::MAX),
             attempts: execution.attempts(),
             repairs: execution.repairs().iter().map(repair).collect(),

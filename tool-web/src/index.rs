@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tool_core::memory::{RunStatus, StoredRun};
 
+use crate::entry::CallStatus;
 use crate::hub::{Hub, Source};
 use crate::log::{LogStatus, LogSummary, RunLog, unix_millis};
 use crate::wait::{Described, describe};
@@ -27,7 +29,7 @@ const PAUSE_FACTOR: u32 = 5;
 const MAX_TEXT_CHARS: usize = 200;
 
 /// The status of a run in the list, in the order of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     Waiting,
@@ -40,6 +42,13 @@ pub(crate) enum Status {
     Done,
 }
 
+impl Status {
+    /// Returns the status of this name. The error lists all of them.
+    pub(crate) fn from_name(name: &str) -> Result<Self, ValueError> {
+        Self::deserialize(StrDeserializer::new(name))
+    }
+}
+
 /// A run in the list.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
@@ -49,9 +58,11 @@ pub(crate) struct Row {
     pub(crate) question: String,
     pub(crate) turns: u32,
     pub(crate) tokens: u64,
-    /// The calls that it waits for.
+    /// The number of calls that failed, which the model may have dealt with.
+    pub(crate) failed_calls: usize,
+    /// What it waits for, one line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) waits: Vec<String>,
+    pub(crate) summary: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// The last change, in milliseconds since the Unix epoch, if it is known.
@@ -61,7 +72,7 @@ pub(crate) struct Row {
 /// The part of the list that was asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    pub(crate) status: Option<String>,
+    pub(crate) status: Option<Status>,
     pub(crate) agent: Option<String>,
     pub(crate) text: Option<String>,
     pub(crate) limit: usize,
@@ -210,7 +221,8 @@ impl Source {
                 question: String::new(),
                 turns: 0,
                 tokens: 0,
-                waits: Vec::new(),
+                failed_calls: 0,
+                summary: Vec::new(),
                 error: Some(error.to_string()),
                 updated_at,
             }),
@@ -220,7 +232,7 @@ impl Source {
 
 impl Row {
     fn from_log(log: &RunLog) -> Self {
-        let LogSummary { status, question, turns, tokens, updated_at, error } = log.summary();
+        let LogSummary { status, question, turns, tokens, failed_calls, updated_at, error } = log.summary();
         let status = match status {
             LogStatus::Running => Status::Running,
             LogStatus::Waiting => Status::Waiting,
@@ -236,7 +248,8 @@ impl Row {
             question,
             turns,
             tokens,
-            waits: Vec::new(),
+            failed_calls,
+            summary: Vec::new(),
             error,
             updated_at: Some(updated_at),
         }
@@ -256,6 +269,7 @@ impl Row {
             tool_core::Message::User(content) => Some(content.text().chars().take(MAX_TEXT_CHARS).collect()),
             _ => None,
         });
+        let failed = run.tool_executions().iter().filter(|execution| CallStatus::of(execution).is_failure());
         let show = |wait: Described| {
             let path = wait.agents.iter().map(|agent| format!("{agent} › ")).collect::<String>();
             format!("{path}{}", wait.pending.line()).chars().take(MAX_TEXT_CHARS).collect()
@@ -267,7 +281,8 @@ impl Row {
             question: question.unwrap_or_default(),
             turns: run.turns(),
             tokens: run.usage().total_tokens,
-            waits: describe(run, None).into_iter().map(show).collect(),
+            failed_calls: failed.count(),
+            summary: describe(run, None).into_iter().map(show).collect(),
             error: None,
             updated_at,
         }
@@ -276,9 +291,7 @@ impl Row {
 
 impl Filter {
     fn admits(&self, row: &Row) -> bool {
-        let name = serde_json::to_value(row.status).ok();
-        let name = name.as_ref().and_then(|name| name.as_str());
-        self.status.as_deref().is_none_or(|status| name == Some(status))
+        self.status.is_none_or(|status| row.status == status)
             && self.agent.as_deref().is_none_or(|agent| &*row.agent == agent)
             && self.text.as_deref().is_none_or(|text| row.id.contains(text) || row.question.contains(text))
     }

@@ -47,6 +47,7 @@ pub(crate) struct LogSummary {
     pub(crate) question: String,
     pub(crate) turns: u32,
     pub(crate) tokens: u64,
+    pub(crate) failed_calls: usize,
     pub(crate) updated_at: u64,
     pub(crate) error: Option<String>,
 }
@@ -70,6 +71,7 @@ impl RunLog {
             question: String::new(),
             turns: 0,
             tokens: 0,
+            failed_calls: 0,
             updated_at: unix_millis(),
             error: None,
         };
@@ -102,7 +104,7 @@ impl RunLog {
                 let mut state = self.lock();
                 state.first += state.entries.len() as u64;
                 state.entries.clear();
-                (state.bytes, state.executed) = (0, 0);
+                (state.bytes, state.executed, state.summary.failed_calls) = (0, 0, 0);
             }
             self.append_history(run);
         }
@@ -239,6 +241,7 @@ impl LogState {
             entry if entry.is_waiting() => summary.status = LogStatus::Waiting,
             _ => {
                 self.executed += usize::from(is_executed(entry));
+                summary.failed_calls += usize::from(is_failure(entry));
                 summary.error = None;
                 if self.drivers > 0 {
                     summary.status = LogStatus::Running;
@@ -251,6 +254,10 @@ impl LogState {
 fn is_executed(entry: &Entry) -> bool {
     let is_executed = |status| !matches!(status, CallStatus::Denied | CallStatus::NotExecuted);
     matches!(entry, Entry::CallFinished(finished) if is_executed(finished.status))
+}
+
+fn is_failure(entry: &Entry) -> bool {
+    matches!(entry, Entry::CallFinished(finished) if finished.status.is_failure())
 }
 
 /// A reader of a log.

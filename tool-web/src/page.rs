@@ -12,7 +12,8 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, Stream};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 use url::form_urlencoded;
 
@@ -20,8 +21,8 @@ use crate::auth::Right;
 use crate::entry::Entry;
 use crate::guard::{Guard, HttpError, Sender, admit, admit_page, read_json};
 use crate::hub::Hub;
-use crate::index::{Filter, Row};
-use crate::log::{Found, Reader};
+use crate::index::{Filter, Row, Status};
+use crate::log::{Found, LogStatus, Reader};
 use crate::sse;
 use crate::wait::{DecideError, Described, Recorded, Verdict, describe};
 
@@ -95,12 +96,14 @@ async fn list(
     let query: HashMap<_, _> =
         form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()).into_owned().collect();
     let value = |name| query.get(name).filter(|value: &&String| !value.is_empty()).cloned();
-    let filter = Filter {
-        status: value("status"),
-        agent: value("agent"),
-        text: value("text"),
-        limit: value("limit").and_then(|limit| limit.parse().ok()).unwrap_or(DEFAULT_RUNS).min(MAX_RUNS),
-    };
+    let status = value("status").map(|name| Status::from_name(&name)).transpose();
+    let status = status.map_err(|error| HttpError::bad_request(format!("invalid status: {error}")))?;
+    let limit: Option<usize> = value("limit")
+        .map(|limit| limit.parse())
+        .transpose()
+        .map_err(|_| HttpError::bad_request("`limit` must be a number"))?;
+    let limit = limit.unwrap_or(DEFAULT_RUNS).min(MAX_RUNS);
+    let filter = Filter { status, agent: value("agent"), text: value("text"), limit };
     Ok(json(StatusCode::OK, &state.hub.list(&filter).await))
 }
 
@@ -144,15 +147,31 @@ async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> R
 async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
     sender.check(Right::Administer)?;
     let loaded = state.hub.load(&id).await.map_err(|_| HttpError::store())?;
-    let loaded = loaded.ok_or_else(HttpError::unknown_run)?;
-    Ok(json(StatusCode::OK, &loaded.run))
+    match loaded {
+        Some(loaded) => Ok(json(StatusCode::OK, &loaded.run)),
+        None => Err(refusal(&state.hub, &id).await),
+    }
+}
+
+/// Explains why nothing can be done with a run.
+async fn refusal(hub: &Hub, id: &str) -> HttpError {
+    let is_stored = matches!(hub.load(id).await, Ok(Some(_)));
+    match hub.log(id).map(|log| log.summary().status) {
+        None if !is_stored => HttpError::unknown_run(),
+        Some(LogStatus::Done | LogStatus::Failed | LogStatus::Cancelled) if !is_stored => {
+            HttpError::new(StatusCode::CONFLICT, "the run has ended")
+        }
+        _ => {
+            HttpError::new(StatusCode::CONFLICT, "the run is in progress, or its agent is in another program")
+        }
+    }
 }
 
 async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
     sender.check(Right::Administer)?;
     match state.hub.cancel(&id).await {
         Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(HttpError::unknown_run()),
+        Ok(false) => Err(refusal(&state.hub, &id).await),
         Err(_) => Err(HttpError::store()),
     }
 }
@@ -161,7 +180,7 @@ async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) ->
     sender.check(Right::Administer)?;
     match state.hub.resume(&id).await {
         Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(HttpError::unknown_run()),
+        Ok(false) => Err(refusal(&state.hub, &id).await),
         Err(_) => Err(HttpError::store()),
     }
 }
@@ -172,9 +191,18 @@ async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) ->
 struct Sent {
     wait: String,
     decision: SentKind,
-    /// The new arguments of an edited call, or the answer to a question, as a JSON text.
-    json: Option<String>,
+    /// The new arguments of an edited call, in which numbers keep every digit.
+    #[serde(default, deserialize_with = "present")]
+    arguments: Option<Box<RawValue>>,
+    /// The answer to a question.
+    #[serde(default, deserialize_with = "present")]
+    answer: Option<Box<RawValue>>,
     reason: Option<String>,
+}
+
+/// Reads a member that can be `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -194,16 +222,23 @@ async fn decide(
 ) -> Result<Response, HttpError> {
     sender.check(Right::Decide)?;
     let sent: Sent = read_json(&state.guard, request).await?;
-    let verdict = match (sent.decision, sent.json) {
-        (SentKind::Approve, None) => Verdict::Approve,
-        (SentKind::Edit, Some(arguments)) => Verdict::Edit(arguments),
-        (SentKind::Answer, Some(answer)) => Verdict::Answer(answer),
-        (SentKind::Deny, None) => Verdict::Deny(sent.reason.filter(|reason| !reason.trim().is_empty())),
-        _ => return Err(HttpError::bad_request("`json` belongs to the decisions `edit` and `answer`")),
+    let verdict = match (sent.decision, sent.arguments, sent.answer) {
+        (SentKind::Approve, None, None) => Ok(Verdict::Approve),
+        (SentKind::Edit, Some(arguments), None) => Ok(Verdict::Edit(arguments.get().to_owned())),
+        (SentKind::Answer, None, Some(answer)) => Ok(Verdict::Answer(answer.get().to_owned())),
+        (SentKind::Deny, None, None) => {
+            Ok(Verdict::Deny(sent.reason.filter(|reason| !reason.trim().is_empty())))
+        }
+        (SentKind::Edit, None, _) => Err("the decision `edit` needs `arguments`, the new ones as JSON"),
+        (SentKind::Answer, _, None) => Err("the decision `answer` needs `answer`, a JSON value"),
+        (_, Some(_), None) => Err("`arguments` belongs to the decision `edit`"),
+        (_, _, Some(_)) => Err("`answer` belongs to the decision `answer`"),
     };
+    let verdict = verdict.map_err(HttpError::bad_request)?;
     match state.hub.decide(&id, sender.0.name(), vec![(sent.wait, verdict)]).await {
         Ok(recorded) => Ok(json(StatusCode::OK, &recorded.first())),
         Err(DecideError::AlreadyDecided(recorded)) => Ok(json(StatusCode::CONFLICT, &recorded)),
+        Err(DecideError::UnknownRun) => Err(refusal(&state.hub, &id).await),
         Err(error) => Err(error.into()),
     }
 }

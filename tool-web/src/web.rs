@@ -31,7 +31,7 @@ use crate::page;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = Agent::builder(ScriptedModel::new()).build()?;
 /// let web = Web::new().agent("desk", agent).key("anna", "sk-secret", [Right::Read, Right::Decide]);
-/// let app = axum::Router::new().nest("/runs", web.router());
+/// let app = axum::Router::new().nest_service("/runs", web.router());
 /// # let _: axum::Router = app;
 /// # Ok(())
 /// # }
@@ -111,7 +111,8 @@ impl Web {
         self
     }
 
-    /// Returns the page as an [`axum::Router`], to nest into another application.
+    /// Returns the page as an [`axum::Router`], to nest into another application: with `nest_service`, it is served below `/runs/` as
+    /// well as at `/runs`.
     pub fn router(&self) -> Router {
         page::router(self.hub(), self.guard(true))
     }

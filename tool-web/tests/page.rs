@@ -16,6 +16,11 @@ fn pay(cents: u64) -> String {
     format!("paid {cents}")
 }
 
+#[tool("Fails", name = "break")]
+fn breaks() -> Result<(), &'static str> {
+    Err("broken")
+}
+
 /// An agent whose first question pays, with a number that JavaScript cannot represent.
 fn agent(store: impl RunStore + 'static) -> Agent {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 18446744073709551615}"#).says("Done.");
@@ -64,7 +69,7 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
     let list = get(&server, "api/runs").await;
     assert_eq!(list["counts"], json!({ "waiting": 1 }));
-    assert_eq!(list["runs"][0]["waits"], json!([r#"pay {"cents": 18446744073709551615}"#]));
+    assert_eq!(list["runs"][0]["summary"], json!([r#"pay {"cents": 18446744073709551615}"#]));
     let shown = until(&server, &run, "waiting").await;
     let [wait] = &shown["open"].as_array().unwrap()[..] else { panic!("{shown}") };
     // The text keeps the digits that a number in JavaScript loses.
@@ -77,11 +82,24 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     let id = &wait["id"];
     let (status, text) = decide(json!({ "wait": "0123", "decision": "approve" })).await;
     assert_eq!((status, &*text), (409, "the run does not wait for this any more; read it again"));
-    let (status, _) = decide(json!({ "wait": id, "decision": "edit", "json": "[1]" })).await;
+    let (status, _) = decide(json!({ "wait": id, "decision": "edit", "arguments": [1] })).await;
     assert_eq!(status, 400);
-    let (status, _) = decide(json!({ "wait": id, "decision": "approve", "json": "{}" })).await;
-    assert_eq!(status, 400);
-    let (status, text) = decide(json!({ "wait": id, "decision": "edit", "json": r#"{"cents": 7}"# })).await;
+    let table = [
+        (
+            json!({ "wait": id, "decision": "edit" }),
+            "the decision `edit` needs `arguments`, the new ones as JSON",
+        ),
+        (json!({ "wait": id, "decision": "answer" }), "the decision `answer` needs `answer`, a JSON value"),
+        (
+            json!({ "wait": id, "decision": "approve", "arguments": {} }),
+            "`arguments` belongs to the decision `edit`",
+        ),
+        (json!({ "wait": id, "decision": "deny", "answer": 1 }), "`answer` belongs to the decision `answer`"),
+    ];
+    for (body, expected) in table {
+        assert_eq!(decide(body).await, (400, expected.to_owned()));
+    }
+    let (status, text) = decide(json!({ "wait": id, "decision": "edit", "arguments": { "cents": 7 } })).await;
     assert_eq!(status, 200, "{text}");
     let (status, text) = decide(json!({ "wait": id, "decision": "approve" })).await;
     let earlier: Value = serde_json::from_str(&text).unwrap();
@@ -92,6 +110,90 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     );
     let done = until(&server, &run, "done").await;
     assert_eq!((&done["turns"], &done["open"]), (&json!(2), &json!([])));
+    // What has ended is distinguished from what has never been.
+    for action in ["POST cancel", "POST resume", "GET state"] {
+        let (method, action) = action.split_once(' ').unwrap();
+        let ended = send(&server, &format!("{method} /api/runs/{run}/{action}"), "", "").await;
+        assert_eq!(ended, (409, "the run has ended".to_owned()));
+        let unknown = send(&server, &format!("{method} /api/runs/x/{action}"), "", "").await;
+        assert_eq!(unknown, (404, "there is no such run".to_owned()));
+    }
+    let (status, text) = decide(json!({ "wait": "0123", "decision": "approve" })).await;
+    assert_eq!((status, &*text), (409, "the run has ended"));
+}
+
+#[tokio::test]
+async fn new_arguments_keep_every_digit() {
+    let agent = agent(InMemoryStore::new());
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+    let wait = until(&server, &run, "waiting").await["open"][0]["id"].clone();
+    let body =
+        format!(r#"{{"wait": {wait}, "decision": "edit", "arguments": {{"cents": 18446744073709551614}}}}"#);
+    let (status, text) = send(&server, &format!("POST /api/runs/{run}/decisions"), "", &body).await;
+    assert_eq!(status, 200, "{text}");
+    until(&server, &run, "done").await;
+    let request = format!(
+        "GET /api/runs/{run}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut events = String::new();
+    while !events.contains(r#""type":"done""#) {
+        let mut buffer = [0; 4096];
+        let count = stream.read(&mut buffer).await.unwrap();
+        assert_ne!(count, 0, "{events}");
+        events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+    }
+    assert!(events.contains(r#""output":"paid 18446744073709551614""#), "{events}");
+}
+
+#[tokio::test]
+async fn failed_calls_are_counted() {
+    let model = ScriptedModel::new().calls("break", "{}").calls("pay", r#"{"cents": 1}"#).says("Sorry.");
+    let agent =
+        Agent::builder(model).tools(tools![breaks, pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    // Stored while it waits, and not afterwards.
+    let run = agent.ask("Break it").await.unwrap_err().into_run();
+    let shown = until(&server, run.id().as_str(), "waiting").await;
+    assert_eq!(shown["failed_calls"], 1);
+    let mut run = run;
+    run.resolve_approval(&run.waits()[0].path.clone(), tool_core::Approval::deny("no")).unwrap();
+    agent.resume(run).await.unwrap();
+    let list = get(&server, "api/runs?status=done").await;
+    assert_eq!(list["runs"][0]["failed_calls"], 1, "a denied call has not failed");
+}
+
+#[tokio::test]
+async fn queries_with_mistakes_are_refused() {
+    let server = Web::new().spawn("127.0.0.1:0").await.unwrap();
+    let table = [
+        (
+            "status=foo",
+            "invalid status: unknown variant `foo`, expected one of `waiting`, `running`, `failed`, `unreadable`, `interrupted`, \
+             `expired`, `cancelled`, `done`",
+        ),
+        ("limit=all", "`limit` must be a number"),
+    ];
+    for (query, expected) in table {
+        let refused = send(&server, &format!("GET /api/runs?{query}"), "", "").await;
+        assert_eq!(refused, (400, expected.to_owned()));
+    }
+    assert_eq!(send(&server, "GET /api/runs?status=done&limit=5&agent=&text=", "", "").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_nested_page_is_served_with_and_without_a_slash() {
+    let web = Web::new();
+    let app = axum::Router::new().nest_service("/runs", web.router());
+    let server = web.spawn_router(app, "127.0.0.1:0").await.unwrap();
+    for path in ["/runs", "/runs/"] {
+        let (status, body) = send(&server, &format!("GET {path}"), "", "").await;
+        assert_eq!(status, 200);
+        assert!(body.contains(r#"src="/runs/page.js""#), "{body}");
+    }
+    assert_eq!(send(&server, "GET /runs/api/runs", "", "").await.0, 200);
 }
 
 #[tokio::test]

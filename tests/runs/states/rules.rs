@@ -251,22 +251,6 @@ fn the_stricter_policy_applies_to_a_restored_call() {
 }
 
 #[test]
-fn joins_policies_by_the_stricter_of_each_rule() {
-    let policy = |change: fn(&mut ToolPolicy)| tools(change)[0].policy().clone();
-    let one = policy(|policy| {
-        (policy.needs_approval, policy.pure, policy.attempts) = (true, true, 3);
-    });
-    let other = policy(|policy| {
-        (policy.at_most_once, policy.exclusive, policy.attempts) = (true, true, 2);
-    });
-    let expected = policy(|policy| {
-        (policy.needs_approval, policy.at_most_once, policy.exclusive) = (true, true, true);
-        policy.attempts = 2;
-    });
-    assert_eq!((one.stricter(&other), other.stricter(&one)), (expected.clone(), expected));
-}
-
-#[test]
 fn requires_approval_only_of_calls_that_have_not_begun() {
     let mut run = calling();
     let _ = run.next(&tools(|policy| policy.attempts = 2));

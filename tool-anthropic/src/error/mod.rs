@@ -11,7 +11,7 @@ use reqwest::{StatusCode, Url};
 use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::{ConfigError, FieldError, Retryable, redact_url};
+use tool_http::client::{ConfigError, FieldError, Retryable, redact_url, root_cause};
 
 pub(crate) use self::api::ApiError;
 pub use self::kind::ErrorKind;
@@ -256,7 +256,9 @@ impl fmt::Display for Error {
             Cause::Config(message) | Cause::Request(message) => f.write_str(message),
             Cause::InvalidResponse(message) => write!(f, "{request}: {message}"),
             Cause::Transport(error) if error.is_timeout() => write!(f, "{request} timed out"),
-            Cause::Transport(error) if error.is_connect() => write!(f, "could not connect to {url}"),
+            Cause::Transport(error) if error.is_connect() => {
+                write!(f, "could not connect to {url}: {}", root_cause(error))
+            }
             Cause::Transport(_) => write!(f, "the connection to {url} failed"),
             Cause::Api(error) => {
                 write!(f, "{request} failed")?;
@@ -267,6 +269,10 @@ impl fmt::Display for Error {
                     write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
                 }
                 write!(f, ": {}", excerpt(&error.message, MAX_MESSAGE_CHARS))?;
+                let is_unexplained = error.error_type.is_none() && error.code.is_none();
+                if is_unexplained && error.status.is_some_and(|status| matches!(status.as_u16(), 404 | 405)) {
+                    f.write_str("; check the base URL")?;
+                }
                 if error.lacks_key && ErrorKind::classify(error) == ErrorKind::Authentication {
                     f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`")?;
                 }
@@ -301,6 +307,8 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
+            // `Display` includes the cause.
+            Cause::Transport(_) if self.kind() == ErrorKind::Connect => None,
             Cause::Transport(error) => Some(error),
             Cause::Incomplete(Some(cause)) => Some(cause),
             _ => None,

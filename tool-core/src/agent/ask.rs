@@ -37,12 +37,46 @@ enum Start {
     Run(Box<Run>),
 }
 
+impl Agent {
+    /// Asks a question. Await the result for the [`Answer`](crate::Answer), or call [`stream`](Ask::stream) on it for the
+    /// events on the way. No request is sent before that.
+    pub fn ask(&self, question: impl Into<Content>) -> Ask {
+        Ask::new(self.clone(), question.into())
+    }
+
+    /// Starts a run that the caller drives step by step; no request is sent yet. Short for
+    /// [`ask(..).start()`](Ask::start).
+    pub fn start(&self, question: impl Into<Content>) -> RunDriver {
+        self.ask(question).start()
+    }
+
+    /// Resumes a stored run with this agent's model and tools. Work that the run has recorded is not repeated. Await the
+    /// result or stream it, as with [`ask`](Self::ask).
+    ///
+    /// ```
+    /// use tool_core::Agent;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().fails("the line is dead").says("Good morning!")).build()?;
+    /// let error = agent.ask("Hello").await.unwrap_err();
+    /// let answer = agent.resume(error.into_run()).await?;
+    /// assert_eq!(answer.text(), "Good morning!");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn resume(&self, run: Run) -> Ask {
+        Ask::resume(self.clone(), run)
+    }
+}
+
 impl Ask {
-    pub(super) fn new(agent: Agent, question: Content) -> Self {
+    fn new(agent: Agent, question: Content) -> Self {
         Self::starting_from(agent, Start::Question { instructions: None, question, history: Vec::new() })
     }
 
-    pub(super) fn resume(agent: Agent, run: Run) -> Self {
+    fn resume(agent: Agent, run: Run) -> Self {
         Self::starting_from(agent, Start::Run(Box::new(run)))
     }
 

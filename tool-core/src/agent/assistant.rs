@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use serde::Serialize;
 
+use crate::agent::driver::QuestionError;
 use crate::agent::{Agent, AnswerType, Ask, EventStream, TypedAsk};
 use crate::content::Content;
 use crate::run::{Answer, RunError};
@@ -54,14 +55,6 @@ fn push_json(text: &mut String, json: &str) -> serde_json::Result<()> {
         text.push_str(json);
     }
     Ok(())
-}
-
-/// The error of a question that cannot be written.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("the value of `{name}` cannot be written: {reason}")]
-pub(super) struct QuestionError {
-    name: &'static str,
-    reason: String,
 }
 
 /// Asks a question that is written by a template.

@@ -11,7 +11,7 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::SinkExt;
 
 use super::emitter::EventEmitter;
-use super::executor::Gate;
+use super::gate::Gate;
 use crate::model::ToolCall;
 use crate::run::{InnerRun, Run, RunErrorKind};
 use crate::tool::CallNotes;

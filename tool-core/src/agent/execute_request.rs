@@ -6,7 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_rules::CallRules;
 use super::emitter::EventEmitter;
-use super::executor::{CallExecutor, Gate};
+use super::executor::CallExecutor;
+use super::gate::Gate;
 use super::trace::RunTrace;
 use crate::agent::Agent;
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_channel::mpsc;
 use futures_util::FutureExt;
-use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::delegation::{Delegation, MemoSender, Memos};
 use super::emitter::EventEmitter;
+use super::gate::Gate;
 use super::lock::lock;
 use super::trace::CallTrace;
 use crate::agent::Event;
@@ -23,10 +23,6 @@ use crate::tool::{
     ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
-
-/// Lets an exclusive call run alone among the calls of all runs of a question. A call that asks an agent does not pass the gate, but
-/// the calls of the agent do, unless it is exclusive itself: then they have a gate of their own.
-pub(super) type Gate = Arc<RwLock<()>>;
 
 /// Executes the calls of a turn. Independent of the run, which changes while calls are running.
 pub(super) struct CallExecutor {

@@ -148,16 +148,8 @@ impl ToolPolicy {
 
     /// Returns the stricter of two policies in each respect. It applies to a call that was requested under one policy and is
     /// executed under another. What restricts nothing, [`return_direct`](Self::return_direct), stays that of `self`.
-    ///
-    /// ```
-    /// use tool_core::model::ToolPolicy;
-    ///
-    /// let stored = ToolPolicy::default().with_attempts(2);
-    /// let policy = stored.stricter(&ToolPolicy::default().with_attempts(3).with_needs_approval(true));
-    /// assert_eq!((policy.attempts, policy.needs_approval), (2, true));
-    /// ```
     #[must_use]
-    pub fn stricter(&self, other: &Self) -> Self {
+    pub(crate) fn stricter(&self, other: &Self) -> Self {
         Self {
             return_direct: self.return_direct,
             needs_approval: self.needs_approval || other.needs_approval,
@@ -542,5 +534,22 @@ impl PartialEq for ToolDefinitions {
 impl fmt::Debug for ToolDefinitions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.names()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_policies_by_the_stricter_of_each_rule() {
+        let one = ToolPolicy::default().with_needs_approval(true).with_pure(true).with_attempts(3);
+        let other = ToolPolicy::default().with_at_most_once(true).with_exclusive(true).with_attempts(2);
+        let expected = ToolPolicy::default()
+            .with_needs_approval(true)
+            .with_at_most_once(true)
+            .with_exclusive(true)
+            .with_attempts(2);
+        assert_eq!((one.stricter(&other), other.stricter(&one)), (expected.clone(), expected));
     }
 }

@@ -20,106 +20,11 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
+use super::call_state::{ApprovalScope, CallState};
+use super::state::{CallRecord, InnerRun, Memo};
+use super::step_error::StepError;
 use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
-use crate::run::{InnerRun, StepError};
-use crate::tool::{CallNotes, DecisionRecord, Origin, Timestamp, ToolError, ToolExecution};
-
-/// A call of the model, or a call that undoes another.
-#[derive(Clone, Default, Serialize)]
-pub(super) struct CallRecord {
-    /// The policy of the call's tool, once the run has seen its definition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) policy: Option<ToolPolicy>,
-    /// The kind of the call's tool, once the run has seen its definition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) kind: Option<ToolKind>,
-    /// The name of the tool that undoes the call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) undo: Option<String>,
-    /// The model's arguments, if the approval changed them.
-    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
-    pub(super) original_arguments: Option<String>,
-    /// An attempt may have had its effect, although no success was recorded for it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_uncertain: bool,
-    /// The caller executes the call, whatever the policy of its tool is.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_left_to_caller: bool,
-    /// How many levels outside of its run the approval of the call is demanded: approvers of the runs inside cannot give it.
-    #[serde(skip_serializing_if = "super::is_default")]
-    pub(super) approval_level: usize,
-    /// What the call needs when it is continued.
-    #[serde(flatten)]
-    pub(super) memo: Option<Memo>,
-    /// The time since when the call awaits approval or a result, once the run knows the time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) since: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) decisions: Vec<DecisionRecord>,
-    pub(super) state: CallState,
-}
-
-/// What a call needs when it is continued, stored before each effect.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Memo {
-    /// The replies to its questions and what it has recorded, which belong to the call and outlive its attempts.
-    Notes(Box<CallNotes>),
-    /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
-    #[serde(rename = "agent")]
-    Inner(Box<InnerRun>),
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum CallState {
-    /// It can be executed now. Its attempts so far have failed.
-    Ready {
-        attempts: u32,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        approved: Option<ApprovalScope>,
-    },
-    /// A person has to approve it. It was never started.
-    AwaitingApproval(ApprovalScope),
-    /// The caller executes it and records the result.
-    AwaitingResult,
-    /// The attempt was started and has no outcome yet.
-    Running {
-        attempt: u32,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        approved: Option<ApprovalScope>,
-    },
-    /// The attempt was ended because it waits for what is in its notes. Once that is resolved, the attempt continues.
-    Waiting {
-        attempt: u32,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        approved: Option<ApprovalScope>,
-    },
-    /// It has an outcome.
-    Finished(Box<ToolExecution>),
-}
-
-/// The definition for which approval was asked. With another definition, it is asked again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum ApprovalScope {
-    /// No step has seen the definition since approval was required. Applies to any definition with the policy of the call, as
-    /// approvals of earlier versions do.
-    #[default]
-    Unbound,
-    /// No tool had the name of the call.
-    NoTool,
-    /// The definition with this hash.
-    Definition(String),
-}
-
-impl Default for CallState {
-    fn default() -> Self {
-        Self::Ready { attempts: 0, approved: None }
-    }
-}
+use crate::tool::{CallNotes, Origin, ToolError, ToolExecution};
 
 impl Memo {
     fn is_waiting(&self) -> bool {

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
-
-use super::call::{CallRecord, Memo};
-use super::state::Stage;
+use super::approval::Approval;
+use super::handoff::Handoff;
+use super::resolve_error::ResolveError;
+use super::state::{CallRecord, InnerRun, Memo, Run, Stage};
+use super::step_error::StepError;
+use super::wait::Decision;
 use crate::model::{ToolCall, Usage};
-use crate::run::{Approval, Decision, Handoff, ResolveError, Run, StepError};
 use crate::tool::{Timestamp, ToolExecution, WaitId};
 use crate::transcript::Transcript;
 
@@ -15,29 +16,6 @@ pub(super) const SEVERAL_CALLS: &str = "several calls have this path; begin it w
 
 /// Returns those calls of an inner run that await a decision, or those that await a result.
 type Awaiting = fn(&InnerRun) -> &[ToolCall];
-
-/// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct InnerRun {
-    #[serde(rename = "call")]
-    pub(super) call_id: String,
-    agent: String,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    has_own_limits: bool,
-    /// The outer run stopped, and the calls of this one are undone with those of the outer run.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_revoked: bool,
-    run: Run,
-    /// The calls that await approval, with their paths in place of their ids. They follow from the run.
-    #[serde(skip)]
-    pub(super) awaiting_approval: Vec<ToolCall>,
-    /// For each of them, how many levels outside of the run approval is demanded.
-    #[serde(skip)]
-    pub(super) approval_levels: Vec<usize>,
-    /// The calls that await results of the caller, in the same form.
-    #[serde(skip)]
-    pub(super) awaiting_results: Vec<ToolCall>,
-}
 
 impl InnerRun {
     pub(crate) fn new(call_id: String, agent: String, has_own_limits: bool, run: Run) -> Self {

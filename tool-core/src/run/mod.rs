@@ -1,36 +1,48 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
-//! `state` has the data of a [`Run`], `turn` the calls of one reply, and `call` the state of one call. `transitions` decides the next
-//! step and records its outcome; `normalize` corrects the calls of a reply, and `call_ids` their ids. `repeated_calls`, `approval`, `wait`,
-//! `limits`, `handoff`, `inner` (the runs of agents as tools), `undo` and `finish` each have one further rule. `remote` is for
-//! drivers that execute calls in other processes. `saved` and `saved_stage` are the stored form.
+//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `turn` has the calls of one reply, and `call` the
+//! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
+//! and `call_ids` their ids. `check_limits`, `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
+//! `resolve` and `finish` each have one further rule. `remote` is for drivers that execute calls in other processes. `saved` and
+//! `saved_stage` are the stored form.
 
-mod answer;
-mod approval;
-mod call;
-mod call_ids;
-mod call_path;
-mod error;
-mod error_policy;
-mod finish;
-mod handoff;
 mod id;
-mod inner;
-mod limits;
+mod call_path;
+mod stop_reason;
+mod error_policy;
 mod normalize;
+mod step_error;
+mod limits;
+mod revision;
+mod call_index;
+mod settings;
+mod handoff;
+mod approval;
+mod wait;
+mod resolve_error;
+mod step;
+mod call_state;
+mod state;
+mod access;
+mod call;
+mod turn;
+mod call_ids;
+mod check_limits;
+mod revise;
+mod inner;
+mod hand_off;
+mod repeated_calls;
+mod undo;
+mod approve;
+mod resolve;
+mod transitions;
 #[cfg(feature = "unstable-internals")]
 mod remote;
-mod repeated_calls;
-mod revision;
-mod saved;
+mod answer;
+mod error;
+mod finish;
 mod saved_stage;
-mod state;
-mod step;
-mod stop_reason;
-mod transitions;
-mod turn;
-mod undo;
-mod wait;
+mod saved;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
@@ -39,20 +51,16 @@ pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;
 pub use self::handoff::Handoff;
-pub(crate) use self::handoff::{AgentSettings, QuestionSettings};
 pub use self::id::RunId;
-pub use self::inner::InnerRun;
 pub(crate) use self::limits::MAX_DEPTH;
 pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
+pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub use self::revision::RunRevision;
-pub use self::state::{Run, StepError};
+pub(crate) use self::settings::{AgentSettings, QuestionSettings};
+pub use self::state::{InnerRun, Run};
 pub use self::step::Step;
+pub use self::step_error::StepError;
 pub use self::stop_reason::StopReason;
 pub(crate) use self::undo::may_be_undo;
-pub use self::wait::{Decision, ResolveError, ResolveErrorKind, Wait, WaitReason};
-
-/// Returns `true` if a field need not be stored.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
+pub use self::wait::{Decision, Wait, WaitReason};

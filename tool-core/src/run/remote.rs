@@ -1,6 +1,6 @@
 //! What drivers need that execute calls in other processes.
 
-use super::call::CallRecord;
+use super::state::CallRecord;
 use crate::model::ToolDefinitions;
 use crate::run::{Run, Step, StepError};
 use crate::tool::CallRequest;

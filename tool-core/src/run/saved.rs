@@ -11,10 +11,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::call::CallRecord;
 use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
-use super::state::{Settings, Stage};
+use super::settings::Settings;
+use super::state::{CallRecord, Stage};
 use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
 use crate::run::{Handoff, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;

@@ -2,9 +2,8 @@
 
 use serde::Deserialize;
 
-use super::call::{ApprovalScope, CallRecord, CallState, Memo};
-use super::state::Stage;
-use super::turn::Turn;
+use super::call_state::{ApprovalScope, CallState};
+use super::state::{CallRecord, Memo, Stage, Turn};
 use crate::content::Content;
 use crate::model::{FinishReason, Message, ReturnDirect, ToolKind, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};

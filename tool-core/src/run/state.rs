@@ -1,21 +1,23 @@
-//! The state of a run.
+//! The data of a run: the calls of its current turn are part of it, and the runs of the agents that these ask.
+//!
+//! The types are in one file because each contains the next, and the last contains the first.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::call::CallRecord;
-use super::call_ids::CallIndex;
+use super::call_index::CallIndex;
+use super::call_state::CallState;
+use super::handoff::Handoff;
+use super::id::RunId;
 use super::revision::StoredState;
-use super::turn::Turn;
+use super::settings::{Settings, is_default};
+use super::stop_reason::StopReason;
+use crate::content::Content;
 use crate::model::{
-    ConversationId, FinishReason, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice,
-    Usage,
+    ConversationId, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
 };
-use crate::run::{
-    ErrorPolicies, ErrorPolicy, Handoff, InnerRun, QuestionSettings, RunId, RunLimits, StopReason,
-};
-use crate::tool::{Timestamp, ToolErrorKind, ToolExecution};
+use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -56,29 +58,6 @@ pub struct Run {
     pub(super) call_index: Option<Box<CallIndex>>,
 }
 
-/// The settings of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct Settings {
-    pub(super) limits: RunLimits,
-    #[serde(skip_serializing_if = "super::is_default")]
-    pub(super) tool_choice: ToolChoice,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) parallel_tool_calls: Option<bool>,
-    #[serde(rename = "on_error", skip_serializing_if = "ErrorPolicies::is_empty")]
-    pub(super) error_policies: ErrorPolicies,
-    #[serde(skip_serializing_if = "super::is_default")]
-    pub(super) options: ModelOptions,
-    #[serde(rename = "answer_format", skip_serializing_if = "Option::is_none")]
-    pub(super) response_format: Option<ResponseFormat>,
-    /// Stored only if an agent can hand the run over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) question: Option<Box<QuestionSettings>>,
-    /// The number of answers that were rejected so far.
-    #[serde(skip_serializing_if = "super::is_default")]
-    pub(super) wrong_answers: u32,
-}
-
 /// The state that decides the next step.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -113,6 +92,87 @@ pub(super) struct Undoing {
     pub(super) position: usize,
 }
 
+/// The calls of the last message, in its order.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Turn {
+    pub(super) calls: Vec<CallRecord>,
+    /// User messages that arrived while calls were open. They are added after the results of the calls.
+    #[serde(rename = "said", skip_serializing_if = "Vec::is_empty")]
+    pub(super) user_messages: Vec<Content>,
+    /// The number of calls at the beginning that are known to be finished, so that they are not checked again for each result.
+    #[serde(skip)]
+    pub(super) finished: usize,
+}
+
+/// A call of the model, or a call that undoes another.
+#[derive(Clone, Default, Serialize)]
+pub(super) struct CallRecord {
+    /// The policy of the call's tool, once the run has seen its definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) policy: Option<ToolPolicy>,
+    /// The kind of the call's tool, once the run has seen its definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<ToolKind>,
+    /// The name of the tool that undoes the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) undo: Option<String>,
+    /// The model's arguments, if the approval changed them.
+    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
+    pub(super) original_arguments: Option<String>,
+    /// An attempt may have had its effect, although no success was recorded for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_uncertain: bool,
+    /// The caller executes the call, whatever the policy of its tool is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_left_to_caller: bool,
+    /// How many levels outside of its run the approval of the call is demanded: approvers of the runs inside cannot give it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) approval_level: usize,
+    /// What the call needs when it is continued.
+    #[serde(flatten)]
+    pub(super) memo: Option<Memo>,
+    /// The time since when the call awaits approval or a result, once the run knows the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) decisions: Vec<DecisionRecord>,
+    pub(super) state: CallState,
+}
+
+/// What a call needs when it is continued, stored before each effect.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Memo {
+    /// The replies to its questions and what it has recorded, which belong to the call and outlive its attempts.
+    Notes(Box<CallNotes>),
+    /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
+    #[serde(rename = "agent")]
+    Inner(Box<InnerRun>),
+}
+
+/// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InnerRun {
+    #[serde(rename = "call")]
+    pub(super) call_id: String,
+    pub(super) agent: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_own_limits: bool,
+    /// The outer run stopped, and the calls of this one are undone with those of the outer run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_revoked: bool,
+    pub(super) run: Run,
+    /// The calls that await approval, with their paths in place of their ids. They follow from the run.
+    #[serde(skip)]
+    pub(super) awaiting_approval: Vec<ToolCall>,
+    /// For each of them, how many levels outside of the run approval is demanded.
+    #[serde(skip)]
+    pub(super) approval_levels: Vec<usize>,
+    /// The calls that await results of the caller, in the same form.
+    #[serde(skip)]
+    pub(super) awaiting_results: Vec<ToolCall>,
+}
+
 impl Stage {
     /// Returns the records of the calls of the current turn.
     pub(super) fn records(&self) -> &[CallRecord] {
@@ -127,291 +187,5 @@ pub(super) fn last_calls(messages: &[Message]) -> &[ToolCall] {
     match messages.last() {
         Some(Message::Assistant(message)) => &message.tool_calls,
         _ => &[],
-    }
-}
-
-/// The error of recording an event that the run does not expect. The run is unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unexpected step: {0}")]
-pub struct StepError(pub(super) &'static str);
-
-impl Run {
-    /// Creates a run over a conversation whose last message is the user's. The
-    /// [`new_messages`](Self::new_messages) start with that one.
-    pub fn new(messages: impl Into<Vec<Message>>) -> Self {
-        let messages = messages.into();
-        Self {
-            id: RunId::unique(),
-            history_len: messages.len().saturating_sub(1),
-            messages,
-            settings: Settings::default(),
-            conversation: None,
-            found_tools: Vec::new(),
-            has_loaded_history: false,
-            stored_conversation_len: None,
-            turns: 0,
-            usage: Usage::default(),
-            elapsed: Duration::ZERO,
-            now: Timestamp::default(),
-            tool_executions: Vec::new(),
-            undo_executions: Vec::new(),
-            inner_runs: Vec::new(),
-            handoffs: Vec::new(),
-            stage: Stage::Asking,
-            has_bounded_keys: true,
-            stored: StoredState::default(),
-            cache: RequestCache::default(),
-            call_index: None,
-        }
-    }
-
-    /// Sets the limits of the run.
-    pub fn with_limits(mut self, limits: RunLimits) -> Self {
-        self.settings.limits = limits;
-        self
-    }
-
-    /// Limits the number of requests to the model; 10 by default, and 0 counts as 1.
-    pub fn max_turns(mut self, turns: u32) -> Self {
-        self.settings.limits.max_turns = turns;
-        self
-    }
-
-    /// Sets whether the model may, must or must not call tools. A required call is required only until the run has
-    /// executed one, so that the run can end.
-    pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.settings.tool_choice = choice;
-        self
-    }
-
-    /// Sets whether the model may call several tools in one turn; by default the provider decides.
-    pub fn with_parallel_tool_calls(mut self, parallel: impl Into<Option<bool>>) -> Self {
-        self.settings.parallel_tool_calls = parallel.into();
-        self
-    }
-
-    /// Sets the options of the model, such as its temperature.
-    pub fn with_options(mut self, options: ModelOptions) -> Self {
-        self.settings.options = options;
-        self
-    }
-
-    /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
-    /// constrained to it.
-    pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
-        self.settings.response_format = format.into();
-        self
-    }
-
-    /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy).
-    pub fn error_policy(mut self, kind: ToolErrorKind, policy: ErrorPolicy) -> Self {
-        self.settings.error_policies.set(kind, policy);
-        self
-    }
-
-    /// Sets the policy for failed calls of every kind without a policy of its own; [`ErrorPolicy::Report`] by default.
-    pub fn default_error_policy(mut self, policy: ErrorPolicy) -> Self {
-        self.settings.error_policies.set_default(policy);
-        self
-    }
-
-    /// Sets the conversation that the run belongs to. [`Agent::resume`](crate::Agent::resume) passes it to the tools.
-    pub fn with_conversation(mut self, id: impl Into<ConversationId>) -> Self {
-        self.conversation = Some(id.into());
-        self
-    }
-
-    /// Inserts the history after the instructions and before the question. It is the part to be sent of a stored
-    /// conversation of `stored_len` messages.
-    pub(crate) fn insert_history(&mut self, history: &[Message], stored_len: usize) {
-        let is_system = |message: &&Message| matches!(message, Message::System(_));
-        let place = self.messages.iter().take_while(is_system).count().min(self.history_len);
-        self.messages.splice(place..place, history.iter().cloned());
-        (self.cache, self.call_index) = Default::default();
-        self.history_len += history.len();
-        self.has_loaded_history = true;
-        self.stored_conversation_len = Some(stored_len);
-    }
-
-    /// Adds tools that the model is offered from now on.
-    pub(crate) fn add_found_tools<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
-        for name in names {
-            if !self.found_tools.iter().any(|found| found == name) {
-                self.found_tools.push(name.to_owned());
-            }
-        }
-    }
-
-    /// Returns the tool that the model must call first, if it must call a particular one.
-    pub(crate) fn required_tool(&self) -> Option<&str> {
-        match &self.settings.tool_choice {
-            ToolChoice::Tool(name) => Some(name),
-            _ => None,
-        }
-    }
-
-    /// Returns `true` if the next step is a request to the model.
-    pub(crate) fn is_asking(&self) -> bool {
-        matches!(self.stage, Stage::Asking)
-    }
-
-    /// Returns `true` if nothing is left to do.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_))
-    }
-
-    /// Returns `true` if the run waits for the model or for results of the model's calls.
-    pub(crate) fn is_in_turn(&self) -> bool {
-        matches!(self.stage, Stage::Asking | Stage::Calling(_))
-    }
-
-    pub(crate) fn current_tool_choice(&self) -> &ToolChoice {
-        match &self.settings.tool_choice {
-            ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions.is_empty() => {
-                &ToolChoice::Auto
-            }
-            choice => choice,
-        }
-    }
-
-    /// Returns the unique id of the run.
-    #[must_use]
-    pub fn id(&self) -> &RunId {
-        &self.id
-    }
-
-    /// Returns the conversation so far.
-    #[must_use]
-    pub fn messages(&self) -> &[Message] {
-        &self.messages
-    }
-
-    /// Returns the messages that the run added to the conversation, starting with the user's.
-    #[must_use]
-    pub fn new_messages(&self) -> &[Message] {
-        &self.messages[self.history_len..]
-    }
-
-    /// Returns the conversation that the run belongs to, if it is known.
-    #[must_use]
-    pub fn conversation(&self) -> Option<&ConversationId> {
-        self.conversation.as_ref()
-    }
-
-    /// Returns the names of the tools that the model has found by [search](crate::agent::AgentBuilder::tool_search) or called
-    /// unsearched, and is offered from then on, in that order. Those that its provider has found are not among them.
-    #[must_use]
-    pub fn found_tools(&self) -> &[String] {
-        &self.found_tools
-    }
-
-    /// Returns the number of replies of the model.
-    #[must_use]
-    pub fn turns(&self) -> u32 {
-        self.turns
-    }
-
-    /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        let mut usage = self.usage;
-        self.inner_runs().for_each(|inner| usage += inner.run().usage());
-        usage
-    }
-
-    /// Returns the tokens of the turns of this run alone, without those of the [agents](Self::inner_runs) that its calls asked.
-    #[must_use]
-    pub fn own_usage(&self) -> Usage {
-        self.usage
-    }
-
-    /// Returns the time that the run took so far, as [reported](Self::add_elapsed) by its driver.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.elapsed
-    }
-
-    /// Returns the options of the model.
-    pub fn options(&self) -> &ModelOptions {
-        &self.settings.options
-    }
-
-    /// Returns the limits of the run.
-    pub fn limits(&self) -> &RunLimits {
-        &self.settings.limits
-    }
-
-    /// Returns the records of the calls of all finished turns, in the order in which the model requested them.
-    #[must_use]
-    pub fn tool_executions(&self) -> &[ToolExecution] {
-        &self.tool_executions
-    }
-
-    /// Returns the calls of the current turn, in the order in which the model requested them, each with its record if it has
-    /// finished. Empty between two turns.
-    pub fn current_calls(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
-        self.calls_with_records().map(|(call, record)| (call, record.outcome()))
-    }
-
-    /// Returns the records of the calls that undid other calls after the run failed, in order of execution.
-    #[must_use]
-    pub fn undo_executions(&self) -> &[ToolExecution] {
-        &self.undo_executions
-    }
-
-    pub(super) fn calls(&self) -> &[ToolCall] {
-        last_calls(&self.messages)
-    }
-
-    pub(super) fn calls_with_records(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {
-        self.calls().iter().zip(self.stage.records())
-    }
-
-    /// Returns the record of a call of the current turn, or of the next undo call.
-    pub(super) fn record(&self, call_id: &str) -> Option<&CallRecord> {
-        match &self.stage {
-            Stage::Undoing(undoing) => Some(&undoing.record).filter(|_| undoing.call.id == call_id),
-            stage => stage.records().get(self.call_position(call_id)?),
-        }
-    }
-
-    pub(super) fn call_position(&self, call_id: &str) -> Option<usize> {
-        let is_it = |call: &ToolCall| call.id == call_id;
-        let indexed = self.call_index.as_ref().and_then(|index| index.position(call_id));
-        let indexed = indexed.filter(|position| self.calls().get(*position).is_some_and(is_it));
-        // A restored run has no index before the next response.
-        indexed.or_else(|| self.calls().iter().position(is_it))
-    }
-
-    /// Returns the call of the current turn, or the next undo call, that has this id.
-    pub(super) fn requested_call(&self, call_id: &str) -> Option<&ToolCall> {
-        match self.next_undo_call() {
-            Some(undo) => Some(undo).filter(|undo| undo.id == call_id),
-            None => self.calls().get(self.call_position(call_id)?),
-        }
-    }
-
-    /// Returns `true` if the call is open and was started, and `false` if it is open and was not.
-    /// Fails if no such call is open, or if the run has it under other arguments, because only those were approved.
-    pub(crate) fn is_started(&mut self, call: &ToolCall) -> Result<bool, StepError> {
-        let is_started = self.open_record(&call.id)?.is_running();
-        match self.requested_call(&call.id) {
-            Some(one) if (&one.name, &one.arguments) == (&call.name, &call.arguments) => Ok(is_started),
-            _ => Err(StepError("the run has this call with another name or other arguments")),
-        }
-    }
-
-    pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
-        let position = self.call_position(call_id);
-        let record = match &mut self.stage {
-            Stage::Undoing(undoing) if undoing.call.id == call_id => &mut undoing.record,
-            Stage::Calling(turn) => {
-                let found = position.and_then(|position| turn.calls.get_mut(position));
-                found.ok_or(StepError("the current turn has no call with this id"))?
-            }
-            _ => return Err(StepError("no call with this id is open")),
-        };
-        if record.is_open() { Ok(record) } else { Err(StepError("the call already has a result")) }
     }
 }

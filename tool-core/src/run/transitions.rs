@@ -1,9 +1,7 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
-use super::call::{CallRecord, Memo};
 use super::handoff::executions_of_agent;
-use super::state::{Stage, last_calls};
-use super::turn::Turn;
+use super::state::{CallRecord, Memo, Stage, Turn, last_calls};
 use crate::model::{ChatRequest, ChatResponse, Message, ToolCall, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolError, ToolExecution};

@@ -1,23 +1,9 @@
 //! The calls of one turn.
 
-use serde::Serialize;
-
-use super::call::CallRecord;
+use super::state::{CallRecord, Turn};
 use crate::content::Content;
 use crate::model::ReturnDirect;
 use crate::tool::ToolExecution;
-
-/// The calls of the last message, in its order.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Turn {
-    pub(super) calls: Vec<CallRecord>,
-    /// User messages that arrived while calls were open. They are added after the results of the calls.
-    #[serde(rename = "said", skip_serializing_if = "Vec::is_empty")]
-    pub(super) user_messages: Vec<Content>,
-    /// The number of calls at the beginning that are known to be finished, so that they are not checked again for each result.
-    #[serde(skip)]
-    finished: usize,
-}
 
 impl Turn {
     pub(super) fn new(calls: Vec<CallRecord>, user_messages: Vec<Content>) -> Self {

@@ -1,7 +1,6 @@
 //! Undoing the calls of a run that failed.
 
-use super::call::CallRecord;
-use super::state::{Stage, Undoing};
+use super::state::{CallRecord, Stage, Undoing};
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::{ToolExecution, Undone};

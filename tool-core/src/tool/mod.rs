@@ -4,24 +4,25 @@ pub(crate) mod timing;
 mod truncate;
 mod error;
 mod output;
+mod arguments;
+mod call_arguments;
 mod waiting;
 mod execution;
+mod message;
 mod context;
 pub(crate) mod future;
+mod tool_trait;
 mod retry;
-mod message;
 mod settings;
 mod external;
 mod closure;
-mod call_arguments;
 pub(crate) mod declared;
 #[cfg(feature = "dynamic")]
 mod dynamic;
 
-use std::panic::Location;
-
-pub use self::closure::{FunctionTool, ToolArguments, ToolHandler};
-pub(crate) use self::closure::{arguments_contract, decode_arguments};
+pub use self::arguments::ToolArguments;
+pub(crate) use self::arguments::{arguments_contract, decode_arguments};
+pub use self::closure::{FunctionTool, ToolHandler};
 #[cfg(feature = "unstable-internals")]
 pub use self::context::CallRequest;
 pub use self::context::{
@@ -36,15 +37,12 @@ pub use self::execution::{Origin, ToolExecution};
 pub use self::external::ExternalTool;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
-pub(crate) use self::output::{truncate_outcome, write_outcome, write_output};
+pub(crate) use self::output::{Outcome, truncate_outcome, write_outcome, write_output};
+pub use self::tool_trait::Tool;
 pub use self::waiting::{
     AskError, AskErrorKind, AskQuestion, Asker, DecisionKind, DecisionRecord, Question, Timestamp, WaitId,
 };
 pub(crate) use self::waiting::{Asking, CallNotes, MAX_TEXT, Reply};
-use crate::model::ToolDefinition;
-
-/// The outcome of a call.
-pub(crate) type Outcome = Result<ToolOutput, ToolError>;
 
 /// The items of this module that generated code names.
 pub(crate) mod private {
@@ -54,78 +52,4 @@ pub(crate) mod private {
     };
     pub use super::future::{Pending, blocking, later};
     pub use super::output::{FallibleOptionKind, PlainKind, Returned, ToolFailure, ToolReturn};
-}
-
-/// A tool that a language model can call.
-///
-/// `#[tool]` turns a function into a tool. Implement the trait by hand for anything that a function cannot express.
-///
-/// # Contract
-///
-/// - [`definition`](Tool::definition) always returns the same definition. It is sent to the model once per turn, and
-///   read once per [`ToolSet`](crate::ToolSet).
-/// - [`call`](Tool::call) can run several times concurrently. It receives the arguments as the model wrote them,
-///   and must validate them before it acts.
-/// - Dropping the future cancels the call.
-///
-/// # Examples
-///
-/// ```
-/// use tool_core::model::ToolDefinition;
-/// use tool_core::tool::ToolFuture;
-/// use tool_core::{Tool, ToolContext, ToolOutput};
-///
-/// struct Dice {
-///     definition: ToolDefinition,
-/// }
-///
-/// impl Tool for Dice {
-///     fn definition(&self) -> &ToolDefinition {
-///         &self.definition
-///     }
-///
-///     fn call<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> ToolFuture<'a> {
-///         ToolFuture::ready(Ok(ToolOutput::text("4")))
-///     }
-/// }
-///
-/// let dice = Dice { definition: ToolDefinition::new("roll").with_description("Rolls a die") };
-/// assert_eq!(dice.definition().name(), "roll");
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a tool",
-    label = "does not implement `Tool`",
-    note = "`#[tool]` functions are passed in a list: `.tools(tools![sum])`, and where one tool is expected, as `sum {{}}`",
-    note = "a toolbox is passed to `tools` as a value: `.tools(Calculator::new())`",
-    note = "a closure becomes a tool with `FunctionTool::new(\"name\", closure)`, and an agent with `agent.as_tool(\"name\", \"description\")`",
-    note = "a definition whose calls the caller executes becomes one with `ExternalTool::new(definition)`"
-)]
-pub trait Tool: Send + Sync {
-    /// Returns the definition that is sent to the model.
-    fn definition(&self) -> &ToolDefinition;
-
-    /// Calls the tool with the JSON text that the model wrote. An asynchronous tool returns
-    /// `ToolFuture::boxed(async move { … })`.
-    ///
-    /// # Errors
-    ///
-    /// The future resolves to a [`ToolError`] if the arguments are invalid or the tool fails.
-    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a>;
-
-    /// Returns the values that the tool takes from its context, or `None` if they are not known. A run whose context
-    /// lacks one of them is refused before a request is sent to the model.
-    fn injections(&self) -> Option<&[Injection]> {
-        None
-    }
-
-    /// Returns the location where the tool is declared, if known. Errors about duplicate names include it.
-    fn declared_at(&self) -> Option<&'static Location<'static>> {
-        None
-    }
-
-    /// Returns the origin of a tool that the program does not declare itself, such as "the MCP server `files`". Errors
-    /// about duplicate names include it.
-    fn origin(&self) -> Option<&str> {
-        None
-    }
 }

@@ -50,6 +50,12 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
+/// Returns the innermost source of an error, such as "Connection refused", which says why a connection failed.
+#[must_use]
+pub fn root_cause<'a>(error: &'a (dyn error::Error + 'static)) -> &'a (dyn error::Error + 'static) {
+    error.source().map_or(error, root_cause)
+}
+
 fn tls(url: &Url) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

@@ -11,7 +11,7 @@ pub mod sse;
 pub mod assembler;
 
 pub use self::body::{BodyStart, read_body};
-pub use self::connect::{TlsError, is_loopback, new_client};
+pub use self::connect::{TlsError, is_loopback, new_client, root_cause};
 pub use self::connection::{
     BadResponse, ConfigError, Connection, ConnectionConfig, KeyHeader, SendError, Success, key_from_env,
     parse_base_url, read_variable,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::{ConfigError, FieldError, RetryHeaders, redact_url};
+use tool_http::client::{ConfigError, FieldError, RetryHeaders, redact_url, root_cause};
 
 use self::api::{ApiError, write_base_url_hint};
 pub(crate) use self::api::{is_error_body, is_error_value};
@@ -365,7 +365,9 @@ impl fmt::Display for Error {
             Cause::Config(message) | Cause::Request(message) => f.write_str(message),
             Cause::InvalidResponse(message) => write!(f, ": {message}"),
             Cause::Transport { url, error } if error.is_timeout() => write!(f, "POST {url} timed out"),
-            Cause::Transport { url, error } if error.is_connect() => write!(f, "could not connect to {url}"),
+            Cause::Transport { url, error } if error.is_connect() => {
+                write!(f, "could not connect to {url}: {}", root_cause(error))
+            }
             Cause::Transport { url, .. } => write!(f, "the connection to {url} failed"),
             Cause::Api(error) => error.write(f, base_url, self.0.sent_json_schema),
             Cause::Html(excerpt) => {
@@ -402,6 +404,8 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
+            // `Display` includes the cause.
+            Cause::Transport { .. } if self.kind() == ErrorKind::Connect => None,
             Cause::Transport { error, .. } => Some(error),
             Cause::Incomplete { cause: Some(cause) } => Some(cause),
             _ => None,

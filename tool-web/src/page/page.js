@@ -58,11 +58,12 @@ function takeKey() {
 
 class Refused extends Error {}
 
+/** Sends a request, with a body of JSON if there is one. */
 async function request(path, body, options = {}) {
   const headers = { ...options.headers };
   if (key) headers.authorization = `Bearer ${key}`;
   if (body) headers["content-type"] = "application/json";
-  const init = { ...options, headers, method: body ? "POST" : "GET", body: body && JSON.stringify(body) };
+  const init = { ...options, headers, method: body ? "POST" : "GET", body };
   const response = await fetch(api + path, init);
   if (response.status === 401) {
     show("login");
@@ -115,10 +116,12 @@ async function refreshList() {
   byId("empty").textContent = list.is_reading ? "Reading the stored runs…" : "No runs.";
 }
 
+const factsOf = (run) => [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null,
+  run.failed_calls ? `${run.failed_calls} failed call${run.failed_calls === 1 ? "" : "s"}` : null];
+
 function row(run, now) {
-  const details = run.waits ?? (run.error ? [run.error] : []);
-  const facts = [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null,
-    run.updated_at ? age(now - run.updated_at) : null];
+  const details = run.summary ?? (run.error ? [run.error] : []);
+  const facts = [...factsOf(run), run.updated_at ? age(now - run.updated_at) : null];
   return el("li", {}, el("a", { href: `#run=${encodeURIComponent(run.id)}`, "data-run": run.id },
     el("span", { className: `status ${run.status}` }, run.status),
     el("span", { className: "one" }, visible(run.question || run.id)),
@@ -142,7 +145,7 @@ async function refreshRun(id) {
   byId("title").textContent = visible(run.question || run.id);
   const since = run.updated_at ? `${run.status === "waiting" ? "waiting" : "changed"} ${age(run.now - run.updated_at)}` : null;
   byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
-    [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null, since, run.id]
+    [...factsOf(run), since, run.id]
       .filter(Boolean).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
@@ -194,8 +197,8 @@ function decisionForm(id, wait, card) {
     const editor = answerEditor(wait.question);
     form.append(editor.element, el("div", { className: "row" },
       el("button", { className: "primary", "data-key": "a", onclick: () => {
-        const json = editor.text();
-        if (json !== null) send({ decision: "answer", json });
+        const answer = editor.text();
+        if (answer !== null) send({ decision: "answer" }, `,"answer":${answer}`);
       } }, "Answer"),
       deny("Decline"), reason));
   }
@@ -206,10 +209,12 @@ function decisionForm(id, wait, card) {
   if (!wait.question) form.append(buttons);
   if (!wait.question) buttons.append(reason);
 
-  async function send(decision) {
+  /** Sends a decision, and a further member as text, in which numbers keep every digit. */
+  async function send(decision, more = "") {
     for (const button of card.querySelectorAll("button")) button.disabled = true;
     try {
-      const response = await request(`/${encodeURIComponent(id)}/decisions`, { wait: wait.id, ...decision });
+      const body = `${JSON.stringify({ wait: wait.id, ...decision }).slice(0, -1)}${more}}`;
+      const response = await request(`/${encodeURIComponent(id)}/decisions`, body);
       if (response.status === 409 && response.headers.get("content-type") === "application/json") {
         const earlier = await response.json();
         notice(`Not recorded, because this was decided before: ${describe(earlier)}`);
@@ -227,7 +232,7 @@ function decisionForm(id, wait, card) {
     form.replaceChildren(editor.element, el("div", { className: "row" },
       el("button", { className: "primary", onclick: () => {
         const text = editor.text();
-        if (text !== null) send({ decision: "edit", json: text });
+        if (text !== null) send({ decision: "edit" }, `,"arguments":${text}`);
       } }, "Approve with these arguments"),
       el("button", { onclick: () => form.replaceChildren(buttons) }, "Back")));
     form.querySelector("input, textarea, select")?.focus();
@@ -492,7 +497,7 @@ async function watch(id) {
 
 async function act(id, action) {
   try {
-    const response = await request(`/${encodeURIComponent(id)}/${action}`, {});
+    const response = await request(`/${encodeURIComponent(id)}/${action}`, "{}");
     notice(response.ok ? null : await response.text());
   } catch (error) {
     notice(error.message);

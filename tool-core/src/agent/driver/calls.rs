@@ -23,7 +23,7 @@ use crate::tool::{Asking, Attempt, ToolError, ToolExecution};
 impl RunDriver {
     /// Records the start of a call for a caller that drives step by step, and stores the run.
     pub(super) async fn begin_and_store(&mut self, call: &ToolCall) -> Result<Attempt, RunErrorKind> {
-        let span = self.trace.enter_run(&self.tools.agent, &self.run);
+        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
         span.instrument(async {
             // Prepares the turn first: to prepare it later would treat the started call as interrupted.
             if !self.offer.is_resolved {

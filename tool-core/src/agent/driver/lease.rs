@@ -1,4 +1,4 @@
-//! The lease of a stored run while it is driven, and the commands in its inbox.
+//! The lease of a stored run while it is driven.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{OnDrop, RunDriver};
-use crate::memory::{DriverId, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore, has_expired};
+use crate::memory::{DriverId, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore};
 use crate::run::RunErrorKind;
 
 /// A lease is renewed so often before it expires, so that a few renewals can fail.
@@ -28,123 +27,19 @@ pub(super) enum RunLease {
 
 /// A lease that this driver holds. Dropping it releases it.
 pub(super) struct HeldLease {
-    store: Arc<dyn RunStore>,
-    id: String,
+    pub(super) store: Arc<dyn RunStore>,
+    pub(super) id: String,
     driver: DriverId,
     /// Dropping the lease cancels the run, which is in progress.
-    cancels_on_drop: bool,
+    pub(super) cancels_on_drop: bool,
     /// Renews the lease and watches the inbox. `None` without a runtime: both then happen between two steps.
-    keeper: Option<JoinHandle<()>>,
+    pub(super) keeper: Option<JoinHandle<()>>,
     /// Notified when commands are in the inbox.
-    posted: Arc<Notify>,
-}
-
-impl RunDriver {
-    /// Takes the lease before the run is stored or has an effect, and the commands in its inbox.
-    pub(super) async fn take_lease(&mut self) -> Result<(), RunErrorKind> {
-        let agent = self.origin.clone();
-        let Some(store) = agent.0.run_store.as_ref().filter(|_| self.outer.is_none()) else { return Ok(()) };
-        let duration = agent.0.stored_runs.lease;
-        let mut held = match std::mem::take(&mut self.lease) {
-            RunLease::Unsupported => {
-                self.lease = RunLease::Unsupported;
-                return Ok(());
-            }
-            RunLease::Held(held) if held.keeper.is_some() => {
-                self.lease = RunLease::Held(held);
-                return self.take_posted().await;
-            }
-            RunLease::Held(held) => held,
-            RunLease::NotTaken => HeldLease::new(Arc::clone(store), self.run.id().to_string()),
-        };
-        match held.request(LeaseRequest::Take(duration)).await? {
-            // A lease of no duration is free at once.
-            LeaseState::Held | LeaseState::Free => {}
-            LeaseState::Unsupported => {
-                self.lease = RunLease::Unsupported;
-                return Ok(());
-            }
-            LeaseState::HeldElsewhere => return Err(RunErrorKind::RunningElsewhere),
-        }
-        let cancellation = self.question.cancellation.as_ref();
-        let cancellation = cancellation.map_or_else(CancellationToken::new, CancellationToken::child_token);
-        held.start_keeper(duration, &cancellation);
-        self.question.cancellation = Some(cancellation);
-        self.lease = RunLease::Held(held);
-        if self.run.revision().is_some() {
-            let max_age = agent.0.stored_runs.max_age;
-            if has_expired(&**store, self.run.id().as_str(), max_age).await.map_err(RunErrorKind::Store)? {
-                self.run.cancel();
-            }
-            // An earlier driver of the run has a conflict from now on.
-            self.has_unsaved_changes = true;
-            self.store_run().await?;
-        }
-        self.take_posted().await
-    }
-
-    /// Applies the commands in the inbox and stores their effect before anything else happens. A driver that finds them again,
-    /// because they could not be acknowledged, finds the calls decided already.
-    pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
-        let RunLease::Held(held) = &self.lease else { return Ok(()) };
-        let mut posted = held.posted_commands().await?;
-        posted.retain(|posted| !self.applied_commands.contains(&posted.id));
-        if posted.is_empty() {
-            return Ok(());
-        }
-        self.applied_commands.extend(posted.iter().map(|posted| posted.id.clone()));
-        let run = self.change_run();
-        posted.into_iter().for_each(|posted| posted.command.apply(run));
-        self.store_run().await?;
-        let RunLease::Held(held) = &self.lease else { return Ok(()) };
-        // If this fails, the commands are known and not applied again.
-        let _ = held.store.acknowledge(&held.id, &self.applied_commands).await;
-        Ok(())
-    }
-
-    /// Returns a future that completes when commands are in the inbox.
-    pub(super) fn inbox_changed(&self) -> impl Future<Output = ()> + Send + use<> {
-        let posted = match &self.lease {
-            RunLease::Held(held) => Some(Arc::clone(&held.posted)),
-            _ => None,
-        };
-        async move {
-            match posted {
-                Some(posted) => posted.notified().await,
-                None => std::future::pending().await,
-            }
-        }
-    }
-
-    /// Sets what dropping the driver means from now on.
-    pub(super) fn set_in_progress(&mut self, is_in_progress: bool) {
-        if let RunLease::Held(held) = &mut self.lease {
-            held.cancels_on_drop = is_in_progress && self.origin.0.stored_runs.on_drop == OnDrop::Cancel;
-        }
-    }
-
-    /// Releases the lease of a run that is stored and waits or has failed. It is taken again if the run is driven further.
-    pub(super) async fn release_lease(&mut self) {
-        if let RunLease::Held(held) = &mut self.lease {
-            held.stop_keeper();
-            held.cancels_on_drop = false;
-            // If this fails, the lease expires.
-            let _ = held.request(LeaseRequest::Release).await;
-            self.lease = RunLease::NotTaken;
-        }
-    }
-
-    /// Returns `true` if a command was posted to a run that waits, before its lease was released.
-    pub(super) async fn has_posted(&self) -> bool {
-        let store = self.origin.0.run_store.as_ref().filter(|_| matches!(self.lease, RunLease::NotTaken));
-        let Some(store) = store else { return false };
-        let posted = store.posted(self.run.id().as_str()).await.unwrap_or_default();
-        posted.iter().any(|posted| !self.applied_commands.contains(&posted.id))
-    }
+    pub(super) posted: Arc<Notify>,
 }
 
 impl HeldLease {
-    fn new(store: Arc<dyn RunStore>, id: String) -> Self {
+    pub(super) fn new(store: Arc<dyn RunStore>, id: String) -> Self {
         Self {
             store,
             id,
@@ -155,15 +50,15 @@ impl HeldLease {
         }
     }
 
-    async fn request(&self, request: LeaseRequest) -> Result<LeaseState, RunErrorKind> {
+    pub(super) async fn request(&self, request: LeaseRequest) -> Result<LeaseState, RunErrorKind> {
         self.store.lease(&self.id, &self.driver, request).await.map_err(RunErrorKind::Store)
     }
 
-    async fn posted_commands(&self) -> Result<Vec<PostedCommand>, RunErrorKind> {
+    pub(super) async fn posted_commands(&self) -> Result<Vec<PostedCommand>, RunErrorKind> {
         self.store.posted(&self.id).await.map_err(RunErrorKind::Store)
     }
 
-    fn start_keeper(&mut self, duration: Duration, cancellation: &CancellationToken) {
+    pub(super) fn start_keeper(&mut self, duration: Duration, cancellation: &CancellationToken) {
         let Ok(runtime) = Handle::try_current() else { return };
         let (store, id, driver) = (Arc::clone(&self.store), self.id.clone(), self.driver.clone());
         let (cancellation, notify) = (cancellation.clone(), Arc::clone(&self.posted));
@@ -186,7 +81,7 @@ impl HeldLease {
         }));
     }
 
-    fn stop_keeper(&mut self) {
+    pub(super) fn stop_keeper(&mut self) {
         self.keeper.take().inspect(JoinHandle::abort);
     }
 }

@@ -7,25 +7,21 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, pending, select};
 use tokio_util::sync::CancellationToken;
 
-use super::Offer;
 use super::interruption::run_until_interrupted;
+use super::offer::{Offer, next_step, undo_policy};
 use crate::agent::emitter::EventEmitter;
-use crate::agent::run_tools::RunTools;
-use crate::agent::tool_search::{Mode, SentMessages, unwrap_call, wrap_calls};
-use crate::agent::turn::Changes;
+use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Event, RunDriver, Turn};
-use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice, ToolPolicy,
-};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice};
 use crate::run::{
-    Decision, NormalizedResponse, ResolveErrorKind, Run, RunErrorKind, Step, Wait, WaitReason, clean_name,
+    Decision, NormalizedResponse, ResolveErrorKind, RunErrorKind, Step, Wait, WaitReason, clean_name,
 };
 use crate::tool::Timestamp;
 
 impl RunDriver {
     /// Takes the next step. Returns `false` if nothing is left to do.
     pub(super) async fn take_step(&mut self) -> Result<bool, RunErrorKind> {
-        let span = self.trace.enter_run(&self.tools.agent, &self.run);
+        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
         let step = span.instrument(self.take_step_in_span()).await;
         if let Err(kind) = &step {
             self.store_failure(kind).await;
@@ -40,7 +36,7 @@ impl RunDriver {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent.0.model;
                 let is_streamed = self.emitter.streams_replies();
-                let span = self.trace.enter_chat(&self.tools.agent, &request, is_streamed);
+                let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
                     run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
@@ -370,37 +366,6 @@ fn sleep_until(time: Option<Timestamp>) -> BoxFuture<'static, ()> {
         }
         _ => pending().boxed(),
     }
-}
-
-/// Returns the policy of the tool with this name that undoes calls of the agent after this number of handoffs.
-fn undo_policy(tools: &RunTools, earlier: &[RunTools], handoffs: usize, name: &str) -> Option<ToolPolicy> {
-    earlier.get(handoffs).unwrap_or(tools).undo.policy(name)
-}
-
-/// Returns the run's next step, with the changes of a hook to the turn.
-pub(super) fn next_step<'a>(
-    run: &'a mut Run,
-    offer: &'a Offer,
-    sent: Option<&'a SentMessages>,
-    tools: &RunTools,
-    earlier: &[RunTools],
-) -> Step<'a> {
-    let undo_policy = |handoffs, name: &str| undo_policy(tools, earlier, handoffs, name);
-    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
-    let Step::CallModel(mut request) = step else { return step };
-    if let Some((divided, offered)) = &offer.searched {
-        request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);
-    }
-    if let Some(sent) = sent {
-        request = request.with_other_messages(&sent.messages, Some(&sent.cache));
-    }
-    if let Some(Changes { options, tool_choice, messages }) = &offer.changes {
-        request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());
-        if let Some(messages) = messages {
-            request = request.with_other_messages(messages, None);
-        }
-    }
-    Step::CallModel(request)
 }
 
 /// Sends the request to the model; the reply is streamed if the run is.

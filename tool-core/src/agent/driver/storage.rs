@@ -1,6 +1,6 @@
 //! Stores the conversation of a run, and the run itself while it is in progress.
 
-use super::Inside;
+use super::inside::Inside;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
 use crate::memory::{ChatMemory, RunConflict};
 use crate::model::ConversationId;
@@ -59,7 +59,7 @@ impl RunDriver {
 
     /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.
     pub(in crate::agent) async fn commit(&mut self) -> Result<(), RunErrorKind> {
-        let span = self.trace.enter_run(&self.tools.agent, &self.run);
+        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
         span.instrument(self.commit_in_span()).await
     }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::CALL_TOOL;
+use super::options::CALL_TOOL;
 use crate::arguments::{Mode, object_text};
 use crate::model::{Message, RequestCache, ToolCall, ToolDefinitions};
 

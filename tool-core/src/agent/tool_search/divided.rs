@@ -2,22 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::ToolSearch;
+use super::options::{Mode, ToolSearch};
 use super::search_tools::{call_tool, search_tools};
 use crate::model::{ChatModel, ToolDefinition, ToolDefinitions, ToolKind};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};
-
-/// The way in which a model finds tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::agent) enum Mode {
-    /// Found definitions are appended to those that are offered.
-    Append,
-    /// Found definitions are in the results of the search, and another tool calls them.
-    CallThrough,
-    /// All definitions are offered, and the provider searches those that are deferred.
-    ByProvider,
-}
 
 /// The tools of a turn, of which some are found by search.
 pub(in crate::agent) struct Divided {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{CALL_TOOL, SEARCH_TOOLS, ToolSearch};
+use super::options::{CALL_TOOL, SEARCH_TOOLS, ToolSearch};
 use crate::content::abbreviate;
 use crate::model::{ToolDefinition, ToolDefinitions, ToolKind};
 use crate::tool::future::on_blocking_thread_if_any;

@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::names::finish_reason;
 use crate::content::{Content, Image, Part};
 use crate::model::{AssistantMessage, FinishReason, Message};
 
@@ -15,7 +16,7 @@ pub(super) fn output_messages(message: &AssistantMessage, reason: &FinishReason)
     json!([{
         "role": "assistant",
         "parts": reply_parts(message),
-        "finish_reason": super::names::finish_reason(reason),
+        "finish_reason": finish_reason(reason),
     }])
     .to_string()
 }

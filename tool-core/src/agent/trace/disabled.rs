@@ -1,7 +1,6 @@
 //! Tracing without the feature: one type, in place of all of them, that does nothing.
 
-use crate::agent::Agent;
-use crate::model::{ChatRequest, ChatResponse, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, ModelError, ToolCall};
 use crate::run::{Answer, Run, RunError};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
@@ -14,7 +13,12 @@ impl Disabled {
         Self
     }
 
-    pub(in crate::agent) fn enter_run(&mut self, _agent: &Agent, _run: &Run) -> Self {
+    pub(in crate::agent) fn enter_run(
+        &mut self,
+        _name: Option<&str>,
+        _model: &dyn ChatModel,
+        _run: &Run,
+    ) -> Self {
         Self
     }
 
@@ -22,7 +26,7 @@ impl Disabled {
 
     pub(in crate::agent) fn enter_chat(
         &mut self,
-        _agent: &Agent,
+        _model: &dyn ChatModel,
         _request: &ChatRequest<'_>,
         _is_streamed: bool,
     ) -> Self {

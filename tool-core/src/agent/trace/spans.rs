@@ -7,29 +7,18 @@ use tracing::instrument::Instrumented;
 use tracing::{Instrument, Span, debug, info_span};
 
 use super::{content, names};
-use crate::agent::{Agent, AgentBuilder};
 use crate::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ConversationId, FinishReason, ModelError, ToolCall, Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ConversationId, FinishReason, ModelError,
+    ToolCall, Usage,
 };
 use crate::run::{Answer, Run, RunError, RunErrorKind};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
 
-impl AgentBuilder {
-    /// Includes content in traces: arguments, outputs, messages and the texts of errors.
-    ///
-    #[cfg_attr(not(doctest), doc = include_str!("../../../docs/links.md"))]
-    #[doc = include_str!("../../../docs/tracing.md")]
-    pub fn trace_content(mut self, content: bool) -> Self {
-        self.agent.trace = Settings { content };
-        self
-    }
-}
-
 #[derive(Clone, Copy, Default)]
 pub(in crate::agent) struct Settings {
     /// Traces contain arguments, outputs and texts.
-    content: bool,
+    pub(in crate::agent) content: bool,
 }
 
 /// The open spans of a run: of the run, of its turn, and of the model request in flight.
@@ -105,7 +94,12 @@ impl RunTrace {
     }
 
     /// Enters the span of the run, which starts with the first step.
-    pub(in crate::agent) fn enter_run(&mut self, agent: &Agent, run: &Run) -> Scope {
+    pub(in crate::agent) fn enter_run(
+        &mut self,
+        name: Option<&str>,
+        model: &dyn ChatModel,
+        run: &Run,
+    ) -> Scope {
         let open = match &mut self.run {
             Some(open) => {
                 // The run continues after a failure or an approval.
@@ -114,7 +108,7 @@ impl RunTrace {
             }
             none => {
                 self.conversation = run.conversation().cloned();
-                none.insert(OpenSpan::new(run_span(self.settings, agent, run)))
+                none.insert(OpenSpan::new(run_span(self.settings, name, model, run)))
             }
         };
         Scope(open.span.clone())
@@ -142,14 +136,14 @@ impl RunTrace {
     /// Enters the span of a model request, which the driver or the caller sends.
     pub(in crate::agent) fn enter_chat(
         &mut self,
-        agent: &Agent,
+        model: &dyn ChatModel,
         request: &ChatRequest<'_>,
         is_streamed: bool,
     ) -> Scope {
         let turn = self.turn_span();
         // The span exists already if the caller received the request but leaves it to the driver to send it.
         let open = self.chat.get_or_insert_with(|| {
-            let span = turn.in_scope(|| chat_span(agent, request, self.conversation.as_ref(), is_streamed));
+            let span = turn.in_scope(|| chat_span(model, request, self.conversation.as_ref(), is_streamed));
             if self.settings.content && !span.is_disabled() {
                 span.record("gen_ai.input.messages", content::input_messages(request.messages()));
             }
@@ -306,19 +300,19 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-fn run_span(settings: Settings, agent: &Agent, run: &Run) -> Span {
+fn run_span(settings: Settings, name: Option<&str>, model: &dyn ChatModel, run: &Run) -> Span {
     let span = info_span!(
         target: "tool_core",
         "invoke_agent",
-        otel.name = with_name("invoke_agent", agent.name()),
+        otel.name = with_name("invoke_agent", name),
         otel.kind = "internal",
         otel.status_code = Empty,
         otel.status_description = Empty,
         gen_ai.operation.name = "invoke_agent",
-        gen_ai.agent.name = agent.name(),
+        gen_ai.agent.name = name,
         gen_ai.conversation.id = run.conversation().map(ConversationId::as_str),
-        gen_ai.provider.name = agent.model().provider_name(),
-        gen_ai.request.model = run.options().model.as_deref().or(agent.model().model_name()),
+        gen_ai.provider.name = model.provider_name(),
+        gen_ai.request.model = run.options().model.as_deref().or(model.model_name()),
         gen_ai.response.finish_reasons = Empty,
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
@@ -337,25 +331,25 @@ fn run_span(settings: Settings, agent: &Agent, run: &Run) -> Span {
 }
 
 fn chat_span(
-    agent: &Agent,
+    model: &dyn ChatModel,
     request: &ChatRequest<'_>,
     conversation: Option<&ConversationId>,
     is_streamed: bool,
 ) -> Span {
     let options = request.options();
-    let model = options.model.as_deref().or(agent.model().model_name());
+    let requested_model = options.model.as_deref().or(model.model_name());
     info_span!(
         target: "tool_core",
         "chat",
-        otel.name = with_name("chat", model),
+        otel.name = with_name("chat", requested_model),
         otel.kind = "client",
         otel.status_code = Empty,
         otel.status_description = Empty,
         gen_ai.operation.name = "chat",
         gen_ai.conversation.id = conversation.map(ConversationId::as_str),
-        gen_ai.provider.name = agent.model().provider_name(),
+        gen_ai.provider.name = model.provider_name(),
         "gen_ai.output.type" = request.response_format().map(|_| "json"),
-        gen_ai.request.model = model,
+        gen_ai.request.model = requested_model,
         gen_ai.request.max_tokens = options.max_output_tokens.map(i64::from),
         gen_ai.request.seed = options.seed,
         gen_ai.request.stop_sequences = (!options.stop.is_empty()).then(|| list(&options.stop)),

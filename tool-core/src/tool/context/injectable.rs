@@ -1,19 +1,6 @@
 //! The types that `#[inject]` can take from a context.
 
-use std::any::{Any, type_name};
-
-use crate::tool::{ToolContext, ToolError};
-
-/// Returns the value of this type, if the context contains one.
-pub fn look_up<T: Injectable>(context: &ToolContext) -> Option<&T> {
-    context.get()
-}
-
-/// Creates the error of a call whose context lacks a value of this type.
-#[must_use]
-pub fn missing_context<T: Injectable>() -> ToolError {
-    ToolError::missing_context(type_name::<T>())
-}
+use std::any::Any;
 
 /// Returns a value of the context for one call to own.
 pub fn for_call<T: InjectableByValue>(value: &T) -> T {

@@ -3,7 +3,9 @@
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
 
-use crate::tool::ToolContext;
+use super::injectable::Injectable;
+use super::tool_context::ToolContext;
+use crate::tool::ToolError;
 
 /// The type of a value that a tool takes from its [`ToolContext`], such as a parameter with `#[inject]`.
 ///
@@ -68,4 +70,15 @@ impl fmt::Debug for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Injection({}{})", self.type_name(), if self.is_optional { ", optional" } else { "" })
     }
+}
+
+/// Returns the value of this type, if the context contains one.
+pub fn look_up<T: Injectable>(context: &ToolContext) -> Option<&T> {
+    context.get()
+}
+
+/// Creates the error of a call whose context lacks a value of this type.
+#[must_use]
+pub fn missing_context<T: Injectable>() -> ToolError {
+    ToolError::missing_context(type_name::<T>())
 }

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ToolFailure;
+use super::returned::ToolFailure;
+use super::tool_output::ToolOutput;
 use super::value::ToolReturn;
-use crate::tool::{ToolError, ToolOutput};
+use crate::tool::ToolError;
 
 /// A value that a function or closure of a tool can return.
 ///

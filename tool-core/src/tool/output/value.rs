@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::tool_output::{ToolOutput, no_json};
 use crate::content::{Content, File, Image};
-use crate::tool::{ToolError, ToolOutput};
+use crate::tool::ToolError;
 
 /// A value that a `#[tool]` function can return.
 #[diagnostic::on_unimplemented(
@@ -119,9 +120,4 @@ fn json_output(json: serde_json::Result<String>) -> Result<ToolOutput, ToolError
         Ok(json) => Ok(ToolOutput::text(json)),
         Err(error) => Err(no_json(&error)),
     }
-}
-
-#[cold]
-pub(crate) fn no_json(error: &serde_json::Error) -> ToolError {
-    ToolError::failed(format!("the output cannot be written as JSON: {error}"))
 }

@@ -1,10 +1,10 @@
 //! What a call that waits needs from outside: questions to a person, their answers, and what it has recorded meanwhile.
 
-mod asker;
+mod timestamp;
+mod question;
 mod call_notes;
 mod decision_record;
-mod question;
-mod timestamp;
+mod asker;
 
 pub(crate) use self::asker::Asking;
 pub use self::asker::{AskError, AskErrorKind, AskQuestion, Asker};

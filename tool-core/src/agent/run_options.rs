@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tracing")]
+use crate::agent::trace::Settings;
 use crate::agent::{
     AgentBuilder, Answerer, Approver, Event, OnDrop, ProposedCall, ProposedReply, Turn, WhileWaiting,
 };
@@ -420,6 +422,16 @@ impl AgentBuilder {
     /// must not block. The deltas of a reply are emitted only if the run is streamed.
     pub fn on_event(mut self, hook: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.agent.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// Includes content in traces: arguments, outputs, messages and the texts of errors.
+    ///
+    #[cfg_attr(not(doctest), doc = include_str!("../../docs/links.md"))]
+    #[doc = include_str!("../../docs/tracing.md")]
+    #[cfg(feature = "tracing")]
+    pub fn trace_content(mut self, content: bool) -> Self {
+        self.agent.trace = Settings { content };
         self
     }
 }

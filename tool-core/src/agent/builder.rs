@@ -1,15 +1,11 @@
 //! The builder of an agent: its model, tools and context.
 
-mod error;
-mod run_options;
-
 use std::fmt;
 use std::sync::{Arc, Mutex, RwLock};
 
-pub use self::error::{BuildError, BuildErrorKind};
-use super::Shared;
+use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
-use crate::agent::{Agent, ToolSearch};
+use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
 use crate::content::Content;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
@@ -31,8 +27,15 @@ pub struct AgentBuilder {
     max_output_chars: Option<usize>,
 }
 
+impl Agent {
+    /// Returns a builder for an agent with this model.
+    pub fn builder(model: impl ChatModel + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(model))
+    }
+}
+
 impl AgentBuilder {
-    pub(super) fn new(model: Arc<dyn ChatModel>) -> Self {
+    fn new(model: Arc<dyn ChatModel>) -> Self {
         let agent = Shared {
             name: None,
             model,

@@ -1,0 +1,31 @@
+//! The rules of a question, which hold for the whole run.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::proposed::ExecuteCallsIf;
+use crate::agent::{Answerer, Approver};
+
+/// The rules of a question, which hold for all agents that the run is handed off to.
+#[derive(Default)]
+pub(in crate::agent) struct QuestionRules {
+    /// Cancels the run.
+    pub(in crate::agent) cancellation: Option<CancellationToken>,
+    /// Takes precedence over that of the current agent.
+    pub(in crate::agent) approver: Option<Arc<dyn Approver>>,
+    /// Takes precedence over that of the current agent.
+    pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
+    /// Takes precedence over those of the agents.
+    pub(in crate::agent) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    /// The question could not be written, so the run ends at its first step.
+    pub(in crate::agent) error: Option<QuestionError>,
+}
+
+/// The error of a question that cannot be written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the value of `{name}` cannot be written: {reason}")]
+pub(in crate::agent) struct QuestionError {
+    pub(in crate::agent) name: &'static str,
+    pub(in crate::agent) reason: String,
+}

@@ -1,0 +1,446 @@
+//! Drives a run with its agent's model, tools, memory and hooks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::inside::Inside;
+use super::lease::RunLease;
+use super::offer::{Offer, next_step};
+use super::question_rules::QuestionRules;
+use crate::agent::call_rules::CallRules;
+use crate::agent::emitter::EventEmitter;
+use crate::agent::executor::Ending;
+use crate::agent::gate::Gate;
+use crate::agent::run_tools::RunTools;
+use crate::agent::tool_search::SentMessages;
+use crate::agent::trace::RunTrace;
+use crate::agent::{Agent, Event};
+use crate::content::Content;
+use crate::memory::OpenConversation;
+use crate::model::{ChatResponse, ToolCall};
+use crate::run::{
+    Answer, Approval, CallPath, Decision, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
+};
+use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
+use crate::toolset::ToolSet;
+
+/// Drives a [`Run`] with its agent. The run has the rules; the driver adds the agent's model, memory, handlers and hooks, and
+/// the tools of each turn. [`Agent::start`](crate::Agent::start) returns one to callers that drive a run step by step;
+/// `ask(..).await` and `ask(..).stream()` use one internally, so that all three behave the same.
+///
+/// Step by step, with the caller's own model requests and calls:
+///
+/// ```
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::run::Step;
+/// use tool_core::{Agent, tool, tools};
+///
+/// #[tool("Sums two numbers")]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+/// let agent = Agent::builder(model).tools(tools![sum]).build()?;
+/// let mut run = agent.start("What is 2 + 40?");
+/// loop {
+///     match run.next().await? {
+///         Step::CallModel(request) => {
+///             let response = agent.model().chat(&request).await?;
+///             run.record_response(response).await?;
+///         }
+///         Step::CallTools(calls) => {
+///             for call in calls {
+///                 let execution = run.execute(call).await?;
+///                 run.record_result(execution).await?;
+///             }
+///         }
+///         _ => break,
+///     }
+///     // Between any two steps, the run can be stored and resumed elsewhere.
+///     let _state = serde_json::to_string(run.run())?;
+/// }
+/// assert_eq!(run.finish().await?.text(), "It is 42.");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Or with the agent's: `while run.advance().await? {}`.
+///
+/// [`execute`](Self::execute) executes one call after the other; [`advance`](Self::advance) executes the calls of a turn
+/// concurrently.
+///
+/// A state that was stored before a call was started does not contain the start: once restored, the run executes the call
+/// again, as its first attempt, even if its tool is `at_most_once`. So call [`begin_call`](Self::begin_call), store the state, and then
+/// execute the call; or give the agent a [`run_store`](crate::agent::AgentBuilder::run_store), which stores the run before each
+/// call, also of a run that is driven step by step.
+///
+/// Dropping the driver cancels the work in flight, and a stored run as [`OnDrop`](crate::agent::OnDrop) says.
+#[must_use = "no request is sent until it is driven"]
+pub struct RunDriver {
+    pub(in crate::agent) run: Run,
+    pub(in crate::agent) tools: RunTools,
+    /// The tools of the agents before those that the run was handed off to.
+    pub(in crate::agent) earlier_tools: Vec<RunTools>,
+    /// The agent that was asked, with the stores of the run.
+    pub(super) origin: Agent,
+    pub(in crate::agent) emitter: EventEmitter,
+    pub(super) trace: RunTrace,
+    /// Cancelled when the run is no longer awaited; parent of the tokens of the calls.
+    pub(super) cancellation: CancellationToken,
+    pub(super) cancel_on_drop: Option<DropGuard>,
+    pub(super) question: QuestionRules,
+    /// The rules about the calls of the run.
+    pub(in crate::agent) rules: Arc<CallRules>,
+    pub(super) gate: Gate,
+    /// Running unless the run awaits approval.
+    pub(super) clock: Option<Instant>,
+    /// The turn of the last `TurnStarted` event.
+    pub(super) announced_turn: u32,
+    pub(in crate::agent) offer: Offer,
+    /// The messages as they are sent, if tools are called through another one.
+    pub(in crate::agent) sent: Option<SentMessages>,
+    /// The open conversation, until the run has ended.
+    pub(super) conversation: Option<OpenConversation>,
+    /// The attempts of calls that the caller has started and not executed yet.
+    pub(super) started_calls: BTreeMap<String, Attempt>,
+    pub(super) lease: RunLease,
+    /// The ids of the commands from the inbox that were applied.
+    pub(super) applied_commands: Vec<String>,
+    /// The run differs from its stored state.
+    pub(in crate::agent) has_unsaved_changes: bool,
+    /// The outer run. Without one, the agent's own stores contain this run.
+    pub(super) outer: Option<Inside>,
+}
+
+impl RunDriver {
+    pub(in crate::agent) fn new(
+        run: Run,
+        tools: RunTools,
+        emitter: EventEmitter,
+        mut question: QuestionRules,
+        outer: Option<Inside>,
+    ) -> Self {
+        let rules = CallRules::new(tools.agent.clone(), question.execute_calls_if.take());
+        let rules = match outer.as_ref().and_then(|outer| outer.rules.as_ref()) {
+            Some((outer, called_as)) => rules.inside(outer, called_as),
+            None => rules,
+        };
+        let delegation = outer.as_ref().and_then(|outer| outer.delegation.as_deref());
+        let external = question.cancellation.as_ref();
+        let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
+        Self {
+            announced_turn: 0,
+            run,
+            trace: RunTrace::new(tools.agent.0.trace),
+            origin: tools.agent.clone(),
+            tools,
+            earlier_tools: Vec::new(),
+            emitter,
+            cancel_on_drop: Some(cancellation.clone().drop_guard()),
+            cancellation,
+            question,
+            rules: Arc::new(rules),
+            gate: delegation.map(|outer| Arc::clone(&outer.gate)).unwrap_or_default(),
+            clock: None,
+            offer: Offer::default(),
+            sent: None,
+            conversation: None,
+            started_calls: BTreeMap::new(),
+            lease: RunLease::NotTaken,
+            applied_commands: Vec::new(),
+            has_unsaved_changes: true,
+            outer,
+        }
+    }
+
+    /// Returns the run in its current state, for example to store it between two steps.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
+    pub fn into_run(mut self) -> Run {
+        self.set_in_progress(false);
+        self.trace.pause();
+        self.run
+    }
+
+    /// Returns the agent that the next step belongs to: the one that was asked, or one that the run was
+    /// [handed off](crate::agent::AgentBuilder::handoff_to) to.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        &self.tools.agent
+    }
+
+    /// Returns the context of the tools, with the values of the agent and of the question.
+    #[must_use]
+    pub fn context(&self) -> &ToolContext {
+        &self.tools.context
+    }
+
+    /// Returns the tools of this step, in which the model's calls are looked up. The model is offered all of them unless the agent has a
+    /// [tool search](crate::agent::AgentBuilder::tool_search); the [request](Step::CallModel) contains those that it is offered.
+    #[must_use]
+    pub fn tools(&self) -> &ToolSet {
+        &self.offer.tools
+    }
+
+    /// Returns the next step, like [`Run::next`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tools of the turn cannot be resolved, or if values that they take from the context are missing.
+    pub async fn next(&mut self) -> Result<Step<'_>, RunError> {
+        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
+        if let Err(kind) = span.instrument(self.prepare()).await {
+            self.store_failure(&kind).await;
+            return Err(self.error(kind));
+        }
+        let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
+        let step = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier);
+        if let Step::CallModel(request) = &step {
+            self.trace.enter_chat(self.tools.agent.model(), request, false);
+        }
+        Ok(step)
+    }
+
+    /// Records the response of the model.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for a model request.
+    pub async fn record_response(&mut self, response: ChatResponse) -> Result<(), RunError> {
+        let events = self.apply_response(response).map_err(|kind| self.error(kind))?;
+        self.emit_all(events).await;
+        Ok(())
+    }
+
+    /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process
+    /// then ends, the start is known when the run is restored. [`execute`](Self::execute) records the start by itself, which is enough
+    /// for an agent with a [run store](crate::agent::AgentBuilder::run_store); after this method it continues the same attempt.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`execute`](Self::execute).
+    pub async fn begin_call(&mut self, call: &ToolCall) -> Result<Attempt, RunError> {
+        let attempt = self.begin_and_store(call).await.map_err(|kind| self.error(kind))?;
+        self.started_calls.insert(call.id.clone(), attempt.clone());
+        Ok(attempt)
+    }
+
+    /// Executes a call that the run asked for, with the tools of this turn. Pass the outcome to
+    /// [`record_result`](Self::record_result). A call that was open when the run ended is not executed. A call of an
+    /// [agent](crate::Agent::as_tool) that awaits approvals is [waiting](ToolExecution::is_waiting).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for the call with these arguments, if the call awaits approval, or if it was started before
+    /// and its tool is `at_most_once`; also if the run cannot be stored or the tools of the turn cannot be resolved.
+    pub async fn execute(&mut self, call: ToolCall) -> Result<ToolExecution, RunError> {
+        if self.run.is_abandoned(&call.id) {
+            return Ok(ToolExecution::new(call, Err(ToolError::not_executed("the run had ended"))));
+        }
+        let attempt = self.begin_and_store(&call).await.map_err(|kind| self.error(kind))?;
+        match self.execute_one(call.clone(), attempt).await {
+            Ok(Some(Ending::Executed(execution))) => Ok(execution),
+            Ok(Some(Ending::Suspended { why: RunErrorKind::Waiting, .. })) => {
+                Ok(ToolExecution::waiting(call, None))
+            }
+            Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
+            Ok(None) => {
+                self.emit_interrupted(std::slice::from_ref(&call.id)).await;
+                Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
+            }
+        }
+    }
+
+    /// Records the outcome of a call. If the agent has an [error handler](crate::agent::AgentBuilder::on_tool_error), the outcome
+    /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored, and a call that is
+    /// [waiting](ToolExecution::is_waiting) stays open.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
+    pub async fn record_result(&mut self, execution: ToolExecution) -> Result<(), RunError> {
+        if self.run.is_abandoned(&execution.call().id) {
+            return Ok(());
+        }
+        if execution.is_waiting() {
+            let recorded = self.change_run().record_result(execution);
+            return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
+        }
+        let (_, event) = self.apply_result(execution).map_err(|kind| self.error(kind))?;
+        self.emit_all(event).await;
+        let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
+        self.emit_all(events).await;
+        Ok(())
+    }
+
+    /// Records the decision about a call that awaits approval, like [`Run::resolve_approval`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
+    pub fn resolve_approval<'a>(
+        &mut self,
+        call: impl Into<CallPath<'a>>,
+        approval: Approval,
+    ) -> Result<(), StepError> {
+        self.change_run().resolve_approval(call, approval)
+    }
+
+    /// Records a decision about something that the run waits for, like [`Run::resolve`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit.
+    pub fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
+        let run = self.change_run();
+        run.tick(Timestamp::now());
+        run.resolve(wait, decision)
+    }
+
+    /// Records the same decision about all calls that await approval.
+    pub fn resolve_all_approvals(&mut self, approval: &Approval) {
+        self.change_run().resolve_all_approvals(approval);
+    }
+
+    /// Adds a message of the user to a run that is not done, like [`Run::push_user_message`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has ended.
+    pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
+        self.change_run().push_user_message(message)
+    }
+
+    /// Rejects the answer: the model reads the reason and answers again, like [`Run::reject_answer`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has no answer.
+    pub fn reject_answer(&mut self, why: &str) -> Result<(), StepError> {
+        self.change_run().reject_answer(why)
+    }
+
+    /// Cancels the run: open calls are not executed any more, and the following steps undo finished calls if their tools
+    /// support it.
+    pub fn cancel(&mut self) {
+        self.cancellation.cancel();
+        self.change_run().cancel();
+    }
+
+    /// Takes the next step with the agent's model and tools: calls the model, or executes all calls that are ready. Returns
+    /// `false` if nothing is left to do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request to the model fails, if the tools of the turn cannot be resolved, or if all remaining calls await
+    /// approval. The run is unchanged then, and the step can be repeated.
+    pub async fn advance(&mut self) -> Result<bool, RunError> {
+        self.take_step().await.map_err(|kind| self.error(kind))
+    }
+
+    /// Returns the answer, once nothing is left to do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run stopped without an answer or is not done yet, or if its conversation cannot be stored.
+    pub async fn finish(mut self) -> Result<Answer, RunError> {
+        let committed = self.commit().await;
+        self.release_lease().await;
+        match committed {
+            Ok(()) => self.into_answer(),
+            Err(kind) => Err(self.into_error(kind)),
+        }
+    }
+
+    /// Emits the end of the run, and returns its answer or its error.
+    pub(in crate::agent) fn into_answer(mut self) -> Result<Answer, RunError> {
+        if let Some(guard) = self.cancel_on_drop.take() {
+            guard.disarm();
+        }
+        match self.run.finish() {
+            Ok(mut answer) => {
+                answer.set_agent_name(self.origin.name());
+                self.trace.record_answer(&answer);
+                if !self.emitter.hooks.is_empty() {
+                    self.emitter.call_hooks(&Event::Done(answer.clone()));
+                }
+                Ok(answer)
+            }
+            Err(error) => Err(report(error, &mut self.trace, &self.emitter)),
+        }
+    }
+
+    /// Drives the run to its end and returns its outcome.
+    pub(in crate::agent) fn drive(self) -> impl Future<Output = Result<Answer, RunError>> + Send {
+        // Boxed, because the future would hold the driver twice: as its argument and where it is moved to.
+        let mut driver = Box::new(self);
+        async move {
+            let driven = match driver.drive_to_end().await {
+                Ok(()) => driver.commit().await,
+                Err(kind) => Err(kind),
+            };
+            driver.release_lease().await;
+            match driven {
+                Ok(()) => driver.into_answer(),
+                Err(kind) => Err(driver.into_error(kind)),
+            }
+        }
+    }
+
+    pub(in crate::agent) async fn drive_to_end(&mut self) -> Result<(), RunErrorKind> {
+        loop {
+            match self.take_step().await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // Nobody resumes the run for a command that was posted while this driver had the lease.
+                Err(RunErrorKind::Waiting) if self.has_posted().await => {}
+                Err(kind) => return Err(kind),
+            }
+        }
+    }
+
+    pub(in crate::agent) fn into_error(mut self, kind: RunErrorKind) -> RunError {
+        let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
+        report(error, &mut self.trace, &self.emitter)
+    }
+
+    /// Returns the run to be changed; it is stored again.
+    pub(in crate::agent) fn change_run(&mut self) -> &mut Run {
+        self.has_unsaved_changes = true;
+        &mut self.run
+    }
+
+    /// Returns the error of a step, with a copy of the run.
+    fn error(&mut self, kind: RunErrorKind) -> RunError {
+        let error = RunError::new(kind, self.run.clone());
+        let error = error.with_approval_reasons(self.offer.tools.definitions());
+        report(error, &mut self.trace, &self.emitter)
+    }
+}
+
+/// Records an error in the trace and emits it to the hooks.
+fn report(error: RunError, trace: &mut RunTrace, emitter: &EventEmitter) -> RunError {
+    trace.record_error(&error);
+    if !emitter.hooks.is_empty() {
+        emitter.call_hooks(&Event::Failed(error.to_string()));
+    }
+    error
+}
+
+/// Omits messages, because conversations are private.
+impl fmt::Debug for RunDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunDriver").field("run", &self.run).finish_non_exhaustive()
+    }
+}

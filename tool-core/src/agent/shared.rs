@@ -1,0 +1,281 @@
+//! An agent: its model, instructions, tools and options, which its clones share.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use super::emitter::Hook;
+use super::proposed::{ExecuteCallsIf, NeedsApproval};
+use super::stored_run_options::StoredRunOptions;
+use super::tool_search::Divided;
+use super::trace;
+use super::undo_tools::UndoTools;
+use crate::agent::{Answerer, Approver, Event, ToolSearch, Turn};
+use crate::content::{Content, Part};
+use crate::memory::{ChatMemory, RunStore};
+use crate::model::{ChatModel, Message, ModelOptions, ToolCall, ToolChoice};
+use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunLimits};
+use crate::tool::{ToolContext, ToolError, ToolOutput};
+use crate::toolset::{ToolProvider, ToolSet};
+
+/// A model with instructions and tools that answers questions. Clones share the same agent.
+///
+/// ```
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// /// Sums two numbers.
+/// #[tool]
+/// fn sum(a: f64, b: f64) -> f64 {
+///     a + b
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+/// let agent = Agent::builder(model)
+///     .instructions("Use the tools for arithmetic.")
+///     .tools(tools![sum])
+///     .build()?;
+/// let answer = agent.ask("What is 2 + 40?").await?;
+/// assert_eq!(answer.text(), "It is 42.");
+/// let output = answer.tool_executions()[0].output().map(ToString::to_string);
+/// assert_eq!(output.as_deref(), Some("42.0"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`as_tool`](Self::as_tool) makes it a tool of another agent.
+#[derive(Clone)]
+pub struct Agent(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub(super) name: Option<String>,
+    pub(super) model: Arc<dyn ChatModel>,
+    pub(super) instructions: Option<Content>,
+    pub(super) tools: ToolSet,
+    pub(super) providers: Vec<Box<dyn ToolProvider>>,
+    pub(super) context: ToolContext,
+    pub(super) tool_choice: ToolChoice,
+    pub(super) parallel_tool_calls: Option<bool>,
+    pub(super) limits: RunLimits,
+    pub(super) error_policies: ErrorPolicies,
+    pub(super) on_tool_error: Option<Box<ErrorHandler>>,
+    pub(super) needs_approval: Option<Box<NeedsApproval>>,
+    pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    pub(super) approver: Option<Arc<dyn Approver>>,
+    pub(super) answerer: Option<Arc<dyn Answerer>>,
+    pub(super) undo_tools: ToolSet,
+    /// The agents that runs are handed off to, by the names of the tools.
+    pub(super) handoffs: Vec<(String, Agent)>,
+    /// All tools that undo those of the agent, offered or not.
+    pub(super) bound_undo_tools: UndoTools,
+    /// The search, and the division of the agent's own tools.
+    pub(super) tool_search: Option<(ToolSearch, Mutex<Option<Arc<Divided>>>)>,
+    pub(super) hooks: Vec<Hook>,
+    pub(super) watchers: RwLock<Vec<Box<Watcher>>>,
+    pub(super) before_turn: Option<Box<BeforeTurn>>,
+    pub(super) sends_earlier_turns: bool,
+    pub(super) options: ModelOptions,
+    pub(super) memory: Option<ChatMemory>,
+    pub(super) run_store: Option<Arc<dyn RunStore>>,
+    pub(super) stored_runs: StoredRunOptions,
+    pub(super) call_timeout: Option<Duration>,
+    pub(super) max_concurrent_calls: usize,
+    pub(super) trace: trace::Settings,
+}
+
+/// Replaces the outcome of a failed call.
+type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
+
+/// Returns the hook of a run that starts or is resumed.
+type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
+
+/// Changes the next request to the model.
+type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
+
+impl Agent {
+    /// Returns the agent's [name](crate::agent::AgentBuilder::name), if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// Returns the agent's model.
+    #[must_use]
+    pub fn model(&self) -> &dyn ChatModel {
+        &*self.0.model
+    }
+
+    /// Returns the agent's own tools. The model is also offered those of the [question](crate::agent::Ask::tools) and of the
+    /// [providers](crate::agent::AgentBuilder::tool_provider).
+    #[must_use]
+    pub fn tools(&self) -> &ToolSet {
+        &self.0.tools
+    }
+
+    /// Returns the tools that [undo](crate::agent::AgentBuilder::undo_tools) others and are not offered to the model.
+    #[must_use]
+    pub fn undo_tools(&self) -> &ToolSet {
+        &self.0.undo_tools
+    }
+
+    /// Returns the [limits](crate::agent::AgentBuilder::limits) of the agent's runs. A question can [change](crate::agent::Ask::limits) some of them.
+    pub fn limits(&self) -> &RunLimits {
+        &self.0.limits
+    }
+
+    /// Returns the agent's [memory](crate::agent::AgentBuilder::memory), for example to show a conversation.
+    #[must_use]
+    pub fn memory(&self) -> Option<&ChatMemory> {
+        self.0.memory.as_ref()
+    }
+
+    /// Returns `true` if the agent has an [approver](crate::agent::AgentBuilder::approver).
+    #[must_use]
+    pub fn has_approver(&self) -> bool {
+        self.0.approver.is_some()
+    }
+
+    /// Returns the agent's [answerer](crate::agent::AgentBuilder::answerer), for example to call it from the answerer of a question.
+    #[must_use]
+    pub fn answerer(&self) -> Option<Arc<dyn Answerer>> {
+        self.0.answerer.clone()
+    }
+
+    /// Returns the agent's [approver](crate::agent::AgentBuilder::approver), for example to call it from the approver of a question.
+    #[must_use]
+    pub fn approver(&self) -> Option<Arc<dyn Approver>> {
+        self.0.approver.clone()
+    }
+
+    /// Returns the agent's [run store](crate::agent::AgentBuilder::run_store), for example to show its runs.
+    #[must_use]
+    pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {
+        self.0.run_store.as_ref()
+    }
+
+    /// Registers a watcher of all later runs of this agent and its clones, for as long as they live. It is called with each run that
+    /// starts or is resumed, and returns a [hook](crate::agent::AgentBuilder::on_event) that receives the events of that run, with those of the
+    /// agents that its calls ask. The hook is dropped with the driver of the run.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Event};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
+    /// let done = Arc::new(Mutex::new(Vec::new()));
+    /// let ids = Arc::clone(&done);
+    /// agent.watch(move |run| {
+    ///     let (id, ids) = (run.id().clone(), Arc::clone(&ids));
+    ///     move |event: &Event| {
+    ///         if let Event::Done(_) = event {
+    ///             ids.lock().unwrap().push(id.clone());
+    ///         }
+    ///     }
+    /// });
+    /// agent.ask("Hello").await?;
+    /// assert_eq!(done.lock().unwrap().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch<H>(&self, watcher: impl Fn(&Run) -> H + Send + Sync + 'static)
+    where
+        H: Fn(&Event) + Send + Sync + 'static,
+    {
+        let mut watchers = self.0.watchers.write().unwrap_or_else(PoisonError::into_inner);
+        watchers.push(Box::new(move |run| Arc::new(watcher(run))));
+    }
+
+    /// Returns the hooks of the watchers for a run.
+    pub(super) fn watch_run(&self, run: &Run) -> Vec<Hook> {
+        let watchers = self.0.watchers.read().unwrap_or_else(PoisonError::into_inner);
+        watchers.iter().map(|watcher| watcher(run)).collect()
+    }
+
+    /// Returns `true` if the agent has a [run store](crate::agent::AgentBuilder::run_store).
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn has_run_store(&self) -> bool {
+        self.0.run_store.is_some()
+    }
+
+    /// Returns `true` if the agent's model [searches for tools](crate::agent::AgentBuilder::tool_search).
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn has_tool_search(&self) -> bool {
+        self.0.tool_search.is_some()
+    }
+
+    /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn has_handoffs(&self) -> bool {
+        !self.0.handoffs.is_empty()
+    }
+
+    /// Returns `true` if the agent decides per response [whether it executes the calls](crate::agent::AgentBuilder::execute_calls_if).
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn has_execute_calls_if(&self) -> bool {
+        self.0.execute_calls_if.is_some()
+    }
+
+    /// Returns the number of calls of one turn that run [at the same time](crate::agent::AgentBuilder::max_concurrent_calls).
+    #[must_use]
+    pub fn max_concurrent_calls(&self) -> usize {
+        self.0.max_concurrent_calls
+    }
+
+    /// Creates a run with the instructions, the history and the question.
+    pub(super) fn new_run(
+        &self,
+        settings: QuestionSettings,
+        history: Vec<Message>,
+        question: Content,
+    ) -> Run {
+        let mut settings = self.run_settings(settings);
+        let instructions = settings.instructions.take().map(Message::System);
+        let messages: Vec<_> =
+            instructions.into_iter().chain(history).chain([Message::User(question)]).collect();
+        let mut run = Run::new(messages).with_limits(self.0.limits.clone());
+        run.set_agent_settings(settings);
+        run
+    }
+
+    /// Returns the settings of this agent's part of a run, with those of the question.
+    pub(super) fn run_settings(&self, question: QuestionSettings) -> AgentSettings {
+        AgentSettings {
+            instructions: join_instructions(question.instructions, self.0.instructions.clone()),
+            error_policies: self.0.error_policies.clone(),
+            tool_choice: self.0.tool_choice.clone(),
+            parallel_tool_calls: self.0.parallel_tool_calls,
+            options: question.options.or(&self.0.options),
+        }
+    }
+}
+
+/// Joins the instructions of a question with those of an agent. The result is one message, because some models accept no second
+/// system message.
+fn join_instructions(question: Option<Content>, agent: Option<Content>) -> Option<Content> {
+    match (question, agent) {
+        (Some(first), Some(second)) if first.images().chain(second.images()).next().is_none() => {
+            Some(Content::from(format!("{first}\n\n{second}")))
+        }
+        (Some(first), Some(second)) => {
+            let parts = first.into_parts().into_iter().chain([Part::from("\n\n")]);
+            Some(parts.chain(second.into_parts()).collect())
+        }
+        (first, second) => first.or(second),
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("tools", &self.0.tools).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! The stored runs of an agent, for callers that show, decide and end them.
+
+use crate::agent::Agent;
+use crate::memory::{MemoryError, PostOutcome, RunCommand, StoredRun, StoredRuns, post};
+use crate::run::{Run, RunError, RunErrorKind};
+
+impl Agent {
+    /// Returns the stored runs, ordered by id, each with its [status](crate::memory::RunStatus): those that were interrupted, wait
+    /// for approvals or results, have failed, were cancelled, or are running elsewhere. Empty for an agent without a
+    /// [run store](crate::agent::AgentBuilder::run_store).
+    ///
+    /// ```
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::memory::{InMemoryStore, RunStatus};
+    /// use tool_core::{Agent, Approval, RunErrorKind, tool, tools};
+    ///
+    /// #[tool("Pays a bill", needs_approval)]
+    /// fn pay(cents: u32) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
+    /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
+    /// let error = agent.ask("Pay the bill").await.unwrap_err();
+    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
+    ///
+    /// // Later; with a store on disk, this can be another process:
+    /// for mut stored in agent.stored_runs().await?.runs {
+    ///     assert_eq!(stored.status, RunStatus::Waiting);
+    ///     stored.run.resolve_all_approvals(&Approval::Approve);
+    ///     assert_eq!(agent.resume(stored.run).await?.text(), "Paid.");
+    /// }
+    /// assert!(agent.stored_runs().await?.runs.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// If a run is resumed twice, even by two processes at once, one of them continues. The other one executes nothing and fails
+    /// with [`RunErrorKind::RunningElsewhere`], or with
+    /// [`RunErrorKind::Conflict`] if its copy of the run is outdated. A driver holds a
+    /// [lease](crate::agent::AgentBuilder::run_lease) of its run. After a crash, the run is free when the lease has expired; it is then
+    /// taken over, and its calls in flight count as interrupted. A process that was only suspended fails at its next step, but an
+    /// effect that it had started before can still happen.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the runs cannot be listed. A run that cannot be read is among the [`unreadable`](StoredRuns::unreadable).
+    pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
+        match &self.0.run_store {
+            Some(store) => StoredRuns::load(&**store, self.0.stored_runs.max_age).await,
+            None => Ok(StoredRuns::default()),
+        }
+    }
+
+    /// Returns the stored run with this id and its status, or `None` if there is none, for example because it has ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run cannot be read.
+    pub async fn stored_run(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
+        match &self.0.run_store {
+            Some(store) => StoredRun::load(&**store, id, self.0.stored_runs.max_age).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Posts a command to a stored run, whether another process drives it or nobody does: a driver that works on it, or the one
+    /// that resumes it, takes the command before its next step. A cancellation interrupts a driver within a tenth of its
+    /// [lease](crate::agent::AgentBuilder::run_lease).
+    ///
+    /// The store takes every command, so check before that the caller may decide, and post only ids that were among the calls
+    /// that [await approval](Run::awaiting_approval).
+    ///
+    /// ```
+    /// use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, Approval, tool, tools};
+    ///
+    /// #[tool("Pays a bill", needs_approval)]
+    /// fn pay(cents: u32) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
+    /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
+    /// let waiting = agent.ask("Pay the bill").await.unwrap_err().into_run();
+    ///
+    /// // A click on "approve", in any process:
+    /// let call = waiting.awaiting_approval().next().ok_or("no call")?;
+    /// let _ = agent.post(waiting.id().as_str(), RunCommand::resolve_approval(&call.id, Approval::Approve)).await?;
+    /// if let Some(stored) = agent.stored_run(waiting.id().as_str()).await?
+    ///     && stored.status != RunStatus::RunningElsewhere
+    /// {
+    ///     assert_eq!(agent.resume(stored.run).await?.text(), "Paid.");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the command cannot be stored.
+    pub async fn post(&self, run: &str, command: RunCommand) -> Result<PostOutcome, MemoryError> {
+        match &self.0.run_store {
+            Some(store) => post(&**store, run, command).await,
+            None => Ok(PostOutcome::Unsupported),
+        }
+    }
+
+    /// Ends a run that nobody wants to continue: its calls are undone if their tools support it, and it leaves the store. To
+    /// leave everything as it is, [remove](crate::memory::RunStore::remove_run) it from the store instead. A run that has an answer already
+    /// keeps it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another driver works on the run, which a posted [`RunCommand::Cancel`] ends, or if the run cannot be driven to
+    /// its end.
+    pub async fn discard(&self, mut run: Run) -> Result<(), RunError> {
+        run.cancel();
+        match self.resume(run).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.kind(), RunErrorKind::Stopped(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

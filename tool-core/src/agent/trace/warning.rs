@@ -1,0 +1,9 @@
+//! Warnings in the trace.
+
+/// Warns that a tool of a provider is not offered, because its name is taken.
+pub(in crate::agent) fn warn_of_taken_name(tool: &str, provider: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "tool_core", tool, provider, "left out a tool whose name is taken");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (tool, provider);
+}

@@ -1,0 +1,227 @@
+//! Calls that a person has to approve.
+
+use super::approval::Approval;
+use super::call_path::CallPath;
+use super::inner::SEVERAL_CALLS;
+use super::state::{CallRecord, Run, Stage, last_calls};
+use super::step_error::StepError;
+use super::wait::Author;
+use crate::content::Content;
+use crate::model::{Message, ToolCall};
+use crate::tool::{ToolError, ToolExecution};
+
+fn is_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+impl Run {
+    /// Returns the calls that await approval, in their order. The id of a call of an agent that was
+    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
+    pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
+        self.awaiting_approval_at_levels().map(|(call, _)| call)
+    }
+
+    /// Returns the calls about which an approver of this run may decide: those whose approval no outer run demands.
+    pub(crate) fn awaiting_own_approval(&self) -> impl Iterator<Item = &ToolCall> {
+        self.awaiting_approval_at_levels().filter(|(_, level)| *level == 0).map(|(call, _)| call)
+    }
+
+    /// Returns the calls that await approval, each with the number of levels further out at which it is demanded.
+    pub(super) fn awaiting_approval_at_levels(&self) -> impl Iterator<Item = (&ToolCall, usize)> {
+        self.calls_with_records().flat_map(|(call, record)| {
+            let inner = record.open_inner().into_iter();
+            let inner = inner.flat_map(|inner| inner.awaiting_approval.iter().zip(&inner.approval_levels));
+            let inner = inner.map(|(call, level)| (call, level.saturating_sub(1)));
+            record.awaits_approval().then_some((call, record.approval_level)).into_iter().chain(inner)
+        })
+    }
+
+    /// Returns the calls of [external](crate::model::ToolKind::Caller) tools that await the results of the caller, in their
+    /// order. Pass each result to [`record_result`](Self::record_result). The id of a call of an agent that was
+    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
+    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
+        self.calls_with_records().flat_map(|(call, record)| {
+            let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_results);
+            record.awaits_result().then_some(call).into_iter().chain(inner)
+        })
+    }
+
+    /// Returns `true` if every open call waits.
+    pub(crate) fn is_blocked(&self) -> bool {
+        matches!(&self.stage, Stage::Calling(turn) if !turn.calls.iter().any(CallRecord::is_ready))
+    }
+
+    /// Returns the calls without an outcome, in their order.
+    pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
+        self.calls_with_records()
+            .filter(|(_, record)| record.is_open())
+            .map(|(call, _)| call.clone())
+            .collect()
+    }
+
+    /// Makes an open call await approval, whatever the policy of its tool. A call that was approved or awaits its result from
+    /// the caller stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such open call, if it was already started, or if it undoes another call.
+    pub fn require_approval(&mut self, call_id: &str) -> Result<(), StepError> {
+        if self.is_undoing() {
+            return Err(StepError("a call that undoes another needs no approval"));
+        }
+        let record = self.open_record(call_id)?;
+        // A denial states that the call was not executed.
+        if record.has_begun() {
+            return Err(StepError("the call has already been started"));
+        }
+        record.require_approval();
+        Ok(())
+    }
+
+    /// Asks the rules about every call that has not begun and that nobody has approved. `demand` returns how many levels further out
+    /// the outermost run is whose rule demands approval; the highest is `outermost`. All calls await approval at that level until the
+    /// rules release them, so that none is executed unasked if a rule panics.
+    pub(crate) fn require_approval_if(
+        &mut self,
+        outermost: usize,
+        demand: impl Fn(&ToolCall) -> Option<usize>,
+    ) {
+        let Stage::Calling(turn) = &mut self.stage else { return };
+        let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
+        let asked = calls.filter(|(_, record)| record.can_require_approval() || record.awaits_approval());
+        let mut asked: Vec<_> = asked
+            .map(|(call, record)| {
+                let before = record.awaits_approval().then_some(record.approval_level);
+                record.require_approval();
+                record.approval_level = record.approval_level.max(outermost);
+                (call, record, before)
+            })
+            .collect();
+        for (call, record, before) in &mut asked {
+            match demand(call).max(*before) {
+                Some(level) => record.approval_level = level,
+                None => record.waive_approval(),
+            }
+        }
+    }
+
+    /// Records the decision about a call that awaits approval. A call of an agent that was
+    /// [called as a tool](crate::Agent::as_tool) has a [path](CallPath), such as `["billing", "call_1"]`.
+    ///
+    /// ```
+    /// use tool_core::model::{AssistantMessage, ChatResponse};
+    /// use tool_core::run::{Run, Step};
+    /// use tool_core::{Approval, Message, ToolCall};
+    /// use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
+    ///
+    /// let policy = ToolPolicy::default().with_needs_approval(true);
+    /// let delete = ToolDefinition::new("delete").with_description("Deletes all").with_policy(policy);
+    /// let tools = ToolDefinitions::from_iter([delete]);
+    ///
+    /// let mut run = Run::new([Message::user("Delete all")]);
+    /// let call = ToolCall::new("call_1", "delete", "{}");
+    /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls([call])))?;
+    /// assert!(matches!(run.next(&tools), Step::Waiting(waits) if waits.len() == 1));
+    ///
+    /// // A week later, in another process:
+    /// let mut run: Run = serde_json::from_str(&serde_json::to_string(&run)?)?;
+    /// run.resolve_approval("call_1", Approval::deny("not on a Sunday"))?;
+    /// assert_eq!(run.messages().last().unwrap().text(), "the call was denied: not on a Sunday");
+    /// assert!(matches!(run.next(&tools), Step::CallModel(_)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
+    pub fn resolve_approval<'a>(
+        &mut self,
+        call: impl Into<CallPath<'a>>,
+        approval: Approval,
+    ) -> Result<(), StepError> {
+        self.resolve_approval_at(call.into().segments(), approval)
+    }
+
+    pub(super) fn resolve_approval_at(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
+        match path {
+            [id] => {
+                match (self.has_own_open_call(id), self.awaits_inner(id, |inner| &inner.awaiting_approval)) {
+                    // Only in a state of an earlier version, which did not replace ids that look like paths.
+                    (true, true) => Err(StepError(SEVERAL_CALLS)),
+                    (false, true) => self.resolve_inner_approval(path, approval),
+                    (_, false) => self.decide_own_approval(id, approval, Author::default()),
+                }
+            }
+            path => self.resolve_inner_approval(path, approval),
+        }
+    }
+
+    pub(super) fn resolve_own_approval(
+        &mut self,
+        call_id: &str,
+        approval: Approval,
+    ) -> Result<(), StepError> {
+        let position = self.call_position(call_id);
+        let record = self.open_record(call_id)?;
+        if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {
+            return Err(StepError("the new arguments are not a JSON object"));
+        }
+        if !record.awaits_approval() {
+            return Err(StepError("the call does not await approval"));
+        }
+        if matches!(approval, Approval::Approve | Approval::ApproveWith(_)) {
+            record.approve();
+        }
+        let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
+        let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
+            return Ok(());
+        };
+        match approval {
+            Approval::Approve | Approval::Defer => Ok(()),
+            Approval::ApproveWith(arguments) => {
+                // The model later reads the arguments that were executed.
+                let original = std::mem::replace(&mut call.arguments, arguments);
+                self.open_record(call_id)?.original_arguments.get_or_insert(original);
+                Ok(())
+            }
+            Approval::Deny(reason) => {
+                let denied = ToolExecution::new(call.clone(), Err(ToolError::denied(reason.as_deref())));
+                self.finish_call(call_id, denied)
+            }
+        }
+    }
+
+    /// Records the same decision about all calls that await approval. New arguments that are not a JSON object decide nothing: the
+    /// calls still await approval.
+    pub fn resolve_all_approvals(&mut self, approval: &Approval) {
+        let pending: Vec<_> = self.awaiting_approval().map(|call| call.id.clone()).collect();
+        for id in pending {
+            // Fails if the arguments are invalid, or if an earlier decision ended the run.
+            let _ = self.resolve_approval(&id, approval.clone());
+        }
+    }
+
+    /// Adds a message of the user to a run that is not done. Calls that await approval are denied, and questions of tools are declined;
+    /// other open calls are executed, and the message follows their results.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has ended: the message is then a new question.
+    pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
+        let message = message.into();
+        match &mut self.stage {
+            Stage::Asking => self.messages.push(Message::User(message)),
+            Stage::Calling(turn) => {
+                turn.user_messages.push(message);
+                let instead = Approval::deny("the user sent another message instead");
+                self.resolve_all_approvals(&instead);
+                for wait in self.waits().into_iter().filter(|wait| wait.question().is_some()) {
+                    // Cannot fail: the run waits for it.
+                    let _ = self.resolve(&wait.id, instead.clone().into());
+                }
+            }
+            _ => return Err(StepError("the run has ended and takes no more messages")),
+        }
+        Ok(())
+    }
+}

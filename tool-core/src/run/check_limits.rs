@@ -1,0 +1,69 @@
+//! Whether a run exceeds its limits. Calls that are repeated are counted in `call_index`.
+
+use std::time::Duration;
+
+use super::state::Run;
+use super::stop_reason::StopReason;
+use crate::model::Usage;
+use crate::tool::ToolExecution;
+
+impl Run {
+    /// Returns `true` if no further request to the model is allowed. The calls of the last turn are executed only if
+    /// their output can be the answer.
+    pub(super) fn is_last_turn(&self) -> bool {
+        self.turns >= self.settings.limits.max_turns.max(1)
+    }
+
+    pub(super) fn max_turns_reached(&self) -> StopReason {
+        StopReason::MaxTurns(self.settings.limits.max_turns.max(1))
+    }
+
+    /// Returns the reason to stop if the model of the run, or those of the agents that it asked, went beyond its limits.
+    pub(super) fn exceeded_limit(&self) -> Option<StopReason> {
+        let limits = &self.settings.limits;
+        if let Some(limit) = limits.max_calls.filter(|limit| self.counted_calls() > u64::from(*limit)) {
+            return Some(StopReason::MaxCalls(limit));
+        }
+        let limit = limits.max_total_tokens.filter(|limit| self.counted_usage().total_tokens > *limit);
+        limit.map(StopReason::MaxTotalTokens)
+    }
+
+    fn counted_calls(&self) -> u64 {
+        let own = (self.tool_executions.len() + self.calls().len()) as u64;
+        self.counted_inner_runs().map(Run::counted_calls).fold(own, u64::saturating_add)
+    }
+
+    fn counted_usage(&self) -> Usage {
+        let mut usage = self.usage;
+        self.counted_inner_runs().for_each(|inner| usage += inner.counted_usage());
+        usage
+    }
+
+    /// Returns the reason to stop if the calls returned more text than allowed.
+    pub(super) fn check_output_limit(&self) -> Option<StopReason> {
+        let limit = self.settings.limits.max_output_chars?;
+        let length = |one: &ToolExecution| match one.outcome() {
+            Ok(output) => output.content().text().chars().count(),
+            Err(error) => error.text().chars().count(),
+        };
+        let total: usize = self.tool_executions.iter().map(length).sum();
+        (total > limit).then_some(StopReason::MaxOutputChars(limit))
+    }
+
+    /// Adds to the time that the run has taken. A run has no clock, so its driver reports the time.
+    pub fn add_elapsed(&mut self, time: Duration) {
+        self.elapsed = self.elapsed.saturating_add(time);
+        if let Some(limit) = self.settings.limits.max_time.filter(|limit| self.elapsed >= *limit)
+            && self.is_in_turn()
+        {
+            self.stop(StopReason::MaxTime(limit));
+        }
+    }
+
+    /// Returns the time that the run has left, if it is limited. Undoing calls is not limited.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let limit = self.settings.limits.max_time.filter(|_| self.is_in_turn())?;
+        Some(limit.saturating_sub(self.elapsed))
+    }
+}

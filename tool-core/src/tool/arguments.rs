@@ -1,0 +1,42 @@
+//! Arguments that are decoded as one struct.
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::error::ToolError;
+use crate::arguments::{Contract, Mode, Repair, Typed, decode};
+use crate::schema;
+
+/// The arguments of a [`FunctionTool`](crate::FunctionTool): a struct that derives `serde::Deserialize` and `schemars::JsonSchema`. Each field
+/// is an argument.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of a tool",
+    label = "must implement `serde::Deserialize` and `schemars::JsonSchema`",
+    note = "for a struct of your own, add `#[derive(serde::Deserialize, schemars::JsonSchema)]`, with version 1 of `schemars`",
+    note = "the function takes the struct by value: `|args: Args| …`"
+)]
+pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
+
+/// Returns what an object of all arguments must satisfy.
+pub(crate) fn arguments_contract<T: ToolArguments>() -> Contract {
+    Contract::of_type(schema::arguments_schema::<T>())
+}
+
+/// Decodes all arguments of a call as one value, and returns it with the repairs.
+pub(crate) fn decode_arguments<T: DeserializeOwned>(
+    text: &str,
+    contract: &Contract,
+    mode: Mode,
+) -> Result<(T, Vec<Repair>), ToolError> {
+    let mut arguments = Typed(None);
+    let repairs = decode(text, contract, mode, &mut |decoder| {
+        decoder.read_object(&mut arguments);
+    })?;
+    match arguments.0 {
+        Some(arguments) => Ok((arguments, repairs)),
+        None => Err(ToolError::invalid_arguments("the arguments do not match the type")),
+    }
+}

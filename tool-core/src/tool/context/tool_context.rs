@@ -1,0 +1,313 @@
+//! The values that an application provides to its tools, and the call that is being executed.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{Attempt, IdempotencyKey, Undone};
+use super::injectable::Injectable;
+use super::progress::Progress;
+use crate::arguments::Mode;
+use crate::model::{ConversationId, ToolCall};
+use crate::tool::Asker;
+
+/// The values that an application provides to its tools, one per type. The model never sees them.
+///
+/// Clones share the values.
+///
+/// ```
+/// use tool_core::ToolContext;
+///
+/// struct UserId(u32);
+///
+/// let context = ToolContext::new().with(UserId(7));
+/// assert_eq!(context.get::<UserId>().map(|user| user.0), Some(7));
+/// assert!(context.get::<String>().is_none());
+/// ```
+#[derive(Clone, Default)]
+pub struct ToolContext {
+    // Most runs provide no values and need no allocation.
+    values: Option<Arc<HashMap<TypeId, Entry>>>,
+    call: Option<Arc<CurrentCall>>,
+    /// The attempt of the call that is about to be executed.
+    attempt: Option<Arc<AttemptContext>>,
+    // Created on first use if the application provides none.
+    conversation: OnceLock<ConversationId>,
+    read_mode: Mode,
+    /// The rules of the run that the call belongs to, for the run of an agent that it asks.
+    rules: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// The call that is being executed, and its attempt.
+struct CurrentCall {
+    call: ToolCall,
+    attempt: Option<Arc<AttemptContext>>,
+    /// The attempt of a call that does not belong to a run.
+    standalone: OnceLock<Attempt>,
+}
+
+/// The context that a run provides for one attempt of a call.
+pub(crate) struct AttemptContext {
+    pub(crate) attempt: Attempt,
+    pub(crate) progress: Progress,
+    pub(crate) cancellation: CancellationToken,
+    pub(crate) undone: Option<Undone>,
+    pub(crate) asker: Asker,
+    /// The connection of a call that asks an agent to the run that it belongs to.
+    pub(crate) delegation: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    type_name: &'static str,
+    value: Arc<dyn Any + Send + Sync>,
+}
+
+impl ToolContext {
+    /// Creates a context without values.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns this context with a value, which replaces an earlier one of the same type.
+    #[must_use]
+    pub fn with<T: Injectable>(mut self, value: T) -> Self {
+        let values = Arc::make_mut(self.values.get_or_insert_default());
+        values.insert(TypeId::of::<T>(), Entry { type_name: type_name::<T>(), value: Arc::new(value) });
+        self
+    }
+
+    /// Returns the value of this type, if there is one.
+    ///
+    /// During a call, the context contains its [`ToolCall`] and [`IdempotencyKey`]. It always contains the
+    /// [`ConversationId`], the [`CancellationToken`], the [`Progress`], the [`Asker`] and the context itself.
+    #[must_use]
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        // The type is known at compile time, so only one of these branches remains.
+        let type_id = TypeId::of::<T>();
+        let built_in = if type_id == TypeId::of::<Self>() {
+            Some(self as &dyn Any)
+        } else if type_id == TypeId::of::<ToolCall>() {
+            self.call().map(|call| call as &dyn Any)
+        } else if type_id == TypeId::of::<IdempotencyKey>() {
+            self.idempotency_key().map(|key| key as &dyn Any)
+        } else if type_id == TypeId::of::<Attempt>() {
+            self.current_attempt().map(|attempt| attempt as &dyn Any)
+        } else if type_id == TypeId::of::<Progress>() {
+            Some(self.progress() as &dyn Any)
+        } else if type_id == TypeId::of::<CancellationToken>() {
+            Some(self.cancellation() as &dyn Any)
+        } else if type_id == TypeId::of::<Asker>() {
+            Some(self.asker() as &dyn Any)
+        } else if type_id == TypeId::of::<Undone>() {
+            let undone = self.attempt_context().and_then(|attempt| attempt.undone.as_ref());
+            undone.map(|undone| undone as &dyn Any)
+        } else {
+            None
+        };
+        if let Some(built_in) = built_in {
+            return built_in.downcast_ref();
+        }
+        if let Some(provided) = self.provided() {
+            return Some(provided);
+        }
+        if type_id == TypeId::of::<ConversationId>() {
+            return (self.conversation.get_or_init(ConversationId::unique) as &dyn Any).downcast_ref();
+        }
+        None
+    }
+
+    /// Returns `true` if the context of every call contains a value of this type.
+    pub(crate) fn is_built_in(type_id: TypeId) -> bool {
+        [
+            TypeId::of::<Self>(),
+            TypeId::of::<ToolCall>(),
+            TypeId::of::<ConversationId>(),
+            TypeId::of::<IdempotencyKey>(),
+            TypeId::of::<Attempt>(),
+            TypeId::of::<Progress>(),
+            TypeId::of::<CancellationToken>(),
+            TypeId::of::<Asker>(),
+            // Only calls that undo another have one, but a run provides it.
+            TypeId::of::<Undone>(),
+        ]
+        .contains(&type_id)
+    }
+
+    /// Returns the token that is cancelled when the call is abandoned. Outside a run it is never cancelled.
+    #[must_use]
+    pub fn cancellation(&self) -> &CancellationToken {
+        static NEVER: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
+        self.attempt_context().map_or_else(|| &*NEVER, |attempt| &attempt.cancellation)
+    }
+
+    /// Returns the reporter of the call's progress.
+    #[must_use]
+    pub fn progress(&self) -> &Progress {
+        static NONE: Progress = Progress::NONE;
+        self.attempt_context().map_or(&NONE, |attempt| &attempt.progress)
+    }
+
+    /// Returns the way to ask a person. Outside a run, nobody can be asked.
+    #[must_use]
+    pub fn asker(&self) -> &Asker {
+        static NOBODY: Asker = Asker::NOBODY;
+        self.attempt_context().map_or(&NOBODY, |attempt| &attempt.asker)
+    }
+
+    /// Returns the key that identifies the call across all its attempts.
+    #[must_use]
+    pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
+        self.current_attempt().map(|attempt| &attempt.key)
+    }
+
+    /// Returns the number of the attempt, starting at 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.current_attempt().map_or(1, |attempt| attempt.number)
+    }
+
+    /// Returns the connection of the call to the run that it belongs to.
+    pub(crate) fn with_rules(mut self, rules: Arc<dyn Any + Send + Sync>) -> Self {
+        self.rules = Some(rules);
+        self
+    }
+
+    pub(crate) fn rules<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.rules.as_ref()?).downcast().ok()
+    }
+
+    pub(crate) fn delegation<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::clone(self.attempt_context()?.delegation.as_ref()?).downcast().ok()
+    }
+
+    fn current_attempt(&self) -> Option<&Attempt> {
+        let call = self.call.as_ref()?;
+        Some(match &call.attempt {
+            Some(context) => &context.attempt,
+            None => call.standalone.get_or_init(|| Attempt::standalone(&call.call.id)),
+        })
+    }
+
+    /// Returns `true` if the call is executed for a run, or a program has set its attempt.
+    pub(crate) fn has_attempt(&self) -> bool {
+        self.attempt_context().is_some()
+    }
+
+    fn attempt_context(&self) -> Option<&AttemptContext> {
+        self.call.as_ref()?.attempt.as_deref()
+    }
+
+    /// Returns this context for an attempt that is about to be executed.
+    pub(crate) fn for_attempt(&self, attempt: AttemptContext) -> Self {
+        Self { attempt: Some(Arc::new(attempt)), ..self.clone() }
+    }
+
+    /// Returns this context for a call executed outside a run, such as one received over another protocol. The tool can
+    /// read the attempt, observe the cancellation and report its progress.
+    ///
+    /// ```
+    /// use tool_core::tool::{Attempt, Progress};
+    /// use tool_core::{CancellationToken, ToolCall, ToolContext, tool, tools};
+    ///
+    /// #[tool("Fetches a page")]
+    /// fn fetch(#[inject] progress: &Progress, #[inject] attempt: &Attempt) -> u32 {
+    ///     progress.report("fetching");
+    ///     attempt.number
+    /// }
+    ///
+    /// # let outcome = futures_util::FutureExt::now_or_never(async {
+    /// let call = ToolCall::new("call_1", "fetch", "{}");
+    /// let (sender, reports) = std::sync::mpsc::channel();
+    /// let progress = Progress::new(move |progress| drop(sender.send(progress)));
+    /// let attempt = Attempt::standalone(&call.id);
+    /// let context = ToolContext::new().for_standalone_call(attempt, &CancellationToken::new(), progress);
+    /// assert_eq!(tools![fetch].call(&call, &context).await?.to_string(), "1");
+    /// assert_eq!(reports.recv().unwrap().text, "fetching");
+    /// # Ok::<_, tool_core::ToolError>(())
+    /// # });
+    /// # outcome.unwrap().unwrap();
+    /// ```
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn for_standalone_call(
+        &self,
+        attempt: Attempt,
+        cancellation: &CancellationToken,
+        progress: Progress,
+    ) -> Self {
+        let cancellation = cancellation.child_token();
+        let asker = Asker::NOBODY;
+        self.for_attempt(AttemptContext {
+            attempt,
+            progress,
+            cancellation,
+            undone: None,
+            asker,
+            delegation: None,
+        })
+    }
+
+    /// Returns the value of this type that the application provided.
+    pub(crate) fn provided<T: Any>(&self) -> Option<&T> {
+        self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()
+    }
+
+    /// Returns the call that is being executed, if any.
+    #[must_use]
+    pub fn call(&self) -> Option<&ToolCall> {
+        self.call.as_deref().map(|current| &current.call)
+    }
+
+    /// Returns this context for the tool of a call.
+    pub(crate) fn with_call(&self, call: &ToolCall, read_mode: Mode) -> Self {
+        let mut context = self.clone();
+        let attempt = context.attempt.take();
+        let call = CurrentCall { call: call.clone(), attempt, standalone: OnceLock::new() };
+        context.call = Some(Arc::new(call));
+        context.read_mode = read_mode;
+        context
+    }
+
+    pub(crate) fn read_mode(&self) -> Mode {
+        self.read_mode
+    }
+
+    /// Returns a context with only the values of these types.
+    pub(crate) fn only(&self, types: &[TypeId]) -> Self {
+        let values = self.values.iter().flat_map(|values| values.iter());
+        let values: HashMap<_, _> =
+            values.filter(|(id, _)| types.contains(id)).map(|(id, entry)| (*id, entry.clone())).collect();
+        Self { values: (!values.is_empty()).then(|| Arc::new(values)), ..Self::default() }
+    }
+
+    /// Returns this context with the values that only `defaults` contains.
+    pub(crate) fn with_defaults(mut self, defaults: &Self) -> Self {
+        let Some(more) = &defaults.values else { return self };
+        let values = Arc::make_mut(self.values.get_or_insert_default());
+        for (id, entry) in more.iter() {
+            values.entry(*id).or_insert_with(|| entry.clone());
+        }
+        self
+    }
+
+    /// Returns the names of the types that the application provided, in alphabetical order.
+    pub(crate) fn type_names(&self) -> Vec<&'static str> {
+        let values = self.values.iter().flat_map(|map| map.iter());
+        let provided = values.filter(|(id, _)| !Self::is_built_in(**id));
+        let mut names: Vec<_> = provided.map(|(_, entry)| entry.type_name).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Shows only the names of the types: values can be secret.
+impl fmt::Debug for ToolContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ToolContext").field(&self.type_names()).finish()
+    }
+}
