@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::join;
 use tests::support::{RawServer, chunked_answer, whole_answer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -522,4 +521,14 @@ async fn bodies_and_lines_are_bounded() {
             assert!(shown.ends_with(text), "{shown}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_long_error_in_a_stream_is_truncated() {
+    let failed = error("api_error", &"x".repeat(1 << 20));
+    let script = Script::new([HALF], [HALF_START, HALF_DELTA, &failed]);
+    let server = RawServer::answering_in_turn(script.answers(0).split_off(1)).await.unchecked();
+    let [_, model] = models(&server.base_url());
+    let error: tool_anthropic::Error = read_stream(&*model).await.1.unwrap_err().downcast().unwrap();
+    assert_eq!(error.body().map(str::len), Some(16 << 10));
 }

@@ -19,6 +19,9 @@ use crate::warning::{Warning, WarningHook};
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 
+/// The part of an error in a stream that is read. Small values take a multiple of their text in memory.
+const MAX_ERROR_CHARS: usize = 16 << 10;
+
 /// A retry that is about to happen, as passed to the [`on_retry`](crate::AnthropicBuilder::on_retry) hook.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -68,9 +71,8 @@ impl Client {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let on_retry = self.hooks.on_retry.as_deref();
             let notify = |number, delay, error: &Error| {
-                if let Some(on_retry) = on_retry {
+                if let Some(on_retry) = &self.hooks.on_retry {
                     on_retry(&Retry { number, delay, error });
                 }
             };
@@ -145,7 +147,9 @@ impl Client {
 
     /// Returns the error that a response with a status of success reports.
     pub(crate) fn api_error(&self, json: &str) -> Error {
-        Error::api(json, ApiError::default(), |text| self.connection.redact(text))
+        // Redacted before it is truncated, because part of a key would not be found.
+        let start: String = self.connection.redact(json).chars().take(MAX_ERROR_CHARS).collect();
+        Error::api(&start, ApiError::default(), |text| self.connection.redact(text))
     }
 
     /// Returns the id that the server has given to a request.

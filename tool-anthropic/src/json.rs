@@ -4,8 +4,20 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+/// The largest number of members that are read. Small ones take a multiple of their text in memory.
+const MAX_MEMBERS: usize = 1000;
+
+/// Parses an array of at most `max` elements.
+pub(crate) fn elements(json: &str, max: usize) -> serde_json::Result<Vec<&RawValue>> {
+    // They take no memory to count.
+    if serde_json::from_str::<Vec<IgnoredAny>>(json)?.len() > max {
+        return Err(Error::custom(format_args!("more than {max} elements")));
+    }
+    serde_json::from_str(json)
+}
 
 /// Returns a JSON string.
 pub(crate) fn string(text: &str) -> String {
@@ -71,6 +83,9 @@ impl<'de> Visitor<'de> for MembersVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
         let mut members = Vec::new();
         while let Some((name, value)) = object.next_entry::<String, &RawValue>()? {
+            if members.len() == MAX_MEMBERS {
+                return Err(Error::custom(format_args!("more than {MAX_MEMBERS} members")));
+            }
             members.push((name.into(), value.get().into()));
         }
         Ok(Members(members))

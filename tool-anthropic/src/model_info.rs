@@ -19,10 +19,8 @@ pub(crate) async fn count_tokens(
     let url = client.url("messages/count_tokens");
     let (text, id) = client.with_retries(|| client.fetch(&url, Some(&body))).await?;
     let count = serde_json::from_str::<Value>(&text).ok().and_then(|json| json["input_tokens"].as_u64());
-    count.ok_or_else(|| {
-        let error = Error::invalid_response("the response has no `input_tokens`");
-        error.with_request("POST", &url, id.as_deref())
-    })
+    let invalid = Error::invalid_response("the response has no `input_tokens`");
+    count.ok_or_else(|| invalid.with_request("POST", &url, id.as_deref()))
 }
 
 /// Asks for what is known of a model.
@@ -31,13 +29,10 @@ pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo
     let name: String = model.chars().map(|c| if "/?#%".contains(c) { '_' } else { c }).collect();
     let url = client.url(&format!("models/{name}"));
     let (text, id) = client.with_retries(|| client.fetch(&url, None)).await?;
-    let json: Value = serde_json::from_str(&text).map_err(|error| {
-        Error::invalid_response(format!("the response does not follow the API: {error}")).with_request(
-            "GET",
-            &url,
-            id.as_deref(),
-        )
-    })?;
+    let json = serde_json::from_str(&text);
+    let json = json.map_err(|error| format!("the response does not follow the API: {error}"));
+    let invalid = |reason| Error::invalid_response(reason).with_request("GET", &url, id.as_deref());
+    let json: Value = json.map_err(|reason: String| invalid(reason))?;
     let supports = |name: &str| json.pointer(&format!("/capabilities/{name}/supported"))?.as_bool();
     let mut info = ModelInfo::default();
     info.context_window = json["max_input_tokens"].as_u64();

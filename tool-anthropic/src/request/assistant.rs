@@ -11,7 +11,7 @@ use tool_core::content::compact_json;
 use tool_core::model::AssistantMessage;
 
 use super::content::text_block;
-use super::tools::normalize_name;
+use super::tools::{is_allowed, normalize_name};
 use crate::json::{Members, string};
 use crate::response::{Block, BlockKind, ReplyDetails, is_object};
 
@@ -109,8 +109,7 @@ fn input(arguments: &str) -> Cow<'_, str> {
 
 /// Returns the id of a call in a form that the API accepts, always the same one for the same id.
 pub(super) fn normalize_id(id: &str) -> Cow<'_, str> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if !id.is_empty() && id.bytes().all(is_allowed) {
+    if !id.is_empty() && id.chars().all(is_allowed) {
         return id.into();
     }
     // FNV-1a, because std's hashes may change between versions, and a stored run must send the same ids.

@@ -147,9 +147,7 @@ impl Writer<'_> {
         match message {
             // Only newer models accept system messages among the others.
             Message::System(content) => {
-                if let Some(block) = content::system_block(content)? {
-                    self.push(Role::User, &block);
-                }
+                content::system_block(content)?.iter().for_each(|block| self.push(Role::User, block));
             }
             Message::User(content) => {
                 for block in content::blocks(content, rules)? {

@@ -74,16 +74,14 @@ impl Rules {
         not_strict: &mut Vec<(&'a str, &'static str)>,
     ) -> Result<EncodedTools, String> {
         let mut violations: Vec<String> = Vec::new();
-        if definitions.len() > MAX_TOOLS {
-            violations.push(format!(
-                "the request has {} tools, but the API accepts at most {MAX_TOOLS}",
-                definitions.len()
-            ));
+        let count = definitions.len();
+        if count > MAX_TOOLS {
+            violations
+                .push(format!("the request has {count} tools, but the API accepts at most {MAX_TOOLS}"));
         }
         let mut names = HashSet::new();
         let repeated = definitions.iter().map(ToolDefinition::name).filter(|name| !names.insert(*name));
-        let repeated = repeated.map(|name| format!("two tools are named `{name}`"));
-        violations.extend(repeated);
+        violations.extend(repeated.map(|name| format!("two tools are named `{name}`")));
         violations.extend(definitions.iter().filter_map(find_violation));
         if !violations.is_empty() {
             return Err(violations.join("; "));
@@ -93,23 +91,15 @@ impl Rules {
         for definition in definitions {
             let is_deferred = self.is_searched && definition.is_deferred();
             let wants_strict = self.supports_strict && definition.is_strict();
-            let is_strict = wants_strict
-                && match budget.take(Cost::of_schema(definition.parameters())) {
-                    Ok(()) => true,
-                    Err(limit) => {
-                        not_strict.push((definition.name(), limit));
-                        false
-                    }
-                };
-            let parameters = definition.parameters();
+            let schema = definition.parameters();
+            let mut take = || budget.take(Cost::of_schema(schema));
+            let mut report = |limit| not_strict.push((definition.name(), limit));
+            let is_strict = wants_strict && take().map_err(&mut report).is_ok();
+            let schema = if is_strict { Cow::Owned(enforceable(schema)) } else { Cow::Borrowed(schema) };
             let tool = WireTool {
                 name: definition.name(),
                 description: definition.description(),
-                input_schema: if is_strict {
-                    Cow::Owned(enforceable(parameters))
-                } else {
-                    Cow::Borrowed(parameters)
-                },
+                input_schema: schema,
                 strict: is_strict.then_some(true),
                 defer_loading: is_deferred.then_some(true),
             };
@@ -147,7 +137,7 @@ fn find_violation(definition: &ToolDefinition) -> Option<String> {
     (!is_object).then(|| format!("the parameters of the tool `{name}` must be an object"))
 }
 
-fn is_allowed(character: char) -> bool {
+pub(super) fn is_allowed(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
 }
 
@@ -158,12 +148,10 @@ fn is_valid_name(name: &str) -> bool {
 /// Returns the name of an earlier call in a form that the API accepts. Models also call tools that do not exist, by names that no
 /// tool can have.
 pub(super) fn normalize_name(name: &str) -> Cow<'_, str> {
-    if is_valid_name(name) {
-        Cow::Borrowed(name)
-    } else if name.is_empty() {
-        Cow::Borrowed("_")
-    } else {
-        name.chars().take(MAX_NAME_CHARS).map(|c| if is_allowed(c) { c } else { '_' }).collect()
+    match name {
+        "" => "_".into(),
+        _ if is_valid_name(name) => name.into(),
+        _ => name.chars().take(MAX_NAME_CHARS).map(|c| if is_allowed(c) { c } else { '_' }).collect(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Assembles a reply from the events of its stream, or from a whole response.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tool_http::client::assembler::Flow;
 use super::block::{Block, BlockKind};
 use super::details::ReplyDetails;
 use super::usage::WireUsage;
-use crate::json::Members;
+use crate::json::{Members, elements};
 
 /// The largest number of blocks of a reply. Small blocks take a multiple of their text in memory.
 const MAX_BLOCKS: usize = 10_000;
@@ -41,6 +42,7 @@ pub(crate) struct ReplyAssembler {
     /// The response before the pause that this one continues.
     earlier: Option<ChatResponse>,
     blocks: Vec<Block>,
+    call_ids: HashSet<String>,
     has_started: bool,
     id: Option<String>,
     model: Option<String>,
@@ -59,6 +61,8 @@ impl ReplyAssembler {
     pub(crate) fn resuming(mut self, paused: &ChatResponse) -> Self {
         if let Some(details) = ReplyDetails::for_provider(&paused.message, &self.provider) {
             self.blocks = details.blocks.iter().filter_map(|json| Block::whole(json.get())).collect();
+            let calls = self.blocks.iter().filter(|block| block.kind == BlockKind::ToolUse);
+            self.call_ids = calls.map(|block| block.to_call().id).collect();
             (self.prefix, self.container) = (details.prefix, details.container);
         }
         self.earlier = Some(paused.clone());
@@ -76,9 +80,7 @@ impl ReplyAssembler {
             }
             Some("content_block_start") => {
                 self.has_started = true;
-                let block = Block::start(position(&event), event.get("content_block").unwrap_or("{}"));
-                let block = block.ok_or_else(|| EventError::Malformed("a block is no object".into()))?;
-                self.add(block, emit)?;
+                self.add(Block::start(position(&event), event.get("content_block").unwrap_or("{}")), emit)?;
             }
             Some("content_block_delta") => self.push_piece(&event, emit)?,
             Some("content_block_stop") => {
@@ -90,7 +92,10 @@ impl ReplyAssembler {
                 self.update(&parse(event.get("delta").unwrap_or("{}"))?, emit);
                 self.update(&event, emit);
             }
-            Some("message_stop") => return Ok(Flow::End),
+            Some("message_stop") => {
+                (0..self.blocks.len()).for_each(|at| self.close(at, emit));
+                return Ok(Flow::End);
+            }
             Some("error") => return Err(EventError::Api(data.to_owned())),
             None if event.get("error").is_some() => return Err(EventError::Api(data.to_owned())),
             // Pings, and what the API may add.
@@ -110,10 +115,8 @@ impl ReplyAssembler {
         let Some(content) = message.get("content") else {
             return Err(EventError::Malformed("the response has no `content`".into()));
         };
-        let blocks: Vec<&RawValue> = serde_json::from_str(content).map_err(malformed)?;
-        for json in blocks {
-            let block = Block::whole(json.get());
-            self.add(block.ok_or_else(|| EventError::Malformed("a block is no object".into()))?, &mut drop)?;
+        for json in elements(content, MAX_BLOCKS).map_err(malformed)? {
+            self.add(Block::whole(json.get()), &mut drop)?;
         }
         self.has_started = true;
         self.update(&message, &mut drop);
@@ -167,10 +170,12 @@ impl ReplyAssembler {
             let earlier =
                 self.earlier.as_ref().and_then(|earlier| ReplyDetails::from_message(&earlier.message));
             for (name, count) in earlier.iter().flat_map(|earlier| &earlier.hosted_tool_uses) {
-                *details.hosted_tool_uses.entry(name.clone()).or_default() += count;
+                let sum = details.hosted_tool_uses.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(*count);
             }
             if let Some(tokens) = earlier.and_then(|earlier| earlier.long_cache_write_tokens) {
-                *details.long_cache_write_tokens.get_or_insert(0) += tokens;
+                let sum = details.long_cache_write_tokens.get_or_insert(0);
+                *sum = sum.saturating_add(tokens);
             }
             message.provider_data = details.to_provider_data(&self.provider);
         }
@@ -214,18 +219,21 @@ impl ReplyAssembler {
     }
 
     /// Adds a block that starts or is whole.
-    fn add(&mut self, mut block: Block, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
+    fn add(&mut self, block: Option<Block>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
+        let mut block = block.ok_or_else(|| EventError::Malformed("a block is no object".into()))?;
         if self.blocks.len() == MAX_BLOCKS {
             return Err(EventError::Malformed(format!("more than {MAX_BLOCKS} blocks")));
         }
         match block.kind {
             BlockKind::ToolUse => {
-                let call = block.to_call();
-                if call.id.is_empty() || self.calls().any(|known| known.id == call.id) {
-                    block.set_id(&random_id());
+                let ToolCall { mut id, name, .. } = block.to_call();
+                if id.is_empty() || self.call_ids.contains(&id) {
+                    id = random_id();
+                    block.set_id(&id);
                 }
-                let ToolCall { id, name, .. } = block.to_call();
-                emit(Delta::ToolCall { index: self.calls().count(), id, name });
+                let index = self.call_ids.len();
+                self.call_ids.insert(id.clone());
+                emit(Delta::ToolCall { index, id, name });
             }
             BlockKind::Fallback => {
                 if let Some(model) = block.model() {
@@ -256,6 +264,9 @@ impl ReplyAssembler {
 
     /// Ends a block. The arguments of a call that had no pieces are known only then.
     fn close(&mut self, at: usize, emit: &mut dyn FnMut(Delta)) {
+        if !self.blocks[at].is_open() {
+            return;
+        }
         let had_pieces = !self.blocks[at].arguments().is_empty();
         self.blocks[at].close();
         if self.blocks[at].kind == BlockKind::ToolUse && !had_pieces {
@@ -265,14 +276,7 @@ impl ReplyAssembler {
     }
 
     fn find(&self, index: Option<u64>) -> Option<usize> {
-        match index {
-            Some(_) => self.blocks.iter().rposition(|block| block.index == index && block.is_open()),
-            None => self.blocks.len().checked_sub(1),
-        }
-    }
-
-    fn calls(&self) -> impl Iterator<Item = ToolCall> {
-        self.blocks.iter().filter(|block| block.kind == BlockKind::ToolUse).map(Block::to_call)
+        self.blocks.iter().rposition(|block| block.is_open() && (index.is_none() || block.index == index))
     }
 
     /// Returns the position of a block among the calls.
@@ -327,4 +331,149 @@ fn random_id() -> String {
     // Every `RandomState` has its own keys, seeded randomly.
     let bits = || RandomState::new().hash_one(std::process::id());
     format!("toolu_{:016x}{:016x}", bits(), bits())
+}
+
+/// What a malicious or broken server sends.
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const CALL: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c1","name":"add","input":{"a": 1}}}"#;
+    const STOP: &str = r#"{"type":"content_block_stop","index":0}"#;
+
+    fn start(index: usize, block: &str) -> String {
+        format!(r#"{{"type":"content_block_start","index":{index},"content_block":{block}}}"#)
+    }
+
+    fn delta(index: usize, delta: &str) -> String {
+        format!(r#"{{"type":"content_block_delta","index":{index},"delta":{delta}}}"#)
+    }
+
+    /// Returns the deltas, and the reply or the reason for which an event cannot be used.
+    fn assembled<T: AsRef<str>>(
+        events: impl IntoIterator<Item = T>,
+    ) -> (Vec<Delta>, Result<ChatResponse, EventError>) {
+        let mut assembler = ReplyAssembler::new("anthropic".into(), String::new());
+        let mut deltas = Vec::new();
+        for event in events {
+            if let Err(error) = assembler.push(event.as_ref(), &mut |delta| deltas.push(delta)) {
+                return (deltas, Err(error));
+            }
+        }
+        (deltas, Ok(assembler.finish()))
+    }
+
+    fn reply<T: AsRef<str>>(events: impl IntoIterator<Item = T>) -> ChatResponse {
+        assembled(events).1.unwrap()
+    }
+
+    fn stored(response: &ChatResponse) -> Vec<String> {
+        let details = ReplyDetails::from_message(&response.message).unwrap_or_default();
+        details.blocks.iter().map(|block| block.get().to_owned()).collect()
+    }
+
+    const ENDED: &str = r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#;
+
+    #[test]
+    fn unknown_blocks_are_ignored_with_all_their_deltas() {
+        let unknown = delta(0, r#"{"type":"new_delta","new":"a"}"#);
+        let new = start(0, r#"{"type":"new_block"}"#);
+        let text = start(1, r#"{"type":"text","text":"Hello"}"#);
+        let stops = [STOP.to_owned(), STOP.replace('0', "1"), ENDED.to_owned()];
+        let events = [new, unknown.clone(), unknown, text].into_iter().chain(stops);
+        let response = reply(events);
+        assert_eq!(response.message.text, "Hello");
+        assert_eq!(stored(&response), [r#"{"type":"text","text":"Hello"}"#]);
+    }
+
+    #[test]
+    fn a_signature_changes_nothing_else() {
+        let forged = r#"{"type":"signature_delta","signature":"s","id":"c9","name":"rm","input":{"b":2},"thinking":"x"}"#;
+        let response = reply([CALL, &delta(0, forged), STOP, ENDED]);
+        assert_eq!(response.message.tool_calls, [ToolCall::new("c1", "add", r#"{"a":1}"#)]);
+        assert_eq!(stored(&response), [r#"{"type":"tool_use","id":"c1","name":"add","input":{"a": 1}}"#]);
+        let thinking = start(0, r#"{"type":"thinking","thinking":"","signature":""}"#);
+        let response = reply([&thinking, &delta(0, forged), STOP, ENDED]);
+        assert_eq!(stored(&response), [r#"{"type":"thinking","thinking":"","signature":"s"}"#]);
+    }
+
+    #[test]
+    fn a_block_ends_once() {
+        let stop = r#"{"type":"content_block_stop"}"#;
+        let (deltas, response) = assembled([CALL, STOP, stop, stop, ENDED]);
+        assert_eq!(response.unwrap().message.tool_calls[0].arguments, r#"{"a":1}"#);
+        assert_eq!(deltas.len(), 2, "{deltas:?}");
+        let more =
+            r#"{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
+        let error = assembled([CALL, STOP, more]).1.unwrap_err();
+        assert!(matches!(error, EventError::Malformed(reason) if reason == "a delta belongs to no block"));
+    }
+
+    #[test]
+    fn calls_end_with_the_message() {
+        let (deltas, response) = assembled([CALL, ENDED, r#"{"type":"message_stop"}"#]);
+        let response = response.unwrap();
+        assert_eq!(response.message.tool_calls[0].arguments, r#"{"a":1}"#);
+        assert!(
+            matches!(&deltas[1], Delta::Arguments { index: 0, text } if text == r#"{"a":1}"#),
+            "{deltas:?}"
+        );
+    }
+
+    #[test]
+    fn counts_do_not_overflow() {
+        let usage = format!(
+            r#"{{"input_tokens":{max},"output_tokens":{max},"server_tool_use":{{"web_search_requests":{max}}},"cache_creation":{{"ephemeral_1h_input_tokens":{max}}}}}"#,
+            max = u64::MAX
+        );
+        let ended =
+            format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"pause_turn"}},"usage":{usage}}}"#);
+        let paused = reply([&*ended]);
+        let mut assembler = ReplyAssembler::new("anthropic".into(), String::new()).resuming(&paused);
+        assembler.push(&ended, &mut drop).unwrap();
+        let response = assembler.finish();
+        let details = ReplyDetails::from_message(&response.message).unwrap();
+        assert_eq!(details.hosted_tool_uses["web_search_requests"], u64::MAX);
+        assert_eq!(details.long_cache_write_tokens, Some(u64::MAX));
+        assert_eq!(response.usage.unwrap().total_tokens, u64::MAX);
+    }
+
+    #[test]
+    fn what_takes_a_multiple_of_its_text_is_bounded() {
+        let wide = format!(r#"{{"type":"ping"{}}}"#, r#","a":1"#.repeat(2000));
+        let list = |count| format!("[{}]", vec!["1"; count].join(","));
+        let cited = start(0, &format!(r#"{{"type":"text","text":"a","citations":{}}}"#, list(20_000)));
+        let whole = format!(r#"{{"content":{}}}"#, list(20_000));
+        assert!(matches!(assembled([wide]).1, Err(EventError::Malformed(_))));
+        assert_eq!(reply([&cited, STOP, ENDED]).message.citations, []);
+        let error = ReplyAssembler::default().push_whole(&whole).unwrap_err();
+        assert!(
+            matches!(&error, EventError::Malformed(reason) if reason.starts_with("more than 10000 elements")),
+            "{error:?}"
+        );
+        let mut usage = WireUsage::default();
+        usage.update(&format!(r#"{{"a":1,"input_tokens":1,"iterations":{}}}"#, list(1 << 20)));
+        assert_eq!(usage.to_usage(), None);
+    }
+
+    #[test]
+    fn floods_take_linear_time() {
+        let clock = Instant::now();
+        let signature = delta(0, r#"{"type":"signature_delta","signature":"s"}"#);
+        let thinking = start(0, r#"{"type":"thinking","thinking":""}"#);
+        let flood = std::iter::repeat_n(signature, 50_000);
+        let response = reply([thinking].into_iter().chain(flood).chain([STOP.into(), ENDED.into()]));
+        assert_eq!(stored(&response), [r#"{"type":"thinking","thinking":"","signature":"s"}"#]);
+        // Many calls, each of which is long.
+        let input = format!(r#"{{"a":"{}"}}"#, "x".repeat(2000));
+        let call = |id| {
+            let block = format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{input}}}"#);
+            [start(0, &block), STOP.to_owned()]
+        };
+        let response = reply((0..4000).flat_map(call));
+        assert_eq!(response.message.tool_calls.len(), 4000);
+        assert!(clock.elapsed() < Duration::from_secs(20), "{:?}", clock.elapsed());
+    }
 }

@@ -1,11 +1,10 @@
 //! One block of a reply's content.
 
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 use tool_core::ToolCall;
 use tool_core::content::compact_json;
 
-use crate::json::{Members, string};
+use crate::json::{Members, elements, string};
 
 /// A block, which arrives whole or in pieces.
 #[derive(Debug)]
@@ -20,8 +19,11 @@ pub(crate) struct Block {
     /// Further members that arrived later, each as JSON.
     members: Vec<(String, String)>,
     citations: Vec<String>,
-    state: BlockState,
+    is_open: bool,
 }
+
+/// The largest number of citations of a block that starts with some.
+const MAX_CITATIONS: usize = 1000;
 
 /// The kinds of blocks that are read; all others are only sent back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +36,6 @@ pub(crate) enum BlockKind {
     /// The model changed; the calls before it are void.
     Fallback,
     Other,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BlockState {
-    Open,
-    Closed,
     /// A piece of an unknown kind arrived, so the block cannot be assembled.
     Unknown,
 }
@@ -83,13 +79,13 @@ impl Block {
             pieces: String::new(),
             members: Vec::new(),
             citations: Vec::new(),
-            state: BlockState::Open,
+            is_open: true,
         })
     }
 
     /// Returns a block that is whole.
     pub(crate) fn whole(json: &str) -> Option<Self> {
-        Some(Self { state: BlockState::Closed, ..Self::start(None, json)? })
+        Some(Self { is_open: false, ..Self::start(None, json)? })
     }
 
     /// Adds a piece, and returns what is new of the text, the thinking or the input. Unknown members are ignored.
@@ -102,15 +98,17 @@ impl Block {
                 self.citations.extend(delta.get("citation").map(str::to_owned));
                 None
             }
-            (Some("signature_delta" | "compaction_delta"), _) => {
-                let members = delta.iter().filter(|(name, _)| *name != "type");
-                self.members.extend(members.map(|(name, value)| (name.to_owned(), value.to_owned())));
+            (Some("signature_delta"), BlockKind::Thinking) | (Some("compaction_delta"), BlockKind::Other) => {
+                let is_new =
+                    |name: &str| name == "signature" || self.kind == BlockKind::Other && name != "type";
+                let members = delta.iter().filter(|(name, _)| is_new(name));
+                self.members = members.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
                 None
             }
             // What is unknown of the blocks that are read can be ignored.
             (_, BlockKind::Text | BlockKind::Thinking | BlockKind::ToolUse) => None,
             _ => {
-                self.state = BlockState::Unknown;
+                self.kind = BlockKind::Unknown;
                 None
             }
         };
@@ -121,14 +119,12 @@ impl Block {
 
     /// Notes that all of the block has arrived.
     pub(crate) fn close(&mut self) {
-        if self.state == BlockState::Open {
-            self.state = BlockState::Closed;
-        }
+        self.is_open = false;
     }
 
     /// Returns `true` if more of the block may arrive.
     pub(crate) fn is_open(&self) -> bool {
-        self.state == BlockState::Open
+        self.is_open
     }
 
     /// Returns the text or the thinking so far.
@@ -175,14 +171,17 @@ impl Block {
     /// Returns the citations of a text, each as JSON.
     pub(crate) fn citations(&self) -> Vec<String> {
         let start = Members::parse(&self.start).unwrap_or_default();
-        let list: Vec<&RawValue> =
-            start.get("citations").and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();
-        list.iter().map(|citation| citation.get().to_owned()).chain(self.citations.iter().cloned()).collect()
+        let list = start.get("citations").and_then(|list| elements(list, MAX_CITATIONS).ok());
+        list.iter()
+            .flatten()
+            .map(|citation| citation.get().to_owned())
+            .chain(self.citations.iter().cloned())
+            .collect()
     }
 
     /// Returns the block as it is sent back, or `None` if it cannot be assembled.
     pub(crate) fn to_json(&self) -> Option<String> {
-        if self.state == BlockState::Unknown {
+        if self.kind == BlockKind::Unknown {
             return None;
         }
         if self.pieces.is_empty() && self.members.is_empty() && self.citations.is_empty() {

@@ -5,6 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tool_core::model::Usage;
 
+/// The longest usage that is read. Small counts take a multiple of their text in memory.
+const MAX_BYTES: usize = 64 << 10;
+
+/// The number of counts after which no more are read.
+const MAX_COUNTS: usize = 100;
+
 /// The usage as the API reports it. An event of a stream replaces the counts that it has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WireUsage(BTreeMap<String, Value>);
@@ -12,6 +18,9 @@ pub(crate) struct WireUsage(BTreeMap<String, Value>);
 impl WireUsage {
     /// Replaces the counts that `json` has.
     pub(crate) fn update(&mut self, json: &str) {
+        if json.len() > MAX_BYTES || self.0.len() > MAX_COUNTS {
+            return;
+        }
         let counts: BTreeMap<String, Value> = serde_json::from_str(json).unwrap_or_default();
         self.0.extend(counts.into_iter().filter(|(_, count)| !count.is_null()));
     }
