@@ -106,7 +106,7 @@ mod tests {
             // Unusable ones.
             (1..1, 0..7),
             (3..9, 0..7),
-            (2..1, 0..7),
+            (std::ops::Range { start: 2, end: 1 }, 0..7),
             (usize::MAX..usize::MAX, 0..7),
         ];
         let citations: Vec<_> = table.iter().map(|(range, _)| Citation::new(range.clone())).collect();
