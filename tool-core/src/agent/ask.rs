@@ -52,7 +52,7 @@ impl Agent {
 
     /// Resumes a stored run with this agent's model and tools. Work that the run has recorded is not repeated. Await the
     /// result or stream it, as with [`ask`](Self::ask). A run of an agent of another [name](crate::agent::AgentBuilder::name) is
-    /// [refused](RunErrorKind::OtherAgent).
+    /// [refused](crate::run::RunErrorKind::OtherAgent).
     ///
     /// ```
     /// use tool_core::Agent;
