@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 
-/// What a [`Principal`] may do. Each right is separate: who administers may be somebody else than who decides.
+/// What a [`Principal`] may do. Each right is separate: a principal that administers need not be allowed to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Right {

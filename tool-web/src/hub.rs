@@ -130,7 +130,7 @@ impl Source {
         }
     }
 
-    /// Checks arguments in place of those of a call that awaits approval, if the tools of the agent describe it.
+    /// Checks arguments that a person writes for a call that awaits approval, if the tools of the agent describe it.
     fn check_arguments(&self, run: &Run, wait: &WaitId, arguments: &str) -> Result<(), DecideError> {
         let waits = run.waits();
         let own = waits.iter().find_map(|one| match &one.reason {
@@ -310,7 +310,7 @@ impl Hub {
                 source.check_arguments(&run, &id, arguments)?;
             }
             let decision = verdict.decision(by);
-            // The copy tells whether the decision is valid; the driver of the run decides so again.
+            // The copy is only checked for whether the decision is valid; the driver of the run checks again.
             run.resolve(&id, decision.clone()).map_err(|error| match (error.kind(), error.decided()) {
                 (ResolveErrorKind::AlreadyDecided, Some(record)) => {
                     DecideError::AlreadyDecided(Recorded::from(record))
@@ -428,7 +428,7 @@ impl Hub {
         Ok(true)
     }
 
-    /// Cancels a run, whoever drives it. Returns `false` if there is none.
+    /// Cancels a run, in this process or in another. Returns `false` if there is no such run.
     pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<bool, MemoryError> {
         let _one = self.changing.lock().await;
         let token = self.logs().tokens.get(id).cloned();

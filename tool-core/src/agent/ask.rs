@@ -293,7 +293,7 @@ impl Ask {
         self
     }
 
-    /// Sets the answerer of this run, in place of those of the [agents](crate::agent::AgentBuilder::answerer).
+    /// Sets the answerer of this run, which replaces the answerers of the [agents](crate::agent::AgentBuilder::answerer).
     pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
         self.rules.answerer = Some(Arc::new(answerer));
         self

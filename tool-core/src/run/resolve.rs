@@ -226,7 +226,7 @@ impl Run {
             .or_else(|| self.inner_runs().find_map(|inner| inner.run().decision_about(wait)))
     }
 
-    /// Tells the run the time: questions expire, and calls that are parked until then continue. Time never goes backwards, and a
+    /// Sets the time of the run: questions expire, and calls that are parked until then continue. Time never goes backwards, and a
     /// question that has expired takes no answer. The driver of a run does this before each step.
     ///
     /// Returns `true` if that changed what the run waits for.

@@ -43,7 +43,7 @@ pub struct Run {
     pub(super) turns: u32,
     pub(super) usage: Usage,
     pub(super) elapsed: Duration,
-    /// The latest time that the run was told. It is not stored.
+    /// The latest time that [`tick`](Run::tick) has set. It is not stored.
     pub(super) now: Timestamp,
     pub(super) tool_executions: Vec<ToolExecution>,
     pub(super) undo_executions: Vec<ToolExecution>,

@@ -313,7 +313,7 @@ impl RunDriver {
         self.change_run().resolve(wait, decision)
     }
 
-    /// Checks arguments in place of those of a call of this run. An agent inside checks those of its own calls.
+    /// Checks arguments that a person writes for a call of this run. An agent inside checks the arguments of its own calls.
     fn check_new_arguments(&self, wait: &WaitId, arguments: &str) -> Result<(), ResolveError> {
         let waits = self.run.waits();
         let own = waits.iter().find_map(|one| match &one.reason {
