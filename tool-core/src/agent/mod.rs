@@ -6,6 +6,7 @@ mod approver;
 mod answerer;
 mod event;
 mod emitter;
+mod spending;
 mod delegation;
 mod turn;
 mod proposed;
