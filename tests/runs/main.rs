@@ -11,6 +11,7 @@ mod control;
 mod crash;
 mod editing;
 mod exploration;
+mod fallback;
 mod keys;
 mod leasing;
 mod memory;

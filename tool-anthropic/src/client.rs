@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::header::HeaderMap;
+use tool_core::model::{ChatRequest, EarlierAttempt};
 use tool_http::client::{
     BadResponse, Connection, RequestBody, RetryHeaders, RetryPolicy, SendError, Success, read_body,
 };
@@ -60,8 +61,12 @@ impl Client {
         if has_version { self.connection.url(path) } else { self.connection.url(&format!("v1/{path}")) }
     }
 
-    /// Calls `attempt` until it succeeds or its error must not be retried.
-    pub(crate) async fn with_retries<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
+    /// Calls `attempt` until it succeeds or its error must not be retried. The attempts of a request to a model are counted.
+    pub(crate) async fn with_retries<T, F>(
+        &self,
+        request: Option<&ChatRequest<'_>>,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -76,7 +81,11 @@ impl Client {
                     on_retry(&Retry { number, delay, error });
                 }
             };
+            let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
             retries.wait(error, notify).await?;
+            if let Some(request) = request {
+                request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))?;
+            }
         }
     }
 

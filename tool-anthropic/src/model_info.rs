@@ -17,7 +17,7 @@ pub(crate) async fn count_tokens(
 ) -> Result<u64, Error> {
     let body = encode(client, model, options, request, Purpose::Count)?.body;
     let url = client.url("messages/count_tokens");
-    let (text, id) = client.with_retries(|| client.fetch(&url, Some(&body))).await?;
+    let (text, id) = client.with_retries(None, || client.fetch(&url, Some(&body))).await?;
     let count = serde_json::from_str::<Value>(&text).ok().and_then(|json| json["input_tokens"].as_u64());
     let invalid = Error::invalid_response("the response has no `input_tokens`");
     count.ok_or_else(|| invalid.with_request("POST", &url, id.as_deref()))
@@ -28,7 +28,7 @@ pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo
     // A name is one segment of the path.
     let name: String = model.chars().map(|c| if "/?#%".contains(c) { '_' } else { c }).collect();
     let url = client.url(&format!("models/{name}"));
-    let (text, id) = client.with_retries(|| client.fetch(&url, None)).await?;
+    let (text, id) = client.with_retries(None, || client.fetch(&url, None)).await?;
     let json = serde_json::from_str(&text);
     let json = json.map_err(|error| format!("the response does not follow the API: {error}"));
     let invalid = |reason| Error::invalid_response(reason).with_request("GET", &url, id.as_deref());

@@ -158,6 +158,19 @@ impl Error {
         }
     }
 
+    /// Returns `true` if the request certainly costs nothing: it was not sent or was rejected.
+    pub(crate) fn is_unbilled(&self) -> bool {
+        // Behind other statuses of servers that fail, a model may have answered.
+        let is_rejection = |status: u16| matches!(status, 400..=407 | 409..=499 | 503 | 529);
+        match self.kind() {
+            ErrorKind::Config | ErrorKind::Connect => true,
+            _ => match &self.0.cause {
+                Cause::Request(_) => true,
+                _ => self.0.partial.is_none() && self.status().is_some_and(is_rejection),
+            },
+        }
+    }
+
     /// Returns `true` if the endpoint took too long, before the response or in the middle of a stream.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
@@ -342,7 +355,9 @@ impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
         let is_permanent =
             matches!(error.kind(), ErrorKind::Config | ErrorKind::InvalidRequest | ErrorKind::ContextLength);
-        let error = Self::new(error);
+        let (kind, is_unbilled) = (error.kind().into(), error.is_unbilled());
+        let error = Self::new(error).with_kind(kind);
+        let error = if is_unbilled { error.unbilled() } else { error };
         if is_permanent { error.permanent() } else { error }
     }
 }

@@ -1,5 +1,7 @@
 //! The kinds of errors.
 
+use tool_core::model::ModelErrorKind;
+
 /// The kind of an [`Error`](crate::Error).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -53,5 +55,26 @@ impl ErrorKind {
     /// Returns `true` if the same request may succeed later.
     pub(super) fn is_transient(self) -> bool {
         matches!(self, Self::RateLimit | Self::Overloaded | Self::Server)
+    }
+}
+
+impl From<ErrorKind> for ModelErrorKind {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Config | ErrorKind::InvalidRequest => Self::InvalidRequest,
+            ErrorKind::Timeout => Self::Timeout,
+            ErrorKind::Authentication => Self::Authentication,
+            ErrorKind::RateLimit => Self::RateLimit,
+            ErrorKind::Quota => Self::Quota,
+            ErrorKind::ContextLength => Self::ContextLength,
+            ErrorKind::ContentFilter => Self::ContentFilter,
+            ErrorKind::MalformedToolCall => Self::Other,
+            ErrorKind::Connect
+            | ErrorKind::Transport
+            | ErrorKind::Overloaded
+            | ErrorKind::Server
+            | ErrorKind::InvalidResponse
+            | ErrorKind::Incomplete => Self::Unavailable,
+        }
     }
 }

@@ -65,7 +65,8 @@ impl RunDriver {
             Ok(Err(error)) => {
                 self.change_run().add_cost(cost);
                 self.trace.record_model_error(&error, cost);
-                return match error.downcast::<Refusal>() {
+                let refusal = meter.and_then(RequestMeter::take_refusal);
+                return match refusal.map_or_else(|| error.downcast(), Ok) {
                     Ok(refusal) => self.refuse(refusal),
                     Err(error) => Err(RunErrorKind::Model(error)),
                 };
