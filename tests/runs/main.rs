@@ -5,6 +5,7 @@ mod approving;
 mod asking;
 mod assistant;
 mod breaking;
+mod budgets;
 mod contending;
 mod costs;
 mod control;
