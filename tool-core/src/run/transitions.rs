@@ -122,6 +122,7 @@ impl Run {
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response.response;
         self.turns = self.turns.saturating_add(1);
+        self.cost_in_flight = None;
         let usage = usage.unwrap_or_default();
         self.usage += usage;
         if let Some(handoff) = self.handoffs.last_mut() {
