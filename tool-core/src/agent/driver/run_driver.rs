@@ -278,7 +278,7 @@ impl RunDriver {
             let recorded = self.change_run().record_result(execution);
             return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }
-        let (_, event) = self.apply_result(execution).map_err(|kind| self.error(kind))?;
+        let event = self.apply_result(execution).map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
         let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
