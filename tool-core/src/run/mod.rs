@@ -36,6 +36,7 @@ mod repeated_calls;
 mod undo;
 mod approve;
 mod resolve;
+mod room;
 mod transitions;
 #[cfg(feature = "unstable-internals")]
 mod remote;
@@ -59,6 +60,10 @@ pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub use self::revision::RunRevision;
+#[cfg(feature = "unstable-internals")]
+pub use self::room::InFlight;
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use self::room::InFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
 pub use self::state::{InnerRun, Run};
 pub use self::step::Step;

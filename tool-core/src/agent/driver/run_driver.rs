@@ -260,8 +260,10 @@ impl RunDriver {
         let attempt = self.begin_and_store(&call).await.map_err(|kind| self.error(kind))?;
         match self.execute_one(call.clone(), attempt).await {
             Ok(Some(Ending::Executed(execution))) => Ok(execution),
-            Ok(Some(Ending::Suspended(RunErrorKind::Waiting))) => Ok(ToolExecution::waiting(call, None)),
-            Ok(Some(Ending::Suspended(why))) | Err(why) => Err(self.error(why)),
+            Ok(Some(Ending::Suspended { why: RunErrorKind::Waiting, .. })) => {
+                Ok(ToolExecution::waiting(call, None))
+            }
+            Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
             Ok(None) => {
                 self.emit_finished().await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
@@ -284,7 +286,7 @@ impl RunDriver {
             let recorded = self.change_run().record_result(execution);
             return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }
-        let (_, event) = self.apply_result(execution).map_err(|kind| self.error(kind))?;
+        let event = self.apply_result(execution).map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
         let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;

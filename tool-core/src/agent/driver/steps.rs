@@ -14,8 +14,8 @@ use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Event, RunDriver, Turn};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice};
 use crate::run::{
-    Decision, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait, WaitReason,
-    clean_name,
+    Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
+    WaitReason, clean_name,
 };
 use crate::tool::Timestamp;
 
@@ -356,7 +356,7 @@ impl RunDriver {
         self.run.apply_tool_policies(
             self.offer.tools.definitions(),
             |handoffs, name| undo_policy(tools, earlier, handoffs, name),
-            |_| false,
+            &InFlight::NONE,
         );
     }
 
