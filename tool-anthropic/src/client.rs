@@ -19,6 +19,9 @@ use crate::warning::{Warning, WarningHook};
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 
+/// The longest description of a model or count of tokens that is read.
+const MAX_INFO_BYTES: usize = 1 << 20;
+
 /// The part of an error in a stream that is read. Small values take a multiple of their text in memory.
 const MAX_ERROR_CHARS: usize = 16 << 10;
 
@@ -118,31 +121,21 @@ impl Client {
         Err(error.with_request(method, url, self.request_id(&headers).as_deref()))
     }
 
-    /// Sends JSON, or asks for it if there is no body, and returns the text of the response and the id of the request.
-    pub(crate) async fn fetch(
+    /// Sends JSON, or asks for it if there is no body, and parses the response, which is short. `parse` returns `None` if the response
+    /// does not follow the API.
+    pub(crate) async fn fetch<T>(
         &self,
         url: &Url,
         body: Option<&RequestBody>,
-    ) -> Result<(String, Option<String>), Error> {
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, Error> {
         let success = self.send(url, body, "application/json").await?;
-        self.read(url, success).await
-    }
-
-    /// Reads the whole body of a response to a request to `url`.
-    pub(crate) async fn read(
-        &self,
-        url: &Url,
-        mut success: Success,
-    ) -> Result<(String, Option<String>), Error> {
         let id = self.request_id(success.response.headers());
-        let error = match read_body(&mut success.response, MAX_BODY_BYTES).await {
-            Ok(body) if !body.is_truncated => {
-                return Ok((String::from_utf8_lossy(&body.bytes).into_owned(), id));
-            }
-            Ok(_) => Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes")),
-            Err(error) => Error::transport(error),
-        };
-        Err(error.with_request("POST", url, id.as_deref()))
+        let text = read(success, MAX_INFO_BYTES).await;
+        let invalid = || Error::invalid_response("the response does not follow the API; check the base URL");
+        let parsed = text.and_then(|text| parse(&text).ok_or_else(invalid));
+        let method = if body.is_some() { "POST" } else { "GET" };
+        parsed.map_err(|error| error.with_request(method, url, id.as_deref()))
     }
 
     /// Returns the error that a response with a status of success reports.
@@ -171,6 +164,15 @@ impl Client {
         {
             on_rate_limits(&limits);
         }
+    }
+}
+
+/// Reads the whole body of a response.
+pub(crate) async fn read(mut success: Success, max_bytes: usize) -> Result<String, Error> {
+    match read_body(&mut success.response, max_bytes).await {
+        Ok(body) if !body.is_truncated => Ok(String::from_utf8_lossy(&body.bytes).into_owned()),
+        Ok(_) => Err(Error::invalid_response(format!("the response is longer than {max_bytes} bytes"))),
+        Err(error) => Err(Error::transport(error)),
     }
 }
 

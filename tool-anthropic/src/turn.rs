@@ -12,7 +12,7 @@ use tool_http::client::RequestBody;
 use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
 use tool_http::client::sse::{Event, ReadError};
 
-use crate::client::{Client, MAX_BODY_BYTES};
+use crate::client::{Client, MAX_BODY_BYTES, read};
 use crate::error::{Error, excerpt};
 use crate::options::MessagesOptions;
 use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens};
@@ -96,10 +96,14 @@ impl<'a> Turn<'a> {
         Ok((encoded.body, assembler))
     }
 
-    /// Returns the response, unless it is to be continued.
-    fn end_of_reply(&mut self, response: ChatResponse) -> Option<ChatResponse> {
-        let is_paused =
+    /// Returns the response, unless it is to be continued. A reply with calls continues with their results, in the next request.
+    fn end_of_reply(&mut self, mut response: ChatResponse) -> Option<ChatResponse> {
+        let mut is_paused =
             matches!(&response.finish_reason, FinishReason::Other(reason) if reason == PAUSE_TURN);
+        if is_paused && !response.message.tool_calls.is_empty() {
+            response.finish_reason = FinishReason::ToolCalls;
+            is_paused = false;
+        }
         if !is_paused || self.pauses == self.options.max_pauses {
             self.state = TurnState::Finished;
             return Some(response);
@@ -173,10 +177,11 @@ async fn send<'a>(
         return Ok(Box::pin(assemble(success.into_bytes(), assembler, MAX_BODY_BYTES)));
     }
     // Some servers ignore `stream`.
-    let (text, id) = client.read(&url, success).await?;
-    if let Err(error) = assembler.push_whole(&text) {
-        return Err(event_error(client, error, &text).with_request("POST", &url, id.as_deref()));
-    }
+    let id = client.request_id(headers);
+    let outcome = read(success, MAX_BODY_BYTES).await.and_then(|text| {
+        assembler.push_whole(&text).map_err(|error| event_error(client, error, &text))
+    });
+    outcome.map_err(|error| error.with_request("POST", &url, id.as_deref()))?;
     let response = assembler.finish();
     let is_quiet = !is_streamed || is_resumed;
     let deltas = if is_quiet { vec![Delta::Done(response)] } else { response.into_deltas() };
