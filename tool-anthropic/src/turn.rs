@@ -15,7 +15,7 @@ use tool_http::client::sse::{Event, ReadError};
 use crate::client::{Client, MAX_BODY_BYTES, read};
 use crate::error::{Error, excerpt};
 use crate::options::MessagesOptions;
-use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens};
+use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens, reject_prefill};
 use crate::response::{EventError, PAUSE_TURN, ReplyAssembler};
 
 /// The path of the API.
@@ -83,6 +83,9 @@ impl<'a> Turn<'a> {
     fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
         let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
         let request = resumed.as_ref().unwrap_or(self.request);
+        if self.paused.is_none() {
+            reject_prefill(self.model, request.messages())?;
+        }
         let encoded = encode(self.client, self.model, self.options, request, self.purpose)?;
         let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
         let paused = self.paused.clone();
@@ -178,9 +181,9 @@ async fn send<'a>(
     }
     // Some servers ignore `stream`.
     let id = client.request_id(headers);
-    let outcome = read(success, MAX_BODY_BYTES).await.and_then(|text| {
-        assembler.push_whole(&text).map_err(|error| event_error(client, error, &text))
-    });
+    let outcome = read(success, MAX_BODY_BYTES)
+        .await
+        .and_then(|text| assembler.push_whole(&text).map_err(|error| event_error(client, error, &text)));
     outcome.map_err(|error| error.with_request("POST", &url, id.as_deref()))?;
     let response = assembler.finish();
     let is_quiet = !is_streamed || is_resumed;

@@ -479,10 +479,10 @@ mod tests {
         let response = reply((0..4000).flat_map(call));
         assert_eq!(response.message.tool_calls.len(), 4000);
         // Open calls that receive their pieces in turn.
-        let call = |id| start(id, &format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{{}}}}"#));
-        let piece = |number: usize| {
-            delta(number % MAX_BLOCKS, r#"{"type":"input_json_delta","partial_json":" "}"#)
-        };
+        let call =
+            |id| start(id, &format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{{}}}}"#));
+        let piece =
+            |number: usize| delta(number % MAX_BLOCKS, r#"{"type":"input_json_delta","partial_json":" "}"#);
         let events = (0..MAX_BLOCKS).map(call).chain((0..400_000).map(piece));
         assert_eq!(reply(events).message.tool_calls.len(), MAX_BLOCKS);
         assert!(clock.elapsed() < Duration::from_secs(20), "{:?}", clock.elapsed());
