@@ -88,7 +88,6 @@
 mod json;
 mod ids;
 mod lenient;
-mod url_text;
 mod endpoint;
 mod presets;
 mod error;

@@ -17,7 +17,6 @@ use self::api::{ApiError, write_base_url_hint};
 pub(crate) use self::api::{is_error_body, is_error_value};
 use self::excerpt::{MAX_MESSAGE_CHARS, excerpt};
 pub use self::kind::ErrorKind;
-use crate::url_text::{without_query, without_user_info};
 
 /// The number of characters of an unexpected body that are quoted.
 const MAX_EXCERPT_CHARS: usize = 120;
@@ -170,8 +169,7 @@ impl Error {
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
-        let location = without_user_info(without_query(location));
-        Self::new(Cause::Redirected { status, location: excerpt(&location, MAX_EXCERPT_CHARS) })
+        Self::new(Cause::Redirected { status, location: excerpt(location, MAX_EXCERPT_CHARS) })
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
