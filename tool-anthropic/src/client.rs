@@ -1,9 +1,7 @@
 //! Sends requests, with retries, and separates responses from errors.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::header::HeaderMap;
@@ -26,24 +24,11 @@ const MAX_INFO_BYTES: usize = 1 << 20;
 const MAX_ERROR_CHARS: usize = 16 << 10;
 
 /// A retry that is about to happen, as passed to the [`on_retry`](crate::AnthropicBuilder::on_retry) hook.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Retry<'a> {
-    /// The number of the retry, starting at 1.
-    pub number: u32,
-    /// The delay before the retry.
-    pub delay: Duration,
-    /// The error that caused the retry.
-    pub error: &'a Error,
-}
-
-/// A function that is called before each retry.
-pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
+pub type Retry<'a> = tool_http::client::Retry<'a, Error>;
 
 /// The functions that a program has set.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
-    pub(crate) on_retry: Option<RetryHook>,
     pub(crate) on_warning: Option<WarningHook>,
     pub(crate) on_rate_limits: Option<RateLimitsHook>,
 }
@@ -52,7 +37,7 @@ pub(crate) struct Hooks {
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) retry: RetryPolicy,
+    pub(crate) retry: RetryPolicy<Error>,
     pub(crate) hooks: Hooks,
 }
 
@@ -61,26 +46,6 @@ impl Client {
     pub(crate) fn url(&self, path: &str) -> Url {
         let has_version = self.connection.base_url().path().trim_end_matches('/').ends_with("/v1");
         if has_version { self.connection.url(path) } else { self.connection.url(&format!("v1/{path}")) }
-    }
-
-    /// Calls `attempt` until it succeeds or its error must not be retried.
-    pub(crate) async fn with_retries<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let mut retries = self.retry.start();
-        loop {
-            let error = match attempt().await {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            let notify = |number, delay, error: &Error| {
-                if let Some(on_retry) = &self.hooks.on_retry {
-                    on_retry(&Retry { number, delay, error });
-                }
-            };
-            retries.wait(error, notify).await?;
-        }
     }
 
     /// Sends JSON, or asks for it if there is no body, and returns the response if its status reports success.

@@ -18,7 +18,7 @@ pub(crate) async fn count_tokens(
     let body = encode(client, model, options, request, Purpose::Count)?.body;
     let url = client.url("messages/count_tokens");
     let parse = |json: &str| Members::parse(json)?.parsed("input_tokens");
-    client.with_retries(|| client.fetch(&url, Some(&body), parse)).await
+    client.retry.run(|| client.fetch(&url, Some(&body), parse)).await
 }
 
 /// Asks for what is known of a model.
@@ -26,7 +26,7 @@ pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo
     // A name is one segment of the path.
     let name: String = model.chars().map(|c| if "/?#%".contains(c) { '_' } else { c }).collect();
     let url = client.url(&format!("models/{name}"));
-    client.with_retries(|| client.fetch(&url, None, parse_info)).await
+    client.retry.run(|| client.fetch(&url, None, parse_info)).await
 }
 
 /// Parses a description, of which each part can be missing.

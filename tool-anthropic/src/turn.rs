@@ -75,7 +75,7 @@ impl<'a> Turn<'a> {
         let encoded = self.encode();
         async move {
             let (body, assembler) = encoded?;
-            client.with_retries(|| send(client, &body, assembler(), purpose, is_resumed)).await
+            client.retry.run(|| send(client, &body, assembler(), purpose, is_resumed)).await
         }
     }
 

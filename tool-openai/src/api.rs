@@ -8,13 +8,13 @@ use futures_util::stream::{TryStreamExt, iter};
 use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
+use tool_http::client::Retries;
 
 use crate::assembler::Assembler;
 use crate::body::RequestBody;
 use crate::client::{ApiResponse, Client};
 use crate::error::{Error, ErrorKind};
 use crate::malformed_call::MalformedCallRetries;
-use crate::retry::Retries;
 use crate::streaming;
 
 /// A model behind one API of an endpoint.
@@ -126,7 +126,7 @@ struct Attempts<'a, A> {
     /// A JSON schema is sent, which the endpoint may not support.
     sends_json_schema: bool,
     body: RequestBody,
-    retries: Retries<'a>,
+    retries: Retries<'a, Error>,
 }
 
 impl<'a, A: Api> Attempts<'a, A> {

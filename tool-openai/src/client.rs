@@ -6,13 +6,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
-use tool_http::client::{BadResponse, Connection, RetryHeaders, SendError, Success, read_body, redact_url};
+use tool_http::client::{
+    BadResponse, Connection, RetryHeaders, RetryPolicy, SendError, Success, read_body, redact_url,
+};
 
 use crate::assembler::EventError;
 use crate::body::RequestBody;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, FailedRequest, ResponseContext};
-use crate::retry::RetryPolicy;
 use crate::warning::WarningHook;
 
 /// The longest response that is read: far more than a model writes.
@@ -22,7 +23,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) retry: RetryPolicy,
+    pub(crate) retry: RetryPolicy<Error>,
     pub(crate) on_warning: Option<WarningHook>,
 }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use tool_http::client::{ConnectionConfig, KeyHeader, key_from_env, parse_base_url, read_variable};
+use tool_http::client::{
+    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, key_from_env, parse_base_url, read_variable,
+};
 
 use super::open_ai::OpenAi;
 use crate::client::Client;
 use crate::endpoint::{AuthScheme, Endpoint};
 use crate::error::Error;
-use crate::retry::RetryPolicy;
-use crate::retry::{Retry, RetryBudget};
+use crate::retry::Retry;
 use crate::warning::Warning;
 use crate::warning::WarningHook;
 
@@ -79,7 +80,7 @@ pub struct OpenAiBuilder {
     has_key_from_env: bool,
     base_url: Option<String>,
     connection: ConnectionConfig,
-    retry: RetryPolicy,
+    retry: RetryPolicy<Error>,
     on_warning: Option<WarningHook>,
 }
 
@@ -187,13 +188,13 @@ impl OpenAiBuilder {
     /// delay is the one that the server requests; otherwise it is half a second, doubles with each retry, and is randomly
     /// shortened a little. A stream that has started is not retried.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.retry.limits.max = retries;
+        self.retry.max = retries;
         self
     }
 
     /// Limits the retries of all requests together. By default, there is no such limit.
     pub fn retry_budget(mut self, budget: RetryBudget) -> Self {
-        self.retry.limits.budget = Some(budget);
+        self.retry.budget = Some(budget);
         self
     }
 

@@ -4,10 +4,9 @@ use std::fmt;
 
 use reqwest::StatusCode;
 use serde_json::Value;
-use tool_http::client::RetryHeaders;
+use tool_http::client::{ErrorKind, RetryHeaders};
 
 use super::excerpt::{MAX_MESSAGE_CHARS, excerpt};
-use super::kind::ErrorKind;
 
 /// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
