@@ -5,6 +5,7 @@ mod connect;
 mod body;
 mod request_body;
 mod fields;
+mod error_body;
 mod error_kind;
 mod retry;
 mod connection;
@@ -17,6 +18,7 @@ pub use self::connection::{
     BadResponse, ConfigError, Connection, ConnectionConfig, KeyHeader, SendError, Success, key_from_env,
     parse_base_url, read_variable,
 };
+pub use self::error_body::ErrorBody;
 pub use self::error_kind::ErrorKind;
 pub use self::fields::{FieldError, FieldWriter};
 pub use self::redact::{Redactor, redact_url, redact_urls};
