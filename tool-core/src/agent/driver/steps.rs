@@ -33,9 +33,11 @@ impl RunDriver {
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
         let time_left = self.time_left();
+        let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(request) => {
                 let model = &*self.tools.agent.0.model;
+                self.tools.agent.watch_request(&id, turn, &request);
                 let is_streamed = self.emitter.streams_replies();
                 let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
