@@ -178,6 +178,17 @@ impl Web {
     }
 }
 
+/// Serves an agent to frontends of the Vercel AI SDK, versions 6 and 7, on loopback without login. For anything else, use
+/// [`Web::ui_stream`].
+pub fn ui_stream(agent: Agent) -> Frontend {
+    Web::new().agent("agent", agent).ui_stream("agent")
+}
+
+/// Serves an agent to frontends of AG-UI, on loopback without login. For anything else, use [`Web::ag_ui`].
+pub fn ag_ui(agent: Agent) -> Frontend {
+    Web::new().agent("agent", agent).ag_ui("agent")
+}
+
 /// Shows the names of the agents and stores, never a key.
 impl fmt::Debug for Web {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
