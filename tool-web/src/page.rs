@@ -71,14 +71,14 @@ fn file(media_type: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, format!("{media_type}; charset=utf-8"))], text).into_response()
 }
 
-/// Returns the page, with the paths of its files below the path of the router.
+/// Returns the page, with relative links to its files: a page at `/runs` has them below `runs/`.
 async fn index(OriginalUri(uri): OriginalUri) -> Response {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~%".contains(&byte);
-    let prefix = uri.path().trim_end_matches('/');
-    if !prefix.bytes().all(is_plain) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte);
+    let last = uri.path().rsplit('/').next().filter(|last| !last.is_empty()).unwrap_or(".");
+    if !last.bytes().all(is_plain) {
         return HttpError::new(StatusCode::NOT_FOUND, "unknown URL").into_response();
     }
-    let html = HTML.replace("{prefix}", prefix);
+    let html = HTML.replace("{prefix}", last);
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
 }
 

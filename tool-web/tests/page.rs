@@ -1,10 +1,11 @@
 //! The page over HTTP, without a browser.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
@@ -33,7 +34,11 @@ fn agent(store: impl RunStore + 'static) -> Agent {
 
 /// Sends a request and returns the status and the body.
 async fn send(server: &RunningServer, head: &str, headers: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    send_to(server.address(), head, headers, body).await
+}
+
+async fn send_to(address: SocketAddr, head: &str, headers: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     let host = if headers.contains("host: ") { "" } else { "host: localhost\r\n" };
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
     let length = body.len();
@@ -193,14 +198,16 @@ async fn queries_with_mistakes_are_refused() {
 #[tokio::test]
 async fn a_nested_page_is_served_with_and_without_a_slash() {
     let web = Web::new();
-    let app = axum::Router::new().nest_service("/runs", web.router());
-    let server = web.spawn_router(app, "127.0.0.1:0").await.unwrap();
-    for path in ["/runs", "/runs/"] {
-        let (status, body) = send(&server, &format!("GET {path}"), "", "").await;
+    let app = axum::Router::new().nest_service("/runs", web.service());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for (path, script) in [("/runs", "runs/page.js"), ("/runs/", "./page.js")] {
+        let (status, body) = send_to(address, &format!("GET {path}"), "", "").await;
         assert_eq!(status, 200);
-        assert!(body.contains(r#"src="/runs/page.js""#), "{body}");
+        assert!(body.contains(&format!(r#"src="{script}""#)), "{body}");
     }
-    assert_eq!(send(&server, "GET /runs/api/runs", "", "").await.0, 200);
+    assert_eq!(send_to(address, "GET /runs/api/runs", "", "").await.0, 200);
 }
 
 /// Of two agents on one store, the one that was asked is shown with its run and continues it, in whatever order they were added.

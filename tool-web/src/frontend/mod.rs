@@ -22,6 +22,7 @@ use tool_core::content::Content;
 use tool_core::memory::{MemoryError, RunStatus};
 use tool_core::model::ConversationId;
 use tool_core::tool::{DecisionKind, WaitId};
+use tool_http::server::HttpService;
 
 use self::ag_ui::AgUiEncoder;
 use self::asked::{About, Asked, Reply, is_same};
@@ -52,13 +53,13 @@ use crate::wait::arguments;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = Agent::builder(ScriptedModel::new()).build()?;
 /// let app = axum::Router::new()
-///     .nest("/api/chat", tool_web::ui_stream(agent.clone()).router())
-///     .nest("/api/ag-ui", tool_web::ag_ui(agent).router());
+///     .nest_service("/api/chat", tool_web::ui_stream(agent.clone()).into_service())
+///     .nest_service("/api/ag-ui", tool_web::ag_ui(agent).into_service());
 /// # let _: axum::Router = app;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a chat does nothing until its router is served"]
+#[must_use = "a chat does nothing until its service is served"]
 pub struct Frontend {
     protocol: Protocol,
     hub: Arc<Hub>,
@@ -78,9 +79,19 @@ impl Frontend {
         Self { protocol, source: source.cloned(), hub, guard }
     }
 
-    /// Returns the routes as an [`axum::Router`], to nest into an application. Without an agent of the name, all requests are
+    /// Returns the routes as a service, to serve them as part of an application. Without an agent of the name, all requests are
     /// answered with status 404.
+    pub fn into_service(self) -> HttpService {
+        HttpService::new(self.routes())
+    }
+
+    /// Returns the routes as an [`axum::Router`].
+    #[cfg(feature = "unstable-axum")]
     pub fn router(self) -> Router {
+        self.routes()
+    }
+
+    fn routes(self) -> Router {
         let guard = Arc::clone(&self.guard);
         let Some(source) = self.source else { return Router::new() };
         let chats = Chats {
