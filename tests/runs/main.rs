@@ -9,6 +9,7 @@ mod contending;
 mod control;
 mod crash;
 mod editing;
+mod events;
 mod exploration;
 mod keys;
 mod leasing;

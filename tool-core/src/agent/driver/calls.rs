@@ -54,15 +54,12 @@ impl RunDriver {
         let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
-        // Only for listeners.
-        let mut running_ids: Vec<String> = Vec::new();
         let mut event = None;
         loop {
             while running.len() < max_concurrent
                 && let Some(call) = queue.pop_front()
             {
                 let attempt = self.begin_attempt(&call)?;
-                running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
                 running.push(self.execute_call(&executor, call, attempt, sender.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
@@ -78,26 +75,21 @@ impl RunDriver {
                     }
                     // The outer run has reached one of its limits.
                     drop(running);
-                    self.store_run().await?;
-                    self.emit_interrupted(&running_ids).await;
                     return Ok(());
                 }
                 Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
                 Err(interruption) => {
                     self.interrupt(&interruption);
-                    drop(running);
-                    self.emit_interrupted(&running_ids).await;
                     return Ok(());
                 }
             };
-            running_ids.retain(|id| id != ending.call_id());
             let execution = match ending {
                 Ending::Executed(execution) if execution.is_waiting() => {
                     self.change_run().record_result(execution).map_err(RunErrorKind::Step)?;
                     continue;
                 }
                 Ending::Executed(execution) => execution,
-                Ending::Suspended { why, .. } => {
+                Ending::Suspended(why) => {
                     if !matches!(why, RunErrorKind::Waiting) {
                         failure.get_or_insert(why);
                     }
@@ -113,7 +105,6 @@ impl RunDriver {
                 drop(running);
                 self.store_run().await?;
                 self.emit_all(event).await;
-                self.emit_interrupted(&running_ids).await;
                 return Ok(());
             }
         }
@@ -238,10 +229,23 @@ impl RunDriver {
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }
-        let copy = self.emitter.has_listeners().then(|| execution.clone().with_notes(None));
+        let listeners = self.emitter.has_listeners();
+        let failed = (listeners && retry.is_some()).then(|| execution.clone().with_notes(None));
+        let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         self.update_elapsed();
-        let event = copy.map(if retry.is_some() { Event::CallRetried } else { Event::CallFinished });
+        let event = match failed {
+            Some(failed) => Some(Event::CallRetried(failed)),
+            None if listeners => {
+                self.reported.add(&id);
+                let finished = match was_undoing {
+                    true => self.run.undo_executions().last(),
+                    false => self.run.finished_call(&id),
+                };
+                finished.cloned().map(Event::CallFinished)
+            }
+            None => None,
+        };
         Ok((retry, event))
     }
 
@@ -283,13 +287,12 @@ impl RunDriver {
         }
     }
 
-    /// Emits the outcomes of the calls that were in flight when the run ended.
-    pub(super) async fn emit_interrupted(&mut self, running_ids: &[String]) {
+    /// Emits the outcomes that the run has without an execution that was recorded: of calls that were denied, refused, reused or in
+    /// flight when the run ended.
+    pub(super) async fn emit_finished(&mut self) {
         if self.emitter.has_listeners() {
-            let executions = self.run.tool_executions().iter();
-            let interrupted = executions.filter(|one| running_ids.contains(&one.call().id));
-            let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
-            self.emit_all(events).await;
+            let events = self.reported.take_unreported(&self.run);
+            self.emit_all(events.into_iter().map(Event::CallFinished)).await;
         }
     }
 }

@@ -4,6 +4,7 @@ mod question_rules;
 mod inside;
 mod offer;
 mod lease;
+mod reported;
 mod run_driver;
 mod interruption;
 mod storage;

@@ -12,6 +12,7 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::question_rules::QuestionRules;
+use super::reported::ReportedCalls;
 use crate::agent::call_rules::CallRules;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
@@ -115,6 +116,7 @@ pub struct RunDriver {
     pub(super) lease: RunLease,
     /// The ids of the commands from the inbox that were applied.
     pub(super) applied_commands: Vec<String>,
+    pub(super) reported: ReportedCalls,
     /// The run differs from its stored state.
     pub(in crate::agent) has_unsaved_changes: bool,
     /// The outer run. Without one, the agent's own stores contain this run.
@@ -139,6 +141,7 @@ impl RunDriver {
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
             announced_turn: 0,
+            reported: ReportedCalls::all_of(&run),
             run,
             trace: RunTrace::new(tools.agent.0.trace),
             origin: tools.agent.clone(),
@@ -252,12 +255,10 @@ impl RunDriver {
         let attempt = self.begin_and_store(&call).await.map_err(|kind| self.error(kind))?;
         match self.execute_one(call.clone(), attempt).await {
             Ok(Some(Ending::Executed(execution))) => Ok(execution),
-            Ok(Some(Ending::Suspended { why: RunErrorKind::Waiting, .. })) => {
-                Ok(ToolExecution::waiting(call, None))
-            }
-            Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
+            Ok(Some(Ending::Suspended(RunErrorKind::Waiting))) => Ok(ToolExecution::waiting(call, None)),
+            Ok(Some(Ending::Suspended(why))) | Err(why) => Err(self.error(why)),
             Ok(None) => {
-                self.emit_interrupted(std::slice::from_ref(&call.id)).await;
+                self.emit_finished().await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
         }

@@ -122,11 +122,13 @@ impl RunDriver {
             // Stored before anybody sees what the run waits for.
             self.change_run().tick(Timestamp::now());
             self.store_run().await?;
+            self.emit_finished().await;
             let waits = self.run.waits();
             self.emitter.emit(|| Event::Waiting(waits)).await;
             break;
         }
         self.store_run().await?;
+        self.emit_finished().await;
         let is_at_rest = self.run.is_done() || self.run.is_blocked();
         self.set_in_progress(!is_at_rest);
         if self.run.is_blocked() {
@@ -324,7 +326,7 @@ impl RunDriver {
             NormalizedResponse::new(response, |call| if calls_through { unwrap_call(call) } else { call });
         let response = normalized.response();
         self.trace.record_response(response);
-        let copy = self.emitter.has_listeners().then(|| response.clone());
+        let copy = self.emitter.has_listeners().then(|| (response.clone(), normalized.positions().to_vec()));
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
         let executes = response.message.tool_calls.is_empty() || self.rules.execute(response, options);
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
@@ -338,12 +340,15 @@ impl RunDriver {
         }
         self.require_approvals();
         self.update_elapsed();
-        let Some(mut response) = copy else { return Ok(Vec::new()) };
+        let Some((mut response, positions)) = copy else { return Ok(Vec::new()) };
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
-        let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
+        let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());
+        let ready = calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() });
+        let mut events: Vec<_> = ready.collect();
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
+        events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
         Ok(events)
     }
 
