@@ -54,6 +54,10 @@ impl NormalizedResponse {
     pub(crate) fn response(&self) -> &ChatResponse {
         &self.0
     }
+
+    pub(crate) fn response_mut(&mut self) -> &mut ChatResponse {
+        &mut self.0
+    }
 }
 
 /// Returns the calls that a call contains, or `None` if it contains none or more than there is room for.

@@ -18,7 +18,9 @@ use super::state::{CallRecord, Stage};
 use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
 use crate::run::{Handoff, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
-use crate::tool::{ExecutionMetadata, Timestamp, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+use crate::tool::{
+    ExecutionMetadata, Timestamp, ToolError, ToolErrorKind, ToolExecution, ToolOutput, VerdictRecord,
+};
 
 const FORMAT: u32 = 4;
 
@@ -58,6 +60,8 @@ struct State<'a> {
     inner_runs: &'a [InnerRun],
     #[serde(rename = "handed_over", skip_serializing_if = "<[_]>::is_empty")]
     handoffs: &'a [Handoff],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    verdicts: &'a [VerdictRecord],
     #[serde(rename = "bounded_keys", skip_serializing_if = "std::ops::Not::not")]
     has_bounded_keys: bool,
     stage: &'a Stage,
@@ -130,6 +134,7 @@ impl Serialize for Run {
             undo_executions: &self.undo_executions,
             inner_runs: &self.inner_runs,
             handoffs: &self.handoffs,
+            verdicts: &self.verdicts,
             has_bounded_keys: self.has_bounded_keys,
             stage: &self.stage,
         };
@@ -179,6 +184,8 @@ struct AnyState {
     // Since format 4.
     #[serde(rename = "agent")]
     agent_name: Option<String>,
+    #[serde(default)]
+    verdicts: Vec<VerdictRecord>,
     // Format 1 only.
     max_turns: Option<u32>,
     tool_choice: Option<ToolChoice>,
@@ -220,6 +227,7 @@ impl AnyState {
             undo_executions: self.undo_executions,
             inner_runs: self.inner_runs,
             handoffs: self.handoffs,
+            verdicts: self.verdicts,
             stage: Stage::Asking,
             has_bounded_keys: self.has_bounded_keys,
             stored: StoredState {

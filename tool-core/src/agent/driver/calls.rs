@@ -29,6 +29,8 @@ impl RunDriver {
             if !self.offer.is_resolved {
                 self.prepare().await?;
             }
+            let events = self.review_calls().await?;
+            self.emit_all(events).await;
             let attempt = self.begin_attempt(call)?;
             self.store_run().await?;
             Ok(attempt)
@@ -93,6 +95,7 @@ impl RunDriver {
             running_ids.retain(|id| id != ending.call_id());
             let execution = match ending {
                 Ending::Executed(execution) if execution.is_waiting() => {
+                    self.judged_calls.remove(&execution.call().id);
                     self.change_run().record_result(execution).map_err(RunErrorKind::Step)?;
                     continue;
                 }
@@ -106,7 +109,7 @@ impl RunDriver {
             };
             let was_undoing = self.run.is_undoing();
             let retry;
-            (retry, event) = self.apply_result(execution)?;
+            (retry, event) = self.apply_result(execution).await?;
             queue.extend(retry);
             // The call may have ended the run, which drops the calls that are still running.
             if self.run.is_done() || self.run.is_undoing() != was_undoing {
@@ -222,24 +225,24 @@ impl RunDriver {
     }
 
     /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
-    pub(super) fn apply_result(
+    pub(super) async fn apply_result(
         &mut self,
         mut execution: ToolExecution,
     ) -> Result<(Option<ToolCall>, Option<Event>), RunErrorKind> {
         self.has_unsaved_changes = true;
         let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
-        let agent = &self.earlier_undoing().unwrap_or(&self.tools).agent;
-        let handler = agent.0.on_tool_error.as_ref().filter(|_| retry.is_none());
-        if let (Some(handler), Err(error)) = (handler, execution.outcome())
-            && let Some(outcome) = handler(execution.call(), error)
-        {
-            execution = execution.with_outcome(outcome);
-        }
+        let end = match retry {
+            Some(_) => None,
+            None => self.review_output(&mut execution).await?,
+        };
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }
         let copy = self.emitter.has_listeners().then(|| execution.clone().with_notes(None));
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
+        if let Some(end) = end {
+            self.run.stop_by_layer(end);
+        }
         self.update_elapsed();
         let event = copy.map(if retry.is_some() { Event::CallRetried } else { Event::CallFinished });
         Ok((retry, event))
@@ -273,7 +276,7 @@ impl RunDriver {
         };
         CallExecutor {
             tools,
-            context: tools_of_agent.context.clone().with_rules(self.rules.clone()),
+            context: tools_of_agent.context.clone().with_rules(self.layers.clone()),
             gate: Arc::clone(&self.gate),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),

@@ -1,0 +1,18 @@
+//! Layers: one boundary for questions, model requests, calls, outputs and answers, which nothing bypasses.
+
+mod verdict;
+mod place;
+mod next;
+mod layer_trait;
+mod closure;
+/// Guards from closures: they judge, and rewrite nothing.
+pub mod guard;
+/// Layers from closures that rewrite what passes.
+pub mod rewrite;
+
+pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
+pub use self::layer_trait::{Layer, LayerError, LayerFuture, Part};
+pub(crate) use self::next::RunEnded;
+pub use self::next::{Deltas, Next};
+pub use self::place::Place;
+pub use self::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
