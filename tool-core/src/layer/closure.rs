@@ -8,8 +8,7 @@ use std::pin::Pin;
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
 
-use super::layer_trait::{Layer, LayerError, LayerFuture, Part};
-use super::next::{Deltas, Next};
+use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
 use crate::content::Content;

@@ -2,7 +2,6 @@
 
 mod verdict;
 mod place;
-mod next;
 mod layer_trait;
 mod closure;
 /// Guards from closures: they judge, and rewrite nothing.
@@ -11,8 +10,7 @@ pub mod guard;
 pub mod rewrite;
 
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
-pub use self::layer_trait::{Layer, LayerError, LayerFuture, Part};
-pub(crate) use self::next::RunEnded;
-pub use self::next::{Deltas, Next};
+pub(crate) use self::layer_trait::RunEnded;
+pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
 pub use self::place::Place;
 pub use self::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};

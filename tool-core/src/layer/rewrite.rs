@@ -9,13 +9,13 @@ use crate::tool::{ToolArguments, ToolExecution, ToolOutput};
 /// ```
 /// use tool_core::layer::rewrite;
 /// use tool_core::testing::ScriptedModel;
-/// use tool_core::{Agent, ModelOptions};
+/// use tool_core::Agent;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let model = ScriptedModel::new().expects(|request| request.options().temperature == Some(0.0)).says("Hello");
 /// let cold = rewrite::request(|request| {
-///     let options = ModelOptions { temperature: Some(0.0), ..request.options().clone() };
+///     let options = request.options().clone().with_temperature(0.0);
 ///     request.with_options(options)
 /// });
 /// Agent::builder(model).layer(cold).build()?.ask("Hello").await?;
