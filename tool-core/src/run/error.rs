@@ -114,6 +114,14 @@ pub enum RunErrorKind {
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.
     MissingContext(MissingContext),
+    /// A [layer](crate::layer::Layer) failed or panicked, so nothing passed that it did not judge. The run can be resumed.
+    #[non_exhaustive]
+    Layer {
+        /// The name of the layer.
+        layer: String,
+        /// The error of the layer.
+        error: Box<dyn Error + Send + Sync>,
+    },
     /// An [answerer](crate::agent::Answerer) gave an answer that is not valid, or a call was approved with arguments that do not match
     /// its tool. The run still waits for the decision.
     Decision(ResolveError),
@@ -309,6 +317,7 @@ impl fmt::Display for RunError {
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
+            RunErrorKind::Layer { layer, error } => write!(f, "the layer `{layer}` failed: {error}"),
             RunErrorKind::Decision(error) => fmt::Display::fmt(error, f),
             RunErrorKind::Step(error) => fmt::Display::fmt(error, f),
         }
@@ -336,6 +345,7 @@ impl Error for RunError {
         match &self.kind {
             RunErrorKind::Model(error) => error.source(),
             RunErrorKind::Tools { error, .. }
+            | RunErrorKind::Layer { error, .. }
             | RunErrorKind::Store(error)
             | RunErrorKind::Question(error) => error.source(),
             RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {

@@ -130,13 +130,6 @@ impl Run {
         Ok(())
     }
 
-    /// Leaves the open calls of this turn to the caller, as if their tools were external. Those that need approval await it first.
-    pub(crate) fn leave_calls_to_caller(&mut self) {
-        if let Stage::Calling(turn) = &mut self.stage {
-            turn.calls.iter_mut().for_each(|record| record.is_left_to_caller = true);
-        }
-    }
-
     /// Records the start of a call, before it is executed: if the process then ends, the restored run knows that the call
     /// may have had its effect. Without a recorded start, the restored run executes the call as if for the first time.
     ///
