@@ -12,7 +12,7 @@ use super::review::{BesideVerdicts, QuestionRuling, passes};
 use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
-use crate::agent::spending::{Refusal, RequestMeter};
+use crate::agent::spending::RequestMeter;
 use crate::layer::{Next, Part, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError};
 use crate::run::{RunErrorKind, Step, StepError};
@@ -112,7 +112,8 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error, cost);
-                    match error.downcast::<Refusal>() {
+                    let refusal = meter.and_then(RequestMeter::take_refusal);
+                    match refusal.map_or_else(|| error.downcast(), Ok) {
                         Ok(refusal) => self.refuse(refusal),
                         Err(error) => Err(RunErrorKind::Model(error)),
                     }
