@@ -318,10 +318,7 @@ impl RunDriver {
 
     /// Records the response of the model and returns the events to emit.
     pub(super) fn apply_response(&mut self, response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
-        let searched = self.offer.searched.as_ref();
-        let calls_through = searched.is_some_and(|(divided, _)| divided.mode == Mode::CallThrough);
-        let normalized =
-            NormalizedResponse::new(response, |call| if calls_through { unwrap_call(call) } else { call });
+        let normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         let response = normalized.response();
         self.trace.record_response(response);
         let copy = self.emitter.has_listeners().then(|| (response.clone(), normalized.positions().to_vec()));
