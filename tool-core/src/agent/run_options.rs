@@ -230,7 +230,7 @@ impl AgentBuilder {
     /// let error = agent.ask("What is 2 + 40?").await.unwrap_err();
     /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
     /// let mut run = error.into_run();
-    /// for call in run.awaiting_results().cloned().collect::<Vec<_>>() {
+    /// for call in run.awaiting_results().collect::<Vec<_>>() {
     ///     run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("42"))))?;
     /// }
     /// assert_eq!(agent.resume(run).await?.text(), "It is 42.");

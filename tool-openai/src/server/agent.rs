@@ -203,8 +203,8 @@ impl SegmentContext {
     /// the run.
     fn pending_calls(&self, run: &Run) -> Vec<(ToolCall, Awaited)> {
         let calls = self.caller_tools.pending_calls(run).map(|call| {
-            let sent = ToolCall::new(ids::random_id("call_"), &*call.name, &*call.arguments);
-            (sent, Awaited::Result(call.id.clone()))
+            let sent = ToolCall::new(ids::random_id("call_"), call.name, call.arguments);
+            (sent, Awaited::Result(call.id))
         });
         let questions = run.waits().into_iter().filter_map(|wait| {
             let is_inner = wait.path.contains('/');
@@ -365,7 +365,7 @@ impl<'a> SentResults<'a> {
         // Expiry precedes answers.
         run.tick(Timestamp::now());
         let mut awaiting: HashMap<_, _> =
-            run.awaiting_results().map(|call| (call.id.clone(), call.clone())).collect();
+            run.awaiting_results().map(|call| (call.id.clone(), call)).collect();
         let results = results_by_id(self.messages);
         for (caller_id, awaited) in &self.paused.calls {
             let Some(result) = results.get(&**caller_id) else { return Ok(None) };

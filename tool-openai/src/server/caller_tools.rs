@@ -42,7 +42,7 @@ impl CallerTools {
 
     /// Returns the calls of a run that await results of the caller. Calls of agents that the run asked are not among them: their
     /// tools are not the caller's, whatever their names.
-    pub(super) fn pending_calls<'r>(&'r self, run: &'r Run) -> impl Iterator<Item = &'r ToolCall> {
+    pub(super) fn pending_calls<'r>(&'r self, run: &'r Run) -> impl Iterator<Item = ToolCall> {
         let own: HashSet<_> = run.current_calls().map(|(call, _)| &*call.id).collect();
         run.awaiting_results().filter(move |call| own.contains(&*call.id) && self.0.get(&call.name).is_some())
     }
