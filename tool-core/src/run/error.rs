@@ -157,8 +157,9 @@ impl RunError {
     pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
         if matches!(self.kind, RunErrorKind::Waiting) {
             // The definitions are not those of agents that the run asked.
-            let own = || self.awaiting_approval().filter(|call| self.run.call_position(&call.id).is_some());
-            let awaits = |tool: &&ToolDefinition| own().any(|call| call.name == tool.name());
+            let calls = self.run.calls_with_records().filter(|(_, record)| record.awaits_approval());
+            let names: Vec<_> = calls.map(|(call, _)| &*call.name).collect();
+            let awaits = |tool: &&ToolDefinition| names.contains(&tool.name());
             let reasons = tools.iter().filter(awaits).filter_map(ToolDefinition::approval_reason);
             self.approval_reasons = reasons.map(str::to_owned).collect();
         }
@@ -182,12 +183,12 @@ impl RunError {
     }
 
     /// Returns the calls that await approval.
-    pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.run.awaiting_approval()
     }
 
     /// Returns the calls that await their results from the caller.
-    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.run.awaiting_results()
     }
 

@@ -174,15 +174,6 @@ pub struct InnerRun {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_revoked: bool,
     pub(super) run: Run,
-    /// The calls that await approval, with their paths in place of their ids. They follow from the run.
-    #[serde(skip)]
-    pub(super) awaiting_approval: Vec<ToolCall>,
-    /// For each of them, how many levels outside of the run approval is demanded.
-    #[serde(skip)]
-    pub(super) approval_levels: Vec<usize>,
-    /// The calls that await results of the caller, in the same form.
-    #[serde(skip)]
-    pub(super) awaiting_results: Vec<ToolCall>,
 }
 
 impl Stage {

@@ -159,10 +159,13 @@ impl Run {
         if execution.is_waiting() {
             return notes.map_or(Ok(()), |notes| self.record_waiting(&execution.call.id, *notes));
         }
-        if !self.has_open_call(&execution.call.id)
-            && self.awaits_inner(&execution.call.id, |inner| &inner.awaiting_results)
-        {
-            return self.record_inner_result(execution);
+        if !self.has_own_open_call(&execution.call.id) {
+            let path = std::mem::take(&mut execution.call.id);
+            let (run, id) = self.call_at(&[&path], CallRecord::awaits_result)?;
+            execution.call.id = id.to_owned();
+            if id != path {
+                return run.record_result(execution);
+            }
         }
         let id = execution.call.id.clone();
         let will_retry = self.will_retry(&execution);

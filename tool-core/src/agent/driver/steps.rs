@@ -167,15 +167,14 @@ impl RunDriver {
         let agent = &self.tools.agent;
         let approver = self.question.approver.clone().or_else(|| agent.approver());
         let answerer = self.question.answerer.clone().or_else(|| agent.0.answerer.clone());
-        let own: Vec<_> = self.run.awaiting_own_approval().map(|call| call.id.clone()).collect();
-        let waits = self.run.waits();
-        if waits.iter().all(Wait::is_until) {
-            return self.sleep_until(waits.iter().filter_map(|wait| wait.deadline).min()).await;
+        let waits: Vec<_> = self.run.waits_at_levels().collect();
+        if waits.iter().all(|(wait, _)| wait.is_until()) {
+            return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
         }
         let mut has_decided = false;
-        for wait in waits {
+        for (wait, level) in waits {
             let decision = match (&wait.reason, &approver, &answerer) {
-                (WaitReason::Approval(call), Some(approver), _) if own.contains(&wait.path) => {
+                (WaitReason::Approval(call), Some(approver), _) if level == 0 => {
                     // An approver sees the path of the call in place of its id.
                     let call = ToolCall { id: wait.path.clone(), ..call.clone() };
                     let approver = Arc::clone(approver);
@@ -326,12 +325,8 @@ impl RunDriver {
         response: ChatResponse,
         hold: Hold,
     ) -> Result<Vec<Event>, RunErrorKind> {
-        let searched = self.offer.searched.as_ref();
-        let calls_through = searched.is_some_and(|(divided, _)| divided.mode == Mode::CallThrough);
-        let normalized =
-            NormalizedResponse::new(response, |call| if calls_through { unwrap_call(call) } else { call });
+        let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
-        let mut normalized = normalized;
         let ruling = self.review_reply(normalized.response_mut()).await?;
         let listeners = self.emitter.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
