@@ -136,7 +136,7 @@ impl CallExecutor {
             Ok(executed) => executed,
             Err(notes) => {
                 span.suspend();
-                return ToolExecution::waiting(call, Some(notes));
+                return ToolExecution::waiting(call, Some(notes)).with_timing(started_at, clock.elapsed());
             }
         };
         let execution = ToolExecution::new(call, outcome).with_repairs(repairs).with_notes(asking.notes());
