@@ -84,7 +84,9 @@ async fn other_calls_are_executed_while_one_waits_and_each_is_decided_once() {
     let expected = format!("the run `{}` has no call `call_1_1` that awaits approval", run.key());
     assert_eq!(unknown.to_string(), expected);
     let invalid = run.resolve_approval("call_1_2", Approval::ApproveWith("[]".into())).await.unwrap_err();
-    assert_eq!(invalid.to_string(), "the new arguments are not a JSON object");
+    let expected =
+        "the call cannot be approved with these arguments: the new arguments are not a JSON object";
+    assert_eq!(invalid.to_string(), expected);
     run.resolve_approval("call_1_2", Approval::Deny(None)).await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
     let late = run.resolve_approval("call_1_2", Approval::Approve).await.unwrap_err();
