@@ -163,7 +163,7 @@ impl Entry {
                 Self::CallAnnounced { index: *index, id: id.clone(), name: name.clone() }
             }
             Event::Arguments { index, text, .. } => Self::Arguments { index: *index, text: text.clone() },
-            Event::CallReady(call) => Self::ready(call),
+            Event::CallReady { call, .. } => Self::ready(call),
             Event::TurnFinished { turn, response, .. } => {
                 Self::TurnFinished { turn: *turn, usage: response.usage.unwrap_or_default() }
             }

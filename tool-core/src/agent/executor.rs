@@ -43,7 +43,7 @@ pub(super) enum Ending {
     Executed(ToolExecution),
     /// The call has no outcome yet, because the run of the agent that it asked cannot continue now.
     Suspended {
-        call: ToolCall,
+        call_id: String,
         why: RunErrorKind,
     },
 }
@@ -52,7 +52,7 @@ impl Ending {
     pub(super) fn call_id(&self) -> &str {
         match self {
             Self::Executed(execution) => &execution.call().id,
-            Self::Suspended { call, .. } => &call.id,
+            Self::Suspended { call_id, .. } => call_id,
         }
     }
 }
@@ -84,7 +84,7 @@ impl CallExecutor {
         let execution = self.execute_with(call, attempt, progress, delegation.clone(), asking);
         execution.map(|execution| {
             match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
-                Some(why) => Ending::Suspended { call: execution.call, why },
+                Some(why) => Ending::Suspended { call_id: execution.call.id, why },
                 None => Ending::Executed(execution),
             }
         })

@@ -97,8 +97,9 @@ impl Run {
         if !self.is_asking() {
             return Err(StepError("the run expects no response of the model"));
         }
-        let ChatResponse { mut message, finish_reason, usage, .. } = response.0;
+        let ChatResponse { mut message, finish_reason, usage, .. } = response.response;
         self.turns = self.turns.saturating_add(1);
+        self.cost_in_flight = None;
         let usage = usage.unwrap_or_default();
         self.usage += usage;
         if let Some(handoff) = self.handoffs.last_mut() {

@@ -74,15 +74,11 @@ impl RunDriver {
                     }
                     // The outer run has reached one of its limits.
                     drop(running);
-                    self.store_run().await?;
-                    self.emit_interrupted(in_flight.ids()).await;
                     return Ok(());
                 }
                 Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
                 Err(interruption) => {
                     self.interrupt(&interruption);
-                    drop(running);
-                    self.emit_interrupted(in_flight.ids()).await;
                     return Ok(());
                 }
             };
@@ -94,8 +90,8 @@ impl RunDriver {
                     continue;
                 }
                 Ending::Executed(execution) => execution,
-                Ending::Suspended { call, why } => {
-                    in_flight.suspend(&call.id);
+                Ending::Suspended { call_id, why } => {
+                    in_flight.suspend(&call_id);
                     if !matches!(why, RunErrorKind::Waiting) {
                         failure.get_or_insert(why);
                     }
@@ -109,7 +105,6 @@ impl RunDriver {
                 drop(running);
                 self.store_run().await?;
                 self.emit_all(event).await;
-                self.emit_interrupted(in_flight.ids()).await;
                 return Ok(());
             }
         }
@@ -234,10 +229,24 @@ impl RunDriver {
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }
-        let copy = self.emitter.has_listeners().then(|| execution.clone().with_notes(None));
+        let listeners = self.emitter.has_listeners();
+        let failed = (listeners && is_retried).then(|| execution.clone().with_notes(None));
+        let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         self.update_elapsed();
-        Ok(copy.map(if is_retried { Event::CallRetried } else { Event::CallFinished }))
+        let event = match failed {
+            Some(failed) => Some(Event::CallRetried(failed)),
+            None if listeners => {
+                self.reported.add(&id);
+                let finished = match was_undoing {
+                    true => self.run.undo_executions().last(),
+                    false => self.run.finished_call(&id),
+                };
+                finished.cloned().map(Event::CallFinished)
+            }
+            None => None,
+        };
+        Ok(event)
     }
 
     /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.
@@ -278,13 +287,12 @@ impl RunDriver {
         }
     }
 
-    /// Emits the outcomes of the calls that were in flight when the run ended.
-    pub(super) async fn emit_interrupted(&mut self, running_ids: &[String]) {
+    /// Emits the outcomes that the run has without an execution that was recorded: of calls that were denied, refused, reused or in
+    /// flight when the run ended.
+    pub(super) async fn emit_finished(&mut self) {
         if self.emitter.has_listeners() {
-            let executions = self.run.tool_executions().iter();
-            let interrupted = executions.filter(|one| running_ids.contains(&one.call().id));
-            let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
-            self.emit_all(events).await;
+            let events = self.reported.take_unreported(&self.run);
+            self.emit_all(events.into_iter().map(Event::CallFinished)).await;
         }
     }
 }

@@ -4,11 +4,13 @@ mod question_rules;
 mod inside;
 mod offer;
 mod lease;
+mod reported;
 mod run_driver;
 mod interruption;
 mod storage;
 mod inbox;
 mod calls;
+mod costs;
 mod steps;
 
 pub(super) use self::inside::Inside;

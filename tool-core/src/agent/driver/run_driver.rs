@@ -12,11 +12,13 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::question_rules::QuestionRules;
+use super::reported::ReportedCalls;
 use crate::agent::call_rules::CallRules;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
 use crate::agent::run_tools::RunTools;
+use crate::agent::spending::Spending;
 use crate::agent::tool_search::SentMessages;
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, Event};
@@ -24,7 +26,7 @@ use crate::content::Content;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, CallPath, Decision, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
+    Answer, Approval, CallPath, Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
     WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
@@ -115,6 +117,7 @@ pub struct RunDriver {
     pub(super) lease: RunLease,
     /// The ids of the commands from the inbox that were applied.
     pub(super) applied_commands: Vec<String>,
+    pub(super) reported: ReportedCalls,
     /// The run differs from its stored state.
     pub(in crate::agent) has_unsaved_changes: bool,
     /// The outer run. Without one, the agent's own stores contain this run.
@@ -129,7 +132,10 @@ impl RunDriver {
         mut question: QuestionRules,
         outer: Option<Inside>,
     ) -> Self {
-        let rules = CallRules::new(tools.agent.clone(), question.execute_calls_if.take());
+        let ledger = Ledger::new(run.limits().max_cost, run.cost());
+        let budgets = std::mem::take(&mut question.budgets);
+        let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
+        let rules = CallRules::new(tools.agent.clone(), question.execute_calls_if.take(), spending);
         let rules = match outer.as_ref().and_then(|outer| outer.rules.as_ref()) {
             Some((outer, called_as)) => rules.inside(outer, called_as),
             None => rules,
@@ -139,6 +145,7 @@ impl RunDriver {
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
             announced_turn: 0,
+            reported: ReportedCalls::all_of(&run),
             run,
             trace: RunTrace::new(tools.agent.0.trace),
             origin: tools.agent.clone(),
@@ -218,7 +225,8 @@ impl RunDriver {
     /// # Errors
     ///
     /// Fails if the run did not ask for a model request.
-    pub async fn record_response(&mut self, response: ChatResponse) -> Result<(), RunError> {
+    pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
+        self.charge_for(&mut response);
         let events = self.apply_response(response).map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
         Ok(())
@@ -257,7 +265,7 @@ impl RunDriver {
             }
             Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
             Ok(None) => {
-                self.emit_interrupted(std::slice::from_ref(&call.id)).await;
+                self.emit_finished().await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
         }

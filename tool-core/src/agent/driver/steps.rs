@@ -32,25 +32,26 @@ impl RunDriver {
 
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
+        self.store_cost_in_flight().await?;
         let time_left = self.time_left();
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(request) => {
+                let meter = self.rules.meter(&self.tools.agent);
+                let request = request.metered(meter.as_ref().map(|meter| meter as _));
                 let model = &*self.tools.agent.0.model;
                 let is_streamed = self.emitter.streams_replies();
                 let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
                     run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
-                let events = match response.await {
-                    Ok(Ok(response)) => self.apply_response(response)?,
-                    Ok(Err(error)) => {
-                        self.trace.record_model_error(&error);
-                        return Err(RunErrorKind::Model(error));
-                    }
-                    Err(interruption) => {
+                let response = response.await;
+                let events = match self.charge(meter.as_ref(), response).await? {
+                    Some(Ok(response)) => self.apply_response(response)?,
+                    Some(Err(interruption)) => {
                         self.interrupt(&interruption);
                         Vec::new()
                     }
+                    None => Vec::new(),
                 };
                 self.emit_all(events).await;
                 Ok(true)
@@ -120,11 +121,13 @@ impl RunDriver {
             // Stored before anybody sees what the run waits for.
             self.change_run().tick(Timestamp::now());
             self.store_run().await?;
+            self.emit_finished().await;
             let waits = self.run.waits();
             self.emitter.emit(|| Event::Waiting(waits)).await;
             break;
         }
         self.store_run().await?;
+        self.emit_finished().await;
         let is_at_rest = self.run.is_done() || self.run.is_blocked();
         self.set_in_progress(!is_at_rest);
         if self.run.is_blocked() {
@@ -322,7 +325,7 @@ impl RunDriver {
             NormalizedResponse::new(response, |call| if calls_through { unwrap_call(call) } else { call });
         let response = normalized.response();
         self.trace.record_response(response);
-        let copy = self.emitter.has_listeners().then(|| response.clone());
+        let copy = self.emitter.has_listeners().then(|| (response.clone(), normalized.positions().to_vec()));
         let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
         let executes = response.message.tool_calls.is_empty() || self.rules.execute(response, options);
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
@@ -336,12 +339,15 @@ impl RunDriver {
         }
         self.require_approvals();
         self.update_elapsed();
-        let Some(mut response) = copy else { return Ok(Vec::new()) };
+        let Some((mut response, positions)) = copy else { return Ok(Vec::new()) };
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
-        let mut events: Vec<_> = self.run.open_calls().into_iter().map(Event::CallReady).collect();
+        let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());
+        let ready = calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() });
+        let mut events: Vec<_> = ready.collect();
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
+        events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
         Ok(events)
     }
 
@@ -389,9 +395,9 @@ async fn call_model(
     emitter: &mut EventEmitter,
 ) -> Result<ChatResponse, ModelError> {
     if !emitter.streams_replies() {
-        return model.chat(request).await;
+        return request.send_to(model).await;
     }
-    let mut deltas = model.stream(request);
+    let mut deltas = request.stream_to(model);
     while let Some(delta) = deltas.next().await {
         match delta? {
             Delta::Text(text) => emitter.emit(|| Event::Text(text)).await,
