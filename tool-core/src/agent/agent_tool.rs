@@ -390,6 +390,10 @@ impl Tool for AgentTool {
         self.form.question(arguments, context.read_mode()).map(drop)
     }
 
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.agent.tools().get(name)
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
         // An empty list would state that the tool needs no context at all.
         Some(&*self.injections).filter(|injections| !injections.is_empty())

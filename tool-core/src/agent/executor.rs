@@ -43,7 +43,7 @@ pub(super) enum Ending {
     Executed(ToolExecution),
     /// The call has no outcome yet, because the run of the agent that it asked cannot continue now.
     Suspended {
-        call_id: String,
+        call: ToolCall,
         why: RunErrorKind,
     },
 }
@@ -52,7 +52,7 @@ impl Ending {
     pub(super) fn call_id(&self) -> &str {
         match self {
             Self::Executed(execution) => &execution.call().id,
-            Self::Suspended { call_id, .. } => call_id,
+            Self::Suspended { call, .. } => &call.id,
         }
     }
 }
@@ -84,7 +84,7 @@ impl CallExecutor {
         let execution = self.execute_with(call, attempt, progress, delegation.clone(), asking);
         execution.map(|execution| {
             match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
-                Some(why) => Ending::Suspended { call_id: execution.call.id, why },
+                Some(why) => Ending::Suspended { call: execution.call, why },
                 None => Ending::Executed(execution),
             }
         })
@@ -136,7 +136,7 @@ impl CallExecutor {
             Ok(executed) => executed,
             Err(notes) => {
                 span.suspend();
-                return ToolExecution::waiting(call, Some(notes)).with_timing(started_at, clock.elapsed());
+                return ToolExecution::waiting(call, Some(notes));
             }
         };
         let execution = ToolExecution::new(call, outcome).with_repairs(repairs).with_notes(asking.notes());

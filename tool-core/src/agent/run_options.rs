@@ -395,7 +395,8 @@ impl AgentBuilder {
     ///
     /// Give agents that share a store a [name](Self::name), so that none of them takes the runs of another.
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
-        self.agent.run_store = Some(Arc::new(store));
+        let store: Arc<dyn RunStore> = Arc::new(store);
+        self.agent.run_store = store.into();
         self
     }
 

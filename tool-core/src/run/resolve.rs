@@ -70,16 +70,6 @@ impl Wait {
     }
 }
 
-#[cfg(feature = "unstable-internals")]
-impl Decision {
-    /// Returns the record of this decision about a wait, as the run makes it; `None` if the decision is postponed.
-    #[must_use]
-    pub fn record(&self, wait: &WaitId, at: Timestamp) -> Option<DecisionRecord> {
-        let Author { by, at: own, why } = self.author.clone();
-        Some(DecisionRecord { wait: wait.clone(), kind: self.kind()?, by, at: own.or(Some(at)), why })
-    }
-}
-
 impl Run {
     /// Returns what the run waits for, in the order of its calls, with what the agents that they asked wait for. Other calls may
     /// still be executed meanwhile.

@@ -90,6 +90,10 @@ impl Tool for Redefined {
         self.tool.get().check_arguments(own.as_deref().unwrap_or(arguments), context)
     }
 
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.tool.get().inner_tool(name)
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
         match &self.converted {
             Some(converted) => converted.injections.as_deref(),

@@ -90,8 +90,8 @@ impl RunDriver {
                     continue;
                 }
                 Ending::Executed(execution) => execution,
-                Ending::Suspended { call_id, why } => {
-                    in_flight.suspend(&call_id);
+                Ending::Suspended { call, why } => {
+                    in_flight.suspend(&call.id);
                     if !matches!(why, RunErrorKind::Waiting) {
                         failure.get_or_insert(why);
                     }

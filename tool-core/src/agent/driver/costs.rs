@@ -21,7 +21,7 @@ impl RunDriver {
     pub(super) async fn store_cost_in_flight(&mut self) -> Result<(), RunErrorKind> {
         let is_stored = match &self.outer {
             Some(Inside { delegation, .. }) => delegation.is_some(),
-            None => self.origin.0.run_store.is_some(),
+            None => self.origin.0.run_store.get().is_some(),
         };
         let Some(meter) = self.rules.meter(&self.tools.agent).filter(|_| is_stored && self.run.is_asking())
         else {

@@ -34,11 +34,13 @@ impl RunDriver {
         self.prepare().await?;
         self.store_cost_in_flight().await?;
         let time_left = self.time_left();
+        let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(request) => {
                 let meter = self.rules.meter(&self.tools.agent);
                 let request = request.metered(meter.as_ref().map(|meter| meter as _));
                 let model = &*self.tools.agent.0.model;
+                self.tools.agent.watch_request(&id, turn, &request);
                 let is_streamed = self.emitter.streams_replies();
                 let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
