@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
 use tool_core::run::{self, Wait, WaitReason};
@@ -153,13 +156,13 @@ impl RunsService for Runs {
         if decision.is_deferred() {
             return Err(invalid("a decision cannot be deferred; the call waits as it is".into()).into());
         }
-        wait.check(&decision).map_err(|error| invalid(error.to_string()))?;
+        self.check(&ctx, wait, &decision).await?.map_err(invalid)?;
         let at = time(&ctx).await?;
         let now = Timestamp::from_millis(at / 1000);
         if let Some(expired) = wait.expired(now) {
             return Ok(Json(Decided::Before(Some(expired))));
         }
-        if let Some(earlier) = claim(&ctx, &signal, decision.record(id, now)).await? {
+        if let Some(earlier) = claim(&ctx, &signal, record(&decision, id, now)).await? {
             return Ok(Json(Decided::Before(earlier.record)));
         }
         send(&ctx, signal, decision, at).await?;
@@ -176,7 +179,7 @@ impl RunsService for Runs {
         // Nobody can decide any more about what the message denies.
         for wait in undecided(&ctx, &waiting).await? {
             if !matches!(wait.reason, WaitReason::CallerResult(_)) {
-                let record = instead.record(&wait.id, Timestamp::from_millis(at / 1000));
+                let record = record(&instead, &wait.id, Timestamp::from_millis(at / 1000));
                 claimed |= claim(&ctx, &decision_signal(&wait.id), record).await?.is_none();
             }
         }
@@ -230,6 +233,28 @@ impl RunsService for Runs {
     }
 }
 
+impl Runs {
+    /// Checks that a decision fits, with the tools of the agent. Returns the reason if it does not.
+    async fn check(
+        &self,
+        ctx: &SharedWorkflowContext<'_>,
+        wait: &Wait,
+        decision: &run::Decision,
+    ) -> Result<Result<(), String>, TerminalError> {
+        let agent = &self.model.agent;
+        let check = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
+            Box::pin(async move {
+                let checked = AssertUnwindSafe(agent.check_decision(wait, decision)).catch_unwind().await;
+                // A provider that panics decides nothing.
+                let checked = checked.unwrap_or(Ok(()));
+                Ok(Json(checked.map_err(|error| error.to_string())))
+            })
+        };
+        let Json(checked) = ctx.run(check).name("check").await?;
+        Ok(checked)
+    }
+}
+
 /// Returns the id of the run's invocation. Fails if it has not begun.
 async fn invocation(ctx: &SharedWorkflowContext<'_>) -> Result<String, TerminalError> {
     ctx.get::<String>(INVOCATION).await?.ok_or_else(|| {
@@ -269,6 +294,13 @@ async fn claim(
     ctx.resolve_promise(signal, Json(Claim { invocation: own.clone(), record }));
     let Json(winner) = ctx.promise::<Json<Claim>>(signal).await?;
     Ok(Some(winner).filter(|winner| winner.invocation != own))
+}
+
+/// Returns the record of a decision, which is made now unless it says otherwise.
+fn record(decision: &run::Decision, wait: &WaitId, now: Timestamp) -> Option<DecisionRecord> {
+    let mut record = decision.record(wait)?;
+    record.at.get_or_insert(now);
+    Some(record)
 }
 
 /// Returns the present time, which is recorded.
