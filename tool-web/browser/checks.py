@@ -198,8 +198,8 @@ def two_windows(driver):
     wait = rest["id"]
     path = f"api/runs/{run}/decisions"
     assert request(path, {"wait": "0123", "decision": "approve"})[0] == 409
-    assert request(path, {"wait": wait, "decision": "deny", "reason": "no"})[0] == 200
-    assert request(path, {"wait": wait, "decision": "deny", "reason": "no"})[0] == 200
+    assert request(path, {"wait": wait, "decision": {"deny": "no"}})[0] == 200
+    assert request(path, {"wait": wait, "decision": {"deny": "no"}})[0] == 200
     status, text = request(path, {"wait": wait, "decision": "approve"})
     assert (status, json.loads(text)["kind"], json.loads(text)["by"]) == (409, "denied", "local user"), text
     find(driver, "#log", "the call was denied: no")

@@ -18,7 +18,7 @@ use tool_core::{
 };
 
 use crate::bounded::Bounded;
-use crate::entry::Entry;
+use crate::entry::{Decided, Entry};
 use crate::index::Index;
 use crate::log::RunLog;
 use crate::wait::{DecideError, find};
@@ -148,8 +148,8 @@ impl Hub {
                     let follower = hub.upgrade().zip(watched.upgrade());
                     let follower = follower.map(|(hub, source)| Follower::new(&hub, &source, run));
                     move |event: &Event| {
-                        if let (Some(follower), Some(entry)) = (&follower, Entry::from_event(event)) {
-                            follower.0.push_event(entry);
+                        if let Some(follower) = &follower {
+                            follower.0.push_event(Entry::from_event(event));
                         }
                     }
                 });
@@ -346,7 +346,7 @@ impl Hub {
                     continue;
                 }
             }
-            let entry = Entry::Decided { call: wait.path.clone(), record: record.clone() };
+            let entry = Entry::Decided(Decided { call: wait.path.clone(), record: record.clone() });
             let log = source.agent.as_ref().map(|_| self.log_of(&source, &run));
             let position = log.map_or(0, |log| log.push(entry));
             let recorded = Recorded { record, digest, position };
@@ -399,7 +399,7 @@ impl Hub {
             if run.resolve(&wait.id, denial.clone()).is_ok()
                 && let Some(record) = denial.record(&wait.id)
             {
-                log.push(Entry::Decided { call: wait.path, record });
+                log.push(Entry::Decided(Decided { call: wait.path, record }));
             }
         }
         if run.push_user_message(message.clone()).is_err() {

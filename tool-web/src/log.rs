@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tool_core::Event;
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
 
-use crate::entry::{CallStatus, Entry};
+use crate::entry::{Entry, executions, is_executed, is_failure};
 
 /// The largest size of a log, in bytes.
 const MAX_BYTES: usize = 8 << 20;
@@ -77,6 +78,20 @@ impl Row {
     }
 }
 
+/// An entry, and its serialized form.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    pub(crate) entry: Entry,
+    pub(crate) json: String,
+}
+
+impl Logged {
+    /// Returns roughly the memory that it takes, in bytes.
+    fn size(&self) -> usize {
+        2 * self.json.len() + size_of::<Self>()
+    }
+}
+
 /// The log of a run.
 #[derive(Debug)]
 pub(crate) struct RunLog {
@@ -88,7 +103,7 @@ pub(crate) struct RunLog {
 
 #[derive(Debug)]
 struct LogState {
-    entries: VecDeque<Arc<Entry>>,
+    entries: VecDeque<Arc<Logged>>,
     /// The position of the first entry.
     first: u64,
     bytes: usize,
@@ -119,7 +134,8 @@ impl RunLog {
 
     /// Starts anew if the run has been continued elsewhere.
     pub(crate) fn follow(&self, run: &Run) {
-        let executed = Entry::replay(run).iter().filter(|entry| is_executed(entry)).count();
+        let executed = executions(run).chain(run.undo_executions());
+        let executed = executed.filter(|execution| is_executed(execution)).count();
         {
             let mut state = self.lock();
             if (state.row.turns, state.executed) == (run.turns(), executed) {
@@ -181,11 +197,17 @@ impl RunLog {
     }
 
     /// Appends an entry and returns its position.
-    pub(crate) fn push(&self, entry: Entry) -> u64 {
+    pub(crate) fn push(&self, mut entry: Entry) -> u64 {
         let mut state = self.lock();
         state.summarize(&entry);
-        state.bytes += entry.size();
-        state.entries.push_back(Arc::new(entry));
+        if let Entry::Event(record) = &mut entry {
+            record.position = state.end();
+        }
+        // These can always be serialized.
+        let json = serde_json::to_string(&entry).unwrap_or_default();
+        let logged = Logged { entry, json };
+        state.bytes += logged.size();
+        state.entries.push_back(Arc::new(logged));
         while state.bytes > MAX_BYTES && state.entries.len() > 1 {
             let Some(dropped) = state.entries.pop_front() else { break };
             state.bytes -= dropped.size();
@@ -232,14 +254,14 @@ impl RunLog {
     /// Returns the position of the last entry that a predicate accepts.
     pub(crate) fn position(&self, accepts: impl Fn(&Entry) -> bool) -> Option<u64> {
         let state = self.lock();
-        let found = state.entries.iter().rposition(|entry| accepts(entry));
+        let found = state.entries.iter().rposition(|logged| accepts(&logged.entry));
         found.map(|index| state.first + index as u64)
     }
 
     /// Returns the number of messages of the user.
     pub(crate) fn questions(&self) -> usize {
         let state = self.lock();
-        state.entries.iter().filter(|entry| matches!(***entry, Entry::Question { .. })).count()
+        state.entries.iter().filter(|logged| matches!(logged.entry, Entry::Question { .. })).count()
     }
 
     pub(crate) fn read(self: &Arc<Self>, from: u64) -> Reader {
@@ -261,33 +283,33 @@ impl LogState {
         row.updated_at = Some(Timestamp::now());
         match entry {
             Entry::Question { text } => row.question = text.chars().take(MAX_TEXT_CHARS).collect(),
-            Entry::TurnFinished { turn, usage } => {
-                row.turns = *turn;
-                row.tokens += usage.total_tokens;
-            }
-            Entry::Done { usage, .. } => (row.status, row.tokens) = (Status::Done, usage.total_tokens),
             Entry::Failed { error, .. } => (row.status, row.error) = (Status::Failed, Some(error.clone())),
             Entry::Cancelled => row.status = Status::Cancelled,
-            Entry::Waiting { .. } => row.status = Status::Waiting,
-            _ => {
-                self.executed += usize::from(is_executed(entry));
-                row.failed_calls += usize::from(is_failure(entry));
-                row.error = None;
-                if self.drivers > 0 {
-                    row.status = Status::Running;
-                }
-            }
+            Entry::Event(record) => self.summarize_event(&record.event),
+            Entry::Decided(_) => {}
         }
     }
-}
 
-fn is_executed(entry: &Entry) -> bool {
-    let is_executed = |status| !matches!(status, CallStatus::Denied | CallStatus::NotExecuted);
-    matches!(entry, Entry::CallFinished(finished) if is_executed(finished.status))
-}
-
-fn is_failure(entry: &Entry) -> bool {
-    matches!(entry, Entry::CallFinished(finished) if finished.status.is_failure())
+    fn summarize_event(&mut self, event: &Event) {
+        let row = &mut self.row;
+        row.error = None;
+        if self.drivers > 0 {
+            row.status = Status::Running;
+        }
+        match event {
+            Event::TurnFinished { turn, response, .. } => {
+                row.turns = *turn;
+                row.tokens += response.usage.map_or(0, |usage| usage.total_tokens);
+            }
+            Event::CallFinished(execution) => {
+                self.executed += usize::from(is_executed(execution));
+                row.failed_calls += usize::from(is_failure(execution));
+            }
+            Event::Waiting(_) => row.status = Status::Waiting,
+            Event::Done(answer) => (row.status, row.tokens) = (Status::Done, answer.usage().total_tokens),
+            _ => {}
+        }
+    }
 }
 
 /// A reader of a log.
@@ -301,7 +323,7 @@ pub(crate) struct Reader {
 /// What a reader finds at its position.
 #[derive(Debug)]
 pub(crate) enum Found {
-    Entry(u64, Arc<Entry>),
+    Entry(u64, Arc<Logged>),
     // The log no longer has, or never had, what is at the position.
     Gap,
     // There is nothing more for now. `true` if a driver works on the run.
@@ -353,7 +375,7 @@ mod tests {
         let log = log();
         let mut reader = log.read(0);
         for _ in 0..20 {
-            log.push(Entry::Text { text: "x".repeat(1 << 20) });
+            log.push(Event::Text("x".repeat(1 << 20)).into());
         }
         assert!(log.bytes() <= MAX_BYTES);
         assert!(matches!(reader.try_next(), Found::Gap));
@@ -364,7 +386,7 @@ mod tests {
     #[test]
     fn two_readers_read_the_same_positions() {
         let log = log();
-        log.push(Entry::Text { text: "a".into() });
+        log.push(Event::Text("a".into()).into());
         let positions = |from| {
             let mut reader = log.read(from);
             let next = || match reader.try_next() {

@@ -13,11 +13,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::de::value::{Error as ValueError, StrDeserializer};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use tool_core::run::Decision;
-use tool_core::tool::{DecisionRecord, Timestamp};
+use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
 use url::form_urlencoded;
 
 use crate::auth::Right;
@@ -190,33 +190,21 @@ async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) ->
     }
 }
 
-/// A decision, as the page sends it.
+/// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
-    wait: String,
-    decision: SentKind,
-    /// The new arguments of an edited call, in which numbers keep every digit.
-    #[serde(default, deserialize_with = "present")]
-    arguments: Option<Box<RawValue>>,
-    /// The answer to a question.
-    #[serde(default, deserialize_with = "present")]
-    answer: Option<Box<RawValue>>,
-    reason: Option<String>,
-}
-
-/// Reads a member that can be `null`.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Deserialize::deserialize(deserializer).map(Some)
+    wait: WaitId,
+    decision: SentDecision,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum SentKind {
+enum SentDecision {
     Approve,
-    Edit,
-    Answer,
-    Deny,
+    Edit(Box<RawValue>),
+    Answer(Box<RawValue>),
+    Deny(Option<String>),
 }
 
 async fn decide(
@@ -227,19 +215,15 @@ async fn decide(
 ) -> Result<Response, HttpError> {
     sender.check(Right::Decide)?;
     let sent: Sent = read_json(&state.guard, request).await?;
-    let reason = sent.reason.filter(|reason| !reason.trim().is_empty());
-    let decision = match (sent.decision, sent.arguments, sent.answer) {
-        (SentKind::Approve, None, None) => Ok(Decision::approve()),
-        (SentKind::Edit, Some(arguments), None) => Ok(Decision::approve_with(arguments.get())),
-        (SentKind::Answer, None, Some(answer)) => Ok(Decision::answer_json(answer.get())),
-        (SentKind::Deny, None, None) => Ok(reason.map_or_else(Decision::decline, Decision::deny)),
-        (SentKind::Edit, None, _) => Err("the decision `edit` needs `arguments`, the new ones as JSON"),
-        (SentKind::Answer, _, None) => Err("the decision `answer` needs `answer`, a JSON value"),
-        (_, Some(_), None) => Err("`arguments` belongs to the decision `edit`"),
-        (_, _, Some(_)) => Err("`answer` belongs to the decision `answer`"),
+    let decision = match sent.decision {
+        SentDecision::Approve => Decision::approve(),
+        SentDecision::Edit(arguments) => Decision::approve_with(arguments.get()),
+        SentDecision::Answer(answer) => Decision::answer_json(answer.get()),
+        SentDecision::Deny(reason) => {
+            reason.filter(|why| !why.trim().is_empty()).map_or_else(Decision::decline, Decision::deny)
+        }
     };
-    let decision = decision.map_err(HttpError::bad_request)?;
-    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait.into(), decision)]).await {
+    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait, decision)]).await {
         Ok(recorded) => Ok(json(StatusCode::OK, &recorded.first().map(|recorded| &recorded.record))),
         Err(DecideError::AlreadyDecided(record)) => Ok(json(StatusCode::CONFLICT, &record)),
         Err(DecideError::UnknownRun) => Err(refusal(&state.hub, &id).await),
@@ -277,9 +261,9 @@ fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Ite
             let mut reader = reader?;
             loop {
                 match reader.try_next() {
-                    Found::Entry(position, entry) => {
-                        let text = serde_json::to_string(&*entry).unwrap_or_default();
-                        return Some((sse::frames(&[text], Some(position)).into(), Some(reader)));
+                    Found::Entry(position, logged) => {
+                        let frame = sse::frames(&[&logged.json], Some(position));
+                        return Some((frame.into(), Some(reader)));
                     }
                     Found::Gap => return Some((Bytes::from_static(RESET.as_bytes()), Some(reader))),
                     Found::End { is_driven: true } => reader.changed().await,

@@ -91,30 +91,32 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     let id = &wait["id"];
     let (status, text) = decide(json!({ "wait": "0123", "decision": "approve" })).await;
     assert_eq!((status, &*text), (409, "the run does not wait for this any more; read it again"));
-    let (status, _) = decide(json!({ "wait": id, "decision": "edit", "arguments": [1] })).await;
+    let (status, _) = decide(json!({ "wait": id, "decision": { "edit": [1] } })).await;
     assert_eq!(status, 400);
     let table = [
         (
-            json!({ "wait": id, "decision": "edit" }),
-            "the decision `edit` needs `arguments`, the new ones as JSON",
+            json!("edit"),
+            "invalid request: invalid type: unit variant, expected newtype variant at line 1 column 18",
         ),
-        (json!({ "wait": id, "decision": "answer" }), "the decision `answer` needs `answer`, a JSON value"),
         (
-            json!({ "wait": id, "decision": "approve", "arguments": {} }),
-            "`arguments` belongs to the decision `edit`",
+            json!({ "fork": 1 }),
+            "invalid request: unknown variant `fork`, expected one of `approve`, `edit`, `answer`, `deny` at line 1 column 19",
         ),
-        (json!({ "wait": id, "decision": "deny", "answer": 1 }), "`answer` belongs to the decision `answer`"),
+        (
+            json!({ "deny": 1 }),
+            "invalid request: invalid type: integer `1`, expected a string at line 1 column 21",
+        ),
     ];
-    for (body, expected) in table {
+    for (decision, expected) in table {
+        let body = json!({ "decision": decision, "wait": id });
         assert_eq!(decide(body).await, (400, expected.to_owned()));
     }
     // What does not match the tool is refused with the text that the model would read, and the call waits on.
-    let (status, text) =
-        decide(json!({ "wait": id, "decision": "edit", "arguments": { "cents": "many" } })).await;
+    let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": "many" } } })).await;
     let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
     assert_eq!((status, &*text), (400, expected));
     assert_eq!(&until(&server, &run, "waiting").await["open"][0]["id"], id);
-    let (status, text) = decide(json!({ "wait": id, "decision": "edit", "arguments": { "cents": 7 } })).await;
+    let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": 7 } } })).await;
     assert_eq!(status, 200, "{text}");
     let (status, text) = decide(json!({ "wait": id, "decision": "approve" })).await;
     let earlier: Value = serde_json::from_str(&text).unwrap();
@@ -140,8 +142,7 @@ async fn new_arguments_keep_every_digit() {
     let server = tool_web::serve(agent.clone()).await.unwrap();
     let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
     let wait = until(&server, &run, "waiting").await["open"][0]["id"].clone();
-    let body =
-        format!(r#"{{"wait": {wait}, "decision": "edit", "arguments": {{"cents": 18446744073709551614}}}}"#);
+    let body = format!(r#"{{"wait": {wait}, "decision": {{"edit": {{"cents": 18446744073709551614}}}}}}"#);
     let (status, text) = send(&server, &format!("POST /api/runs/{run}/decisions"), "", &body).await;
     assert_eq!(status, 200, "{text}");
     until(&server, &run, "done").await;
@@ -157,7 +158,7 @@ async fn new_arguments_keep_every_digit() {
         assert_ne!(count, 0, "{events}");
         events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
     }
-    assert!(events.contains(r#""output":"paid 18446744073709551614""#), "{events}");
+    assert!(events.contains(r#""content":"paid 18446744073709551614""#), "{events}");
 }
 
 #[tokio::test]
@@ -307,8 +308,7 @@ async fn calls_inside_agents_are_described_and_checked() {
     );
     assert_eq!(wait["fields"][0]["schema"]["type"], "integer");
     let path = format!("POST /api/runs/{run}/decisions");
-    let edit =
-        |cents: Value| json!({ "wait": wait["id"], "decision": "edit", "arguments": { "cents": cents } });
+    let edit = |cents: Value| json!({ "wait": wait["id"], "decision": { "edit": { "cents": cents } } });
     let (status, text) = send(&server, &path, "", &edit(json!("many")).to_string()).await;
     let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
     assert_eq!((status, &*text), (400, expected));
@@ -329,8 +329,8 @@ async fn of_two_programs_that_decide_in_the_same_moment_the_second_learns_of_the
     let wait = run.waits().remove(0).id;
     let path = format!("POST /api/runs/{}/decisions", run.id());
     let key = "authorization: Bearer sk\r\n";
-    let decide = |decision: &str| json!({ "wait": wait, "decision": decision }).to_string();
-    let (approve, deny) = (decide("approve"), decide("deny"));
+    let decide = |decision: Value| json!({ "wait": wait, "decision": decision }).to_string();
+    let (approve, deny) = (decide(json!("approve")), decide(json!({ "deny": null })));
     let both = tokio::join!(send(&one, &path, key, &approve), send(&other, &path, key, &deny));
     let mut both = [(both.0, "anna"), (both.1, "eve")];
     both.sort_by_key(|((status, _), _)| *status);
@@ -376,7 +376,7 @@ impl RunStore for Simultaneous {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
-            self.1.wait().await;
+            tokio::time::timeout(Duration::from_secs(10), self.1.wait()).await?;
             self.0.post(id, command).await
         })
     }

@@ -180,9 +180,9 @@ impl AgUiEncoder {
                 "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id,
                 "content": output, "role": "tool",
             })],
-            Part::Progress { id, text, done, total } => vec![json!({
+            Part::Progress { id, progress } => vec![json!({
                 "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress",
-                "content": { "text": text, "done": done, "total": total },
+                "content": progress,
             })],
             Part::Agent { call, agent } => {
                 vec![json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } })]
