@@ -68,6 +68,8 @@ impl AgentBuilder {
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
             trace: Default::default(),
+            prices: None,
+            model_infos: Default::default(),
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
         Self { agent, tools, undo_tools, max_output_chars: None }

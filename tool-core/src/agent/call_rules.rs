@@ -1,8 +1,9 @@
-//! The rules about calls: those of the agents of a run, and of the runs that it is inside of.
+//! The rules about calls and what they cost: those of the agents of a run, and of the runs that it is inside of.
 
 use std::sync::Arc;
 
 use super::proposed::{ExecuteCallsIf, ProposedCall, ProposedReply};
+use super::spending::Spending;
 use crate::agent::Agent;
 use crate::model::{ChatResponse, ModelOptions, ToolCall};
 
@@ -11,6 +12,8 @@ use crate::model::{ChatResponse, ModelOptions, ToolCall};
 pub(super) struct CallRules {
     /// The run itself, then those that it is inside of, the outermost last.
     levels: Vec<Level>,
+    /// What the requests to the models are charged to.
+    pub(super) spending: Spending,
 }
 
 /// The rules of one run.
@@ -26,9 +29,14 @@ struct Level {
 }
 
 impl CallRules {
-    pub(super) fn new(agent: Agent, execute_calls_if: Option<Arc<ExecuteCallsIf>>) -> Self {
+    pub(super) fn new(
+        agent: Agent,
+        execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+        spending: Spending,
+    ) -> Self {
         let agents = vec![agent];
-        Self { levels: vec![Level { called_as: None, handed_off_to: Vec::new(), agents, execute_calls_if }] }
+        let level = Level { called_as: None, handed_off_to: Vec::new(), agents, execute_calls_if };
+        Self { levels: vec![level], spending }
     }
 
     /// Adds the rules of the run to which the call with this name belongs.
@@ -37,6 +45,7 @@ impl CallRules {
             own.called_as = Some(called_as.to_owned());
         }
         self.levels.extend_from_slice(&outer.levels);
+        self.spending.inside(&outer.spending);
         self
     }
 

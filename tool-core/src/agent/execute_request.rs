@@ -8,8 +8,10 @@ use super::call_rules::CallRules;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::gate::Gate;
+use super::spending::Spending;
 use super::trace::RunTrace;
 use crate::agent::Agent;
+use crate::run::Ledger;
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
@@ -67,7 +69,9 @@ impl Agent {
             Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, notes, .. } = request;
-        let context = context.with_rules(Arc::new(CallRules::new(self.clone(), None)));
+        // What the run has spent is not known here.
+        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None), Vec::new());
+        let context = context.with_rules(Arc::new(CallRules::new(self.clone(), None, spending)));
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
         let executor = CallExecutor {
             tools,

@@ -7,6 +7,7 @@ mod answerer;
 mod event;
 mod event_record;
 mod emitter;
+mod spending;
 mod delegation;
 mod turn;
 mod proposed;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::emitter::Hook;
 use super::proposed::{ExecuteCallsIf, NeedsApproval};
+use super::spending::ModelInfos;
 use super::stored_run_options::StoredRunOptions;
 use super::tool_search::Divided;
 use super::trace;
@@ -13,7 +14,7 @@ use super::undo_tools::UndoTools;
 use crate::agent::{Answerer, Approver, Event, ToolSearch, Turn};
 use crate::content::{Content, Part};
 use crate::memory::{ChatMemory, RunStore};
-use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, ToolCall, ToolChoice};
+use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, ToolCall, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
 use crate::tool::{ToolContext, ToolError, ToolOutput};
 use crate::toolset::{ToolProvider, ToolSet};
@@ -84,6 +85,9 @@ pub(super) struct Shared {
     pub(super) call_timeout: Option<Duration>,
     pub(super) max_concurrent_calls: usize,
     pub(super) trace: trace::Settings,
+    pub(super) prices: Option<Prices>,
+    /// What the agent's models are known to allow.
+    pub(super) model_infos: Arc<ModelInfos>,
 }
 
 /// Replaces the outcome of a failed call.

@@ -145,7 +145,7 @@ impl Run {
     pub(super) fn resolve_approval_at(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
         match path {
             [id] => {
-                match (self.has_own_open_call(id), self.awaits_inner(id, |inner| &inner.awaiting_approval)) {
+                match (self.has_open_call(id), self.awaits_inner(id, |inner| &inner.awaiting_approval)) {
                     // Only in a state of an earlier version, which did not replace ids that look like paths.
                     (true, true) => Err(StepError(SEVERAL_CALLS)),
                     (false, true) => self.resolve_inner_approval(path, approval),

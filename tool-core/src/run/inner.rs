@@ -235,11 +235,6 @@ impl Run {
         resolved
     }
 
-    /// Returns `true` if a call of this run itself is open and has this id.
-    pub(super) fn has_own_open_call(&self, id: &str) -> bool {
-        self.record(id).is_some_and(CallRecord::is_open)
-    }
-
     pub(super) fn awaits_inner(&self, path: &str, awaiting: Awaiting) -> bool {
         let open = self.stage.records().iter().filter_map(CallRecord::open_inner);
         open.flat_map(awaiting).any(|call| call.id == path)

@@ -15,7 +15,7 @@ use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
-    ConversationId, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
+    ConversationId, Cost, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution};
 
@@ -42,6 +42,8 @@ pub struct Run {
     pub(crate) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
+    /// What the request in flight can cost.
+    pub(super) cost_in_flight: Option<Cost>,
     pub(super) elapsed: Duration,
     /// The latest time that [`tick`](Run::tick) has set. It is not stored.
     pub(super) now: Timestamp,

@@ -10,6 +10,7 @@ mod interruption;
 mod storage;
 mod inbox;
 mod calls;
+mod costs;
 mod steps;
 
 pub(super) use self::inside::Inside;

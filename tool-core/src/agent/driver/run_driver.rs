@@ -18,6 +18,7 @@ use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
 use crate::agent::run_tools::RunTools;
+use crate::agent::spending::Spending;
 use crate::agent::tool_search::SentMessages;
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, Event};
@@ -25,7 +26,7 @@ use crate::content::Content;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, CallPath, Decision, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
+    Answer, Approval, CallPath, Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
     WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
@@ -131,7 +132,10 @@ impl RunDriver {
         mut question: QuestionRules,
         outer: Option<Inside>,
     ) -> Self {
-        let rules = CallRules::new(tools.agent.clone(), question.execute_calls_if.take());
+        let ledger = Ledger::new(run.limits().max_cost, run.cost());
+        let budgets = std::mem::take(&mut question.budgets);
+        let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
+        let rules = CallRules::new(tools.agent.clone(), question.execute_calls_if.take(), spending);
         let rules = match outer.as_ref().and_then(|outer| outer.rules.as_ref()) {
             Some((outer, called_as)) => rules.inside(outer, called_as),
             None => rules,
@@ -221,7 +225,8 @@ impl RunDriver {
     /// # Errors
     ///
     /// Fails if the run did not ask for a model request.
-    pub async fn record_response(&mut self, response: ChatResponse) -> Result<(), RunError> {
+    pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
+        self.charge_for(&mut response);
         let events = self.apply_response(response).map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
         Ok(())
@@ -255,8 +260,10 @@ impl RunDriver {
         let attempt = self.begin_and_store(&call).await.map_err(|kind| self.error(kind))?;
         match self.execute_one(call.clone(), attempt).await {
             Ok(Some(Ending::Executed(execution))) => Ok(execution),
-            Ok(Some(Ending::Suspended(RunErrorKind::Waiting))) => Ok(ToolExecution::waiting(call, None)),
-            Ok(Some(Ending::Suspended(why))) | Err(why) => Err(self.error(why)),
+            Ok(Some(Ending::Suspended { why: RunErrorKind::Waiting, .. })) => {
+                Ok(ToolExecution::waiting(call, None))
+            }
+            Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
             Ok(None) => {
                 self.emit_finished().await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
@@ -279,7 +286,7 @@ impl RunDriver {
             let recorded = self.change_run().record_result(execution);
             return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }
-        let (_, event) = self.apply_result(execution).map_err(|kind| self.error(kind))?;
+        let event = self.apply_result(execution).map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
         let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;

@@ -14,8 +14,8 @@ use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Event, RunDriver, Turn};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice};
 use crate::run::{
-    Decision, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait, WaitReason,
-    clean_name,
+    Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
+    WaitReason, clean_name,
 };
 use crate::tool::Timestamp;
 
@@ -32,10 +32,13 @@ impl RunDriver {
 
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
+        self.store_cost_in_flight().await?;
         let time_left = self.time_left();
         let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(request) => {
+                let meter = self.rules.meter(&self.tools.agent);
+                let request = request.metered(meter.as_ref().map(|meter| meter as _));
                 let model = &*self.tools.agent.0.model;
                 self.tools.agent.watch_request(&id, turn, &request);
                 let is_streamed = self.emitter.streams_replies();
@@ -43,16 +46,14 @@ impl RunDriver {
                 let response = span.instrument(call_model(model, &request, &mut self.emitter));
                 let response =
                     run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
-                let events = match response.await {
-                    Ok(Ok(response)) => self.apply_response(response)?,
-                    Ok(Err(error)) => {
-                        self.trace.record_model_error(&error);
-                        return Err(RunErrorKind::Model(error));
-                    }
-                    Err(interruption) => {
+                let response = response.await;
+                let events = match self.charge(meter.as_ref(), response).await? {
+                    Some(Ok(response)) => self.apply_response(response)?,
+                    Some(Err(interruption)) => {
                         self.interrupt(&interruption);
                         Vec::new()
                     }
+                    None => Vec::new(),
                 };
                 self.emit_all(events).await;
                 Ok(true)
@@ -357,7 +358,7 @@ impl RunDriver {
         self.run.apply_tool_policies(
             self.offer.tools.definitions(),
             |handoffs, name| undo_policy(tools, earlier, handoffs, name),
-            |_| false,
+            &InFlight::NONE,
         );
     }
 
@@ -396,9 +397,9 @@ async fn call_model(
     emitter: &mut EventEmitter,
 ) -> Result<ChatResponse, ModelError> {
     if !emitter.streams_replies() {
-        return model.chat(request).await;
+        return request.send_to(model).await;
     }
-    let mut deltas = model.stream(request);
+    let mut deltas = request.stream_to(model);
     while let Some(delta) = deltas.next().await {
         match delta? {
             Delta::Text(text) => emitter.emit(|| Event::Text(text)).await,
