@@ -144,16 +144,13 @@ pub(crate) fn executions(run: &Run) -> impl Iterator<Item = &ToolExecution> {
     run.tool_executions().iter().chain(run.current_calls().filter_map(|(_, execution)| execution))
 }
 
-/// Returns `true` if the call was executed, or may have been.
-pub(crate) fn is_executed(execution: &ToolExecution) -> bool {
-    let kind = execution.outcome().err().map(|error| error.kind());
-    kind == Some(ToolErrorKind::OutcomeUnknown)
-        || kind != Some(ToolErrorKind::Denied) && execution.origin() != Origin::NotExecuted
-}
-
 /// Returns `true` if the call failed, or may have.
 pub(crate) fn is_failure(execution: &ToolExecution) -> bool {
-    execution.outcome().is_err() && is_executed(execution)
+    execution.outcome().is_err_and(|error| match error.kind() {
+        ToolErrorKind::Denied => false,
+        ToolErrorKind::OutcomeUnknown => true,
+        _ => execution.origin() != Origin::NotExecuted,
+    })
 }
 
 /// Returns the output, or the text of the error.

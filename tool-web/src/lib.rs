@@ -35,6 +35,7 @@ mod hub;
 mod list;
 mod sse;
 mod frontend;
+mod plain;
 mod page;
 mod web;
 

@@ -155,7 +155,7 @@ fn stored_row(id: &str, Loaded { source, run, status }: &Loaded) -> Row {
     Row {
         question: question.map(|message| short(&message.text())).unwrap_or_default(),
         turns: run.turns(),
-        tokens: run.usage().total_tokens,
+        usage: run.usage(),
         failed_calls: failed.count(),
         summary: describe(run, None).iter().map(|wait| short(&wait.line())).collect(),
         ..Row::new(id, &source.name, status)

@@ -8,13 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tool_core::Event;
+use tool_core::model::{ChatResponse, Usage};
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
 
-use crate::entry::{Entry, executions, is_executed, is_failure};
+use crate::entry::{Entry, executions, is_failure};
 
 /// The largest size of a log, in bytes.
 const MAX_BYTES: usize = 8 << 20;
+
+/// The largest size of the recorded requests of a run, in bytes.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// The longest text in the list, in characters.
 pub(crate) const MAX_TEXT_CHARS: usize = 200;
@@ -49,7 +53,7 @@ pub(crate) struct Row {
     pub(crate) status: Status,
     pub(crate) question: String,
     pub(crate) turns: u32,
-    pub(crate) tokens: u64,
+    pub(crate) usage: Usage,
     /// The number of calls that failed, which the model may have dealt with.
     pub(crate) failed_calls: usize,
     /// What it waits for, one line each.
@@ -69,7 +73,7 @@ impl Row {
             status,
             question: String::new(),
             turns: 0,
-            tokens: 0,
+            usage: Usage::default(),
             failed_calls: 0,
             summary: Vec::new(),
             error: None,
@@ -111,8 +115,10 @@ struct LogState {
     /// The hub reports the failure of the run, of which it knows the kind.
     hides_failures: bool,
     row: Row,
-    /// The executions of the run itself.
-    executed: usize,
+    /// The recorded requests to the model, with the numbers of their turns.
+    requests: VecDeque<(u32, String)>,
+    /// The number of finished calls of the run itself.
+    calls: usize,
 }
 
 impl RunLog {
@@ -125,7 +131,8 @@ impl RunLog {
             drivers: 0,
             hides_failures: false,
             row: Row::new(run.id().as_str(), source, Status::Running),
-            executed: 0,
+            requests: VecDeque::new(),
+            calls: 0,
         };
         let log = Self { id: run.id().to_string(), state: Mutex::new(state), end: watch::Sender::new(0) };
         log.append_history(run);
@@ -134,16 +141,15 @@ impl RunLog {
 
     /// Starts anew if the run has been continued elsewhere.
     pub(crate) fn follow(&self, run: &Run) {
-        let executed = executions(run).chain(run.undo_executions());
-        let executed = executed.filter(|execution| is_executed(execution)).count();
+        let calls = executions(run).chain(run.undo_executions()).count();
         {
             let mut state = self.lock();
-            if (state.row.turns, state.executed) == (run.turns(), executed) {
+            if (state.row.turns, state.calls) == (run.turns(), calls) {
                 return;
             }
             state.first += state.entries.len() as u64;
             state.entries.clear();
-            (state.bytes, state.executed, state.row.failed_calls) = (0, 0, 0);
+            (state.bytes, state.calls, state.row.failed_calls) = (0, 0, 0);
         }
         self.append_history(run);
     }
@@ -152,7 +158,7 @@ impl RunLog {
         for entry in Entry::replay(run) {
             self.push(entry);
         }
-        self.lock().row.tokens = run.usage().total_tokens;
+        self.lock().row.usage = run.usage();
     }
 
     /// Begins to follow a driver of the run.
@@ -238,7 +244,30 @@ impl RunLog {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.lock().bytes
+        let state = self.lock();
+        state.bytes + state.request_bytes()
+    }
+
+    /// Records a request to the model as JSON text. The oldest ones are dropped.
+    pub(crate) fn record_request(&self, turn: u32, request: String) {
+        let mut state = self.lock();
+        state.requests.push_back((turn, request));
+        while state.request_bytes() > MAX_REQUEST_BYTES {
+            state.requests.pop_front();
+        }
+    }
+
+    /// Returns the recorded request of a turn, and the response.
+    pub(crate) fn exchange(&self, turn: u32) -> (Option<String>, Option<ChatResponse>) {
+        let state = self.lock();
+        let request = state.requests.iter().rev().find(|(recorded, _)| *recorded == turn);
+        let response = state.entries.iter().rev().find_map(|logged| match logged.entry.event()? {
+            Event::TurnFinished { turn: finished, response, .. } if *finished == turn => {
+                Some(response.clone())
+            }
+            _ => None,
+        });
+        (request.map(|(_, request)| request.clone()), response)
     }
 
     /// Returns the position after the last entry.
@@ -274,6 +303,10 @@ impl RunLog {
 }
 
 impl LogState {
+    fn request_bytes(&self) -> usize {
+        self.requests.iter().map(|(_, request)| request.len()).sum()
+    }
+
     fn end(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
@@ -299,14 +332,14 @@ impl LogState {
         match event {
             Event::TurnFinished { turn, response, .. } => {
                 row.turns = *turn;
-                row.tokens += response.usage.map_or(0, |usage| usage.total_tokens);
+                row.usage += response.usage.unwrap_or_default();
             }
             Event::CallFinished(execution) => {
-                self.executed += usize::from(is_executed(execution));
+                self.calls += 1;
                 row.failed_calls += usize::from(is_failure(execution));
             }
             Event::Waiting(_) => row.status = Status::Waiting,
-            Event::Done(answer) => (row.status, row.tokens) = (Status::Done, answer.usage().total_tokens),
+            Event::Done(answer) => (row.status, row.usage) = (Status::Done, answer.usage()),
             _ => {}
         }
     }

@@ -9,14 +9,15 @@ use axum::body::Bytes;
 use axum::extract::{OriginalUri, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
-use tool_core::run::Decision;
+use tool_core::Message;
+use tool_core::run::{Decision, Run};
 use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
 use url::form_urlencoded;
 
@@ -25,6 +26,7 @@ use crate::guard::{Guard, HttpError, Sender, admit, admit_page, read_json};
 use crate::hub::Hub;
 use crate::list::Filter;
 use crate::log::{Found, Row, RunLog, Status};
+use crate::plain;
 use crate::sse;
 use crate::wait::{DecideError, Described, describe};
 
@@ -60,6 +62,9 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/api/runs/{id}", get(show))
         .route("/api/runs/{id}/events", get(events))
         .route("/api/runs/{id}/state", get(state))
+        .route("/api/runs/{id}/turns/{turn}", get(turn))
+        .route("/plain", get(plain_list))
+        .route("/plain/{id}", get(plain_run))
         .route("/api/runs/{id}/decisions", post(decide))
         .route("/api/runs/{id}/cancel", post(cancel))
         .route("/api/runs/{id}/resume", post(resume))
@@ -95,6 +100,30 @@ async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, HttpError> {
     sender.check(Right::Read)?;
+    Ok(json(StatusCode::OK, &state.hub.list(&filter(query)?).await))
+}
+
+async fn plain_list(
+    State(state): Shared,
+    sender: Sender,
+    RawQuery(query): RawQuery,
+) -> Result<Response, HttpError> {
+    sender.check(Right::Read)?;
+    Ok(Html(plain::list(&state.hub.list(&filter(query)?).await)).into_response())
+}
+
+async fn plain_run(
+    State(state): Shared,
+    sender: Sender,
+    Path(id): Path<String>,
+) -> Result<Response, HttpError> {
+    let Shown { row, open, .. } = shown(&state.hub, &sender, &id).await?;
+    let waits: Vec<_> = open.into_iter().map(|open| open.wait).collect();
+    let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
+    Ok(Html(plain::run(&row, &waits, &log)).into_response())
+}
+
+fn filter(query: Option<String>) -> Result<Filter, HttpError> {
     let query: HashMap<_, _> =
         form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()).into_owned().collect();
     let value = |name| query.get(name).filter(|value: &&String| !value.is_empty()).cloned();
@@ -106,8 +135,7 @@ async fn list(
         .transpose()
         .map_err(|_| HttpError::bad_request("`limit` must be a number"))?;
     let limit = limit.unwrap_or(DEFAULT_RUNS).min(MAX_RUNS);
-    let filter = Filter { status, agent: value("agent"), text: value("text"), limit };
-    Ok(json(StatusCode::OK, &state.hub.list(&filter).await))
+    Ok(Filter { status, agent: value("agent"), text: value("text"), limit })
 }
 
 /// A run, as it is shown.
@@ -135,18 +163,46 @@ struct Rights {
 }
 
 async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+    Ok(json(StatusCode::OK, &shown(&state.hub, &sender, &id).await?))
+}
+
+async fn shown(hub: &Hub, sender: &Sender, id: &str) -> Result<Shown, HttpError> {
     sender.check(Right::Read)?;
-    let row = state.hub.row(&id).await.ok_or_else(HttpError::unknown_run)?;
+    let row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
     // An unreadable run is shown with its error.
-    let loaded = state.hub.load(&id).await.ok().flatten();
+    let loaded = hub.load(id).await.ok().flatten();
     let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
     let open = waits.into_iter().map(|wait| {
-        let recorded = state.hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
+        let recorded = hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
         ShownWait { recorded, wait }
     });
     let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
-    let shown = Shown { row, open: open.collect(), rights, now: Timestamp::now() };
-    Ok(json(StatusCode::OK, &shown))
+    Ok(Shown { row, open: open.collect(), rights, now: Timestamp::now() })
+}
+
+/// Returns the request to the model and the response of a turn, as far as they are known.
+async fn turn(
+    State(state): Shared,
+    sender: Sender,
+    Path((id, turn)): Path<(String, u32)>,
+) -> Result<Response, HttpError> {
+    sender.check(Right::Administer)?;
+    let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
+    let (recorded, response) = log.exchange(turn);
+    let recorded = recorded.and_then(|request| RawValue::from_string(request).ok());
+    let loaded = state.hub.load(&id).await.ok().flatten().filter(|_| recorded.is_none());
+    let messages = loaded.as_ref().and_then(|loaded| messages_before(&loaded.run, turn));
+    let request = recorded.or_else(|| to_raw_value(&serde_json::json!({ "messages": messages? })).ok());
+    Ok(json(StatusCode::OK, &serde_json::json!({ "request": request, "response": response })))
+}
+
+/// Returns the messages that a turn of a stored run has sent.
+fn messages_before(run: &Run, turn: u32) -> Option<&[Message]> {
+    let (all, new) = (run.messages(), run.new_messages());
+    let mut replies = new.iter().enumerate().filter(|(_, message)| message.as_assistant().is_some());
+    let earlier = run.turns().checked_sub(u32::try_from(replies.clone().count()).ok()?)?;
+    let (index, _) = replies.nth(turn.checked_sub(earlier + 1)?.try_into().ok()?)?;
+    all.get(..all.len() - new.len() + index)
 }
 
 async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {

@@ -42,6 +42,7 @@ pub struct Web {
     principals: Vec<(Caller, Principal)>,
     authentication: Option<Arc<dyn Authenticate>>,
     allows_remote: bool,
+    records_requests: bool,
     hub: std::sync::OnceLock<Arc<Hub>>,
 }
 
@@ -65,6 +66,15 @@ impl Web {
     /// the runs.
     pub fn store(mut self, name: impl AsRef<str>, store: impl RunStore + 'static) -> Self {
         self.sources.push(Source::store(name.as_ref(), Arc::new(store)).into());
+        self.hub = std::sync::OnceLock::new();
+        self
+    }
+
+    /// Records the latest requests to the models of the agents, up to 4 MiB per run. Who [administers](Right::Administer) can read them
+    /// with their responses, in the form in which providers receive them from this library, which contains no keys. Without this,
+    /// and for stored runs, only the messages are shown that the stored state contains.
+    pub fn record_requests(mut self) -> Self {
+        self.records_requests = true;
         self.hub = std::sync::OnceLock::new();
         self
     }
@@ -136,7 +146,7 @@ impl Web {
     }
 
     fn hub(&self) -> Arc<Hub> {
-        Arc::clone(self.hub.get_or_init(|| Hub::new(self.sources.clone())))
+        Arc::clone(self.hub.get_or_init(|| Hub::new(self.sources.clone(), self.records_requests)))
     }
 
     fn guard(&self, is_same_origin: bool) -> Arc<Guard> {

@@ -8,7 +8,7 @@ use tool_core::content::Content;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::ExternalTool;
-use tool_core::{Agent, Tool, ToolSet};
+use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
 use super::adapter::{Adapter, Block, Part};
 use super::asked::{About, Asked, Given, Reply};
@@ -132,6 +132,31 @@ impl AgUiEncoder {
     pub(crate) fn start(thread: &str, run: &str) -> String {
         json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run, "protocolVersion": "1.0" })
             .to_string()
+    }
+
+    /// Returns the conversation up to the question that is being answered, for a client that has none. The instructions are not part of it.
+    pub(crate) fn snapshot(messages: &[Message]) -> Option<String> {
+        let end = messages.iter().rposition(|message| matches!(message, Message::User(_)))? + 1;
+        let shown = |(index, message): (usize, &Message)| {
+            let id = format!("message_{index}");
+            Some(match message {
+                Message::User(content) => json!({ "id": id, "role": "user", "content": content.text() }),
+                Message::Assistant(reply) => {
+                    let call = |call: &ToolCall| {
+                        let function = json!({ "name": call.name, "arguments": call.arguments });
+                        json!({ "id": call.id, "type": "function", "function": function })
+                    };
+                    let calls: Vec<_> = reply.tool_calls.iter().map(call).collect();
+                    json!({ "id": id, "role": "assistant", "content": reply.text, "toolCalls": calls })
+                }
+                Message::Tool(result) => json!({
+                    "id": id, "role": "tool", "toolCallId": result.call_id, "content": result.content.text(),
+                }),
+                _ => return None,
+            })
+        };
+        let messages: Vec<_> = messages[..end].iter().enumerate().filter_map(shown).collect();
+        Some(json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages }).to_string())
     }
 
     fn write(&self, part: Part, out: &mut Vec<String>) {

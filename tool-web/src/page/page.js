@@ -116,7 +116,14 @@ async function refreshList() {
   byId("empty").textContent = list.is_reading ? "Reading the stored runs…" : "No runs.";
 }
 
-const factsOf = (run) => [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null,
+/** Tokens and cost, such as "1,204 tokens · 0.012 USD". */
+function usageOf(usage) {
+  const digits = { minimumFractionDigits: 2, maximumFractionDigits: 6 };
+  const cost = usage?.cost && `${(usage.cost.micros / 1e6).toLocaleString(undefined, digits)} ${usage.cost.currency}`;
+  return [usage?.total_tokens ? `${usage.total_tokens.toLocaleString()} tokens` : null, cost].filter(Boolean).join(" · ");
+}
+
+const factsOf = (run) => [run.agent, `turn ${run.turns}`, usageOf(run.usage),
   run.failed_calls ? `${run.failed_calls} failed call${run.failed_calls === 1 ? "" : "s"}` : null];
 
 function row(run, now) {
@@ -153,6 +160,7 @@ async function refreshRun(id) {
   byId("cancel").hidden = !administer || !["waiting", "running", "failed", "interrupted", "expired"].includes(run.status);
   byId("resume").hidden = !administer || !["failed", "interrupted"].includes(run.status);
   byId("state").hidden = !administer;
+  byId("run").classList.toggle("administers", administer);
   // A card that somebody fills in stays as it is.
   const cards = new Map([...byId("waits").children].map((card) => [card.dataset.wait, card]));
   for (const wait of run.open) {
@@ -327,8 +335,6 @@ function fieldEditor(fields) {
 
 // The log of a run
 
-const tokensOf = (usage) => (usage?.total_tokens ? ` · ${usage.total_tokens.toLocaleString()} tokens` : "");
-
 /** The text of the output of a tool. */
 const textOf = (content) => (typeof content === "string" ? content
   : content.map((part) => part.text ?? part.json ?? `[${part.type} ${part.url ?? part.name ?? ""}]`).join(""));
@@ -349,7 +355,11 @@ class Log {
     switch (type) {
       case "question": this.element.append(el("div", { className: "prose question" }, visible(event.text))); break;
       case "turn_started":
-        this.place = el("section", { className: "turn" }, el("h3", {}, `Turn ${event.turn}`));
+        // A turn that starts again replaces what its request had brought.
+        if (this.turn === event.turn) this.place.remove();
+        this.turn = event.turn;
+        this.place = el("section", { className: "turn" }, el("h3", {}, `Turn ${event.turn}`,
+          el("button", { className: "raw", onclick: () => showJson(`turns/${event.turn}`) }, "request")));
         this.announced.clear();
         this.element.append(this.place);
         break;
@@ -361,10 +371,17 @@ class Log {
         break;
       }
       case "call_ready": this.ready(event); break;
-      case "turn_finished":
+      case "turn_finished": {
+        // Only streamed runs have deltas.
+        const { reasoning, text, refusal } = event.response.message;
+        if (!this.place.querySelector(":scope > .prose")) {
+          for (const [type, whole] of Object.entries({ reasoning, text, refusal })) if (whole) this.addProse(type, whole);
+          this.prose = null;
+        }
         for (const card of this.announced.values()) if (!card.ready) card.element.remove();
-        this.place.querySelector("h3")?.append(tokensOf(event.response.usage));
+        this.place.querySelector("h3")?.append(` ${usageOf(event.response.usage)}`);
         break;
+      }
       case "call_started":
         if (!this.calls.has(event.id)) this.ready(event);
         this.state(event.id, "running");
@@ -381,16 +398,18 @@ class Log {
         break;
       case "agent": this.agent(event); break;
       case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
-      case "done": this.note(this.element, `answered${tokensOf(event.usage)}`, "done"); break;
+      case "done": this.note(this.element, `answered ${usageOf(event.usage)}`, "done"); break;
       case "failed": this.note(this.element, event.error, "failed"); break;
       case "cancelled": this.note(this.element, "cancelled", "cancelled"); break;
     }
   }
 
   addProse(type, text) {
-    if (!this.prose) {
+    if (this.prose?.type !== type) {
       this.prose = { type, element: el("div", { className: `prose ${type}` }) };
-      this.place.append(this.prose.element);
+      const call = this.place.querySelector(":scope > .call");
+      if (call) call.before(this.prose.element);
+      else this.place.append(this.prose.element);
     }
     this.prose.element.append(visible(text));
   }
@@ -521,13 +540,19 @@ async function act(id, action) {
 
 byId("cancel").addEventListener("click", () => { if (confirm("Cancel this run?")) act(opened(), "cancel"); });
 byId("resume").addEventListener("click", () => act(opened(), "resume"));
-byId("state").addEventListener("click", async () => {
+byId("state").addEventListener("click", () => showJson("state"));
+
+/** Shows the JSON at a path of the run, or hides it again. */
+async function showJson(path) {
   const json = byId("json");
-  json.hidden = !json.hidden;
+  json.hidden = !json.hidden && json.dataset.path === path;
+  json.dataset.path = path;
   if (json.hidden) return;
-  try { json.textContent = visible(JSON.stringify(await read(`/${encodeURIComponent(opened())}/state`), null, 2)); }
+  try { json.textContent = visible(JSON.stringify(await read(`/${encodeURIComponent(opened())}/${path}`), null, 2)); }
   catch (error) { json.textContent = error.message; }
-});
+  json.scrollIntoView({ block: "nearest" });
+}
+
 byId("search").addEventListener("input", (event) => { filter.text = event.target.value; tick(); });
 byId("agent").addEventListener("change", (event) => { filter.agent = event.target.value; tick(); });
 byId("login").addEventListener("submit", (event) => {
