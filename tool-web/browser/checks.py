@@ -213,6 +213,35 @@ def cancelled(driver):
     find(driver, "#facts", "cancelled")
 
 
+def undone(driver):
+    run = ask("reserve", waits=False)
+    open_run(driver, run)
+    find(driver, "#log", "counting")
+    click(driver, "#cancel")
+    driver.switch_to.alert.accept()
+    find(driver, "#log", "undo: release")
+    find(driver, "#log", "Released table 4.")
+
+
+def plain(driver):
+    """Without scripts, everything can be read, and hostile texts are as harmless."""
+    run = ask("hostile")
+    driver.get(f"{BASE}plain")
+    find(driver, "h1", "Runs")
+    driver.get(f"{BASE}plain/{run}")
+    find(driver, "pre", "<script>document.title='owned'</script>")
+    find(driver, "li", r"invoice\u{202e}fdp.exe")
+    assert "owned" not in driver.title and not driver.find_elements(By.CSS_SELECTOR, "img, script")
+    shoot(driver, "plain")
+
+
+def requests(driver):
+    run = ask("sum")
+    open_run(driver, run)
+    click(driver, ".turn .raw", "request")
+    find(driver, "#json", '"tool_choice"')
+
+
 def hostile(driver):
     run, huge = ask("hostile"), ask("huge")
     open_run(driver, run)
@@ -342,8 +371,8 @@ def screenshots():
 driver = browser()
 try:
     for check in (
-        list_and_filters, live_run, changed_arguments, denied, questions, inside, two_windows, cancelled, hostile, no_key,
-        keyboard,
+        list_and_filters, live_run, changed_arguments, denied, questions, inside, two_windows, cancelled, undone, hostile,
+        plain, requests, no_key, keyboard,
     ):
         try:
             check(driver)
