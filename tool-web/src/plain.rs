@@ -23,7 +23,7 @@ pub(crate) fn list(list: &List) -> String {
     };
     let rows: String = list.runs.iter().map(row).collect();
     let note = if list.is_reading { "<p>The stored runs are still being read.</p>" } else { "" };
-    document("Runs", "page.css", &format!("<h1>Runs</h1>{note}<ul>{rows}</ul>"))
+    document("Runs", "", &format!("<h1>Runs</h1>{note}<ul>{rows}</ul>"))
 }
 
 /// Returns one run with what it waits for.
@@ -39,7 +39,7 @@ pub(crate) fn run(row: &Row, waits: &[Described], log: &Arc<RunLog>) -> String {
         facts(row),
         escape(&text)
     );
-    document(&row.question, "../page.css", &body)
+    document(&row.question, "../", &body)
 }
 
 fn facts(row: &Row) -> String {
@@ -48,10 +48,11 @@ fn facts(row: &Row) -> String {
     format!("{status} · {agent} · turn {} · {} tokens{cost}", row.turns, row.usage.total_tokens)
 }
 
-fn document(title: &str, style: &str, body: &str) -> String {
+fn document(title: &str, base: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{}</title><link rel=\"stylesheet\" href=\"{style}\"></head><body>{body}</body></html>",
+         <title>{}</title><link rel=\"icon\" href=\"{base}icon.svg\">\
+         <link rel=\"stylesheet\" href=\"{base}page.css\"></head><body>{body}</body></html>",
         escape(title)
     )
 }
