@@ -641,7 +641,7 @@ impl<'c> Drive<'c> {
 
     /// Publishes the calls that await approval, and waits for the decisions.
     fn ask_person(&mut self, open: &mut Open<'c>) {
-        let waiting: Vec<ToolCall> = self.run.awaiting_approval().cloned().collect();
+        let waiting: Vec<ToolCall> = self.run.awaiting_approval().collect();
         let ids: Vec<_> = waiting.iter().map(|call| call.id.clone()).collect();
         let new: Vec<_> = waiting.iter().filter(|call| !open.asked.contains(&call.id)).cloned().collect();
         let turn = self.run.turns();

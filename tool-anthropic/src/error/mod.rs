@@ -159,6 +159,17 @@ impl Error {
         }
     }
 
+    /// Returns `true` if the request certainly costs nothing: it was not sent or was rejected.
+    pub(crate) fn is_unbilled(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Config | ErrorKind::Connect => true,
+            _ => match &self.0.cause {
+                Cause::Request(_) => true,
+                _ => self.0.partial.is_none() && self.status().is_some_and(ErrorKind::is_rejection),
+            },
+        }
+    }
+
     /// Returns `true` if the endpoint took too long, before the response or in the middle of a stream.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
@@ -335,7 +346,9 @@ impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
         let is_permanent =
             matches!(error.kind(), ErrorKind::Config | ErrorKind::InvalidRequest | ErrorKind::ContextLength);
-        let error = Self::new(error);
+        let (kind, is_unbilled) = (error.kind().into(), error.is_unbilled());
+        let error = Self::new(error).with_kind(kind);
+        let error = if is_unbilled { error.unbilled() } else { error };
         if is_permanent { error.permanent() } else { error }
     }
 }
