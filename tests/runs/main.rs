@@ -11,6 +11,7 @@ mod costs;
 mod control;
 mod crash;
 mod editing;
+mod events;
 mod exploration;
 mod fallback;
 mod keys;

@@ -235,7 +235,7 @@ impl<W: Write> Session<W> {
                 },
                 (_, Some(choice), _) => break Decision::answer(choice.clone()),
                 (_, None, false) => self.screen.line("choose by number")?,
-                (text, None, true) => break Decision::answer_json(as_json(text, question.schema())),
+                (text, None, true) => break Decision::answer_text(question, text),
             }
         };
         let _ = reply.send(decision);
@@ -307,14 +307,6 @@ impl<W: Write> Session<W> {
 fn show_value(value: &Value) -> String {
     let text = value.as_str().filter(|text| !text.contains('\n'));
     text.map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Returns what the user entered as JSON: a text where a string is asked for, and otherwise what is JSON already.
-fn as_json(text: &str, schema: &Value) -> String {
-    if schema["type"] != "string" && serde_json::from_str::<Value>(text).is_ok() {
-        return text.to_owned();
-    }
-    Value::from(text).to_string()
 }
 
 /// The calls that are running, for the spinner.

@@ -38,6 +38,7 @@ impl Run {
             undo_executions: Vec::new(),
             inner_runs: Vec::new(),
             handoffs: Vec::new(),
+            verdicts: Vec::new(),
             stage: Stage::Asking,
             has_bounded_keys: true,
             stored: StoredState::default(),
@@ -255,6 +256,12 @@ impl Run {
     #[must_use]
     pub fn undo_executions(&self) -> &[ToolExecution] {
         &self.undo_executions
+    }
+
+    /// Returns the record of a call of the current or the last turn, if it has finished.
+    pub(crate) fn finished_call(&self, call_id: &str) -> Option<&ToolExecution> {
+        let current = self.record(call_id).and_then(CallRecord::outcome);
+        current.or_else(|| self.tool_executions.iter().rev().find(|one| one.call.id == call_id))
     }
 
     pub(super) fn calls(&self) -> &[ToolCall] {

@@ -126,6 +126,22 @@ impl Answer {
         InnerRun::add_transcripts(&self.inner_runs, own)
     }
 
+    /// Returns the answer without its messages, executions and inner runs.
+    pub(crate) fn summary(&self) -> Self {
+        Self {
+            text: self.text.clone(),
+            refusal: self.refusal.clone(),
+            finish_reason: self.finish_reason.clone(),
+            tool_executions: Vec::new(),
+            usage: self.usage,
+            own_usage_by_agent: self.usage_by_agent(),
+            handoffs: Vec::new(),
+            inner_runs: Vec::new(),
+            turns: self.turns,
+            messages: Vec::new(),
+        }
+    }
+
     /// Converts the answer into its [`messages`](Self::messages).
     #[must_use]
     pub fn into_messages(self) -> Vec<Message> {
