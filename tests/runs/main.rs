@@ -6,6 +6,7 @@ mod asking;
 mod assistant;
 mod breaking;
 mod contending;
+mod costs;
 mod control;
 mod crash;
 mod editing;

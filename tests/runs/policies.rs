@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::model::{ModelOptions, ToolDefinition};
+use tool_core::layer::{CallVerdict, guard};
+use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ExternalTool, Origin, ToolExecution};
@@ -248,25 +249,24 @@ async fn a_run_waits_for_the_results_of_external_tools() {
 
 /// Returns the results of all calls that the run leaves to the caller, in all three ways of driving it.
 #[tokio::test]
-async fn a_predicate_leaves_calls_to_the_caller() {
+async fn a_layer_leaves_calls_to_the_caller() {
     #[tool]
     fn first() {}
     #[tool]
     fn second() {}
     #[tool(needs_approval)]
     fn guarded() {}
-    let agent = |executes_all: bool| {
+    let agent = || {
         let model = ScriptedModel::new()
             .calls_all([("first", "{}"), ("guarded", "{}"), ("unknown", "{}")])
             .calls("second", "{}")
             .says("Done.");
         Agent::builder(model)
             .tools(tools![first, second, guarded])
-            .options(ModelOptions::default().with_seed(7))
-            .execute_calls_if(move |reply| {
-                assert_eq!(reply.options.seed, Some(7));
-                executes_all || reply.response.message.tool_calls.len() == 1
-            })
+            .layer(guard::call_at(|_, at| match at.messages.len() {
+                2 => CallVerdict::LeaveToCaller,
+                _ => CallVerdict::Pass,
+            }))
             .build()
             .unwrap()
     };
@@ -289,9 +289,9 @@ async fn a_predicate_leaves_calls_to_the_caller() {
         assert_eq!(origins, [Origin::External, Origin::External, Origin::External, Origin::Executed]);
         assert_eq!(answer.messages()[3].text(), "by the caller");
     };
-    let awaited = agent(false);
+    let awaited = agent();
     finish(&awaited, awaited.ask("Go").await.unwrap_err()).await;
-    let streamed = agent(false);
+    let streamed = agent();
     let mut events = streamed.ask("Go").stream();
     let error = loop {
         if let Err(error) = events.next().await.unwrap() {
@@ -299,12 +299,8 @@ async fn a_predicate_leaves_calls_to_the_caller() {
         }
     };
     finish(&streamed, error).await;
-    let driven = agent(false);
+    let driven = agent();
     let mut run = driven.start("Go");
     run.advance().await.unwrap();
     finish(&driven, run.advance().await.unwrap_err()).await;
-    // The predicate of the question takes precedence.
-    let agent = agent(true);
-    let error = agent.ask("Go").execute_calls_if(|_| false).await.unwrap_err();
-    assert_eq!(error.awaiting_results().count(), 2);
 }

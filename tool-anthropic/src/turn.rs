@@ -12,10 +12,10 @@ use tool_http::client::RequestBody;
 use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
 use tool_http::client::sse::{Event, ReadError};
 
-use crate::client::{Client, MAX_BODY_BYTES};
+use crate::client::{Client, MAX_BODY_BYTES, read};
 use crate::error::{Error, excerpt};
 use crate::options::MessagesOptions;
-use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens};
+use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens, reject_prefill};
 use crate::response::{EventError, PAUSE_TURN, ReplyAssembler};
 
 /// The path of the API.
@@ -75,7 +75,7 @@ impl<'a> Turn<'a> {
         let encoded = self.encode();
         async move {
             let (body, assembler) = encoded?;
-            client.with_retries(|| send(client, &body, assembler(), purpose, is_resumed)).await
+            client.retry.run(|| send(client, &body, assembler(), purpose, is_resumed)).await
         }
     }
 
@@ -83,6 +83,9 @@ impl<'a> Turn<'a> {
     fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
         let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
         let request = resumed.as_ref().unwrap_or(self.request);
+        if self.paused.is_none() {
+            reject_prefill(self.model, request.messages())?;
+        }
         let encoded = encode(self.client, self.model, self.options, request, self.purpose)?;
         let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
         let paused = self.paused.clone();
@@ -96,10 +99,14 @@ impl<'a> Turn<'a> {
         Ok((encoded.body, assembler))
     }
 
-    /// Returns the response, unless it is to be continued.
-    fn end_of_reply(&mut self, response: ChatResponse) -> Option<ChatResponse> {
-        let is_paused =
+    /// Returns the response, unless it is to be continued. A reply with calls continues with their results, in the next request.
+    fn end_of_reply(&mut self, mut response: ChatResponse) -> Option<ChatResponse> {
+        let mut is_paused =
             matches!(&response.finish_reason, FinishReason::Other(reason) if reason == PAUSE_TURN);
+        if is_paused && !response.message.tool_calls.is_empty() {
+            response.finish_reason = FinishReason::ToolCalls;
+            is_paused = false;
+        }
         if !is_paused || self.pauses == self.options.max_pauses {
             self.state = TurnState::Finished;
             return Some(response);
@@ -173,10 +180,11 @@ async fn send<'a>(
         return Ok(Box::pin(assemble(success.into_bytes(), assembler, MAX_BODY_BYTES)));
     }
     // Some servers ignore `stream`.
-    let (text, id) = client.read(&url, success).await?;
-    if let Err(error) = assembler.push_whole(&text) {
-        return Err(event_error(client, error, &text).with_request("POST", &url, id.as_deref()));
-    }
+    let id = client.request_id(headers);
+    let outcome = read(success, MAX_BODY_BYTES)
+        .await
+        .and_then(|text| assembler.push_whole(&text).map_err(|error| event_error(client, error, &text)));
+    outcome.map_err(|error| error.with_request("POST", &url, id.as_deref()))?;
     let response = assembler.finish();
     let is_quiet = !is_streamed || is_resumed;
     let deltas = if is_quiet { vec![Delta::Done(response)] } else { response.into_deltas() };

@@ -8,13 +8,13 @@ use futures_util::stream::{TryStreamExt, iter};
 use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
+use tool_http::client::Retries;
 
 use crate::assembler::Assembler;
 use crate::body::RequestBody;
-use crate::client::{ApiResponse, Client, header};
+use crate::client::{ApiResponse, Client};
 use crate::error::{Error, ErrorKind};
 use crate::malformed_call::MalformedCallRetries;
-use crate::retry::Retries;
 use crate::streaming;
 
 /// A model behind one API of an endpoint.
@@ -109,7 +109,7 @@ async fn try_open_stream<'a, A: Api>(
     body: &RequestBody,
 ) -> Result<ChatStream<'a>, Error> {
     let response = api.client().send(url, body, "text/event-stream").await?;
-    if header(&response.inner, "content-type").is_some_and(|value| value.starts_with("text/event-stream")) {
+    if response.content_type().is_some_and(|value| value.starts_with("text/event-stream")) {
         let deltas = streaming::deltas(api.client(), response, api.assembler());
         return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
     }
@@ -126,7 +126,7 @@ struct Attempts<'a, A> {
     /// A JSON schema is sent, which the endpoint may not support.
     sends_json_schema: bool,
     body: RequestBody,
-    retries: Retries<'a>,
+    retries: Retries<'a, Error>,
 }
 
 impl<'a, A: Api> Attempts<'a, A> {
@@ -172,7 +172,7 @@ async fn read_whole<A: Api>(api: &A, mut response: ApiResponse) -> Result<ChatRe
     match assembler.push_whole(&text) {
         Ok(()) => Ok(assembler.finish()),
         Err(error) => {
-            let error = api.client().event_error(error, &text, header(&response.inner, "content-type"));
+            let error = api.client().event_error(error, &text, response.content_type());
             Err(error.with_request(api.client().failed_request(&response.url), response.request_id))
         }
     }

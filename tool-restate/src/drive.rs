@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, OptionFuture, ready, select};
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
 use tool_core::model::{ConversationId, ModelError, ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Decision, Run, RunErrorKind, Step, StopReason, Wait, WaitReason};
+use tool_core::run::{Decision, InFlight, Run, RunErrorKind, Step, StopReason, Wait, WaitReason};
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Approval, CancellationToken, Message, ToolCall};
 
@@ -80,7 +81,7 @@ enum Arrived {
 }
 
 /// A call that another invocation executes.
-struct InFlight {
+struct Remote {
     call: ToolCall,
     undoes: bool,
     handle: Option<InvocationHandle>,
@@ -89,7 +90,7 @@ struct InFlight {
 /// The open calls of a turn.
 struct Open<'c> {
     pending: DurableFuturesUnordered<Pending<'c>>,
-    in_flight: BTreeMap<usize, InFlight>,
+    in_flight: BTreeMap<usize, Remote>,
     /// The calls about which a person was asked.
     asked: HashSet<String>,
     /// A person has decided since the tools of this worker were checked.
@@ -98,6 +99,15 @@ struct Open<'c> {
     timers: u32,
     /// The last timer was set for calls that are still in flight.
     has_timer: bool,
+}
+
+impl Open<'_> {
+    /// Returns the calls in flight, of which there can be this many at once.
+    fn calls(&self, max: usize) -> InFlight {
+        let mut calls = InFlight::new(max);
+        self.in_flight.values().for_each(|one| calls.begin(&one.call.id));
+        calls
+    }
 }
 
 impl<'c> Drive<'c> {
@@ -329,8 +339,7 @@ impl<'c> Drive<'c> {
         };
         loop {
             self.abandon(&mut open);
-            let running: HashSet<_> = open.in_flight.values().map(|one| one.call.id.clone()).collect();
-            let ready = match self.run.next_with_in_flight(&self.definitions, |id| running.contains(id)) {
+            let ready = match self.run.next_with_in_flight(&self.definitions, &open.calls(self.max_calls())) {
                 Step::CallTools(calls) => calls,
                 Step::Waiting(waits) if waits.iter().any(is_approval) => Vec::new(),
                 _ => {
@@ -357,7 +366,7 @@ impl<'c> Drive<'c> {
             let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
             // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
             let undoes = |call: &ToolCall| self.run.current_calls().all(|(one, _)| one.id != call.id);
-            let (mut local, remote): (Vec<_>, Vec<_>) = ready
+            let (local, remote): (Vec<_>, Vec<_>) = ready
                 .into_iter()
                 .partition(|call| has_local_calls && !routes.contains_key(&call.name) && !undoes(call));
             let mut flushed = self.flush_events().await;
@@ -368,9 +377,8 @@ impl<'c> Drive<'c> {
                 }
             }
             self.ask_person(&mut open);
-            let room = self.room(&open);
-            if flushed.is_ok() && room > 0 && !local.is_empty() {
-                self.execute_locally(std::mem::take(&mut local), room).await?;
+            if flushed.is_ok() && !local.is_empty() {
+                self.execute_locally(local).await?;
                 continue;
             }
             self.limit_time(&mut open);
@@ -426,10 +434,8 @@ impl<'c> Drive<'c> {
 
     /// Cancels the calls that the run no longer waits for, because it has stopped.
     fn abandon(&mut self, open: &mut Open<'c>) {
-        let awaited: HashSet<_> =
-            self.run.current_calls().filter(|(_, done)| done.is_none()).map(|(call, _)| &*call.id).collect();
         open.in_flight.retain(|_, one| {
-            let is_awaited = one.undoes || awaited.contains(&*one.call.id);
+            let is_awaited = self.run.has_open_call(&one.call.id);
             if let Some(handle) = one.handle.as_ref().filter(|_| !is_awaited) {
                 handle.cancel();
             }
@@ -437,12 +443,11 @@ impl<'c> Drive<'c> {
         });
     }
 
-    /// Returns the number of further calls that can be executed at the same time.
-    fn room(&self, open: &Open<'c>) -> usize {
-        self.service.model.agent.max_concurrent_calls().saturating_sub(open.in_flight.len())
+    fn max_calls(&self) -> usize {
+        self.service.model.agent.max_concurrent_calls()
     }
 
-    /// Starts calls up to the limit. Returns `true` if one was refused, or the cancellation if the run was cancelled meanwhile.
+    /// Starts calls. Returns `true` if one was refused, or the cancellation if the run was cancelled meanwhile.
     async fn start_calls(
         &mut self,
         open: &mut Open<'c>,
@@ -456,7 +461,7 @@ impl<'c> Drive<'c> {
             || self.run.awaiting_approval().next().is_some()
             || self.run.limits().max_time.is_some();
         let (max_bytes, mut has_refused) = (self.service.model.max_bytes, false);
-        for call in ready.into_iter().take(self.room(open)) {
+        for call in ready {
             let mut input = self.input(&call)?;
             let undoes = input.request.undone.is_some();
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
@@ -492,7 +497,7 @@ impl<'c> Drive<'c> {
                 Some(Err(error)) => (None, Some(error)),
                 None => (None, None),
             };
-            open.in_flight.insert(index, InFlight { call, undoes, handle });
+            open.in_flight.insert(index, Remote { call, undoes, handle });
             if let Some(error) = failed {
                 return Ok(Err(error));
             }
@@ -522,7 +527,7 @@ impl<'c> Drive<'c> {
         let executed = invocation.attach::<Json<ToolExecution>>();
         let index =
             open.pending.push(Box::pin(executed.map_ok(|Json(execution)| Arrived::Executed(execution))));
-        open.in_flight.insert(index, InFlight { call, undoes: true, handle: None });
+        open.in_flight.insert(index, Remote { call, undoes: true, handle: None });
         Ok(())
     }
 
@@ -545,7 +550,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Executes calls in this invocation, in one recorded step. It ends when the time of the run is up.
-    async fn execute_locally(&mut self, calls: Vec<ToolCall>, room: usize) -> HandlerResult<()> {
+    async fn execute_locally(&mut self, calls: Vec<ToolCall>) -> HandlerResult<()> {
         let started = calls.len();
         let time_left = self.run.time_left();
         let inputs = calls.iter().map(|call| self.input(call)).collect::<Result<Vec<_>, _>>()?;
@@ -590,7 +595,7 @@ impl<'c> Drive<'c> {
                 execution.boxed()
             });
             Box::pin(async move {
-                let mut executions = stream::iter(executions).buffer_unordered(room);
+                let mut executions = executions.collect::<FuturesUnordered<_>>();
                 let time_is_up = OptionFuture::from(time_left.map(tokio::time::sleep));
                 let mut time_is_up = std::pin::pin!(async move {
                     match time_is_up.await {

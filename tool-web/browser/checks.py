@@ -191,7 +191,7 @@ def two_windows(driver):
             pass
         find(other, "#log", "Paid 80 euros to Anna.")
         [rest] = [one for one in json.loads(request(f"api/runs/{run}")[1])["open"]]
-        assert rest["arguments"].count("Eve") == 1
+        assert rest["reason"]["approval"]["arguments"].count("Eve") == 1
     finally:
         other.quit()
     # The same decisions, without a window that is too quick.
@@ -201,7 +201,7 @@ def two_windows(driver):
     assert request(path, {"wait": wait, "decision": "deny", "reason": "no"})[0] == 200
     assert request(path, {"wait": wait, "decision": "deny", "reason": "no"})[0] == 200
     status, text = request(path, {"wait": wait, "decision": "approve"})
-    assert (status, json.loads(text)["decision"], json.loads(text)["by"]) == (409, "denied", "local user"), text
+    assert (status, json.loads(text)["kind"], json.loads(text)["by"]) == (409, "denied", "local user"), text
     find(driver, "#log", "the call was denied: no")
 
 

@@ -7,8 +7,10 @@ use std::error::Error;
 use std::io::Read;
 use std::time::Duration;
 
+use axum::Router;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture, Usage,
@@ -174,14 +176,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .agent("desk", agent)
         .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
         .key("eve", "sk-eve", [Right::Read]);
-    let router = web
-        .router()
-        .nest("/api/chat", web.ui_stream("desk").router())
-        .nest("/api/plain", web.ui_stream("plain").router())
-        .nest("/api/ag-ui", web.ag_ui("desk").router())
-        .nest_service("/keys", keys.router());
-    let server = web.spawn_router(router, "127.0.0.1:0").await?;
-    println!("{}", server.url());
+    let app = Router::new()
+        .fallback_service(web.service())
+        .nest_service("/api/chat", web.ui_stream("desk").into_service())
+        .nest_service("/api/plain", web.ui_stream("plain").into_service())
+        .nest_service("/api/ag-ui", web.ag_ui("desk").into_service())
+        .nest_service("/keys", keys.service());
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("http://{}/", listener.local_addr()?);
+    tokio::spawn(async move { axum::serve(listener, app).await });
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     Ok(())
 }

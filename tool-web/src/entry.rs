@@ -6,17 +6,15 @@ use serde::Serialize;
 use tool_core::arguments::Repair;
 use tool_core::content::Content;
 use tool_core::model::{AssistantMessage, FinishReason, Usage};
-use tool_core::run::{Run, StopReason};
-use tool_core::tool::{DecisionKind, Origin, ToolErrorKind};
+use tool_core::run::{Run, StopReason, Wait};
+use tool_core::tool::{DecisionRecord, Origin, ToolErrorKind};
 use tool_core::{Event, Message, RunError, RunErrorKind, ToolCall, ToolExecution};
-
-use crate::wait::{Pending, Recorded, pending};
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Entry {
-    /// A message of the user.
+    // A message of the user.
     Question {
         text: String,
     },
@@ -64,9 +62,9 @@ pub(crate) enum Entry {
         output: String,
     },
     CallFinished(Box<Finished>),
-    /// Nothing is left to do until these waits are decided.
+    // Nothing is left to do until these waits are decided.
     Waiting {
-        waits: Vec<Pending>,
+        waits: Vec<Wait>,
     },
     Agent {
         agent: String,
@@ -76,20 +74,18 @@ pub(crate) enum Entry {
     HandedOff {
         agent: String,
     },
-    /// Somebody decided about a wait.
+    // Somebody decided about a wait.
     Decided {
-        wait: String,
         call: String,
-        decision: DecisionKind,
-        why: Option<String>,
-        by: String,
+        #[serde(flatten)]
+        record: DecisionRecord,
     },
     Done {
         text: String,
         finish_reason: FinishReason,
         usage: Usage,
     },
-    /// `kind` names no internals, `error` can.
+    // `kind` names no internals, `error` can.
     Failed {
         kind: &'static str,
         error: String,
@@ -116,7 +112,7 @@ pub(crate) struct Finished {
     pub(crate) original_arguments: Option<String>,
     /// Who decided about the call while it waited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) decisions: Vec<Recorded>,
+    pub(crate) decisions: Vec<DecisionRecord>,
     /// The call undid another.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_undo: bool,
@@ -178,7 +174,7 @@ impl Entry {
                 Self::CallRetried { id: execution.call().id.clone(), output: output(execution) }
             }
             Event::CallFinished(execution) => Self::finished(execution, false),
-            Event::Waiting(waits) => Self::Waiting { waits: pending(waits) },
+            Event::Waiting(waits) => Self::Waiting { waits: waits.clone() },
             Event::Agent { agent, call_id, event, .. } => Self::Agent {
                 agent: agent.clone(),
                 call: call_id.clone(),
@@ -236,7 +232,7 @@ impl Entry {
         entries.extend(run.undo_executions().iter().map(|execution| Self::finished(execution, true)));
         let waits = run.waits();
         if !waits.is_empty() {
-            entries.push(Self::Waiting { waits: pending(&waits) });
+            entries.push(Self::Waiting { waits });
         }
         entries
     }
@@ -293,7 +289,7 @@ impl Entry {
             attempts: execution.attempts(),
             repairs: execution.repairs().iter().map(repair).collect(),
             original_arguments: Some(original).filter(|text| *text != call.arguments).map(str::to_owned),
-            decisions: execution.decisions().iter().map(Recorded::from).collect(),
+            decisions: execution.decisions().to_vec(),
             is_undo,
         }))
     }

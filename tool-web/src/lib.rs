@@ -25,15 +25,17 @@
 #![doc = include_str!("../docs/frontends.md")]
 
 mod auth;
-mod entry;
-mod frontend;
+mod bounded;
 mod guard;
-mod hub;
-mod index;
+mod entry;
 mod log;
-mod page;
-mod sse;
 mod wait;
+mod index;
+mod hub;
+mod list;
+mod sse;
+mod frontend;
+mod page;
 mod web;
 
 use std::io;
@@ -41,8 +43,8 @@ use std::io;
 use tool_core::Agent;
 
 pub use self::auth::{AuthFuture, Authenticate, Principal, Right};
-pub use self::frontend::{Frontend, ag_ui, ui_stream};
-pub use self::web::{RunningServer, Web};
+pub use self::frontend::Frontend;
+pub use self::web::{RunningServer, Web, ag_ui, ui_stream};
 
 /// Serves the page for the runs of an agent on a free loopback port, without login, until the returned server is dropped.
 ///

@@ -4,23 +4,83 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tool_core::run::Run;
+use tool_core::tool::Timestamp;
 
 use crate::entry::{CallStatus, Entry};
 
 /// The largest size of a log, in bytes.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The log of a run that was driven in this process.
+/// The longest text in the list, in characters.
+pub(crate) const MAX_TEXT_CHARS: usize = 200;
+
+/// The status of a run in the list, in the order of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    Waiting,
+    Running,
+    Failed,
+    Unreadable,
+    /// Its driver has left it without an end.
+    Interrupted,
+    Expired,
+    Cancelled,
+    Done,
+}
+
+impl Status {
+    /// Returns `true` if the run is not continued, unless it is resumed after a failure.
+    pub(crate) fn is_end(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// A run in the list.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) agent: Arc<str>,
+    pub(crate) status: Status,
+    pub(crate) question: String,
+    pub(crate) turns: u32,
+    pub(crate) tokens: u64,
+    /// The number of calls that failed, which the model may have dealt with.
+    pub(crate) failed_calls: usize,
+    /// What it waits for, one line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) summary: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// The last change, if its time is known.
+    pub(crate) updated_at: Option<Timestamp>,
+}
+
+impl Row {
+    pub(crate) fn new(id: impl Into<String>, agent: &Arc<str>, status: Status) -> Self {
+        Self {
+            id: id.into(),
+            agent: Arc::clone(agent),
+            status,
+            question: String::new(),
+            turns: 0,
+            tokens: 0,
+            failed_calls: 0,
+            summary: Vec::new(),
+            error: None,
+            updated_at: None,
+        }
+    }
+}
+
+/// The log of a run.
 #[derive(Debug)]
 pub(crate) struct RunLog {
     pub(crate) id: String,
-    /// The name of the agent.
-    pub(crate) source: Arc<str>,
     state: Mutex<LogState>,
     /// The position after the last entry.
     end: watch::Sender<u64>,
@@ -35,89 +95,56 @@ struct LogState {
     drivers: usize,
     /// The hub reports the failure of the run, of which it knows the kind.
     hides_failures: bool,
-    summary: LogSummary,
+    row: Row,
     /// The executions of the run itself.
     executed: usize,
 }
 
-/// What the list shows of a log.
-#[derive(Clone, Debug)]
-pub(crate) struct LogSummary {
-    pub(crate) status: LogStatus,
-    pub(crate) question: String,
-    pub(crate) turns: u32,
-    pub(crate) tokens: u64,
-    pub(crate) failed_calls: usize,
-    pub(crate) updated_at: u64,
-    pub(crate) error: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LogStatus {
-    Running,
-    Waiting,
-    Done,
-    Failed,
-    Cancelled,
-    /// Its driver has left it without an end.
-    Dropped,
-}
-
 impl RunLog {
-    pub(crate) fn new(source: Arc<str>, run: &Run) -> Self {
-        let summary = LogSummary {
-            status: LogStatus::Running,
-            question: String::new(),
-            turns: 0,
-            tokens: 0,
-            failed_calls: 0,
-            updated_at: unix_millis(),
-            error: None,
-        };
+    /// Creates a log that begins with what the run has done so far.
+    pub(crate) fn new(source: &Arc<str>, run: &Run) -> Self {
         let state = LogState {
             entries: VecDeque::new(),
             first: 0,
             bytes: 0,
             drivers: 0,
             hides_failures: false,
-            summary,
+            row: Row::new(run.id().as_str(), source, Status::Running),
             executed: 0,
         };
-        let log =
-            Self { id: run.id().to_string(), source, state: Mutex::new(state), end: watch::Sender::new(0) };
+        let log = Self { id: run.id().to_string(), state: Mutex::new(state), end: watch::Sender::new(0) };
         log.append_history(run);
         log
     }
 
-    /// Returns `true` unless the run has been continued elsewhere.
-    pub(crate) fn agrees_with(&self, run: &Run) -> bool {
+    /// Starts anew if the run has been continued elsewhere.
+    pub(crate) fn follow(&self, run: &Run) {
         let executed = Entry::replay(run).iter().filter(|entry| is_executed(entry)).count();
-        let state = self.lock();
-        (state.summary.turns, state.executed) == (run.turns(), executed)
-    }
-
-    /// Begins to follow a driver of the run. If the run has been continued elsewhere, the log starts anew.
-    pub(crate) fn driver_joined(&self, run: &Run) {
-        if !self.agrees_with(run) {
-            {
-                let mut state = self.lock();
-                state.first += state.entries.len() as u64;
-                state.entries.clear();
-                (state.bytes, state.executed, state.summary.failed_calls) = (0, 0, 0);
+        {
+            let mut state = self.lock();
+            if (state.row.turns, state.executed) == (run.turns(), executed) {
+                return;
             }
-            self.append_history(run);
+            state.first += state.entries.len() as u64;
+            state.entries.clear();
+            (state.bytes, state.executed, state.row.failed_calls) = (0, 0, 0);
         }
-        let mut state = self.lock();
-        state.drivers += 1;
-        state.summary.status = LogStatus::Running;
+        self.append_history(run);
     }
 
     fn append_history(&self, run: &Run) {
         for entry in Entry::replay(run) {
             self.push(entry);
         }
-        self.lock().summary.tokens = run.usage().total_tokens;
+        self.lock().row.tokens = run.usage().total_tokens;
+    }
+
+    /// Begins to follow a driver of the run.
+    pub(crate) fn driver_joined(&self, run: &Run) {
+        self.follow(run);
+        let mut state = self.lock();
+        state.drivers += 1;
+        state.row.status = Status::Running;
     }
 
     /// Marks the driver as gone. A run that has neither ended nor waits was dropped.
@@ -125,8 +152,8 @@ impl RunLog {
         {
             let mut state = self.lock();
             state.drivers = state.drivers.saturating_sub(1);
-            if state.drivers == 0 && state.summary.status == LogStatus::Running {
-                state.summary.status = LogStatus::Dropped;
+            if state.drivers == 0 && state.row.status == Status::Running {
+                state.row.status = Status::Interrupted;
             }
         }
         self.end.send_modify(|_| {});
@@ -139,14 +166,14 @@ impl RunLog {
 
     /// Appends what a hook has received.
     pub(crate) fn push_event(&self, entry: Entry) {
-        let is_hidden = match &entry {
-            // A run that waits ends the attempt to drive it.
-            Entry::Failed { .. } => {
-                let state = self.lock();
-                state.hides_failures || state.summary.status == LogStatus::Waiting
+        let is_hidden = {
+            let state = self.lock();
+            match &entry {
+                // A run that waits ends the attempt to drive it.
+                Entry::Failed { .. } => state.hides_failures || state.row.status == Status::Waiting,
+                Entry::Cancelled => state.hides_failures,
+                _ => false,
             }
-            Entry::Cancelled => self.lock().hides_failures,
-            _ => false,
         };
         if !is_hidden {
             self.push(entry);
@@ -164,14 +191,18 @@ impl RunLog {
             state.bytes -= dropped.size();
             state.first += 1;
         }
-        let end = state.first + state.entries.len() as u64;
+        let end = state.end();
         drop(state);
         self.end.send_replace(end);
         end - 1
     }
 
-    pub(crate) fn summary(&self) -> LogSummary {
-        self.lock().summary.clone()
+    pub(crate) fn row(&self) -> Row {
+        self.lock().row.clone()
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.lock().row.status
     }
 
     pub(crate) fn is_driven(&self) -> bool {
@@ -181,8 +212,7 @@ impl RunLog {
     /// Returns `true` if the run has ended and nobody drives it.
     pub(crate) fn has_end(&self) -> bool {
         let state = self.lock();
-        state.drivers == 0
-            && matches!(state.summary.status, LogStatus::Done | LogStatus::Failed | LogStatus::Cancelled)
+        state.drivers == 0 && state.row.status.is_end()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -191,7 +221,7 @@ impl RunLog {
 
     /// Returns the position after the last entry.
     pub(crate) fn end(&self) -> u64 {
-        *self.end.borrow()
+        self.lock().end()
     }
 
     /// Returns the position of the first entry.
@@ -222,29 +252,29 @@ impl RunLog {
 }
 
 impl LogState {
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
     fn summarize(&mut self, entry: &Entry) {
-        let summary = &mut self.summary;
-        summary.updated_at = unix_millis();
+        let row = &mut self.row;
+        row.updated_at = Some(Timestamp::now());
         match entry {
-            Entry::Question { text } => summary.question = text.chars().take(200).collect(),
+            Entry::Question { text } => row.question = text.chars().take(MAX_TEXT_CHARS).collect(),
             Entry::TurnFinished { turn, usage } => {
-                summary.turns = *turn;
-                summary.tokens += usage.total_tokens;
+                row.turns = *turn;
+                row.tokens += usage.total_tokens;
             }
-            Entry::Done { usage, .. } => {
-                (summary.status, summary.tokens) = (LogStatus::Done, usage.total_tokens);
-            }
-            Entry::Failed { error, .. } => {
-                (summary.status, summary.error) = (LogStatus::Failed, Some(error.clone()));
-            }
-            Entry::Cancelled => summary.status = LogStatus::Cancelled,
-            entry if entry.is_waiting() => summary.status = LogStatus::Waiting,
+            Entry::Done { usage, .. } => (row.status, row.tokens) = (Status::Done, usage.total_tokens),
+            Entry::Failed { error, .. } => (row.status, row.error) = (Status::Failed, Some(error.clone())),
+            Entry::Cancelled => row.status = Status::Cancelled,
+            Entry::Waiting { .. } => row.status = Status::Waiting,
             _ => {
                 self.executed += usize::from(is_executed(entry));
-                summary.failed_calls += usize::from(is_failure(entry));
-                summary.error = None;
+                row.failed_calls += usize::from(is_failure(entry));
+                row.error = None;
                 if self.drivers > 0 {
-                    summary.status = LogStatus::Running;
+                    row.status = Status::Running;
                 }
             }
         }
@@ -272,12 +302,10 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 pub(crate) enum Found {
     Entry(u64, Arc<Entry>),
-    /// The log no longer has, or never had, what is at the position.
+    // The log no longer has, or never had, what is at the position.
     Gap,
-    /// There is nothing more for now. `true` if a driver works on the run.
-    End {
-        is_driven: bool,
-    },
+    // There is nothing more for now. `true` if a driver works on the run.
+    End { is_driven: bool },
 }
 
 impl Reader {
@@ -289,8 +317,7 @@ impl Reader {
     pub(crate) fn try_next(&mut self) -> Found {
         self.changes.mark_unchanged();
         let state = self.log.lock();
-        let end = state.first + state.entries.len() as u64;
-        if self.next < state.first || self.next > end {
+        if self.next < state.first || self.next > state.end() {
             self.next = state.first;
             return Found::Gap;
         }
@@ -311,12 +338,6 @@ impl Reader {
     }
 }
 
-/// Returns the milliseconds since the Unix epoch.
-pub(crate) fn unix_millis() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use tool_core::Message;
@@ -324,7 +345,7 @@ mod tests {
     use super::*;
 
     fn log() -> Arc<RunLog> {
-        Arc::new(RunLog::new("desk".into(), &Run::new([Message::user("Hello")])))
+        Arc::new(RunLog::new(&"desk".into(), &Run::new([Message::user("Hello")])))
     }
 
     #[test]
@@ -359,9 +380,9 @@ mod tests {
     fn a_driver_that_leaves_a_run_without_an_end_is_noticed() {
         let log = log();
         log.driver_joined(&Run::new([Message::user("Hello")]));
-        assert!(log.is_driven() && log.summary().status == LogStatus::Running);
+        assert!(log.is_driven() && log.status() == Status::Running);
         log.driver_left();
-        assert_eq!((log.is_driven(), log.summary().status), (false, LogStatus::Dropped));
+        assert_eq!((log.is_driven(), log.status()), (false, Status::Interrupted));
     }
 
     #[test]
@@ -370,10 +391,11 @@ mod tests {
         let mut run = Run::new([Message::user("Hello")]);
         let reply = tool_core::model::ChatResponse::new(tool_core::model::AssistantMessage::text("Hi"));
         run.record_response(reply).unwrap();
-        assert!(!log.agrees_with(&run));
         let mut reader = log.read(0);
         log.driver_joined(&run);
         assert!(matches!(reader.try_next(), Found::Gap));
-        assert!(log.agrees_with(&run));
+        let first = log.first();
+        log.follow(&run);
+        assert_eq!(log.first(), first, "the log agrees with the run");
     }
 }

@@ -11,7 +11,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tokio::time::timeout;
 
 use crate::entry::Entry;
-use crate::log::{Found, LogStatus, Reader};
+use crate::log::{Found, Reader, Status};
 
 /// The longest time that a stream is silent, because proxies close silent connections.
 const MAX_SILENCE: Duration = Duration::from_secs(15);
@@ -66,7 +66,7 @@ pub(crate) fn events(
                     reader.changed().await;
                     continue;
                 }
-                Found::End { is_driven: false } if reader.log().summary().status == LogStatus::Waiting => {
+                Found::End { is_driven: false } if reader.log().status() == Status::Waiting => {
                     encoder.stop(Stop::Waits, &mut out);
                     (None, true)
                 }

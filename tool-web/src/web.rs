@@ -10,7 +10,9 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::net::ToSocketAddrs;
 use tool_core::Agent;
 use tool_core::memory::RunStore;
-use tool_http::server::{Access, BindError, Caller, Limiter, RunningServer as HttpServer, Shutdown, bind};
+use tool_http::server::{
+    Access, BindError, Caller, HttpService, Limiter, RunningServer as HttpServer, Shutdown, bind,
+};
 
 use crate::auth::{Authenticate, Principal, Right};
 use crate::frontend::{Frontend, Protocol};
@@ -18,7 +20,7 @@ use crate::guard::{Guard, LIMITS};
 use crate::hub::{Hub, Source};
 use crate::page;
 
-/// Agents and stores whose runs are watched: a [page](Self::router) for operators, and [streams](Self::ui_stream) for frontends.
+/// Agents and stores whose runs are watched: a [page](Self::service) for operators, and [streams](Self::ui_stream) for frontends.
 ///
 /// Without [keys](Self::key) or an [authentication](Self::authentication), every program of this machine has all rights, and only
 /// loopback addresses are bound.
@@ -31,13 +33,13 @@ use crate::page;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = Agent::builder(ScriptedModel::new()).build()?;
 /// let web = Web::new().agent("desk", agent).key("anna", "sk-secret", [Right::Read, Right::Decide]);
-/// let app = axum::Router::new().nest_service("/runs", web.router());
+/// let app = axum::Router::new().nest_service("/runs", web.service());
 /// # let _: axum::Router = app;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Default)]
-#[must_use = "nothing is watched until a router is created or it is spawned"]
+#[must_use = "nothing is watched until a service is created or it is spawned"]
 pub struct Web {
     sources: Vec<Arc<Source>>,
     access: Access,
@@ -111,9 +113,19 @@ impl Web {
         self
     }
 
-    /// Returns the page as an [`axum::Router`], to nest into another application: with `nest_service`, it is served below `/runs/` as
-    /// well as at `/runs`.
+    /// Returns the page as a service, to serve it as part of another application. Its links are relative: with `nest_service` of an
+    /// `axum::Router`, it is served at `/runs` as well as below `/runs/`, and other routers must add the last slash.
+    pub fn service(&self) -> HttpService {
+        HttpService::new(self.routes())
+    }
+
+    /// Returns the page as an [`axum::Router`].
+    #[cfg(feature = "unstable-axum")]
     pub fn router(&self) -> Router {
+        self.routes()
+    }
+
+    fn routes(&self) -> Router {
         page::router(self.hub(), self.guard(true))
     }
 
@@ -148,20 +160,6 @@ impl Web {
     /// Returns an error if the address cannot be bound, or is not a loopback address although nobody has to log in and
     /// [`allow_remote`](Self::allow_remote) was not called.
     pub async fn spawn(self, address: impl ToSocketAddrs) -> io::Result<RunningServer> {
-        let router = self.router();
-        self.spawn_router(router, address).await
-    }
-
-    /// Serves an application that contains the page or the streams, like [`spawn`](Self::spawn).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for the same reasons.
-    pub async fn spawn_router(
-        self,
-        router: Router,
-        address: impl ToSocketAddrs,
-    ) -> io::Result<RunningServer> {
         let has_login = self.access.has_keys() || self.authentication.is_some();
         let listener = bind(address, self.allows_remote || has_login).await;
         let listener = listener.map_err(|error| match error {
@@ -174,8 +172,19 @@ impl Web {
                 ),
             ),
         })?;
-        HttpServer::start(listener, router, "/", &LIMITS, Shutdown::new()).map(RunningServer)
+        HttpServer::start(listener, self.routes(), "/", &LIMITS, Shutdown::new()).map(RunningServer)
     }
+}
+
+/// Serves an agent to frontends of the Vercel AI SDK, versions 6 and 7, on loopback without login. For anything else, use
+/// [`Web::ui_stream`].
+pub fn ui_stream(agent: Agent) -> Frontend {
+    Web::new().agent("agent", agent).ui_stream("agent")
+}
+
+/// Serves an agent to frontends of AG-UI, on loopback without login. For anything else, use [`Web::ag_ui`].
+pub fn ag_ui(agent: Agent) -> Frontend {
+    Web::new().agent("agent", agent).ag_ui("agent")
 }
 
 /// Shows the names of the agents and stores, never a key.

@@ -1,15 +1,19 @@
 //! The page over HTTP, without a browser.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
-use tool_core::memory::{InMemoryStore, RunStore};
-use tool_core::run::Run;
+use tool_core::memory::{
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
+    StoreFuture,
+};
+use tool_core::run::{Decision, Run, RunRevision};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, tool, tools};
+use tool_core::{Agent, Message, RunErrorKind, tool, tools};
 use tool_web::{Right, RunningServer, Web};
 
 #[tool("Pays a bill", needs_approval)]
@@ -30,7 +34,11 @@ fn agent(store: impl RunStore + 'static) -> Agent {
 
 /// Sends a request and returns the status and the body.
 async fn send(server: &RunningServer, head: &str, headers: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    send_to(server.address(), head, headers, body).await
+}
+
+async fn send_to(address: SocketAddr, head: &str, headers: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     let host = if headers.contains("host: ") { "" } else { "host: localhost\r\n" };
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
     let length = body.len();
@@ -111,10 +119,7 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     let (status, text) = decide(json!({ "wait": id, "decision": "approve" })).await;
     let earlier: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status, 409);
-    assert_eq!(
-        (&earlier["decision"], &earlier["by"]),
-        (&json!("approved_with_changes"), &json!("local user"))
-    );
+    assert_eq!((&earlier["kind"], &earlier["by"]), (&json!("approved_with_changes"), &json!("local user")));
     let done = until(&server, &run, "done").await;
     assert_eq!((&done["turns"], &done["open"]), (&json!(2), &json!([])));
     // What has ended is distinguished from what has never been.
@@ -193,14 +198,16 @@ async fn queries_with_mistakes_are_refused() {
 #[tokio::test]
 async fn a_nested_page_is_served_with_and_without_a_slash() {
     let web = Web::new();
-    let app = axum::Router::new().nest_service("/runs", web.router());
-    let server = web.spawn_router(app, "127.0.0.1:0").await.unwrap();
-    for path in ["/runs", "/runs/"] {
-        let (status, body) = send(&server, &format!("GET {path}"), "", "").await;
+    let app = axum::Router::new().nest_service("/runs", web.service());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for (path, script) in [("/runs", "runs/page.js"), ("/runs/", "./page.js")] {
+        let (status, body) = send_to(address, &format!("GET {path}"), "", "").await;
         assert_eq!(status, 200);
-        assert!(body.contains(r#"src="/runs/page.js""#), "{body}");
+        assert!(body.contains(&format!(r#"src="{script}""#)), "{body}");
     }
-    assert_eq!(send(&server, "GET /runs/api/runs", "", "").await.0, 200);
+    assert_eq!(send_to(address, "GET /runs/api/runs", "", "").await.0, 200);
 }
 
 /// Of two agents on one store, the one that was asked is shown with its run and continues it, in whatever order they were added.
@@ -254,6 +261,133 @@ async fn a_decision_reaches_an_agent_in_another_program() {
     assert_eq!(send(&server, &path, "", &decision).await.0, 200);
     let answer = agent.resume(run).await.unwrap();
     assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some("local user"));
+}
+
+#[tokio::test]
+async fn an_agent_without_a_run_store_is_decided_in_its_process() {
+    let model = || ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Done.");
+    let build = || Agent::builder(model()).tools(tools![pay]).build().unwrap();
+    let agent = build();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let decide = |shown: &Value| json!({ "wait": shown["open"][0]["id"], "decision": "approve" }).to_string();
+    let shown = until(&server, run.id().as_str(), "waiting").await;
+    let path = format!("POST /api/runs/{}/decisions", run.id());
+    assert_eq!(send(&server, &path, "", &decide(&shown)).await.0, 200);
+    until(&server, run.id().as_str(), "done").await;
+    // The caller's copy is outdated, so nothing is paid twice.
+    let error = agent.resume(run).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Conflict), "{error}");
+
+    // A caller that decides itself goes on as without the page.
+    let agent = build();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let mut run = agent.ask("Pay").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    run.resolve(&wait, Decision::approve()).unwrap();
+    let id = run.id().to_string();
+    assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+    until(&server, &id, "done").await;
+}
+
+#[tokio::test]
+async fn calls_inside_agents_are_described_and_checked() {
+    let model = ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Paid.");
+    let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "Pay"}"#).says("Done.");
+    let agent = Agent::builder(model).tool(helper).run_store(InMemoryStore::new()).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+    let shown = until(&server, &run, "waiting").await;
+    let wait = &shown["open"][0];
+    assert_eq!((&wait["agents"], &wait["description"]), (&json!(["helper"]), &json!("Pays a bill")));
+    assert_eq!(
+        (&wait["fields"][0]["name"], &wait["fields"][0]["is_required"]),
+        (&json!("cents"), &json!(true))
+    );
+    assert_eq!(wait["fields"][0]["schema"]["type"], "integer");
+    let path = format!("POST /api/runs/{run}/decisions");
+    let edit =
+        |cents: Value| json!({ "wait": wait["id"], "decision": "edit", "arguments": { "cents": cents } });
+    let (status, text) = send(&server, &path, "", &edit(json!("many")).to_string()).await;
+    let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
+    assert_eq!((status, &*text), (400, expected));
+    assert_eq!(send(&server, &path, "", &edit(json!(8)).to_string()).await.0, 200);
+    until(&server, &run, "done").await;
+}
+
+/// Two pages post opposite decisions after both have read an empty inbox.
+#[tokio::test]
+async fn of_two_programs_that_decide_in_the_same_moment_the_second_learns_of_the_first() {
+    let store = std::sync::Arc::new(Simultaneous(InMemoryStore::new(), tokio::sync::Barrier::new(2)));
+    let agent = agent(store.clone());
+    let one = Web::new().store("one", store.clone()).key("anna", "sk", [Right::Read, Right::Decide]);
+    let other = Web::new().store("other", store).key("eve", "sk", [Right::Read, Right::Decide]);
+    let one = one.spawn("127.0.0.1:0").await.unwrap();
+    let other = other.spawn("127.0.0.1:0").await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    let path = format!("POST /api/runs/{}/decisions", run.id());
+    let key = "authorization: Bearer sk\r\n";
+    let decide = |decision: &str| json!({ "wait": wait, "decision": decision }).to_string();
+    let (approve, deny) = (decide("approve"), decide("deny"));
+    let both = tokio::join!(send(&one, &path, key, &approve), send(&other, &path, key, &deny));
+    let mut both = [(both.0, "anna"), (both.1, "eve")];
+    both.sort_by_key(|((status, _), _)| *status);
+    let [((200, recorded), first), ((409, refused), _)] = both else { panic!("{both:?}") };
+    assert_eq!(refused, recorded, "the second reads the decision of the first");
+    let answer = agent.resume(run).await.unwrap();
+    assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some(first));
+}
+
+/// A store whose posts are made two at a time.
+struct Simultaneous(InMemoryStore, tokio::sync::Barrier);
+
+impl RunStore for Simultaneous {
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        self.0.replace_run(id, expected, run)
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.0.load_run(id)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.0.remove_run(id)
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        self.0.runs()
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        self.0.lease(id, driver, request)
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        Box::pin(async move {
+            self.1.wait().await;
+            self.0.post(id, command).await
+        })
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        self.0.posted(id)
+    }
+
+    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
+        self.0.acknowledge(id, commands)
+    }
 }
 
 #[tokio::test]

@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::support::sampling::{cases, size};
 use tests::support::{RawServer, whole_answer};
-use tool_anthropic::{ErrorKind, HostedTool, ReplyDetails};
+use tool_anthropic::{ErrorKind, HostedTool, ReplyDetails, Thinking};
+use tool_core::memory::{InMemoryStore, Window};
 use tool_core::model::{AssistantMessage, ChatRequest, FinishReason, Usage};
-use tool_core::{Agent, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
+use tool_core::{Agent, ChatMemory, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
 use tool_openai::OpenAi;
 
 use super::{MODEL, answering, bodies, builder, model};
@@ -127,6 +128,19 @@ async fn a_typed_answer_is_constrained() {
     assert_eq!(body.get("tool_choice"), None);
 }
 
+/// Typed answers that cannot be constrained use a tool, whose call is not required, because newer models refuse that.
+#[tokio::test]
+async fn a_typed_answer_with_citations_uses_a_tool() {
+    let call =
+        json!({ "type": "tool_use", "id": "toolu_1", "name": "final_answer", "input": { "answer": 14 } });
+    let server = scripted(&[reply(json!([call]), "tool_use")], false).await;
+    let agent = Agent::builder(model(&server).citations(true)).build().unwrap();
+    let answer = agent.ask("When?").answer_as::<u8>().await;
+    let body: Value = serde_json::from_str(&bodies(&server)[0]).unwrap();
+    assert_eq!(answer.unwrap(), 14, "{body:#}");
+    assert_eq!((body.get("output_config"), body.get("tool_choice")), (None, None));
+}
+
 fn search(id: &str) -> Value {
     json!({ "type": "server_tool_use", "id": id, "name": "web_search", "input": { "query": "tide" } })
 }
@@ -189,6 +203,39 @@ async fn pauses_are_bounded() {
     let response = model.chat(&ChatRequest::new([Message::user("When?")])).await.unwrap();
     assert_eq!(response.finish_reason, FinishReason::Other("pause_turn".into()));
     assert_eq!(server.requests().len(), 3);
+}
+
+/// A client's call in a paused reply is executed, and the search goes on in the next request.
+#[tokio::test]
+async fn a_paused_reply_with_calls_continues_with_their_results() {
+    let call =
+        json!({ "type": "tool_use", "id": "toolu_1", "name": "get_tide", "input": { "port": "Brest" } });
+    let first = json!([search("srvtoolu_1"), call]);
+    let replies = [
+        reply(first.clone(), "pause_turn"),
+        reply(json!([found("srvtoolu_1"), text("At 14:20.")]), "end_turn"),
+    ];
+    for is_streamed in [false, true] {
+        let server = scripted(&replies, is_streamed).await;
+        let model = model(&server).hosted_tool(HostedTool::web_search());
+        let agent = Agent::builder(model).tools(tools![get_tide]).build().unwrap();
+        let ask = agent.ask("When?");
+        let answer = if is_streamed {
+            let mut events = ask.stream();
+            loop {
+                if let Event::Done(answer) = events.next().await.unwrap().unwrap() {
+                    break answer;
+                }
+            }
+        } else {
+            ask.await.unwrap()
+        };
+        assert_eq!(answer.text(), "At 14:20.");
+        let body: Value = serde_json::from_str(&bodies(&server)[1]).unwrap();
+        let result = json!({ "type": "tool_result", "tool_use_id": "toolu_1", "content": [text("14:20, 6 hours ahead")] });
+        let expected = json!([user(json!([text("When?")])), assistant(&first), user(json!([result]))]);
+        assert_eq!(body["messages"], expected);
+    }
 }
 
 /// The container in which the provider executed code is continued.
@@ -291,6 +338,69 @@ async fn a_conversation_changes_the_provider() {
     }
 }
 
+/// A conversation starts with another provider, goes to Claude, and back: each reads its own reasoning, and none of the other's.
+#[tokio::test]
+async fn a_conversation_comes_from_another_provider() {
+    let reasoning = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "Z3B0" });
+    let call = json!({ "type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "get_tide", "arguments": "{\"port\":\"Brest\"}" });
+    let output =
+        json!({ "id": "resp_1", "object": "response", "status": "completed", "output": [reasoning, call] });
+    let other_server = answering(json_answer(&output)).await;
+    let openai = OpenAi::builder().base_url(other_server.base_url()).build().unwrap().responses_model("m");
+    let mut messages = vec![Message::user("When?")];
+    let response = openai.chat(&ChatRequest::new(messages.clone())).await.unwrap();
+    let call = response.message.tool_calls[0].clone();
+    messages.extend([Message::Assistant(response.message), Message::tool_text(&call, "14:20")]);
+
+    let server = scripted(&[reply(json!([thinking(), text("At 14:20.")]), "end_turn")], false).await;
+    let response = model(&server).chat(&ChatRequest::new(messages.clone())).await.unwrap();
+    let body: Value = serde_json::from_str(&bodies(&server)[0]).unwrap();
+    let sent_call =
+        json!({ "type": "tool_use", "id": "call_1", "name": "get_tide", "input": { "port": "Brest" } });
+    assert_eq!(body["messages"][1], assistant(&json!([sent_call])));
+    assert!(!body.to_string().contains("Z3B0"), "{body}");
+
+    messages.extend([Message::Assistant(response.message), Message::user("Sure?")]);
+    openai.chat(&ChatRequest::new(messages)).await.unwrap();
+    let body = bodies(&other_server).pop().unwrap();
+    assert!(body.contains("Z3B0") && body.contains("At 14:20.") && !body.contains("c2ln"), "{body}");
+}
+
+/// The window of a memory slides over a stored conversation. Thinking goes back until the start is another one.
+#[tokio::test]
+async fn a_memory_window_removes_thinking() {
+    for (limit, expected) in [(100, [0, 1, 2, 3]), (4, [0, 1, 2, 0]), (2, [0, 1, 0, 0])] {
+        let server = answering(json_answer(&reply(json!([thinking(), text("So.")]), "end_turn"))).await;
+        let store = Arc::new(InMemoryStore::new());
+        let mut counts = Vec::new();
+        for question in ["One?", "Two?", "Three?", "Four?"] {
+            // Each question is asked by another process.
+            let memory = ChatMemory::new(Arc::clone(&store)).window(Window::messages(limit));
+            let agent = Agent::builder(model(&server)).memory(memory).build().unwrap();
+            agent.ask(question).conversation("1").await.unwrap();
+            counts.push(bodies(&server).last().unwrap().matches(r#""signature""#).count());
+        }
+        assert_eq!(counts, expected, "{limit} messages");
+    }
+}
+
+/// A model that does not think rejects earlier thinking in front of results.
+#[tokio::test]
+async fn switching_thinking_off_removes_it() {
+    let call =
+        json!({ "type": "tool_use", "id": "toolu_1", "name": "get_tide", "input": { "port": "Brest" } });
+    let server = answering(json_answer(&reply(json!([thinking(), call]), "tool_use"))).await;
+    let thinks = model(&server).thinking(Thinking::adaptive());
+    let mut messages = vec![Message::user("When?")];
+    let response = thinks.chat(&ChatRequest::new(messages.clone())).await.unwrap();
+    let call = response.message.tool_calls[0].clone();
+    messages.extend([Message::Assistant(response.message), Message::tool_text(&call, "14:20")]);
+    for (model, has_thinking) in [(thinks.clone(), true), (thinks.thinking(Thinking::off()), false)] {
+        model.chat(&ChatRequest::new(messages.clone())).await.unwrap();
+        assert_eq!(bodies(&server).last().unwrap().contains(r#""signature""#), has_thinking);
+    }
+}
+
 /// Each agent reads its own thinking; the instructions of another agent are another start.
 #[tokio::test]
 async fn agents_hand_over_and_ask_each_other() {
@@ -341,6 +451,7 @@ enum Change {
     Instructions,
     Tools,
     Model,
+    Thinking,
     EditQuestion,
     EditReply,
 }
@@ -352,6 +463,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => Just(Change::Instructions),
         1 => Just(Change::Tools),
         1 => Just(Change::Model),
+        1 => Just(Change::Thinking),
         1 => Just(Change::EditQuestion),
         1 => Just(Change::EditReply),
     ]
@@ -363,6 +475,7 @@ struct Conversation {
     model: usize,
     instructions: usize,
     has_tools: bool,
+    is_thinking: bool,
     /// The texts of users' messages and replies, in turn.
     texts: Vec<String>,
 }
@@ -391,7 +504,7 @@ proptest! {
         runtime.block_on(async {
             let server = answering(json_answer(&reply(json!([thinking(), text("So."), text(" ")]), "end_turn"))).await;
             let claude = model(&server);
-            let mut conversation = Conversation { model: 0, instructions: 0, has_tools: false, texts: Vec::new() };
+            let mut conversation = Conversation { model: 0, instructions: 0, has_tools: false, is_thinking: false, texts: Vec::new() };
             // Each reply with all that preceded it.
             let mut replies: Vec<(AssistantMessage, Conversation)> = Vec::new();
             for (turn, change) in changes.into_iter().enumerate() {
@@ -404,6 +517,7 @@ proptest! {
                     Change::Instructions => conversation.instructions = (conversation.instructions + 1) % 2,
                     Change::Tools => conversation.has_tools = !conversation.has_tools,
                     Change::Model => conversation.model = 1 - conversation.model,
+                    Change::Thinking => conversation.is_thinking = !conversation.is_thinking,
                     Change::EditQuestion if !replies.is_empty() => conversation.texts[0].push('!'),
                     Change::EditReply if !replies.is_empty() => {
                         replies[0].0.text.push('!');
@@ -413,6 +527,7 @@ proptest! {
                 }
                 conversation.texts.push(format!("Question {turn}?"));
                 let messages: Vec<_> = replies.iter().map(|(reply, _)| reply.clone()).collect();
+                let claude = if conversation.is_thinking { claude.clone().thinking(Thinking::adaptive()) } else { claude.clone() };
                 let response = claude.chat(&conversation.request(&messages)).await.unwrap();
                 let body: Value = serde_json::from_str(bodies(&server).last().unwrap()).unwrap();
                 let sent = body["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "assistant");

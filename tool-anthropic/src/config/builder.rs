@@ -72,7 +72,7 @@ pub struct AnthropicBuilder {
     version: Option<String>,
     betas: Vec<String>,
     connection: ConnectionConfig,
-    retry: RetryPolicy,
+    retry: RetryPolicy<Error>,
     hooks: Hooks,
 }
 
@@ -184,7 +184,7 @@ impl AnthropicBuilder {
     /// # Ok::<_, tool_anthropic::Error>(())
     /// ```
     pub fn on_retry(mut self, hook: impl Fn(&Retry<'_>) + Send + Sync + 'static) -> Self {
-        self.hooks.on_retry = Some(Arc::new(hook));
+        self.retry.on_retry = Some(Arc::new(hook));
         self
     }
 

@@ -11,10 +11,11 @@ use reqwest::{StatusCode, Url};
 use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
+pub use tool_http::client::ErrorKind;
 use tool_http::client::{ConfigError, FieldError, Retryable, redact_url, root_cause};
 
 pub(crate) use self::api::ApiError;
-pub use self::kind::ErrorKind;
+use self::kind::classify;
 
 /// The number of characters of an unexpected body that are quoted.
 const MAX_EXCERPT_CHARS: usize = 120;
@@ -152,7 +153,7 @@ impl Error {
             Cause::Transport(error) if error.is_timeout() => ErrorKind::Timeout,
             Cause::Transport(error) if error.is_connect() => ErrorKind::Connect,
             Cause::Transport(_) => ErrorKind::Transport,
-            Cause::Api(error) => ErrorKind::classify(error),
+            Cause::Api(error) => classify(error),
             Cause::Redirected(..) | Cause::InvalidResponse(_) => ErrorKind::InvalidResponse,
             Cause::Incomplete(_) => ErrorKind::Incomplete,
         }
@@ -174,15 +175,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match &self.0.cause {
             Cause::Transport(error) => !error.is_builder() && !error.is_redirect(),
-            Cause::Api(error) => {
-                let kind = ErrorKind::classify(error);
-                match error.retry.should {
-                    _ if error.retry.is_too_long() => false,
-                    _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
-                    Some(should) => should,
-                    None => kind.is_transient(),
-                }
-            }
+            Cause::Api(error) => error.retry.allow_retry_after(classify(error)),
             Cause::Incomplete(cause) => cause.as_ref().is_none_or(Self::is_retryable),
             _ => false,
         }
@@ -273,7 +266,7 @@ impl fmt::Display for Error {
                 if is_unexplained && error.status.is_some_and(|status| matches!(status.as_u16(), 404 | 405)) {
                     f.write_str("; check the base URL")?;
                 }
-                if error.lacks_key && ErrorKind::classify(error) == ErrorKind::Authentication {
+                if error.lacks_key && classify(error) == ErrorKind::Authentication {
                     f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`")?;
                 }
                 Ok(())

@@ -272,7 +272,7 @@ impl AgentTool {
         let called_as = context.call().map_or(self.definition.name(), |call| &call.name);
         let place = Inside {
             delegation: delegation.clone(),
-            rules: context.rules().map(|rules| (rules, called_as.to_owned())),
+            layers: context.rules().map(|layers| (layers, called_as.to_owned())),
             has_own_limits: self.has_own_limits,
             has_conversation: self.has_conversation,
         };
@@ -350,6 +350,7 @@ fn failure(error: &RunError, waits: &[Wait]) -> ToolError {
             Some(WaitReason::CallerResult(_)) => "one of its calls is executed elsewhere",
             Some(WaitReason::Until(_)) | None => "one of its calls has to wait",
         },
+        RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } => "it reached one of its limits",
         RunErrorKind::Model(_) => "its model is not available",
         _ => "it cannot be asked now",
     };
@@ -387,6 +388,10 @@ impl Tool for AgentTool {
 
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
         self.form.question(arguments, context.read_mode()).map(drop)
+    }
+
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.agent.tools().get(name)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

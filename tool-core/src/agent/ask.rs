@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
-use crate::agent::{Agent, Answerer, Approver, Event, EventStream, ProposedReply, RunDriver};
+use crate::agent::{Agent, Answerer, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
-use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
+use crate::memory::KeyedBudget;
+use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
@@ -255,6 +256,19 @@ impl Ask {
         self
     }
 
+    /// Limits the money that this run may spend on models, with all agents that it asks. The other limits remain as they are.
+    pub fn max_cost(mut self, cost: Cost) -> Self {
+        self.limits_mut().max_cost = Some(cost);
+        self
+    }
+
+    /// Charges the run, with all agents that it asks, to a [budget](crate::memory::Budget), in addition to earlier ones. A resumed run
+    /// needs it again.
+    pub fn budget(mut self, budget: KeyedBudget) -> Self {
+        self.rules.budgets.push(budget);
+        self
+    }
+
     /// Limits the time that this run may take. The other limits remain as they are.
     pub fn max_time(mut self, time: Duration) -> Self {
         self.limits_mut().max_time = Some(time);
@@ -296,16 +310,6 @@ impl Ask {
     /// Sets the answerer of this run, which replaces the answerers of the [agents](crate::agent::AgentBuilder::answerer).
     pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
         self.rules.answerer = Some(Arc::new(answerer));
-        self
-    }
-
-    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it, in place of those of the agents;
-    /// see [`AgentBuilder::execute_calls_if`](crate::agent::AgentBuilder::execute_calls_if). A resumed run needs it again.
-    pub fn execute_calls_if(
-        mut self,
-        execute: impl Fn(&ProposedReply<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.rules.execute_calls_if = Some(Arc::new(execute));
         self
     }
 

@@ -10,7 +10,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use futures_util::{FutureExt, SinkExt};
 
 use super::event_record::EventRecord;
-use crate::model::{ChatResponse, ToolCall};
+use crate::model::{ChatResponse, Cost, ToolCall};
 use crate::run::{Answer, RunError, Wait};
 use crate::tool::{ToolExecution, ToolProgress};
 
@@ -68,6 +68,9 @@ pub enum Event {
         /// The reply, with the tokens used if the provider reports them.
         response: ChatResponse,
     },
+    /// A request to a model cost this, or may have. It is emitted for requests that failed, too, of agents with
+    /// [prices](crate::agent::AgentBuilder::prices).
+    Charged(Cost),
     /// The execution of a call starts.
     CallStarted(ToolCall),
     /// A tool reports its progress.
@@ -167,6 +170,7 @@ impl fmt::Debug for Event {
             Self::Waiting(waits) => f.debug_tuple("Waiting").field(waits).finish(),
             Self::Failed(text) => write!(f, "Failed({} bytes)", text.len()),
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
+            Self::Charged(cost) => f.debug_tuple("Charged").field(cost).finish(),
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
             Self::Agent { agent, call_id, event } => write!(f, "Agent({agent}, {call_id}, {event:?})"),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::event::Event;
-use crate::model::{ChatResponse, ToolCall};
+use crate::model::{ChatResponse, Cost, ToolCall};
 use crate::run::{Answer, Wait};
 use crate::tool::{ToolExecution, ToolProgress};
 
@@ -75,6 +75,7 @@ enum Form {
         turn: u32,
         response: ChatResponse,
     },
+    Charged(Cost),
     CallStarted(ToolCall),
     CallProgress {
         id: String,

@@ -42,7 +42,19 @@ pub(super) struct CallExecutor {
 pub(super) enum Ending {
     Executed(ToolExecution),
     /// The call has no outcome yet, because the run of the agent that it asked cannot continue now.
-    Suspended(RunErrorKind),
+    Suspended {
+        call: ToolCall,
+        why: RunErrorKind,
+    },
+}
+
+impl Ending {
+    pub(super) fn call_id(&self) -> &str {
+        match self {
+            Self::Executed(execution) => &execution.call().id,
+            Self::Suspended { call, .. } => &call.id,
+        }
+    }
 }
 
 impl CallExecutor {
@@ -72,7 +84,7 @@ impl CallExecutor {
         let execution = self.execute_with(call, attempt, progress, delegation.clone(), asking);
         execution.map(|execution| {
             match delegation.and_then(|delegation| lock(&delegation.suspended).take()) {
-                Some(why) => Ending::Suspended(why),
+                Some(why) => Ending::Suspended { call: execution.call, why },
                 None => Ending::Executed(execution),
             }
         })

@@ -31,12 +31,14 @@ impl Run {
             stored_conversation_len: None,
             turns: 0,
             usage: Usage::default(),
+            cost_in_flight: None,
             elapsed: Duration::ZERO,
             now: Timestamp::default(),
             tool_executions: Vec::new(),
             undo_executions: Vec::new(),
             inner_runs: Vec::new(),
             handoffs: Vec::new(),
+            verdicts: Vec::new(),
             stage: Stage::Asking,
             has_bounded_keys: true,
             stored: StoredState::default(),
@@ -211,7 +213,7 @@ impl Run {
     /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let mut usage = self.usage;
+        let mut usage = self.usage_with_request_in_flight();
         self.inner_runs().for_each(|inner| usage += inner.run().usage());
         usage
     }

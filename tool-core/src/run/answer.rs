@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{FinishReason, Message, Usage};
+use crate::model::{Cost, FinishReason, Message, Usage};
 use crate::run::{Handoff, InnerRun};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
@@ -76,6 +76,20 @@ impl Answer {
             inner.add_usage("", &mut parts);
         }
         parts
+    }
+
+    /// Returns what the run cost, with the runs of the [agents](Self::inner_runs) that its calls asked and with requests that failed;
+    /// `None` without [prices](crate::agent::AgentBuilder::prices).
+    #[must_use]
+    pub fn cost(&self) -> Option<Cost> {
+        self.usage.cost
+    }
+
+    /// Returns what each agent cost, under the names of [`usage_by_agent`](Self::usage_by_agent).
+    #[must_use]
+    pub fn cost_by_agent(&self) -> Vec<(String, Cost)> {
+        let parts = self.usage_by_agent().into_iter();
+        parts.filter_map(|(agent, usage)| Some((agent, usage.cost?))).collect()
     }
 
     /// Sets the name of the agent that was asked.

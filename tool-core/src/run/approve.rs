@@ -2,7 +2,7 @@
 
 use super::approval::Approval;
 use super::call_path::CallPath;
-use super::state::{CallRecord, Run, Stage, last_calls};
+use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, WaitReason};
 use crate::content::Content;
@@ -63,33 +63,6 @@ impl Run {
         }
         record.require_approval();
         Ok(())
-    }
-
-    /// Asks the rules about every call that has not begun and that nobody has approved. `demand` returns how many levels further out
-    /// the outermost run is whose rule demands approval; the highest is `outermost`. All calls await approval at that level until the
-    /// rules release them, so that none is executed unasked if a rule panics.
-    pub(crate) fn require_approval_if(
-        &mut self,
-        outermost: usize,
-        demand: impl Fn(&ToolCall) -> Option<usize>,
-    ) {
-        let Stage::Calling(turn) = &mut self.stage else { return };
-        let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
-        let asked = calls.filter(|(_, record)| record.can_require_approval() || record.awaits_approval());
-        let mut asked: Vec<_> = asked
-            .map(|(call, record)| {
-                let before = record.awaits_approval().then_some(record.approval_level);
-                record.require_approval();
-                record.approval_level = record.approval_level.max(outermost);
-                (call, record, before)
-            })
-            .collect();
-        for (call, record, before) in &mut asked {
-            match demand(call).max(*before) {
-                Some(level) => record.approval_level = level,
-                None => record.waive_approval(),
-            }
-        }
     }
 
     /// Records the decision about a call that awaits approval. A call of an agent that was

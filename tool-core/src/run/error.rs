@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
-use crate::model::{Message, ModelError, ToolCall, ToolDefinition};
+use crate::model::{Cost, Message, ModelError, ToolCall, ToolDefinition};
 use crate::run::{ResolveError, Run, StepError, StopReason};
-use crate::tool::ToolExecution;
+use crate::tool::{Timestamp, ToolExecution};
 use crate::toolset::MissingContext;
 use crate::transcript::Transcript;
 
@@ -56,6 +56,26 @@ pub enum RunErrorKind {
     Waiting,
     /// The request to the model failed.
     Model(ModelError),
+    /// The next request can cost more than [`max_cost`](crate::run::RunLimits::max_cost) leaves. It was not sent, or its answer was cut
+    /// off in the middle of calls, of which none was executed. The run can be [resumed](crate::Agent::resume) with a [higher
+    /// limit](crate::agent::Ask::max_cost).
+    #[non_exhaustive]
+    MaxCost {
+        /// What the run has spent, with the agents that it asked.
+        spent: Cost,
+        /// The limit.
+        limit: Cost,
+        /// The least that the next request can cost at worst.
+        needed: Cost,
+    },
+    /// A [budget](crate::memory::Budget) of the question is used up. No request was sent to the model. The run can be resumed later.
+    #[non_exhaustive]
+    Budget {
+        /// The key of the budget.
+        key: String,
+        /// The time at which its period ends, and the next one begins.
+        ends: Timestamp,
+    },
     /// The run or its conversation could not be stored or loaded.
     Store(Box<dyn Error + Send + Sync>),
     /// The run was continued or removed elsewhere since this copy of it was loaded, for example by another process that
@@ -94,6 +114,14 @@ pub enum RunErrorKind {
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.
     MissingContext(MissingContext),
+    /// A [layer](crate::layer::Layer) failed or panicked, so nothing passed that it did not judge. The run can be resumed.
+    #[non_exhaustive]
+    Layer {
+        /// The name of the layer.
+        layer: String,
+        /// The error of the layer.
+        error: Box<dyn Error + Send + Sync>,
+    },
     /// An [answerer](crate::agent::Answerer) gave an answer that is not valid, or a call was approved with arguments that do not match
     /// its tool. The run still waits for the decision.
     Decision(ResolveError),
@@ -248,6 +276,18 @@ impl fmt::Display for RunError {
                 self.approval_reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
             }
             RunErrorKind::Model(error) => write!(f, "the request to the model failed: {error}"),
+            RunErrorKind::MaxCost { spent, limit, needed } => write!(
+                f,
+                "the run has spent {spent} of {limit}, and the next request can cost {needed}; `resume` it with a higher `max_cost`"
+            ),
+            RunErrorKind::Budget { key, ends } => {
+                let seconds = ends.since(Timestamp::now()).as_secs();
+                let key = key.escape_debug();
+                write!(
+                    f,
+                    "the budget of `{key}` is used up; its period ends in {seconds} seconds; `resume` the run then"
+                )
+            }
             RunErrorKind::Store(error) => write!(f, "the store failed: {error}"),
             RunErrorKind::Conflict => write!(
                 f,
@@ -278,6 +318,7 @@ impl fmt::Display for RunError {
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
+            RunErrorKind::Layer { layer, error } => write!(f, "the layer `{layer}` failed: {error}"),
             RunErrorKind::Decision(error) => fmt::Display::fmt(error, f),
             RunErrorKind::Step(error) => fmt::Display::fmt(error, f),
         }
@@ -305,6 +346,7 @@ impl Error for RunError {
         match &self.kind {
             RunErrorKind::Model(error) => error.source(),
             RunErrorKind::Tools { error, .. }
+            | RunErrorKind::Layer { error, .. }
             | RunErrorKind::Store(error)
             | RunErrorKind::Question(error) => error.source(),
             RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {

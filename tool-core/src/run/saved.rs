@@ -15,10 +15,12 @@ use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::settings::Settings;
 use super::state::{CallRecord, Stage};
-use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
+use crate::model::{ConversationId, Cost, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
 use crate::run::{Handoff, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
-use crate::tool::{ExecutionMetadata, Timestamp, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+use crate::tool::{
+    ExecutionMetadata, Timestamp, ToolError, ToolErrorKind, ToolExecution, ToolOutput, VerdictRecord,
+};
 
 const FORMAT: u32 = 4;
 
@@ -48,6 +50,8 @@ struct State<'a> {
     settings: &'a Settings,
     turns: u32,
     usage: Usage,
+    #[serde(rename = "may_cost", skip_serializing_if = "Option::is_none")]
+    cost_in_flight: Option<Cost>,
     #[serde(rename = "time", with = "micros", skip_serializing_if = "Duration::is_zero")]
     elapsed: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -58,6 +62,8 @@ struct State<'a> {
     inner_runs: &'a [InnerRun],
     #[serde(rename = "handed_over", skip_serializing_if = "<[_]>::is_empty")]
     handoffs: &'a [Handoff],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    verdicts: &'a [VerdictRecord],
     #[serde(rename = "bounded_keys", skip_serializing_if = "std::ops::Not::not")]
     has_bounded_keys: bool,
     stage: &'a Stage,
@@ -125,11 +131,13 @@ impl Serialize for Run {
             settings: &self.settings,
             turns: self.turns,
             usage: self.usage,
+            cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
             calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
             undo_executions: &self.undo_executions,
             inner_runs: &self.inner_runs,
             handoffs: &self.handoffs,
+            verdicts: &self.verdicts,
             has_bounded_keys: self.has_bounded_keys,
             stage: &self.stage,
         };
@@ -179,6 +187,10 @@ struct AnyState {
     // Since format 4.
     #[serde(rename = "agent")]
     agent_name: Option<String>,
+    #[serde(rename = "may_cost")]
+    cost_in_flight: Option<Cost>,
+    #[serde(default)]
+    verdicts: Vec<VerdictRecord>,
     // Format 1 only.
     max_turns: Option<u32>,
     tool_choice: Option<ToolChoice>,
@@ -214,12 +226,14 @@ impl AnyState {
             stored_conversation_len: self.stored_conversation_len,
             turns: self.turns,
             usage: self.usage,
+            cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
             now: Timestamp::default(),
             tool_executions,
             undo_executions: self.undo_executions,
             inner_runs: self.inner_runs,
             handoffs: self.handoffs,
+            verdicts: self.verdicts,
             stage: Stage::Asking,
             has_bounded_keys: self.has_bounded_keys,
             stored: StoredState {

@@ -15,9 +15,9 @@ use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
-    ConversationId, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
+    ConversationId, Cost, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
 };
-use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution};
+use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution, VerdictRecord};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -42,6 +42,8 @@ pub struct Run {
     pub(crate) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
+    /// What the request in flight can cost.
+    pub(super) cost_in_flight: Option<Cost>,
     pub(super) elapsed: Duration,
     /// The latest time that [`tick`](Run::tick) has set. It is not stored.
     pub(super) now: Timestamp,
@@ -50,6 +52,8 @@ pub struct Run {
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
     pub(super) inner_runs: Vec<InnerRun>,
     pub(super) handoffs: Vec<Handoff>,
+    /// What layers decided about the question and the answer.
+    pub(super) verdicts: Vec<VerdictRecord>,
     pub(super) stage: Stage,
     /// The keys of calls are bounded. Runs that an earlier version has stored retain the keys of their attempts.
     pub(super) has_bounded_keys: bool,
@@ -118,7 +122,7 @@ pub(super) struct CallRecord {
     /// The name of the tool that undoes the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<String>,
-    /// The model's arguments, if the approval changed them.
+    /// The model's arguments, if a layer or the approval changed them.
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(super) original_arguments: Option<String>,
     /// An attempt may have had its effect, although no success was recorded for it.
@@ -138,6 +142,12 @@ pub(super) struct CallRecord {
     pub(super) since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) decisions: Vec<DecisionRecord>,
+    /// What layers decided about the call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) verdicts: Vec<VerdictRecord>,
+    /// Layers have rewritten the arguments as far as they want to.
+    #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_final_arguments: bool,
     pub(super) state: CallState,
 }
 

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::approval::Approval;
 use crate::model::ToolCall;
-use crate::tool::{DecisionKind, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome};
+use crate::tool::{
+    DecisionKind, DecisionRecord, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome,
+};
 
 /// Something that a call of a run waits for. [`Run::waits`](crate::run::Run::waits) returns all of them, and
 /// [`Run::resolve`](crate::run::Run::resolve) ends one.
@@ -241,8 +243,28 @@ impl Decision {
         matches!(self.verdict, Verdict::Approval(Approval::Defer))
     }
 
+    /// Returns the record of this decision about a wait, or `None` if it is postponed.
+    ///
+    /// ```
+    /// use tool_core::run::Decision;
+    /// use tool_core::tool::DecisionKind;
+    ///
+    /// let record = Decision::deny("too much").by("ada").record(&"0123".into()).unwrap();
+    /// assert_eq!((record.kind, record.by.as_deref(), record.why.as_deref()), (DecisionKind::Denied, Some("ada"), Some("too much")));
+    /// ```
+    #[must_use]
+    pub fn record(&self, wait: &WaitId) -> Option<DecisionRecord> {
+        let Author { by, at, why } = self.author.clone();
+        let why = why.or_else(|| match &self.verdict {
+            Verdict::Approval(Approval::Deny(reason)) => reason.clone(),
+            _ => None,
+        });
+        Some(DecisionRecord { wait: wait.clone(), kind: self.kind()?, by, at, why })
+    }
+
     /// Returns the arguments that replace the model's.
-    pub(crate) fn edited_arguments(&self) -> Option<&str> {
+    #[must_use]
+    pub fn edited_arguments(&self) -> Option<&str> {
         match &self.verdict {
             Verdict::Approval(Approval::ApproveWith(arguments)) => Some(arguments),
             _ => None,

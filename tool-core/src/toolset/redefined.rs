@@ -71,6 +71,10 @@ impl Tool for Redefined {
         }
     }
 
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.tool.get().inner_tool(name)
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
         match &self.converted {
             Some(converted) => converted.injections.as_deref(),

@@ -5,6 +5,8 @@ mod connect;
 mod body;
 mod request_body;
 mod fields;
+mod error_body;
+mod error_kind;
 mod retry;
 mod connection;
 pub mod sse;
@@ -16,7 +18,9 @@ pub use self::connection::{
     BadResponse, ConfigError, Connection, ConnectionConfig, KeyHeader, SendError, Success, key_from_env,
     parse_base_url, read_variable,
 };
+pub use self::error_body::ErrorBody;
+pub use self::error_kind::ErrorKind;
 pub use self::fields::{FieldError, FieldWriter};
 pub use self::redact::{Redactor, redact_url, redact_urls};
 pub use self::request_body::{AppendBuffer, BodyWriter, RequestBody};
-pub use self::retry::{Retries, RetryBudget, RetryHeaders, RetryPolicy, Retryable};
+pub use self::retry::{Retries, Retry, RetryBudget, RetryHeaders, RetryHook, RetryPolicy, Retryable};

@@ -1,7 +1,6 @@
 //! Errors of endpoints.
 
 mod excerpt;
-mod kind;
 mod api;
 
 use std::error::Error as StdError;
@@ -11,13 +10,12 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
+pub use tool_http::client::ErrorKind;
 use tool_http::client::{ConfigError, FieldError, RetryHeaders, redact_url, root_cause};
 
 use self::api::{ApiError, write_base_url_hint};
 pub(crate) use self::api::{is_error_body, is_error_value};
 use self::excerpt::{MAX_MESSAGE_CHARS, excerpt};
-pub use self::kind::ErrorKind;
-use crate::url_text::{without_query, without_user_info};
 
 /// The number of characters of an unexpected body that are quoted.
 const MAX_EXCERPT_CHARS: usize = 120;
@@ -170,8 +168,7 @@ impl Error {
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
-        let location = without_user_info(without_query(location));
-        Self::new(Cause::Redirected { status, location: excerpt(&location, MAX_EXCERPT_CHARS) })
+        Self::new(Cause::Redirected { status, location: excerpt(location, MAX_EXCERPT_CHARS) })
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
@@ -262,15 +259,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match &self.0.cause {
             Cause::Transport { error, .. } => !error.is_builder() && !error.is_redirect(),
-            Cause::Api(error) => {
-                let kind = error.kind();
-                match error.retry.should {
-                    _ if error.retry.is_too_long() => false,
-                    _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
-                    Some(should) => should,
-                    None => kind.is_transient(),
-                }
-            }
+            Cause::Api(error) => error.retry.allow_retry_after(error.kind()),
             Cause::Empty => true,
             Cause::Incomplete { cause } => cause.as_ref().is_none_or(Self::is_retryable),
             _ => false,

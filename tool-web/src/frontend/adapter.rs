@@ -3,101 +3,43 @@
 use std::collections::BTreeMap;
 
 use tool_core::model::{FinishReason, Usage};
-use tool_core::tool::{DecisionKind, Question};
+use tool_core::run::{Wait, WaitReason};
+use tool_core::tool::{DecisionKind, DecisionRecord, Question, WaitId};
 
 use crate::entry::{CallStatus, Entry, Finished};
 use crate::sse::Stop;
-use crate::wait::{Pending, Reason};
 
 /// A part of a protocol's stream. Blocks, steps and calls are closed before a stream ends.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Part {
-    BlockStart {
-        kind: Block,
-        id: String,
-    },
-    BlockDelta {
-        kind: Block,
-        id: String,
-        text: String,
-    },
-    BlockEnd {
-        kind: Block,
-        id: String,
-    },
-    StepStart {
-        turn: u32,
-    },
-    StepEnd {
-        turn: u32,
-    },
-    CallStart {
-        id: String,
-        name: String,
-    },
-    CallArguments {
-        id: String,
-        text: String,
-    },
-    /// The call is complete. Its arguments have been sent as deltas or not.
-    CallEnd {
-        id: String,
-        name: String,
-        arguments: String,
-        has_deltas: bool,
-    },
-    /// The call was announced, and the model did not make it.
-    CallVoid {
-        id: String,
-        name: String,
-    },
-    CallOutput {
-        id: String,
-        status: CallStatus,
-        output: String,
-    },
-    Progress {
-        id: String,
-        text: String,
-        done: Option<u64>,
-        total: Option<u64>,
-    },
-    /// An agent inside works.
-    Agent {
-        call: String,
-        agent: String,
-    },
-    HandedOff {
-        agent: String,
-    },
-    /// The call awaits approval.
-    Approval {
-        wait: String,
-        call: String,
-    },
-    /// The question has a reply.
-    Replied {
-        wait: String,
-        is_declined: bool,
-    },
-    /// A call asks a question.
-    Question {
-        wait: String,
-        question: Box<Question>,
-    },
-    /// The call goes on once what it waits for is decided.
-    Pending {
-        id: String,
-    },
-    /// The run waits.
-    Waits(Vec<Pending>),
-    Finished {
-        reason: FinishReason,
-        usage: Usage,
-    },
-    Failed {
-        kind: &'static str,
-    },
+    BlockStart { kind: Block, id: String },
+    BlockDelta { kind: Block, id: String, text: String },
+    BlockEnd { kind: Block, id: String },
+    StepStart { turn: u32 },
+    StepEnd { turn: u32 },
+    CallStart { id: String, name: String },
+    CallArguments { id: String, text: String },
+    // The call is complete. Its arguments have been sent as deltas or not.
+    CallEnd { id: String, name: String, arguments: String, has_deltas: bool },
+    // The call was announced, and the model did not make it.
+    CallVoid { id: String, name: String },
+    CallOutput { id: String, status: CallStatus, output: String },
+    Progress { id: String, text: String, done: Option<u64>, total: Option<u64> },
+    // An agent inside works.
+    Agent { call: String, agent: String },
+    HandedOff { agent: String },
+    // The call awaits approval.
+    Approval { wait: WaitId, call: String },
+    // The question has a reply.
+    Replied { wait: WaitId, is_declined: bool },
+    // A call asks a question.
+    Question { wait: WaitId, question: Box<Question> },
+    // The call goes on once what it waits for is decided.
+    Pending { id: String },
+    // The run waits.
+    Waits(Vec<Wait>),
+    Finished { reason: FinishReason, usage: Usage },
+    Failed { kind: &'static str },
     Cancelled,
 }
 
@@ -119,7 +61,7 @@ pub(crate) struct Adapter {
     calls: BTreeMap<String, Call>,
     /// The ids of the calls of this turn that were announced, by their position in the reply.
     announced: BTreeMap<usize, String>,
-    waits: Vec<Pending>,
+    waits: Vec<Wait>,
 }
 
 #[derive(Debug, Default)]
@@ -194,22 +136,23 @@ impl Adapter {
                     self.wait(wait, out);
                 }
                 self.waits.clone_from(waits);
-                let is_asked = |id: &String| waits.iter().any(|wait| wait.call == *id && !wait.is_question());
+                let is_asked =
+                    |id: &String| waits.iter().any(|wait| wait.path == *id && wait.question().is_none());
                 let open = self.calls.iter().filter(|(id, call)| !call.has_output && !is_asked(id));
                 out.extend(open.map(|(id, _)| Part::Pending { id: id.clone() }));
                 self.end_step(out);
             }
-            Entry::Decided { wait, call, decision, why, .. } => {
-                let is_question = self.waits.iter().any(|open| open.id == *wait && open.is_question());
+            Entry::Decided { call, record: DecisionRecord { wait, kind, why, .. } } => {
+                let is_question = self.waits.iter().any(|open| open.id == *wait && open.question().is_some());
                 self.waits.retain(|open| open.id != *wait);
-                match decision {
+                match kind {
                     DecisionKind::Denied => {
                         self.output(call, CallStatus::Denied, why.as_deref().unwrap_or("denied"), out);
                     }
                     DecisionKind::Answered | DecisionKind::Declined if is_question => {
                         out.push(Part::Replied {
                             wait: wait.clone(),
-                            is_declined: *decision == DecisionKind::Declined,
+                            is_declined: *kind == DecisionKind::Declined,
                         });
                     }
                     _ => {}
@@ -241,18 +184,18 @@ impl Adapter {
     }
 
     /// Shows what a call waits for, once.
-    fn wait(&mut self, wait: &Pending, out: &mut Vec<Part>) {
+    fn wait(&mut self, wait: &Wait, out: &mut Vec<Part>) {
         let is_new = !self.waits.contains(wait);
         match &wait.reason {
-            Reason::Approval { arguments } | Reason::Result { arguments } => {
+            WaitReason::Approval(call) | WaitReason::CallerResult(call) => {
                 // A call inside an agent has not been shown before.
-                self.ready(&wait.call, &wait.tool, arguments, out);
-                if is_new && matches!(wait.reason, Reason::Approval { .. }) {
-                    out.push(Part::Approval { wait: wait.id.clone(), call: wait.call.clone() });
+                self.ready(&wait.path, &wait.tool, &call.arguments, out);
+                if is_new && matches!(wait.reason, WaitReason::Approval(_)) {
+                    out.push(Part::Approval { wait: wait.id.clone(), call: wait.path.clone() });
                 }
             }
-            Reason::Answer { question } if is_new => {
-                out.push(Part::Question { wait: wait.id.clone(), question: question.clone() });
+            WaitReason::Answer(question) if is_new => {
+                out.push(Part::Question { wait: wait.id.clone(), question: question.clone().into() });
             }
             _ => {}
         }
@@ -329,8 +272,8 @@ impl Adapter {
     /// Shows the end of calls that awaited approval and have no outcome of their own: they were denied elsewhere.
     fn deny_rest(&mut self, out: &mut Vec<Part>) {
         for wait in std::mem::take(&mut self.waits) {
-            if matches!(wait.reason, Reason::Approval { .. }) {
-                self.output(&wait.call, CallStatus::Denied, "denied", out);
+            if matches!(wait.reason, WaitReason::Approval(_)) {
+                self.output(&wait.path, CallStatus::Denied, "denied", out);
             }
         }
     }

@@ -1,17 +1,23 @@
 //! AG-UI, version 1.0.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::content::Content;
+use tool_core::model::ToolDefinition;
+use tool_core::run::{Wait, WaitReason};
+use tool_core::tool::ExternalTool;
+use tool_core::{Agent, Tool, ToolSet};
 
 use super::adapter::{Adapter, Block, Part};
-use super::{About, Asked, Given, Reply};
+use super::asked::{About, Asked, Given, Reply};
 use crate::entry::Entry;
 use crate::guard::HttpError;
+use crate::hub::Source;
 use crate::sse::{Encoder, Stop};
-use crate::wait::{Pending, Reason};
 
-/// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like tools, state and context.
+/// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like state and context.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request {
@@ -19,7 +25,18 @@ pub(crate) struct Request {
     pub(crate) run_id: String,
     messages: Vec<AgMessage>,
     #[serde(default)]
+    tools: Vec<FrontendTool>,
+    #[serde(default)]
     resume: Vec<Resume>,
+}
+
+/// A tool that the frontend executes.
+#[derive(Debug, Deserialize)]
+struct FrontendTool {
+    name: String,
+    #[serde(default)]
+    description: String,
+    parameters: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +58,22 @@ struct Resume {
 }
 
 impl Request {
-    pub(super) fn asked(self) -> Result<Asked, HttpError> {
+    /// Returns what is asked for, and the tools of the frontend. They do not take the place of those of the agent.
+    pub(super) fn asked(mut self, source: &Source) -> Result<(Asked, ToolSet), HttpError> {
+        let own = source.agent.as_ref().map(Agent::tools);
+        let foreign = std::mem::take(&mut self.tools).into_iter();
+        let foreign = foreign.filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
+        let external = foreign.map(|FrontendTool { name, description, parameters }| {
+            let definition = ToolDefinition::new(name).with_description(description);
+            let parameters = parameters.filter(Value::is_object);
+            let definition = parameters.into_iter().fold(definition, ToolDefinition::with_parameters);
+            Arc::new(ExternalTool::new(definition)) as Arc<dyn Tool>
+        });
+        let tools = ToolSet::new(external).map_err(|error| HttpError::bad_request(error.to_string()))?;
+        Ok((self.reply()?, tools))
+    }
+
+    fn reply(self) -> Result<Asked, HttpError> {
         if !self.resume.is_empty() {
             let reply = |resume: Resume| {
                 let is_cancelled = resume.status == "cancelled";
@@ -164,7 +196,7 @@ impl AgUiEncoder {
             Part::Waits(waits) => {
                 let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
                 let outcome = if interrupts.is_empty() {
-                    let results: Vec<_> = waits.into_iter().map(|wait| wait.call).collect();
+                    let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
                     json!({ "type": "success", "pendingToolCallIds": results })
                 } else {
                     json!({ "type": "interrupt", "interrupts": interrupts })
@@ -189,10 +221,10 @@ impl AgUiEncoder {
 }
 
 /// Returns the interrupt of a wait that a person ends. Naming `editedArgs` offers to change the arguments.
-fn interrupt(wait: &Pending) -> Option<Value> {
+fn interrupt(wait: &Wait) -> Option<Value> {
     Some(match &wait.reason {
-        Reason::Approval { .. } => json!({
-            "id": wait.id, "reason": "tool_call", "toolCallId": wait.call,
+        WaitReason::Approval(_) => json!({
+            "id": wait.id, "reason": "tool_call", "toolCallId": wait.path,
             "message": format!("`{}` needs approval", wait.tool),
             "responseSchema": {
                 "type": "object",
@@ -204,7 +236,7 @@ fn interrupt(wait: &Pending) -> Option<Value> {
                 "required": ["approved"],
             },
         }),
-        Reason::Answer { question } => json!({
+        WaitReason::Answer(question) => json!({
             "id": wait.id, "reason": "input_required", "message": question.text(),
             "responseSchema": question.schema(),
         }),

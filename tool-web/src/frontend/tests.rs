@@ -1,13 +1,13 @@
 //! What would end a client's stream: calls that were not announced, members that change prototypes, unfinished parts.
 
 use serde_json::{Value, json};
+use tool_core::ToolCall;
 use tool_core::model::{FinishReason, Usage};
 
 use super::ag_ui::AgUiEncoder;
 use super::ui::UiEncoder;
 use crate::entry::{CallStatus, Entry, Finished};
 use crate::sse::{Encoder, Stop};
-use crate::wait::{Pending, Reason};
 
 fn finished(id: &str, status: CallStatus, output: &str) -> Entry {
     Entry::CallFinished(Box::new(Finished {
@@ -30,9 +30,10 @@ fn ready(id: &str, arguments: &str) -> Entry {
 }
 
 fn waiting(call: &str) -> Entry {
-    let reason = Reason::Approval { arguments: "{}".into() };
-    let wait = Pending { id: "w".into(), call: call.into(), tool: "pay".into(), reason, deadline: None };
-    Entry::Waiting { waits: vec![wait] }
+    let reason = json!({ "approval": ToolCall::new(call, "pay", "{}") });
+    let wait =
+        json!({ "id": "w", "path": call, "tool": "pay", "reason": reason, "since": 0, "deadline": null });
+    Entry::Waiting { waits: vec![serde_json::from_value(wait).unwrap()] }
 }
 
 fn done() -> Entry {

@@ -4,13 +4,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
+use tool_core::run::Decision;
 
 use super::adapter::{Adapter, Block, Part as Piece};
-use super::{About, Asked, Given, Reply};
+use super::asked::{About, Asked, Given, Reply};
 use crate::entry::{CallStatus, Entry};
 use crate::guard::HttpError;
 use crate::sse::{Encoder, Stop};
-use crate::wait::Verdict;
 
 /// A request of `useChat`. All but the last message is the browser's memory, and is ignored.
 #[derive(Debug, Deserialize)]
@@ -89,10 +89,11 @@ fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
     for part in parts {
         match (part.state.as_deref(), part.approval, part.tool_call_id) {
             (Some("approval-responded"), Some(UiApproval { id, approved: Some(approved), reason }), call) => {
-                let verdict = if approved { Verdict::Approve } else { Verdict::Deny(reason) };
+                let denied = || reason.map_or_else(Decision::decline, Decision::deny);
+                let decision = if approved { Decision::approve() } else { denied() };
                 replies.push(Reply {
                     about: About::Wait(id),
-                    given: Given::Verdict(verdict),
+                    given: Given::Decision(decision),
                     shown: call.zip(part.input),
                 });
             }
@@ -107,7 +108,7 @@ fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
             (Some("output-error"), None, Some(call)) => {
                 replies.push(Reply {
                     about: About::Call(call),
-                    given: Given::Verdict(Verdict::Deny(None)),
+                    given: Given::Decision(Decision::decline()),
                     shown: None,
                 });
             }

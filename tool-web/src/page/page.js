@@ -164,12 +164,13 @@ async function refreshRun(id) {
   for (const gone of cards.values()) gone.remove();
 }
 
-const describe = ({ decision, by, why }) =>
-  `${decision.replaceAll("_", " ")}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
+const describe = ({ kind, by, why }) =>
+  `${kind.replaceAll("_", " ")}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
 
 function waitCard(id, wait, run) {
   const recorded = wait.recorded && `${describe(wait.recorded)} · ${age(run.now - wait.recorded.at)} ago`;
-  const { question } = wait;
+  const { answer: question, approval, result } = wait.reason;
+  const call = approval ?? result;
   const left = wait.deadline ? `expires in ${age(wait.deadline - run.now)}` : null;
   const card = el("section", { className: "card wait", "data-wait": wait.id, "data-recorded": recorded ?? "" },
     el("h2", {}, visible([...wait.agents, wait.tool].join(" › ")), " ",
@@ -179,10 +180,10 @@ function waitCard(id, wait, run) {
     wait.why ? el("p", {}, visible(wait.why)) : null,
     question ? el("p", { className: "prose" }, visible(question.text)) : null,
     question?.problem ? el("p", { className: "failure" }, visible(question.problem)) : null,
-    wait.arguments === undefined ? null : long(wait.arguments));
-  if (recorded) card.append(el("p", { className: wait.recorded.decision }, visible(recorded)));
-  else if (wait.reason === "result") card.append(el("p", { className: "muted" }, "The caller supplies the result."));
-  else if (wait.reason === "until") card.append(el("p", { className: "muted" }, "It goes on by itself."));
+    call ? long(call.arguments) : null);
+  if (recorded) card.append(el("p", { className: wait.recorded.kind }, visible(recorded)));
+  else if (result) card.append(el("p", { className: "muted" }, "The caller supplies the result."));
+  else if (!question && !approval) card.append(el("p", { className: "muted" }, "It goes on by itself."));
   else if (run.rights.decide) card.append(decisionForm(id, wait, card));
   return card;
 }
@@ -193,8 +194,9 @@ function decisionForm(id, wait, card) {
   const deny = (label) => el("button", {
     className: "danger", "data-key": "d", onclick: () => send({ decision: "deny", reason: reason.value }),
   }, label);
-  if (wait.question) {
-    const editor = answerEditor(wait.question);
+  const { answer: question, approval } = wait.reason;
+  if (question) {
+    const editor = answerEditor(question);
     form.append(editor.element, el("div", { className: "row" },
       el("button", { className: "primary", "data-key": "a", onclick: () => {
         const answer = editor.text();
@@ -206,8 +208,8 @@ function decisionForm(id, wait, card) {
     el("button", { className: "primary", "data-key": "a", onclick: () => send({ decision: "approve" }) }, "Approve"),
     el("button", { "data-key": "e", onclick: () => edit() }, "Edit…"),
     deny("Deny"));
-  if (!wait.question) form.append(buttons);
-  if (!wait.question) buttons.append(reason);
+  if (approval) form.append(buttons);
+  if (approval) buttons.append(reason);
 
   /** Sends a decision, and a further member as text, in which numbers keep every digit. */
   async function send(decision, more = "") {
@@ -228,7 +230,7 @@ function decisionForm(id, wait, card) {
   }
 
   function edit() {
-    const editor = wait.fields ? fieldEditor(wait.fields) : textEditor(wait.arguments);
+    const editor = wait.fields ? fieldEditor(wait.fields) : textEditor(approval.arguments);
     form.replaceChildren(editor.element, el("div", { className: "row" },
       el("button", { className: "primary", onclick: () => {
         const text = editor.text();
@@ -362,10 +364,10 @@ class Log {
       case "call_retried": this.note(this.calls.get(event.id)?.element, `attempt failed: ${event.output}`, "failed"); break;
       case "call_finished": this.finish(event); break;
       case "waiting":
-        for (const wait of event.waits) this.state(wait.call, "waiting", { answer: "asks", result: "waits for the caller" }[wait.reason] ?? "waiting");
+        for (const { path, reason } of event.waits) this.state(path, "waiting", reason.answer ? "asks" : reason.result ? "waits for the caller" : "waiting");
         break;
       case "decided":
-        this.state(event.call, event.decision, describe(event));
+        this.state(event.call, event.kind, describe(event));
         this.calls.get(event.call)?.decisions.push(event);
         break;
       case "agent": this.agent(event); break;

@@ -40,7 +40,7 @@ impl RunDriver {
     /// Fails if another run of the conversation waits, and the agent then refuses questions.
     async fn refuse_while_waiting(&self, conversation: &ConversationId) -> Result<(), RunErrorKind> {
         let agent = &self.origin.0;
-        let Some(store) = agent.run_store.as_ref().filter(|_| self.outer.is_none()) else { return Ok(()) };
+        let Some(store) = agent.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
         if agent.stored_runs.while_waiting == WhileWaiting::Answer {
             return Ok(());
         }
@@ -74,13 +74,14 @@ impl RunDriver {
 
     async fn commit_in_span(&mut self) -> Result<(), RunErrorKind> {
         self.check_agent()?;
+        self.review_returned().await?;
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
         let agent = self.origin.clone();
         let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
             return self.remove_stored_run().await;
         };
-        if self.run.answer_text().is_some() {
+        if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
             let messages = self.run.new_messages();
             let committed = match self.conversation.take() {
                 Some(conversation) => conversation.commit(messages).await,
@@ -102,7 +103,7 @@ impl RunDriver {
         if !self.has_unsaved_changes {
             return Ok(());
         }
-        match (&self.outer, &self.origin.0.run_store) {
+        match (&self.outer, self.origin.0.run_store.get()) {
             (Some(Inside { delegation: Some(delegation), has_own_limits, .. }), _) => {
                 delegation.store(&self.run, *has_own_limits).await?;
             }
@@ -125,7 +126,7 @@ impl RunDriver {
 
     /// Removes the run from the store if it is done.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
-        match &self.origin.0.run_store {
+        match self.origin.0.run_store.get() {
             Some(store) if self.run.is_done() && self.outer.is_none() => {
                 store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)
             }

@@ -1,10 +1,10 @@
-//! The kinds of errors.
+//! The kinds of errors of model endpoints.
 
-/// The kind of an [`Error`](crate::Error).
+/// The kind of an error of a model's endpoint, the same for all providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The endpoint's configuration is invalid.
+    /// The configuration of the endpoint is invalid.
     Config,
     /// The request is invalid: the API rejected it, or it could not even be sent.
     InvalidRequest,
@@ -16,9 +16,9 @@ pub enum ErrorKind {
     Transport,
     /// The key is missing, wrong or not authorized.
     Authentication,
-    /// Too many requests or tokens in a period of time: see [`retry_after`](crate::Error::retry_after).
+    /// Too many requests or tokens in a period of time: see the error's `retry_after`.
     RateLimit,
-    /// The account has no credit or quota left. Waiting does not help.
+    /// The account has no credit or quota left, or has reached its spend limit. Waiting does not help.
     Quota,
     /// The provider is overloaded.
     Overloaded,
@@ -26,20 +26,20 @@ pub enum ErrorKind {
     ContextLength,
     /// A content filter of the provider rejected the request.
     ContentFilter,
-    /// The model wrote a tool call that the server could not parse: see
-    /// [`failed_generation`](crate::Error::failed_generation).
+    /// The model wrote a tool call that the server could not parse.
     MalformedToolCall,
     /// The server failed.
     Server,
     /// The response does not follow the API, or is a redirect.
     InvalidResponse,
-    /// The stream ended before the response was complete: see [`partial`](crate::Error::partial).
+    /// The stream ended before the response was complete: see the error's `partial`.
     Incomplete,
 }
 
 impl ErrorKind {
     /// Returns the kind of an error response with this status and nothing else that says more.
-    pub(super) fn from_status(status: u16) -> Self {
+    #[must_use]
+    pub fn from_status(status: u16) -> Self {
         match status {
             401 | 403 => Self::Authentication,
             402 => Self::Quota,
@@ -51,7 +51,8 @@ impl ErrorKind {
     }
 
     /// Returns `true` if the same request may succeed later.
-    pub(super) fn is_transient(self) -> bool {
+    #[must_use]
+    pub fn is_transient(self) -> bool {
         matches!(self, Self::RateLimit | Self::Overloaded | Self::Server)
     }
 }
