@@ -43,6 +43,7 @@ mod remote;
 mod answer;
 mod error;
 mod finish;
+mod reported;
 mod saved_stage;
 mod saved;
 
@@ -58,12 +59,9 @@ pub(crate) use self::ledger::{Ledger, LedgerError};
 pub(crate) use self::limits::MAX_DEPTH;
 pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
+pub use self::reported::ReportedCalls;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub use self::revision::RunRevision;
-#[cfg(feature = "unstable-internals")]
-pub use self::room::InFlight;
-#[cfg(not(feature = "unstable-internals"))]
-pub(crate) use self::room::InFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
 pub use self::state::{InnerRun, Run};
 pub use self::step::Step;
@@ -71,3 +69,4 @@ pub use self::step_error::StepError;
 pub use self::stop_reason::StopReason;
 pub(crate) use self::undo::may_be_undo;
 pub use self::wait::{Decision, Wait, WaitReason};
+pub use self::room::InFlight;

@@ -4,7 +4,6 @@ mod question_rules;
 mod inside;
 mod offer;
 mod lease;
-mod reported;
 mod run_driver;
 mod interruption;
 mod storage;

@@ -12,7 +12,6 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::question_rules::QuestionRules;
-use super::reported::ReportedCalls;
 use crate::agent::call_rules::CallRules;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
@@ -26,8 +25,8 @@ use crate::content::Content;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, CallPath, Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
-    WaitReason,
+    Answer, Approval, CallPath, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind,
+    Step, StepError, WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
