@@ -11,15 +11,20 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
+use tool_core::agent::EventRecord;
 use tool_core::content::Content;
-use tool_core::model::{ConversationId, ModelError, ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Decision, InFlight, Run, RunErrorKind, Step, StopReason, Wait, WaitReason};
+use tool_core::model::{
+    ChatResponse, ConversationId, ModelError, ToolDefinition, ToolDefinitions, ToolPolicy,
+};
+use tool_core::run::{
+    Decision, InFlight, ReportedCalls, Run, RunErrorKind, Step, StopReason, Wait, WaitReason,
+};
 use tool_core::tool::{self, Timestamp, ToolError, ToolErrorKind, ToolExecution, WaitId};
-use tool_core::{CancellationToken, Message, ToolCall};
+use tool_core::{CancellationToken, Event, Message, ToolCall};
 
 use crate::calls::is_first_execution;
 use crate::clock::{Clock, micros, now};
-use crate::events::{EventTarget, RunEvent, Unfinished, events_service};
+use crate::events::{EventTarget, Unfinished, events_service};
 use crate::limit;
 use crate::names::{
     Added, CallInput, Claim, Ended, HoldRequest, JsonContext, Question, RunFailure, Sent, Stop, Waiting,
@@ -60,7 +65,10 @@ pub(crate) struct Drive<'c> {
     clock: Clock,
     /// The object that stores the events of the run and its steps, if there may be readers.
     events: Option<EventTarget>,
-    unpublished: Vec<RunEvent>,
+    unpublished: Vec<EventRecord>,
+    reported: ReportedCalls,
+    /// The calls that wait or have waited, and do not start again.
+    waited: HashSet<String>,
     /// What is known to wait for a decision.
     waiting: Vec<WaitId>,
     /// The last wait for an approval of each call, by the id of the call.
@@ -146,6 +154,7 @@ impl<'c> Drive<'c> {
             Err(error) => return Err(error.into()),
         };
         let Started { run, tools, at } = started;
+        let reported = ReportedCalls::all_of(&run);
         let events = publishes.then(|| EventTarget {
             agent: service.name.clone(),
             run: ctx.key().to_owned(),
@@ -173,6 +182,8 @@ impl<'c> Drive<'c> {
             clock: Clock::starting_at(at),
             events,
             unpublished: Vec::new(),
+            reported,
+            waited: HashSet::new(),
             waiting: Vec::new(),
             approvals: BTreeMap::new(),
             round: 0,
@@ -200,14 +211,33 @@ impl<'c> Drive<'c> {
     }
 
     /// Adds an event of the run itself, if there may be readers.
-    fn publish(&mut self, event: RunEvent) {
+    fn publish(&mut self, event: Event) {
         if self.events.is_some() {
-            self.unpublished.push(event);
+            self.unpublished.push(event.at(0));
+        }
+    }
+
+    /// Adds the events of calls that start now. One that has waited continues.
+    fn publish_started_calls(&mut self, local: &[ToolCall], remote: &[ToolCall]) {
+        for call in local.iter().chain(remote) {
+            if !self.waited.remove(&call.id) {
+                self.publish(Event::CallStarted(call.clone()));
+            }
+        }
+    }
+
+    /// Adds the events of the calls that have finished.
+    fn publish_finished_calls(&mut self) {
+        if self.events.is_some() {
+            for execution in self.reported.take_unreported(&self.run) {
+                self.publish(Event::CallFinished(execution));
+            }
         }
     }
 
     /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.
     async fn flush_events(&mut self) -> Result<(), TerminalError> {
+        self.publish_finished_calls();
         for events in limit::batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
             let target = events_target(self.service, self.ctx, "add");
             self.ctx.request::<_, ()>(target, Json(events)).call().await?;
@@ -232,6 +262,8 @@ impl<'c> Drive<'c> {
     }
 
     async fn take_turn(&mut self) -> HandlerResult<()> {
+        self.publish_finished_calls();
+        self.publish(Event::turn_started(self.run.turns() + 1, self.run.messages().len()));
         match self.flush_events().await {
             Ok(()) => {}
             Err(error) if is_cancellation(&error) => {
@@ -275,7 +307,8 @@ impl<'c> Drive<'c> {
     /// Waits until an operator resumes the run.
     async fn pause(&mut self, reason: &str) -> HandlerResult<()> {
         let reason = reason.to_owned();
-        self.publish(RunEvent::Paused(reason.clone()));
+        self.publish_finished_calls();
+        self.publish(Event::Failed(reason.clone()));
         self.begin_waiting(Vec::new(), Stop::Paused(reason));
         let resumed = match self.flush_events().await {
             Ok(()) => self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await,
@@ -317,14 +350,11 @@ impl<'c> Drive<'c> {
         self.elapse(started);
         match outcome {
             TurnOutcome::Response { response, tools, offered, approvals } => {
-                let text = response.message.text.clone();
+                let copy = self.events.as_ref().map(|_| response.clone());
                 // Fails if the time was up: the run has ended then.
                 if self.run.record_response(*response).is_ok() {
                     self.offer(tools, offered);
-                    let turn = self.run.turns();
-                    // The calls have their final ids now.
-                    let calls = self.run.current_calls().map(|(call, _)| call.clone()).collect();
-                    self.publish(RunEvent::TurnFinished { turn, text, calls });
+                    copy.into_iter().for_each(|response| self.publish_reply(*response));
                     for call in approvals {
                         let _ = self.run.require_approval(&call);
                     }
@@ -334,6 +364,21 @@ impl<'c> Drive<'c> {
             TurnOutcome::Refused(message) => self.fail(message),
         }
         self.elapse(finished);
+    }
+
+    /// Adds the events of a reply, whose calls have their final ids now.
+    fn publish_reply(&mut self, mut response: ChatResponse) {
+        let announced = response.message.tool_calls.len();
+        let calls = self.run.current_calls().enumerate().filter(|(_, (_, finished))| finished.is_none());
+        let ready = calls.map(|(index, (call, _))| {
+            Event::call_ready(index.min(announced.saturating_sub(1)), call.clone())
+        });
+        for event in ready.collect::<Vec<_>>() {
+            self.publish(event);
+        }
+        let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
+        response.message = reply.cloned().unwrap_or_default();
+        self.publish(Event::turn_finished(self.run.turns(), response));
     }
 
     /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.
@@ -403,6 +448,7 @@ impl<'c> Drive<'c> {
             let (local, remote): (Vec<_>, Vec<_>) = ready
                 .into_iter()
                 .partition(|call| has_local_calls && !routes.contains_key(&call.name) && !undoes(call));
+            self.publish_started_calls(&local, &remote);
             let mut flushed = self.flush_events().await;
             if flushed.is_ok() {
                 match self.start_calls(&mut open, remote, !local.is_empty()).await? {
@@ -700,7 +746,8 @@ impl<'c> Drive<'c> {
         }
         let approvals = waiting.iter().filter(|wait| matches!(wait.reason, WaitReason::Approval(_)));
         self.approvals.extend(approvals.map(|wait| (wait.path.clone(), wait.id.clone())));
-        self.publish(RunEvent::Waiting(waiting.clone()));
+        self.publish_finished_calls();
+        self.publish(Event::Waiting(waiting.clone()));
         self.begin_waiting(ids, Stop::Waiting(waiting));
     }
 
@@ -804,14 +851,18 @@ impl<'c> Drive<'c> {
             self.record_waiting(execution);
             return;
         }
-        self.publish(RunEvent::CallFinished(execution.clone()));
+        if self.run.will_retry(&execution) {
+            self.publish(Event::CallRetried(execution.clone()));
+        }
         // Fails if the run has stopped, and no longer waits for the call.
         let _ = self.run.record_result(execution);
+        self.publish_finished_calls();
         finished.into_iter().for_each(|at| self.elapse(at));
     }
 
     /// Records a call that waits. Secrets are not asked for, because the engine stores every answer.
     fn record_waiting(&mut self, execution: ToolExecution) {
+        self.waited.insert(execution.call().id.clone());
         let _ = self.run.record_result(execution);
         for wait in self.run.waits() {
             if wait.question().is_some_and(tool::Question::is_secret) {
@@ -846,11 +897,10 @@ impl<'c> Drive<'c> {
 
     /// Publishes the end of the run.
     fn finish(mut self) -> Ended {
-        self.publish(RunEvent::Ended);
-        if self.events.is_some() {
-            end_events(self.service, self.ctx, std::mem::take(&mut self.unpublished));
-        }
-        let Self { service, ctx, run, round, failure, conversation, approvals, .. } = self;
+        self.publish_finished_calls();
+        let Self {
+            service, ctx, run, round, failure, conversation, approvals, events, mut unpublished, ..
+        } = self;
         let ended = match run.finish() {
             Ok(answer) => Ended::Answer(answer),
             Err(error) => {
@@ -866,6 +916,10 @@ impl<'c> Drive<'c> {
                 })
             }
         };
+        if events.is_some() {
+            unpublished.push(last_event(&ended, service.model.max_bytes));
+            end_events(service, ctx, unpublished);
+        }
         let messages = match &ended {
             Ended::Answer(answer) if conversation.is_some() => Some(answer.messages().to_vec()),
             _ => None,
@@ -907,10 +961,26 @@ fn events_target(service: &Runs, ctx: &WorkflowContext<'_>, handler: &str) -> Re
     RequestTarget::object(events_service(&service.name), ctx.key(), handler)
 }
 
+/// Returns the event of the end of a run.
+fn last_event(ended: &Ended, max_bytes: usize) -> EventRecord {
+    let event = match ended {
+        Ended::Answer(answer) => Event::Done(answer.clone()),
+        Ended::Failed(failure) => Event::Failed(failure.message.clone()),
+        Ended::Parts(_) => Event::Unknown,
+    };
+    let record = event.at(0);
+    match limit::size(&record) <= max_bytes {
+        true => record,
+        false => Event::Failed("the answer is too large for an event".into()).at(0),
+    }
+}
+
 /// Stores the last events of a run without waiting, and removes all of them later.
-fn end_events(service: &Runs, ctx: &WorkflowContext<'_>, events: Vec<RunEvent>) {
-    for events in limit::batches(events, service.model.max_bytes) {
-        drop(ctx.request::<_, ()>(events_target(service, ctx, "add"), Json(events)).send());
+fn end_events(service: &Runs, ctx: &WorkflowContext<'_>, events: Vec<EventRecord>) {
+    let mut batches = limit::batches(events, service.model.max_bytes);
+    let last = batches.pop().unwrap_or_default();
+    for (handler, events) in batches.into_iter().map(|batch| ("add", batch)).chain([("end", last)]) {
+        drop(ctx.request::<_, ()>(events_target(service, ctx, handler), Json(events)).send());
     }
     let clear = ctx.request::<(), ()>(events_target(service, ctx, "clear"), ());
     drop(clear.send_after(service.retention));
@@ -946,7 +1016,7 @@ fn store_parts(ctx: &WorkflowContext<'_>, ended: Ended, max_bytes: usize) -> End
 /// Ends a run before its first turn.
 fn never_started(service: &Runs, ctx: &WorkflowContext<'_>, publishes: bool, message: &str) -> Ended {
     if publishes {
-        end_events(service, ctx, vec![RunEvent::Ended]);
+        end_events(service, ctx, vec![Event::Failed(message.to_owned()).at(0)]);
     }
     let reason = (message == CANCELLED_MESSAGE).then_some(StopReason::Cancelled);
     ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
