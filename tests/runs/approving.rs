@@ -1,12 +1,10 @@
 //! Calls that await approval: the run stops, is stored, and continues with the user's decision.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures_util::FutureExt;
 use tests::support::ways::{alike, in_all_ways, restored};
-use tool_core::agent::{AgentBuilder, ProposedCall};
+use tool_core::agent::AgentBuilder;
 use tool_core::model::{ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
@@ -94,7 +92,7 @@ async fn an_approver_can_defer_to_the_caller() {
     let agent = agent(script()).approver(small_only).build().unwrap();
     let error = agent.ask("Pay").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting));
-    let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments.clone()).collect();
+    let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments).collect();
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
     run.resolve_all_approvals(&Approval::Defer);
@@ -375,7 +373,7 @@ async fn executes_a_call_only_with_the_approved_arguments() {
     let mut run = agent.start("Give");
     run.advance().await.unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::Waiting(_)));
-    let asked: Vec<_> = run.run().awaiting_approval().cloned().collect();
+    let asked: Vec<_> = run.run().awaiting_approval().collect();
     run.resolve_approval(&asked[0].id, Approval::ApproveWith(r#"{"cents": 1}"#.into())).unwrap();
     let expected = "the run does not expect this: the run has this call with another name or other arguments";
     assert_eq!(run.begin_call(&asked[0]).await.unwrap_err().to_string(), expected);
@@ -443,7 +441,7 @@ async fn called(agent: &Agent) -> Run {
     let mut run = agent.start("Look");
     let Step::CallModel(request) = run.next().await.unwrap() else { panic!("the model was not called yet") };
     let response = agent.model().chat(&request).await.unwrap();
-    let _ = AssertUnwindSafe(run.record_response(response)).catch_unwind().await;
+    run.record_response(response).await.unwrap();
     run.into_run()
 }
 
@@ -455,33 +453,35 @@ fn ending() -> AgentBuilder {
     erasing(ScriptedModel::new().says("Done."))
 }
 
-fn waiting(run: &Run) -> Vec<&str> {
-    run.awaiting_approval().map(|call| &*call.arguments).collect()
+fn waiting(run: &Run) -> Vec<String> {
+    run.awaiting_approval().map(|call| call.arguments).collect()
 }
 
 #[tokio::test]
-async fn a_call_awaits_approval_if_the_predicate_panics() {
+async fn no_call_is_executed_if_the_predicate_panics() {
     let fails_at = |wrong: &'static str| {
-        move |call: &ProposedCall<'_>| -> bool {
-            assert!(!call.raw_arguments().contains(wrong), "cannot decide");
+        move |call: &ToolCall| -> bool {
+            assert!(!call.arguments.contains(wrong), "cannot decide");
             false
         }
     };
-    let run = called(&looking().needs_approval(fails_at("1")).build().unwrap()).await;
-    assert_eq!(waiting(&run), [r#"{"at": 1}"#, r#"{"at": 2}"#], "none was released");
-    let run = called(&looking().needs_approval(fails_at("2")).build().unwrap()).await;
-    assert_eq!(waiting(&run), [r#"{"at": 2}"#], "the first was released");
-    // It still awaits approval if the run is resumed, whatever the predicate is then.
-    let error = ending().build().unwrap().resume(restored(run)).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::Waiting));
-    assert_eq!(waiting(error.run()), [r#"{"at": 2}"#]);
+    for wrong in ["1", "2"] {
+        let error = looking().needs_approval(fails_at(wrong)).build().unwrap().ask("Look").await.unwrap_err();
+        assert_eq!(error.to_string(), "the layer `needs_approval` failed: it panicked: cannot decide");
+        assert!(error.run().current_calls().all(|(_, execution)| execution.is_none()));
+        // The run can be resumed, and the predicate is asked again.
+        let run = restored(error.into_run());
+        let error = ending().needs_approval(fails_at(wrong)).build().unwrap().resume(run).await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Layer { layer, .. } if layer == "needs_approval"));
+        assert_eq!(ending().build().unwrap().resume(error.into_run()).await.unwrap().text(), "Done.");
+    }
 }
 
 #[tokio::test]
 async fn a_resumed_run_obeys_the_present_predicate() {
     let run = called(&looking().build().unwrap()).await;
     assert!(waiting(&run).is_empty());
-    let strict = || ending().needs_approval(|call| call.raw_arguments().contains('2'));
+    let strict = || ending().needs_approval(|call| call.arguments.contains('2'));
     for run in [run.clone(), restored(run.clone())] {
         let error = strict().build().unwrap().resume(run).await.unwrap_err();
         assert_eq!(waiting(error.run()), [r#"{"at": 2}"#]);
@@ -491,15 +491,15 @@ async fn a_resumed_run_obeys_the_present_predicate() {
         let answer = ending().needs_approval(|_| true).build().unwrap().resume(restored(run)).await;
         assert_eq!(answer.unwrap().text(), "Done.");
     }
-    // A predicate that panics releases nothing, and a call that has begun is not asked about again.
+    // If a predicate panics, nothing is executed, and a call that has begun is not asked about again.
     let mut begun = run;
     let first = begun.current_calls().next().unwrap().0.id.clone();
     begun.begin_call(&first).unwrap();
     let mut driver =
         ending().needs_approval(|_| panic!("cannot decide")).build().unwrap().resume(begun).start();
-    let caught = AssertUnwindSafe(driver.next()).catch_unwind().await.map(|_| ());
-    assert!(caught.unwrap_err().is::<&str>());
-    assert_eq!(waiting(driver.run()), [r#"{"at": 2}"#]);
+    let error = driver.next().await.map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "the layer `needs_approval` failed: it panicked: cannot decide");
+    assert!(driver.run().current_calls().all(|(_, execution)| execution.is_none()));
 }
 
 #[tokio::test]

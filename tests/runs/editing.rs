@@ -26,7 +26,7 @@ fn agent() -> Agent {
 
 /// Asserts that the call awaits approval with the arguments of the model, and approves it with others.
 async fn approve_at_last(agent: &Agent, mut run: Run) {
-    let arguments: Vec<_> = run.awaiting_approval().map(|call| call.arguments.clone()).collect();
+    let arguments: Vec<_> = run.awaiting_approval().map(|call| call.arguments).collect();
     assert_eq!(arguments, [ASKED]);
     let wait = run.waits().remove(0).id;
     run.resolve(&wait, Decision::approve_with(RIGHT).by("ada")).unwrap();

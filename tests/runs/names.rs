@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::alike;
 use tool_core::agent::{AgentBuilder, ToolSearch};
+use tool_core::layer::rewrite;
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::run::{Run, StopReason};
 use tool_core::testing::ScriptedModel;
@@ -67,19 +68,19 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
         let seen = Arc::clone(seen);
         move |name: &str| seen.lock().unwrap().push((rule, name.to_owned()))
     };
-    let (executes, approval, approver, error) =
-        (see("execute_calls_if"), see("needs_approval"), see("approver"), see("on_tool_error"));
+    let (rewrites, approval, approver, error) =
+        (see("rewrite::call"), see("needs_approval"), see("approver"), see("on_tool_error"));
     let (ready, started, finished, reply) = (see("ready"), see("started"), see("finished"), see("reply"));
     let announced = see("announced");
     Agent::builder(script)
         .tools(tools![delete])
         .undo_tools(tools![restore])
-        .execute_calls_if(move |reply| {
-            reply.response.message.tool_calls.iter().for_each(|call| executes(&call.name));
-            true
-        })
+        .layer(rewrite::call(move |call| {
+            rewrites(&call.name);
+            None
+        }))
         .needs_approval(move |call| {
-            approval(call.name);
+            approval(&call.name);
             true
         })
         .approver(move |call: &ToolCall| {
@@ -102,16 +103,8 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
         })
 }
 
-const RULES: [&str; 8] = [
-    "execute_calls_if",
-    "needs_approval",
-    "approver",
-    "on_tool_error",
-    "ready",
-    "started",
-    "finished",
-    "reply",
-];
+const RULES: [&str; 8] =
+    ["rewrite::call", "needs_approval", "approver", "on_tool_error", "ready", "started", "finished", "reply"];
 
 fn assert_only_the_executed_name(seen: &Seen, written: &(String, String)) {
     let seen = std::mem::take(&mut *seen.lock().unwrap());

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tool_core::model::{ModelOptions, ToolDefinition};
+use tool_core::layer::{CallVerdict, guard};
+use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ExternalTool, Origin, ToolExecution};
@@ -141,7 +142,7 @@ async fn does_not_execute_calls_without_their_approval() {
     let agent = Agent::builder(model).tools(tools![delete]).build().unwrap();
     let error = agent.ask("go").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting) && error.is_resumable());
-    assert_eq!(error.awaiting_approval().map(|call| &*call.name).collect::<Vec<_>>(), ["delete"]);
+    assert_eq!(error.awaiting_approval().map(|call| call.name).collect::<Vec<_>>(), ["delete"]);
     assert_eq!(DELETED.load(Ordering::SeqCst), 0);
 }
 
@@ -185,7 +186,7 @@ fn locating() -> Agent {
 fn erase() {}
 
 fn supply(run: &mut Run) {
-    let call = run.awaiting_results().next().expect("a call awaits its result").clone();
+    let call = run.awaiting_results().next().expect("a call awaits its result");
     assert_eq!(call.name, "locate");
     run.record_result(ToolExecution::new(call, Ok("Berlin".into()))).unwrap();
 }
@@ -203,7 +204,7 @@ async fn a_run_waits_for_the_results_of_external_tools() {
     let agent = locating();
     let error = agent.ask("Where am I?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting) && error.is_resumable(), "{error}");
-    assert_eq!(error.awaiting_results().map(|call| &*call.name).collect::<Vec<_>>(), ["locate"]);
+    assert_eq!(error.awaiting_results().map(|call| call.name).collect::<Vec<_>>(), ["locate"]);
     let mut run: Run = serde_json::from_str(&serde_json::to_string(error.run()).unwrap()).unwrap();
     supply(&mut run);
     assert_located(&agent.resume(run).await.unwrap());
@@ -229,7 +230,7 @@ async fn a_run_waits_for_the_results_of_external_tools() {
     loop {
         match driver.next().await.unwrap() {
             Step::Waiting(_) => {
-                let calls: Vec<_> = driver.run().awaiting_results().cloned().collect();
+                let calls: Vec<_> = driver.run().awaiting_results().collect();
                 let refused = driver.execute(calls[0].clone()).await.unwrap_err().to_string();
                 assert_eq!(
                     refused,
@@ -248,25 +249,24 @@ async fn a_run_waits_for_the_results_of_external_tools() {
 
 /// Returns the results of all calls that the run leaves to the caller, in all three ways of driving it.
 #[tokio::test]
-async fn a_predicate_leaves_calls_to_the_caller() {
+async fn a_layer_leaves_calls_to_the_caller() {
     #[tool]
     fn first() {}
     #[tool]
     fn second() {}
     #[tool(needs_approval)]
     fn guarded() {}
-    let agent = |executes_all: bool| {
+    let agent = || {
         let model = ScriptedModel::new()
             .calls_all([("first", "{}"), ("guarded", "{}"), ("unknown", "{}")])
             .calls("second", "{}")
             .says("Done.");
         Agent::builder(model)
             .tools(tools![first, second, guarded])
-            .options(ModelOptions::default().with_seed(7))
-            .execute_calls_if(move |reply| {
-                assert_eq!(reply.options.seed, Some(7));
-                executes_all || reply.response.message.tool_calls.len() == 1
-            })
+            .layer(guard::call_at(|_, at| match at.messages.len() {
+                2 => CallVerdict::LeaveToCaller,
+                _ => CallVerdict::Pass,
+            }))
             .build()
             .unwrap()
     };
@@ -279,7 +279,7 @@ async fn a_predicate_leaves_calls_to_the_caller() {
         assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
         let state = serde_json::to_string(error.run()).unwrap();
         let mut run: Run = serde_json::from_str(&state).unwrap();
-        let calls: Vec<_> = run.awaiting_results().cloned().collect();
+        let calls: Vec<_> = run.awaiting_results().collect();
         assert_eq!(calls.iter().map(|call| &*call.name).collect::<Vec<_>>(), ["first", "guarded", "unknown"]);
         for call in calls {
             run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("by the caller")))).unwrap();
@@ -289,9 +289,9 @@ async fn a_predicate_leaves_calls_to_the_caller() {
         assert_eq!(origins, [Origin::External, Origin::External, Origin::External, Origin::Executed]);
         assert_eq!(answer.messages()[3].text(), "by the caller");
     };
-    let awaited = agent(false);
+    let awaited = agent();
     finish(&awaited, awaited.ask("Go").await.unwrap_err()).await;
-    let streamed = agent(false);
+    let streamed = agent();
     let mut events = streamed.ask("Go").stream();
     let error = loop {
         if let Err(error) = events.next().await.unwrap() {
@@ -299,12 +299,8 @@ async fn a_predicate_leaves_calls_to_the_caller() {
         }
     };
     finish(&streamed, error).await;
-    let driven = agent(false);
+    let driven = agent();
     let mut run = driven.start("Go");
     run.advance().await.unwrap();
     finish(&driven, run.advance().await.unwrap_err()).await;
-    // The predicate of the question takes precedence.
-    let agent = agent(true);
-    let error = agent.ask("Go").execute_calls_if(|_| false).await.unwrap_err();
-    assert_eq!(error.awaiting_results().count(), 2);
 }

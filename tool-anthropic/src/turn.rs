@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt, iter};
 use tool_core::Message;
-use tool_core::model::{ChatRequest, ChatResponse, Delta, FinishReason};
+use tool_core::model::{ChatRequest, ChatResponse, Delta, EarlierAttempt, FinishReason};
 use tool_http::client::RequestBody;
 use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
 use tool_http::client::sse::{Event, ReadError};
@@ -72,10 +72,23 @@ impl<'a> Turn<'a> {
     /// Sends the next request, with retries, and returns the deltas of its response.
     fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
         let (client, purpose, is_resumed) = (self.client, self.purpose, self.paused.is_some());
-        let encoded = self.encode();
+        let (encoded, request) = (self.encode(), self.request);
         async move {
             let (body, assembler) = encoded?;
-            client.retry.run(|| send(client, &body, assembler(), purpose, is_resumed)).await
+            if is_resumed {
+                let counted = request.repeat(EarlierAttempt::Continued).await;
+                counted.map_err(|error| Error::request(error.to_string()))?;
+            }
+            let mut retries = client.retry.start();
+            loop {
+                let error = match send(client, &body, assembler(), purpose, is_resumed).await {
+                    Ok(deltas) => return Ok(deltas),
+                    Err(error) => error,
+                };
+                let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
+                retries.wait(error).await?;
+                request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))?;
+            }
         }
     }
 

@@ -95,6 +95,7 @@ pub mod model;
 #[cfg(feature = "prompted")]
 pub mod prompted;
 pub mod tool;
+pub mod layer;
 pub mod toolset;
 pub mod transcript;
 pub mod run;

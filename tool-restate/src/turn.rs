@@ -228,7 +228,7 @@ impl Model {
         if let Err(error) = driver.record_response(response.clone()).await {
             return Ok(TurnOutcome::Refused(error.to_string()));
         }
-        let approvals = driver.run().awaiting_approval().map(|call| call.id.clone()).collect();
+        let approvals = driver.run().awaiting_approval().map(|call| call.id).collect();
         let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
         names.sort_unstable();
         names.dedup();

@@ -489,12 +489,6 @@ fn check(agent: &Agent) -> Result<(), WorkerError> {
              of its own",
         );
     }
-    if agent.has_execute_calls_if() {
-        return unsupported(
-            "has an `execute_calls_if`, but durable runs execute all calls: leave it out, and require approval \
-             with `needs_approval`",
-        );
-    }
     let tools = agent.tools().iter().chain(agent.undo_tools().iter());
     if let Some(tool) = tools.into_iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
         let reason = agent_tool_refused(tool.definition().name());

@@ -55,12 +55,12 @@ pub(crate) fn events(
         let mut out = Vec::new();
         loop {
             let (position, stop) = match reader.try_next() {
-                Found::Entry(position, entry) => {
-                    encoder.encode(&entry, &mut out);
+                Found::Entry(position, logged) => {
+                    encoder.encode(&logged.entry, &mut out);
                     if after.is_some_and(|after| position <= after) {
                         out.clear();
                     }
-                    (Some(position), entry.is_end())
+                    (Some(position), logged.entry.is_end())
                 }
                 Found::End { is_driven: true } => {
                     reader.changed().await;
@@ -87,14 +87,14 @@ pub(crate) fn events(
 }
 
 /// Writes events, the last with an id.
-pub(crate) fn frames(events: &[String], position: Option<u64>) -> String {
+pub(crate) fn frames(events: &[impl AsRef<str>], position: Option<u64>) -> String {
     let mut text = String::new();
     for (index, event) in events.iter().enumerate() {
         if let Some(position) = position.filter(|_| index + 1 == events.len()) {
             let _ = writeln!(text, "id: {position}");
         }
         // JSON texts have no line breaks.
-        let _ = write!(text, "data: {event}\n\n");
+        let _ = write!(text, "data: {}\n\n", event.as_ref());
     }
     text
 }

@@ -8,7 +8,7 @@ use tests::support::sampling::{cases, size};
 use tests::support::{RawServer, whole_answer};
 use tool_anthropic::{ErrorKind, HostedTool, ReplyDetails, Thinking};
 use tool_core::memory::{InMemoryStore, Window};
-use tool_core::model::{AssistantMessage, ChatRequest, FinishReason, Usage};
+use tool_core::model::{AssistantMessage, ChatRequest, FinishReason};
 use tool_core::{Agent, ChatMemory, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
 use tool_openai::OpenAi;
 
@@ -177,7 +177,8 @@ async fn a_paused_reply_is_continued() {
             model.chat(&request).await.unwrap()
         };
         assert_eq!((&*response.message.text, &response.finish_reason), ("At 14:20.", &FinishReason::Stop));
-        assert_eq!(response.usage, Some(Usage::new(30, 15)));
+        let usage = response.usage.unwrap();
+        assert_eq!((usage.input_tokens, usage.output_tokens, usage.web_searches), (30, 15, Some(3)));
         let details = ReplyDetails::from_message(&response.message).unwrap();
         assert_eq!(details.hosted_tool_uses["web_search_requests"], 3);
         assert_eq!(json!(details.blocks), whole);

@@ -213,7 +213,6 @@ async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
         let billing = billing.build().unwrap();
         Agent::builder(ScriptedModel::new().calls("billing", "{}"))
             .approver(|_: &ToolCall| Approval::Approve)
-            .execute_calls_if(|_| true)
             .handoff_to("billing", "Takes over", &billing)
             .build()
             .unwrap()
@@ -223,15 +222,14 @@ async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
     assert_eq!(answer.messages()[4].text(), "the call was denied: not today");
     let error = desk(billing()).ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
-    let error = desk(billing().execute_calls_if(|_| false))
+    let error = desk(billing().layer(guard::call(|_: &ToolCall| CallVerdict::LeaveToCaller)))
         .ask("Refund it")
         .approver(|_: &ToolCall| Approval::Approve);
     let error = error.await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
-    // The question's decide about the calls of every agent.
-    let agent = desk(billing().approver(denies).execute_calls_if(|_| false));
-    let ask = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve);
-    let answer = ask.execute_calls_if(|_| true).await.unwrap();
+    // The question's decides about the calls of every agent.
+    let agent = desk(billing().approver(denies));
+    let answer = agent.ask("Refund it").approver(|_: &ToolCall| Approval::Approve).await.unwrap();
     assert_eq!(answer.messages()[4].text(), "refunded 7");
 }
 

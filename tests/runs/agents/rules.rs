@@ -38,30 +38,15 @@ async fn a_rule_is_asked_about_all_calls_inside_with_the_path_of_agents() {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let none = |builder: AgentBuilder| builder;
     let watch = |builder: AgentBuilder| {
-        let (calls, replies) = (Arc::clone(&seen), Arc::clone(&seen));
-        let builder = builder.needs_approval(move |call| {
-            calls.lock().unwrap().push(format!("{}:{}", call.agents.join("/"), call.name));
-            false
-        });
-        builder.execute_calls_if(move |reply| {
-            let names: Vec<_> = reply.response.message.tool_calls.iter().map(|call| &*call.name).collect();
-            replies.lock().unwrap().push(format!("{}>{}", reply.agents.join("/"), names.join(",")));
-            true
-        })
+        let calls = Arc::clone(&seen);
+        builder.layer(guard::call_at(move |call, at| {
+            calls.lock().unwrap().push(format!("{}:{}", at.agents.join("/"), call.name));
+            CallVerdict::Pass
+        }))
     };
     let cases: [(usize, &[&str]); 2] = [
-        (
-            0,
-            &[
-                ">billing",
-                ":billing",
-                "billing>refunds",
-                "billing:refunds",
-                "billing/refunds>send_back",
-                "billing/refunds:send_back",
-            ],
-        ),
-        (1, &[">refunds", ":refunds", "refunds>send_back", "refunds:send_back"]),
+        (0, &[":billing", "billing:refunds", "billing/refunds:send_back"]),
+        (1, &[":refunds", "refunds:send_back"]),
     ];
     for (level, expected) in cases {
         let rules = |at: usize| -> Rule<'_> { if at == level { &watch } else { &none } };
@@ -113,27 +98,32 @@ async fn an_inner_approver_does_not_give_the_approval_that_an_outer_rule_and_the
 #[tokio::test]
 async fn an_outer_rule_that_panics_lets_no_inner_approver_decide() {
     let panics = |builder: AgentBuilder| {
-        builder.needs_approval(|call| {
-            assert!(call.agents.len() < 2, "cannot decide");
-            false
-        })
+        builder.layer(guard::call_at(|_, at| {
+            assert!(at.agents.len() < 2, "cannot decide");
+            CallVerdict::Pass
+        }))
     };
     let approves = |builder: AgentBuilder| builder.approver(|_: &ToolCall| Approval::Approve);
     let agent = three([&panics, &approves, &approves], "send_back").build().unwrap();
-    let answer = agent.ask("Refund it").await.unwrap();
-    let refunds = answer.inner_runs()[0].run().inner_runs().next().unwrap().run();
-    assert!(refunds.tool_executions().is_empty());
+    let error = agent.ask("Refund it").await.unwrap_err();
+    assert_eq!(error.to_string(), "the layer `guard::call` failed: it panicked: cannot decide");
+    let refunds = error.run().inner_runs().next().unwrap().run().inner_runs().next().unwrap().run();
+    assert!(refunds.tool_executions().is_empty() && error.is_resumable());
 }
 
 #[tokio::test]
 async fn calls_inside_are_left_to_the_caller_by_an_outer_rule() {
-    let leaves =
-        |builder: AgentBuilder| builder.execute_calls_if(|reply| reply.agents != ["billing", "refunds"]);
+    let leaves = |builder: AgentBuilder| {
+        builder.layer(guard::call_at(|_, at| match at.agents == ["billing", "refunds"] {
+            true => CallVerdict::LeaveToCaller,
+            false => CallVerdict::Pass,
+        }))
+    };
     let agent = || three([&leaves, &|builder| builder, &|builder| builder], "send_back").build().unwrap();
     let error = agent().ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let mut run = restored(error.into_run());
-    let call = run.awaiting_results().next().unwrap().clone();
+    let call = run.awaiting_results().next().unwrap();
     assert_eq!(call.id, "call_0_0/call_0_0/call_0_0");
     run.record_result(ToolExecution::new(call, Ok("sent by the caller".into()))).unwrap();
     assert_eq!(fate(&agent().resume(run).await.unwrap()), "sent by the caller");
@@ -165,12 +155,21 @@ async fn the_rules_of_the_asked_agent_hold_after_a_handoff() {
     let desk = || {
         Agent::builder(Replies(&[&[("billing", "{}")]], "")).handoff_to("billing", "Takes over", &billing())
     };
-    let build = || desk().needs_approval(|call| call.agents == ["billing"] && call.name == "send_back");
+    let build = || {
+        desk().layer(guard::call_at(|call, at| match at.agents == ["billing"] && call.name == "send_back" {
+            true => CallVerdict::NeedsApproval,
+            false => CallVerdict::Pass,
+        }))
+    };
     let answer = in_all_ways(build, |_| Approval::deny("by the caller")).await.unwrap();
     assert_eq!(answer.messages()[4].text(), "the call was denied: by the caller");
 
     // The tools of the question stay offered, so the rule that guards them stays, too.
-    let agent = desk().execute_calls_if(|reply| reply.agents.is_empty()).build().unwrap();
+    let leaves = guard::call_at(|_, at| match at.agents.is_empty() {
+        true => CallVerdict::Pass,
+        false => CallVerdict::LeaveToCaller,
+    });
+    let agent = desk().layer(leaves).build().unwrap();
     let error = agent.ask("Refund it").tools(tools![send_back_guarded]).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
 }

@@ -12,7 +12,7 @@ use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
 pub use tool_http::client::ErrorKind;
-use tool_http::client::{ConfigError, FieldError, Retryable, redact_url, root_cause};
+use tool_http::client::{ConfigError, FieldError, Retryable, error_name, redact_url, root_cause};
 
 pub(crate) use self::api::ApiError;
 use self::kind::classify;
@@ -159,6 +159,17 @@ impl Error {
         }
     }
 
+    /// Returns `true` if the request certainly costs nothing: it was not sent or was rejected.
+    pub(crate) fn is_unbilled(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Config | ErrorKind::Connect => true,
+            _ => match &self.0.cause {
+                Cause::Request(_) => true,
+                _ => self.0.partial.is_none() && self.status().is_some_and(ErrorKind::is_rejection),
+            },
+        }
+    }
+
     /// Returns `true` if the endpoint took too long, before the response or in the middle of a stream.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
@@ -258,7 +269,7 @@ impl fmt::Display for Error {
                 if let Some(status) = &error.status {
                     write!(f, " with status {}", status.as_u16())?;
                 }
-                if let Some(name) = error.code.as_ref().or(error.error_type.as_ref()) {
+                if let Some(name) = error_name(error.code.as_deref(), error.error_type.as_deref()) {
                     write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
                 }
                 write!(f, ": {}", excerpt(&error.message, MAX_MESSAGE_CHARS))?;
@@ -335,7 +346,9 @@ impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
         let is_permanent =
             matches!(error.kind(), ErrorKind::Config | ErrorKind::InvalidRequest | ErrorKind::ContextLength);
-        let error = Self::new(error);
+        let (kind, is_unbilled) = (error.kind().into(), error.is_unbilled());
+        let error = Self::new(error).with_kind(kind);
+        let error = if is_unbilled { error.unbilled() } else { error };
         if is_permanent { error.permanent() } else { error }
     }
 }

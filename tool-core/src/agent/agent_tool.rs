@@ -272,7 +272,7 @@ impl AgentTool {
         let called_as = context.call().map_or(self.definition.name(), |call| &call.name);
         let place = Inside {
             delegation: delegation.clone(),
-            rules: context.rules().map(|rules| (rules, called_as.to_owned())),
+            layers: context.rules().map(|layers| (layers, called_as.to_owned())),
             has_own_limits: self.has_own_limits,
             has_conversation: self.has_conversation,
         };

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
-use crate::agent::{Agent, Answerer, Approver, Event, EventStream, ProposedReply, RunDriver};
+use crate::agent::{Agent, Answerer, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
 use crate::memory::KeyedBudget;
 use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, ToolChoice};
@@ -310,16 +310,6 @@ impl Ask {
     /// Sets the answerer of this run, which replaces the answerers of the [agents](crate::agent::AgentBuilder::answerer).
     pub fn answerer(mut self, answerer: impl Answerer + 'static) -> Self {
         self.rules.answerer = Some(Arc::new(answerer));
-        self
-    }
-
-    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it, in place of those of the agents;
-    /// see [`AgentBuilder::execute_calls_if`](crate::agent::AgentBuilder::execute_calls_if). A resumed run needs it again.
-    pub fn execute_calls_if(
-        mut self,
-        execute: impl Fn(&ProposedReply<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.rules.execute_calls_if = Some(Arc::new(execute));
         self
     }
 

@@ -59,6 +59,18 @@ pub enum BuildErrorKind {
         /// The required parameter.
         parameter: String,
     },
+    /// Two layers have this name.
+    #[error("two layers are named `{0}`; give one another name, with `named` for a closure")]
+    SameLayerName(String),
+    /// A layer is invalid.
+    #[error("the layer `{name}` is invalid: {reason}")]
+    #[non_exhaustive]
+    InvalidLayer {
+        /// The name of the layer.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 /// Allows `?` where a function assembles tools and builds the agent.

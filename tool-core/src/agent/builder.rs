@@ -7,6 +7,7 @@ use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
 use crate::content::Content;
+use crate::layer::Part;
 use crate::model::{ChatModel, ModelOptions, ToolChoice};
 use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Injectable, Tool, ToolContext};
@@ -47,9 +48,7 @@ impl AgentBuilder {
             parallel_tool_calls: None,
             limits: RunLimits::default(),
             error_policies: ErrorPolicies::default(),
-            on_tool_error: None,
-            needs_approval: None,
-            execute_calls_if: None,
+            layers: Vec::new(),
             approver: None,
             answerer: None,
             undo_tools: ToolSet::default(),
@@ -244,13 +243,15 @@ impl AgentBuilder {
     ///
     /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
-    /// [search](Self::tool_search), or if one that is always offered does not exist.
+    /// [search](Self::tool_search), if one that is always offered does not exist, or if two [layers](Self::layer) have the same name or
+    /// one is invalid.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.agent.tools = self.tools?;
         self.agent.undo_tools = self.undo_tools?;
         if let Some(characters) = self.max_output_chars {
             self.agent.tools = self.agent.tools.max_output_chars(characters);
         }
+        check_layers(&self.agent)?;
         self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
         self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;
         if let Some((search, _)) = &self.agent.tool_search {
@@ -266,6 +267,24 @@ impl AgentBuilder {
         }
         Ok(Agent(Arc::new(self.agent)))
     }
+}
+
+/// Fails if two layers have the same name, or if one is wrong by itself.
+fn check_layers(agent: &Shared) -> Result<(), BuildError> {
+    for (position, layer) in agent.layers.iter().enumerate() {
+        let name = layer.name();
+        if agent.layers[..position].iter().any(|other| other.name() == name) {
+            return Err(BuildErrorKind::SameLayerName(name.to_owned()).into());
+        }
+        let mistake = layer.mistake().or_else(|| {
+            let is_endless = layer.sees(Part::Answer) && agent.limits.max_wrong_answers == u32::MAX;
+            is_endless.then(|| "it can send back answers without end; lower `max_wrong_answers`".to_owned())
+        });
+        if let Some(reason) = mistake {
+            return Err(BuildErrorKind::InvalidLayer { name: name.to_owned(), reason }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Fails if the choice requires a tool that does not exist.

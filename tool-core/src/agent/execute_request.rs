@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::call_rules::CallRules;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::gate::Gate;
+use super::layers::Layers;
 use super::spending::Spending;
 use super::trace::RunTrace;
 use crate::agent::Agent;
 use crate::model::ToolCall;
-use crate::run::{Decision, Ledger, ResolveError, Wait, WaitReason};
+use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason};
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
@@ -23,8 +23,8 @@ impl Agent {
     /// it is another one than the [request's](CallRequest::definition), or if a provider that could have it fails.
     ///
     /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
-    /// the first begins with its [delay](crate::tool::Attempt::delay). The handler of
-    /// [failed calls](crate::agent::AgentBuilder::on_tool_error) is called if no further attempt follows.
+    /// the first begins with its [delay](crate::tool::Attempt::delay). The agent's
+    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows.
     ///
     /// ```
     /// use tool_core::run::Step;
@@ -73,7 +73,8 @@ impl Agent {
         let CallRequest { call, attempt, undone, notes, .. } = request;
         // What the run has spent is not known here.
         let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None), Vec::new());
-        let context = context.with_rules(Arc::new(CallRules::new(self.clone(), None, spending)));
+        let layers = Arc::new(Layers::new(self.clone(), context.clone(), spending));
+        let context = context.with_rules(Arc::clone(&layers) as _);
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
         let executor = CallExecutor {
             tools,
@@ -86,13 +87,17 @@ impl Agent {
             undone,
         };
         let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
-        let execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
-        let Some(error) = execution.error().filter(|_| !execution.is_waiting()) else { return execution };
-        let retries = policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
-        let handler = self.0.on_tool_error.as_ref().filter(|_| !retries);
-        match handler.and_then(|handler| handler(execution.call(), error)) {
-            Some(outcome) => execution.with_outcome(outcome),
-            None => execution,
+        let mut execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
+        let retries = |error| policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
+        if execution.is_waiting() || execution.error().is_some_and(retries) {
+            return execution;
+        }
+        match layers.output(&mut execution, &Run::new([])).await {
+            Ok(None) => execution,
+            Ok(Some(end)) => execution.with_outcome(Err(ToolError::fatal(end.why.unwrap_or_default()))),
+            Err(error) => {
+                execution.with_outcome(Err(ToolError::fatal(RunError::new(error, Run::new([])).to_string())))
+            }
         }
     }
 

@@ -114,7 +114,7 @@ impl RunDriver {
             let had_instructions = before.0.instructions.is_some() || question.instructions.is_some();
             let settings = next.run_settings(question);
             self.run.enter_handoff(self.earlier_tools.len(), had_instructions, settings);
-            Arc::make_mut(&mut self.rules).hand_off(&agent, next);
+            Arc::make_mut(&mut self.layers).hand_off(&agent, next);
             self.emitter.hooks.extend(next.0.hooks.iter().cloned());
             self.earlier_tools.push(std::mem::replace(&mut self.tools, tools));
             self.offer = Default::default();

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 #[cfg(feature = "tracing")]
 use crate::agent::trace::Settings;
-use crate::agent::{
-    AgentBuilder, Answerer, Approver, Event, OnDrop, ProposedCall, ProposedReply, Turn, WhileWaiting,
-};
+use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, Turn, WhileWaiting};
+#[cfg(doc)]
+use crate::layer::Place;
+use crate::layer::{CallVerdict, Layer, OutputVerdict, guard};
 use crate::memory::{ChatMemory, RunStore};
 use crate::model::{Cost, ModelOptions, Prices, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
@@ -154,6 +155,8 @@ impl AgentBuilder {
     /// Registers a handler that replaces the outcome of failed calls: with an output, which the model reads as the tool's,
     /// or with another error. `None` leaves the error as it is. The handler runs once per call, after its last attempt.
     ///
+    /// Short for a [layer](Self::layer) named `on_tool_error`, a [`guard::output`].
+    ///
     /// ```
     /// use tool_core::testing::ScriptedModel;
     /// use tool_core::tool::ToolErrorKind;
@@ -174,25 +177,24 @@ impl AgentBuilder {
     /// # }
     /// ```
     pub fn on_tool_error(
-        mut self,
+        self,
         handler: impl Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync + 'static,
     ) -> Self {
-        self.agent.on_tool_error = Some(Box::new(handler));
-        self
+        self.layer(
+            guard::output(move |execution| {
+                let outcome = execution.error().and_then(|error| handler(execution.call(), error));
+                outcome.map_or(OutputVerdict::Pass, OutputVerdict::Replace)
+            })
+            .named("on_tool_error"),
+        )
     }
 
     /// Requires approval for the calls that match this predicate, in addition to those of tools that always need it.
     ///
-    /// The predicate should read arguments with [`ProposedCall::arguments_as`], as the tool does, and return `true` if they cannot
-    /// be read: the model's text is untrusted, and the tool may still be able to read it.
-    ///
-    /// It holds for everything that happens inside the agent's runs: it is also asked about the calls in runs of
-    /// [agents](crate::Agent::as_tool) that the calls ask, at any depth, and after a [handoff](Self::handoff_to), in addition to the
-    /// predicates of those agents. [`ProposedCall::agents`] names the agents that lead to the call. Approval that it requires of such a
-    /// call is given by the approver of this agent or of the question, or by the caller, and never by an approver of an inner agent.
-    ///
-    /// A call waits until the predicate has released it: if the predicate panics, the call awaits approval. A
-    /// [resumed](crate::Agent::resume) run asks the predicate again about every call that has not begun and is not approved.
+    /// Short for a [layer](Self::layer) named `needs_approval`, a [`guard::call`] with [`CallVerdict::NeedsApproval`]. The predicate reads
+    /// arguments with [`ToolCall::arguments_as`], as the tool does, and returns `true` if they cannot be read: the model's text is untrusted,
+    /// and the tool may still be able to read it. Approval that it requires of a call inside an agent is given by the approver of this agent or of
+    /// the question, or by the caller, and never by an approver of the inner agent.
     ///
     /// ```
     /// use tool_core::schemars::JsonSchema;
@@ -222,55 +224,53 @@ impl AgentBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn needs_approval(
-        mut self,
-        needs: impl Fn(&ProposedCall<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.agent.needs_approval = Some(Box::new(needs));
-        self
+    pub fn needs_approval(self, needs: impl Fn(&ToolCall) -> bool + Send + Sync + 'static) -> Self {
+        let judge = move |call: &ToolCall| match needs(call) {
+            true => CallVerdict::NeedsApproval,
+            false => CallVerdict::Pass,
+        };
+        self.layer(guard::call(judge).named("needs_approval"))
     }
 
-    /// Leaves the calls of a response to the caller unless this predicate returns `true` for it. It is also asked about the responses in
-    /// runs of [agents](crate::Agent::as_tool) that the calls ask, and after a [handoff](Self::handoff_to), in addition to the predicates of
-    /// those agents. [`Ask::execute_calls_if`](crate::agent::Ask::execute_calls_if) overrides it for a question.
+    /// Adds a layer of the boundary around the agent: it sees the question, every request to the model, every call, its output, and the
+    /// answer, in every run of this agent, however it is driven. Layers are asked in the order in which they were added.
     ///
-    /// The run then waits for the results of all calls of the response, as for those of
-    /// [external](crate::model::ToolKind::Caller) tools. Calls that need approval await it before that. The decision is stored
-    /// with the run. The call of `final_answer`, with which some models give a [typed answer](crate::agent::Ask::answer_as), is a
-    /// call like any other.
+    /// They also see requests, calls and outputs in runs of [agents](crate::Agent::as_tool) that the calls ask, at any depth and before
+    /// the layers of those agents, and after a [handoff](Self::handoff_to), in addition to those of the other agent. [`Place::agents`] names the
+    /// agents that lead there.
     ///
     /// ```
+    /// use tool_core::layer::{AnswerVerdict, CallVerdict, guard, rewrite};
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::tool::ToolExecution;
-    /// use tool_core::{Agent, RunErrorKind, ToolOutput, tool, tools};
+    /// use tool_core::{Agent, ToolCall, tool, tools};
     ///
-    /// #[tool("Sums two numbers")]
-    /// fn sum(a: f64, b: f64) -> f64 {
-    ///     a + b
+    /// #[tool("Searches the web")]
+    /// fn search(query: String) -> String {
+    ///     format!("secret: {query}")
     /// }
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("sum", r#"{"a": 2, "b": 40}"#).says("It is 42.");
+    /// let model = ScriptedModel::new().calls("search", r#"{"query": "rust"}"#).says("It is a secret.").says("Done.");
     /// let agent = Agent::builder(model)
-    ///     .tools(tools![sum])
-    ///     .execute_calls_if(|reply| reply.response.message.tool_calls.len() > 1)
+    ///     .tools(tools![search])
+    ///     .layer(guard::call(|call: &ToolCall| match call.arguments.contains("bomb") {
+    ///         true => CallVerdict::deny("not about this"),
+    ///         false => CallVerdict::Pass,
+    ///     }))
+    ///     .layer(rewrite::output(|_, output| output.to_string().replace("secret", "…")))
+    ///     .layer(guard::answer(|answer| match answer.contains("secret") {
+    ///         true => AnswerVerdict::retry("leave out secrets"),
+    ///         false => AnswerVerdict::Pass,
+    ///     }))
     ///     .build()?;
-    /// let error = agent.ask("What is 2 + 40?").await.unwrap_err();
-    /// assert!(matches!(error.kind(), RunErrorKind::Waiting));
-    /// let mut run = error.into_run();
-    /// for call in run.awaiting_results().cloned().collect::<Vec<_>>() {
-    ///     run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("42"))))?;
-    /// }
-    /// assert_eq!(agent.resume(run).await?.text(), "It is 42.");
+    /// let answer = agent.ask("What is Rust?").await?;
+    /// assert_eq!((&*answer.messages()[2].text(), answer.text()), ("…: rust", "Done."));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn execute_calls_if(
-        mut self,
-        execute: impl Fn(&ProposedReply<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.agent.execute_calls_if = Some(Arc::new(execute));
+    pub fn layer(mut self, layer: impl Layer + 'static) -> Self {
+        self.agent.layers.push(Arc::new(layer));
         self
     }
 

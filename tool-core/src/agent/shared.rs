@@ -5,18 +5,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::emitter::Hook;
-use super::proposed::{ExecuteCallsIf, NeedsApproval};
 use super::spending::ModelInfos;
 use super::stored_run_options::StoredRunOptions;
 use super::tool_search::Divided;
 use super::trace;
 use super::undo_tools::UndoTools;
 use crate::agent::{Answerer, Approver, Event, ToolSearch, Turn};
-use crate::content::{Content, Part};
+use crate::content::{self, Content};
+use crate::layer::Layer;
+#[cfg(feature = "unstable-internals")]
+use crate::layer::Part;
 use crate::memory::{ChatMemory, RunStore};
-use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, ToolCall, ToolChoice};
+use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
-use crate::tool::{ToolContext, ToolError, ToolOutput};
+use crate::tool::ToolContext;
 use crate::toolset::{ToolProvider, ToolSet};
 
 /// A model with instructions and tools that answers questions. Clones share the same agent.
@@ -61,9 +63,7 @@ pub(super) struct Shared {
     pub(super) parallel_tool_calls: Option<bool>,
     pub(super) limits: RunLimits,
     pub(super) error_policies: ErrorPolicies,
-    pub(super) on_tool_error: Option<Box<ErrorHandler>>,
-    pub(super) needs_approval: Option<Box<NeedsApproval>>,
-    pub(super) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
+    pub(super) layers: Vec<Arc<dyn Layer>>,
     pub(super) approver: Option<Arc<dyn Approver>>,
     pub(super) answerer: Option<Arc<dyn Answerer>>,
     pub(super) undo_tools: ToolSet,
@@ -89,9 +89,6 @@ pub(super) struct Shared {
     /// What the agent's models are known to allow.
     pub(super) model_infos: Arc<ModelInfos>,
 }
-
-/// Replaces the outcome of a failed call.
-type ErrorHandler = dyn Fn(&ToolCall, &ToolError) -> Option<Result<ToolOutput, ToolError>> + Send + Sync;
 
 /// Returns the hook of a run that starts or is resumed.
 type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
@@ -256,11 +253,11 @@ impl Agent {
         !self.0.handoffs.is_empty()
     }
 
-    /// Returns `true` if the agent decides per response [whether it executes the calls](crate::agent::AgentBuilder::execute_calls_if).
+    /// Returns `true` if the agent has a [layer](crate::agent::AgentBuilder::layer) that sees this part.
     #[cfg(feature = "unstable-internals")]
     #[must_use]
-    pub fn has_execute_calls_if(&self) -> bool {
-        self.0.execute_calls_if.is_some()
+    pub fn has_layer_for(&self, part: Part) -> bool {
+        self.0.layers.iter().any(|layer| layer.sees(part))
     }
 
     /// Returns the number of calls of one turn that run [at the same time](crate::agent::AgentBuilder::max_concurrent_calls).
@@ -305,7 +302,7 @@ fn join_instructions(question: Option<Content>, agent: Option<Content>) -> Optio
             Some(Content::from(format!("{first}\n\n{second}")))
         }
         (Some(first), Some(second)) => {
-            let parts = first.into_parts().into_iter().chain([Part::from("\n\n")]);
+            let parts = first.into_parts().into_iter().chain([content::Part::from("\n\n")]);
             Some(parts.chain(second.into_parts()).collect())
         }
         (first, second) => first.or(second),

@@ -212,6 +212,7 @@ impl<T> AnswerParser<T> {
     /// Constrains the answer of a question. Also returns `true` if the model gives it by calling a tool, because that is required
     /// or it cannot be constrained otherwise.
     pub(super) fn constrain(&self, mut ask: Ask, requires_tool: bool) -> (Ask, bool) {
+        ask.rules.has_typed_answer = true;
         let model = ask.agent.model();
         let is_constrained = if ask.may_have_tools() {
             model.supports_response_format_with_tools()

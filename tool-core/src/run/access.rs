@@ -38,6 +38,7 @@ impl Run {
             undo_executions: Vec::new(),
             inner_runs: Vec::new(),
             handoffs: Vec::new(),
+            verdicts: Vec::new(),
             stage: Stage::Asking,
             has_bounded_keys: true,
             stored: StoredState::default(),

@@ -2,10 +2,9 @@
 
 use super::approval::Approval;
 use super::call_path::CallPath;
-use super::inner::SEVERAL_CALLS;
-use super::state::{CallRecord, Run, Stage, last_calls};
+use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
-use super::wait::Author;
+use super::wait::{Author, WaitReason};
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::tool::{ToolError, ToolExecution};
@@ -17,32 +16,20 @@ pub(super) fn is_object(text: &str) -> bool {
 impl Run {
     /// Returns the calls that await approval, in their order. The id of a call of an agent that was
     /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
-    pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
-        self.awaiting_approval_at_levels().map(|(call, _)| call)
-    }
-
-    /// Returns the calls about which an approver of this run may decide: those whose approval no outer run demands.
-    pub(crate) fn awaiting_own_approval(&self) -> impl Iterator<Item = &ToolCall> {
-        self.awaiting_approval_at_levels().filter(|(_, level)| *level == 0).map(|(call, _)| call)
-    }
-
-    /// Returns the calls that await approval, each with the number of levels further out at which it is demanded.
-    pub(super) fn awaiting_approval_at_levels(&self) -> impl Iterator<Item = (&ToolCall, usize)> {
-        self.calls_with_records().flat_map(|(call, record)| {
-            let inner = record.open_inner().into_iter();
-            let inner = inner.flat_map(|inner| inner.awaiting_approval.iter().zip(&inner.approval_levels));
-            let inner = inner.map(|(call, level)| (call, level.saturating_sub(1)));
-            record.awaits_approval().then_some((call, record.approval_level)).into_iter().chain(inner)
+    pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
+        self.waits().into_iter().filter_map(|wait| match wait.reason {
+            WaitReason::Approval(call) => Some(ToolCall { id: wait.path, ..call }),
+            _ => None,
         })
     }
 
     /// Returns the calls of [external](crate::model::ToolKind::Caller) tools that await the results of the caller, in their
     /// order. Pass each result to [`record_result`](Self::record_result). The id of a call of an agent that was
     /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
-    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
-        self.calls_with_records().flat_map(|(call, record)| {
-            let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_results);
-            record.awaits_result().then_some(call).into_iter().chain(inner)
+    pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
+        self.waits().into_iter().filter_map(|wait| match wait.reason {
+            WaitReason::CallerResult(call) => Some(ToolCall { id: wait.path, ..call }),
+            _ => None,
         })
     }
 
@@ -76,33 +63,6 @@ impl Run {
         }
         record.require_approval();
         Ok(())
-    }
-
-    /// Asks the rules about every call that has not begun and that nobody has approved. `demand` returns how many levels further out
-    /// the outermost run is whose rule demands approval; the highest is `outermost`. All calls await approval at that level until the
-    /// rules release them, so that none is executed unasked if a rule panics.
-    pub(crate) fn require_approval_if(
-        &mut self,
-        outermost: usize,
-        demand: impl Fn(&ToolCall) -> Option<usize>,
-    ) {
-        let Stage::Calling(turn) = &mut self.stage else { return };
-        let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
-        let asked = calls.filter(|(_, record)| record.can_require_approval() || record.awaits_approval());
-        let mut asked: Vec<_> = asked
-            .map(|(call, record)| {
-                let before = record.awaits_approval().then_some(record.approval_level);
-                record.require_approval();
-                record.approval_level = record.approval_level.max(outermost);
-                (call, record, before)
-            })
-            .collect();
-        for (call, record, before) in &mut asked {
-            match demand(call).max(*before) {
-                Some(level) => record.approval_level = level,
-                None => record.waive_approval(),
-            }
-        }
     }
 
     /// Records the decision about a call that awaits approval. A call of an agent that was
@@ -139,21 +99,9 @@ impl Run {
         call: impl Into<CallPath<'a>>,
         approval: Approval,
     ) -> Result<(), StepError> {
-        self.resolve_approval_at(call.into().segments(), approval)
-    }
-
-    pub(super) fn resolve_approval_at(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
-        match path {
-            [id] => {
-                match (self.has_open_call(id), self.awaits_inner(id, |inner| &inner.awaiting_approval)) {
-                    // Only in a state of an earlier version, which did not replace ids that look like paths.
-                    (true, true) => Err(StepError(SEVERAL_CALLS)),
-                    (false, true) => self.resolve_inner_approval(path, approval),
-                    (_, false) => self.decide_own_approval(id, approval, Author::default()),
-                }
-            }
-            path => self.resolve_inner_approval(path, approval),
-        }
+        let path = call.into();
+        let (run, id) = self.call_at(path.segments(), CallRecord::awaits_approval)?;
+        run.decide_own_approval(id, approval, Author::default())
     }
 
     pub(super) fn resolve_own_approval(
@@ -218,10 +166,9 @@ impl Run {
     /// Records the same decision about all calls that await approval. New arguments that are not a JSON object decide nothing: the
     /// calls still await approval.
     pub fn resolve_all_approvals(&mut self, approval: &Approval) {
-        let pending: Vec<_> = self.awaiting_approval().map(|call| call.id.clone()).collect();
-        for id in pending {
+        for call in self.awaiting_approval() {
             // Fails if the arguments are invalid, or if an earlier decision ended the run.
-            let _ = self.resolve_approval(&id, approval.clone());
+            let _ = self.resolve_approval(&call.id, approval.clone());
         }
     }
 

@@ -139,7 +139,7 @@ impl CallRecord {
     }
 
     /// Returns `true` if no attempt can have had its effect: the call waits, and has recorded nothing.
-    fn waits_without_effect(&self) -> bool {
+    pub(super) fn waits_without_effect(&self) -> bool {
         matches!(self.state, CallState::Waiting { .. }) && !self.notes().is_some_and(CallNotes::has_effects)
     }
 
@@ -171,13 +171,6 @@ impl CallRecord {
             self.state = CallState::AwaitingApproval(std::mem::take(scope));
         }
         self.original_arguments.take()
-    }
-
-    /// Makes a call that awaits approval ready without it.
-    pub(super) fn waive_approval(&mut self) {
-        if self.awaits_approval() {
-            (self.state, self.approval_level, self.since) = Default::default();
-        }
     }
 
     pub(super) fn return_direct(&self) -> ReturnDirect {
@@ -265,7 +258,7 @@ impl CallRecord {
     /// Finishes the call. The run of an agent that it asked ends, too.
     pub(super) fn finish(&mut self, execution: ToolExecution) {
         if let Some(inner) = self.inner_mut() {
-            inner.cancel();
+            inner.run.cancel();
         }
         self.state = CallState::Finished(Box::new(self.complete(execution)));
     }
@@ -274,6 +267,7 @@ impl CallRecord {
     pub(super) fn complete(&mut self, mut execution: ToolExecution) -> ToolExecution {
         execution.metadata.attempts = Some(self.attempts()).filter(|attempts| *attempts > 1);
         execution.metadata.original_arguments = self.original_arguments.take();
+        execution.metadata.verdicts.splice(0..0, self.verdicts.drain(..));
         execution.metadata.undo = self.undo.take();
         execution.metadata.is_uncertain |= self.is_uncertain;
         execution.metadata.decisions.append(&mut self.decisions);

@@ -114,6 +114,14 @@ pub enum RunErrorKind {
     },
     /// Values that the tools take from their context are missing. No request was sent to the model in this turn.
     MissingContext(MissingContext),
+    /// A [layer](crate::layer::Layer) failed or panicked, so nothing passed that it did not judge. The run can be resumed.
+    #[non_exhaustive]
+    Layer {
+        /// The name of the layer.
+        layer: String,
+        /// The error of the layer.
+        error: Box<dyn Error + Send + Sync>,
+    },
     /// An [answerer](crate::agent::Answerer) gave an answer that is not valid, or a call was approved with arguments that do not match
     /// its tool. The run still waits for the decision.
     Decision(ResolveError),
@@ -149,8 +157,9 @@ impl RunError {
     pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
         if matches!(self.kind, RunErrorKind::Waiting) {
             // The definitions are not those of agents that the run asked.
-            let own = || self.awaiting_approval().filter(|call| self.run.call_position(&call.id).is_some());
-            let awaits = |tool: &&ToolDefinition| own().any(|call| call.name == tool.name());
+            let calls = self.run.calls_with_records().filter(|(_, record)| record.awaits_approval());
+            let names: Vec<_> = calls.map(|(call, _)| &*call.name).collect();
+            let awaits = |tool: &&ToolDefinition| names.contains(&tool.name());
             let reasons = tools.iter().filter(awaits).filter_map(ToolDefinition::approval_reason);
             self.approval_reasons = reasons.map(str::to_owned).collect();
         }
@@ -174,12 +183,12 @@ impl RunError {
     }
 
     /// Returns the calls that await approval.
-    pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.run.awaiting_approval()
     }
 
     /// Returns the calls that await their results from the caller.
-    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.run.awaiting_results()
     }
 
@@ -309,6 +318,7 @@ impl fmt::Display for RunError {
             RunErrorKind::Question(error) => write!(f, "the question cannot be asked: {error}"),
             RunErrorKind::Tools { context, error } => write!(f, "{context}: {error}"),
             RunErrorKind::MissingContext(missing) => fmt::Display::fmt(missing, f),
+            RunErrorKind::Layer { layer, error } => write!(f, "the layer `{layer}` failed: {error}"),
             RunErrorKind::Decision(error) => fmt::Display::fmt(error, f),
             RunErrorKind::Step(error) => fmt::Display::fmt(error, f),
         }
@@ -336,6 +346,7 @@ impl Error for RunError {
         match &self.kind {
             RunErrorKind::Model(error) => error.source(),
             RunErrorKind::Tools { error, .. }
+            | RunErrorKind::Layer { error, .. }
             | RunErrorKind::Store(error)
             | RunErrorKind::Question(error) => error.source(),
             RunErrorKind::Stopped(StopReason::ToolFailed { error, .. }) => {

@@ -2,35 +2,20 @@
 
 use std::collections::HashSet;
 
-use super::approval::Approval;
 use super::handoff::Handoff;
-use super::resolve_error::ResolveError;
 use super::state::{CallRecord, InnerRun, Memo, Run, Stage};
 use super::step_error::StepError;
-use super::wait::Decision;
 use crate::model::{ToolCall, Usage};
-use crate::tool::{Timestamp, ToolExecution, WaitId};
 use crate::transcript::Transcript;
 
-pub(super) const SEVERAL_CALLS: &str = "several calls have this path; begin it with the id of the outer call";
+const SEVERAL_CALLS: &str = "several calls have this path; begin it with the id of the outer call";
 
-/// Returns those calls of an inner run that await a decision, or those that await a result.
-type Awaiting = fn(&InnerRun) -> &[ToolCall];
+/// Returns `true` if a call awaits a decision, or if it awaits a result.
+type Awaits = fn(&CallRecord) -> bool;
 
 impl InnerRun {
     pub(crate) fn new(call_id: String, agent: String, has_own_limits: bool, run: Run) -> Self {
-        let mut inner = Self {
-            call_id,
-            agent,
-            has_own_limits,
-            is_revoked: false,
-            run,
-            awaiting_approval: Vec::new(),
-            approval_levels: Vec::new(),
-            awaiting_results: Vec::new(),
-        };
-        inner.update_awaiting();
-        inner
+        Self { call_id, agent, has_own_limits, is_revoked: false, run }
     }
 
     /// Returns the id of the call of the outer run that asked the agent.
@@ -72,37 +57,22 @@ impl InnerRun {
         self.run.inner_runs().for_each(|inner| inner.add_usage(&name, parts));
     }
 
-    /// Lists the calls that the run awaits now.
-    pub(super) fn update_awaiting(&mut self) {
-        let with_path =
-            |call: &ToolCall| ToolCall { id: format!("{}/{}", self.call_id, call.id), ..call.clone() };
-        let awaiting = self.run.awaiting_approval_at_levels();
-        (self.awaiting_approval, self.approval_levels) =
-            awaiting.map(|(call, level)| (with_path(call), level)).unzip();
-        self.awaiting_results = self.run.awaiting_results().map(with_path).collect();
+    /// Returns the path of a call of the run, from the path of the call in the outer one.
+    fn path_within<'p>(&self, path: &'p str) -> Option<&'p str> {
+        path.strip_prefix(&*self.call_id)?.strip_prefix('/')
     }
 
-    pub(super) fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
-        let resolved = self.run.resolve(wait, decision);
-        self.update_awaiting();
-        resolved
-    }
-
-    pub(super) fn tick(&mut self, now: Timestamp) -> bool {
-        self.run.tick(now)
-    }
-
-    /// Stops the run, so that it continues only to undo its calls. A run that has stopped already stays as it is.
-    pub(super) fn cancel(&mut self) {
-        self.run.cancel();
-        self.update_awaiting();
+    /// Returns `true` if a call of the run, or of a run inside it, has this path in the outer run and awaits this.
+    fn awaits_at(&self, path: &str, awaits: Awaits) -> bool {
+        self.path_within(path).is_some_and(|path| {
+            self.run.record(path).is_some_and(awaits) || self.run.awaits_inside(path, awaits)
+        })
     }
 
     /// Stops the run, also if it has an answer already.
     pub(super) fn revoke(&mut self) {
         self.is_revoked = true;
         self.run.revoke();
-        self.update_awaiting();
     }
 
     /// Returns `true` if calls of the run are to be undone with those of the outer run, or were.
@@ -146,9 +116,7 @@ impl Run {
     /// Fails if no such call is open.
     pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
         if let Some(position) = self.undone_inner_run(&inner.call_id) {
-            let current = &mut self.inner_runs[position];
-            current.run = inner.run;
-            current.update_awaiting();
+            self.inner_runs[position].run = inner.run;
             return Ok(());
         }
         let record = self.open_record(&inner.call_id)?;
@@ -184,11 +152,29 @@ impl Run {
         self.inner_runs().filter(|inner| !inner.has_own_limits).map(|inner| &inner.run)
     }
 
+    /// Returns the run that the call with this path belongs to, and the call's id.
+    pub(super) fn call_at<'p>(
+        &mut self,
+        path: &[&'p str],
+        awaits: Awaits,
+    ) -> Result<(&mut Self, &'p str), StepError> {
+        if let [id] = path {
+            match (self.has_open_call(id), self.awaits_inside(id, awaits)) {
+                // Only in a state of an earlier version, which did not replace ids that look like paths.
+                (true, true) => return Err(StepError(SEVERAL_CALLS)),
+                (_, false) => return Ok((self, id)),
+                (false, true) => {}
+            }
+        }
+        let (inner, rest) = self.inner_run_at(path, awaits)?;
+        inner.run.call_at(&rest, awaits)
+    }
+
     /// Returns the inner run of an open call with this path, and the rest of the path.
     fn inner_run_at<'p>(
         &mut self,
         path: &[&'p str],
-        awaiting: Awaiting,
+        awaits: Awaits,
     ) -> Result<(&mut InnerRun, Vec<&'p str>), StepError> {
         let records = match &mut self.stage {
             Stage::Calling(turn) => &mut *turn.calls,
@@ -198,8 +184,8 @@ impl Run {
         let mut found: Vec<_> = open.filter_map(CallRecord::inner_mut).collect();
         let rest = match path {
             [joined] => {
-                found.retain(|inner| awaiting(inner).iter().any(|call| call.id == *joined));
-                let rest = found.first().and_then(|inner| joined.get(inner.call_id.len() + 1..));
+                found.retain(|inner| inner.awaits_at(joined, awaits));
+                let rest = found.first().and_then(|inner| inner.path_within(joined));
                 rest.into_iter().collect()
             }
             [first, rest @ ..] => {
@@ -224,30 +210,10 @@ impl Run {
         }
     }
 
-    pub(super) fn resolve_inner_approval(
-        &mut self,
-        path: &[&str],
-        approval: Approval,
-    ) -> Result<(), StepError> {
-        let (inner, rest) = self.inner_run_at(path, |inner| &inner.awaiting_approval)?;
-        let resolved = inner.run.resolve_approval_at(&rest, approval);
-        inner.update_awaiting();
-        resolved
-    }
-
-    pub(super) fn awaits_inner(&self, path: &str, awaiting: Awaiting) -> bool {
-        let open = self.stage.records().iter().filter_map(CallRecord::open_inner);
-        open.flat_map(awaiting).any(|call| call.id == path)
-    }
-
-    /// Records the result of a call of an inner run, which the caller supplies. The id of the call is its path.
-    pub(super) fn record_inner_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
-        let path = std::mem::take(&mut execution.call.id);
-        let (inner, rest) = self.inner_run_at(&[&path], |inner| &inner.awaiting_results)?;
-        execution.call.id = rest.concat();
-        let recorded = inner.run.record_result(execution);
-        inner.update_awaiting();
-        recorded
+    /// Returns `true` if a call of an inner run has this path and awaits this.
+    pub(super) fn awaits_inside(&self, path: &str, awaits: Awaits) -> bool {
+        let mut open = self.stage.records().iter().filter_map(CallRecord::open_inner);
+        open.any(|inner| inner.awaits_at(path, awaits))
     }
 
     /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.

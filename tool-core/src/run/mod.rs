@@ -3,7 +3,7 @@
 //! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
-//! `resolve` and `finish` each have one further rule. `remote` is for drivers that execute calls in other processes. `saved` and
+//! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and
 //! `saved_stage` are the stored form.
 
 mod id;
@@ -38,6 +38,7 @@ mod approve;
 mod resolve;
 mod room;
 mod transitions;
+mod review;
 #[cfg(feature = "unstable-internals")]
 mod remote;
 mod answer;
@@ -61,6 +62,7 @@ pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
 pub use self::reported::ReportedCalls;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
+pub(crate) use self::review::{REJECTED, Ruling};
 pub use self::revision::RunRevision;
 pub use self::room::InFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};

@@ -64,6 +64,10 @@ impl NormalizedResponse {
     pub(crate) fn positions(&self) -> &[usize] {
         &self.positions
     }
+
+    pub(crate) fn response_mut(&mut self) -> &mut ChatResponse {
+        &mut self.response
+    }
 }
 
 /// Returns the calls that a call contains, or `None` if it contains none or more than there is room for.

@@ -75,15 +75,21 @@ impl Run {
     /// still be executed meanwhile.
     #[must_use]
     pub fn waits(&self) -> Vec<Wait> {
-        let mut waits = Vec::new();
-        for (call, record) in self.calls_with_records() {
-            waits.extend(self.waits_of(call, record));
-            for mut wait in record.open_inner().into_iter().flat_map(|inner| inner.run().waits()) {
-                wait.path.insert_str(0, &format!("{}/", call.id));
-                waits.push(wait);
-            }
-        }
-        waits
+        self.waits_at_levels().map(|(wait, _)| wait).collect()
+    }
+
+    /// Returns the waits, each with the number of levels further out at which approval is demanded: an approver of this run decides
+    /// only about those of level 0.
+    pub(crate) fn waits_at_levels(&self) -> impl Iterator<Item = (Wait, usize)> {
+        self.calls_with_records().flat_map(|(call, record)| {
+            let own = self.waits_of(call, record).into_iter().map(|wait| (wait, record.approval_level));
+            let inner = record.open_inner().map(|inner| inner.run().waits_at_levels().collect::<Vec<_>>());
+            let inner = inner.into_iter().flatten().map(|(wait, level)| {
+                let path = format!("{}/{}", call.id, wait.path);
+                (Wait { path, ..wait }, level.saturating_sub(1))
+            });
+            own.chain(inner)
+        })
     }
 
     fn waits_of(&self, call: &ToolCall, record: &CallRecord) -> Vec<Wait> {
@@ -164,7 +170,7 @@ impl Run {
             for inner in
                 turn.calls.iter_mut().filter(|record| record.is_open()).filter_map(CallRecord::inner_mut)
             {
-                let resolved = inner.resolve(wait, decision.clone());
+                let resolved = inner.run.resolve(wait, decision.clone());
                 if !matches!(&resolved, Err(error) if error.kind == ResolveErrorKind::UnknownWait) {
                     return resolved;
                 }
@@ -281,7 +287,7 @@ impl Run {
                 record.since.get_or_insert(now);
             }
             if let Some(inner) = record.inner_mut() {
-                has_changed |= inner.tick(now);
+                has_changed |= inner.run.tick(now);
             }
             let Some(notes) = record.waiting_notes() else { continue };
             let was_waiting = notes.is_waiting();

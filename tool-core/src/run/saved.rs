@@ -18,7 +18,9 @@ use super::state::{CallRecord, Stage};
 use crate::model::{ConversationId, Cost, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
 use crate::run::{Handoff, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
-use crate::tool::{ExecutionMetadata, Timestamp, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+use crate::tool::{
+    ExecutionMetadata, Timestamp, ToolError, ToolErrorKind, ToolExecution, ToolOutput, VerdictRecord,
+};
 
 const FORMAT: u32 = 4;
 
@@ -60,6 +62,8 @@ struct State<'a> {
     inner_runs: &'a [InnerRun],
     #[serde(rename = "handed_over", skip_serializing_if = "<[_]>::is_empty")]
     handoffs: &'a [Handoff],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    verdicts: &'a [VerdictRecord],
     #[serde(rename = "bounded_keys", skip_serializing_if = "std::ops::Not::not")]
     has_bounded_keys: bool,
     stage: &'a Stage,
@@ -133,6 +137,7 @@ impl Serialize for Run {
             undo_executions: &self.undo_executions,
             inner_runs: &self.inner_runs,
             handoffs: &self.handoffs,
+            verdicts: &self.verdicts,
             has_bounded_keys: self.has_bounded_keys,
             stage: &self.stage,
         };
@@ -184,6 +189,8 @@ struct AnyState {
     agent_name: Option<String>,
     #[serde(rename = "may_cost")]
     cost_in_flight: Option<Cost>,
+    #[serde(default)]
+    verdicts: Vec<VerdictRecord>,
     // Format 1 only.
     max_turns: Option<u32>,
     tool_choice: Option<ToolChoice>,
@@ -226,6 +233,7 @@ impl AnyState {
             undo_executions: self.undo_executions,
             inner_runs: self.inner_runs,
             handoffs: self.handoffs,
+            verdicts: self.verdicts,
             stage: Stage::Asking,
             has_bounded_keys: self.has_bounded_keys,
             stored: StoredState {

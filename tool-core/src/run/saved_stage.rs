@@ -7,7 +7,7 @@ use super::state::{CallRecord, Memo, Stage, Turn};
 use crate::content::Content;
 use crate::model::{FinishReason, Message, ReturnDirect, ToolKind, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
-use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution};
+use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution, VerdictRecord};
 
 /// The stage of a run since format 2.
 #[derive(Deserialize)]
@@ -50,6 +50,9 @@ pub(super) struct SavedRecord {
     notes: Option<Box<CallNotes>>,
     since: Option<Timestamp>,
     decisions: Vec<DecisionRecord>,
+    verdicts: Vec<VerdictRecord>,
+    #[serde(rename = "final")]
+    has_final_arguments: bool,
     // Format 2 only.
     #[serde(rename = "leave")]
     approval: Format2Approval,
@@ -88,13 +91,13 @@ impl SavedRecord {
             None if format == 2 => self.format_2_state()?,
             _ => return Err("a call has no state"),
         };
-        self.inner.iter_mut().for_each(|inner| inner.update_awaiting());
         let is_waiting = matches!(state, CallState::Waiting { .. });
         if is_waiting && self.notes.is_none() {
             return Err("a call waits for nothing");
         }
         let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, .. } = self;
         let Self { approval_level, inner, notes, kind, since, decisions, .. } = self;
+        let Self { verdicts, has_final_arguments, .. } = self;
         let kind = kind.or_else(|| match &policy {
             Some(SavedPolicy { external: true, .. }) => Some(ToolKind::Caller),
             Some(SavedPolicy { hands_over: true, .. }) => Some(ToolKind::Handoff),
@@ -111,6 +114,8 @@ impl SavedRecord {
             memo: inner.map(Memo::Inner).or(notes.map(Memo::Notes)),
             since,
             decisions,
+            verdicts,
+            has_final_arguments,
             state,
         };
         if let Some(outcome) = outcome {

@@ -17,7 +17,7 @@ use crate::content::Content;
 use crate::model::{
     ConversationId, Cost, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
 };
-use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution};
+use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution, VerdictRecord};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -52,6 +52,8 @@ pub struct Run {
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
     pub(super) inner_runs: Vec<InnerRun>,
     pub(super) handoffs: Vec<Handoff>,
+    /// What layers decided about the question and the answer.
+    pub(super) verdicts: Vec<VerdictRecord>,
     pub(super) stage: Stage,
     /// The keys of calls are bounded. Runs that an earlier version has stored retain the keys of their attempts.
     pub(super) has_bounded_keys: bool,
@@ -120,7 +122,7 @@ pub(super) struct CallRecord {
     /// The name of the tool that undoes the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) undo: Option<String>,
-    /// The model's arguments, if the approval changed them.
+    /// The model's arguments, if a layer or the approval changed them.
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(super) original_arguments: Option<String>,
     /// An attempt may have had its effect, although no success was recorded for it.
@@ -140,6 +142,12 @@ pub(super) struct CallRecord {
     pub(super) since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) decisions: Vec<DecisionRecord>,
+    /// What layers decided about the call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) verdicts: Vec<VerdictRecord>,
+    /// Layers have rewritten the arguments as far as they want to.
+    #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_final_arguments: bool,
     pub(super) state: CallState,
 }
 
@@ -166,15 +174,6 @@ pub struct InnerRun {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_revoked: bool,
     pub(super) run: Run,
-    /// The calls that await approval, with their paths in place of their ids. They follow from the run.
-    #[serde(skip)]
-    pub(super) awaiting_approval: Vec<ToolCall>,
-    /// For each of them, how many levels outside of the run approval is demanded.
-    #[serde(skip)]
-    pub(super) approval_levels: Vec<usize>,
-    /// The calls that await results of the caller, in the same form.
-    #[serde(skip)]
-    pub(super) awaiting_results: Vec<ToolCall>,
 }
 
 impl Stage {

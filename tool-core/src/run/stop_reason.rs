@@ -57,6 +57,14 @@ pub enum StopReason {
     /// The model refused to give an answer of the requested [type](crate::agent::Ask::answer_as). Carries the model's refusal.
     /// If any text is accepted, a refusal is [an answer](crate::Answer::refusal).
     Refused(String),
+    /// A [layer](crate::layer::Layer) ended the run.
+    #[non_exhaustive]
+    Blocked {
+        /// The name of the layer.
+        layer: String,
+        /// The reason that it gave.
+        reason: String,
+    },
     /// The run was cancelled.
     Cancelled,
 }
@@ -88,9 +96,11 @@ impl StopReason {
             Self::MaxOutputChars(_) => "the run had reached its limit of tool output",
             Self::Truncated(_) => "the reply was cut short",
             Self::Cancelled => "the run was cancelled",
-            Self::RepeatedCall(_) | Self::ToolFailed { .. } | Self::WrongAnswer(_) | Self::Refused(_) => {
-                "the run had ended"
-            }
+            Self::RepeatedCall(_)
+            | Self::ToolFailed { .. }
+            | Self::WrongAnswer(_)
+            | Self::Refused(_)
+            | Self::Blocked { .. } => "the run had ended",
         }
     }
 }
@@ -112,6 +122,9 @@ impl fmt::Debug for StopReason {
             }
             Self::WrongAnswer(why) => write!(f, "WrongAnswer({} bytes)", why.len()),
             Self::Refused(refusal) => write!(f, "Refused({} bytes)", refusal.len()),
+            Self::Blocked { layer, .. } => {
+                f.debug_struct("Blocked").field("layer", layer).finish_non_exhaustive()
+            }
             Self::Cancelled => f.write_str("Cancelled"),
         }
     }
@@ -155,6 +168,7 @@ impl fmt::Display for StopReason {
             Self::ToolFailed { tool, error } => write!(f, "the tool `{tool}` ended the run: {error}"),
             Self::WrongAnswer(why) => write!(f, "the model gave no valid answer: {why}"),
             Self::Refused(refusal) => write!(f, "the model refused to answer: {refusal}"),
+            Self::Blocked { layer, reason } => write!(f, "the layer `{layer}` has ended the run: {reason}"),
             Self::Cancelled => f.write_str("the run was cancelled"),
         }
     }

@@ -130,13 +130,6 @@ impl Run {
         Ok(())
     }
 
-    /// Leaves the open calls of this turn to the caller, as if their tools were external. Those that need approval await it first.
-    pub(crate) fn leave_calls_to_caller(&mut self) {
-        if let Stage::Calling(turn) = &mut self.stage {
-            turn.calls.iter_mut().for_each(|record| record.is_left_to_caller = true);
-        }
-    }
-
     /// Records the start of a call, before it is executed: if the process then ends, the restored run knows that the call
     /// may have had its effect. Without a recorded start, the restored run executes the call as if for the first time.
     ///
@@ -166,10 +159,13 @@ impl Run {
         if execution.is_waiting() {
             return notes.map_or(Ok(()), |notes| self.record_waiting(&execution.call.id, *notes));
         }
-        if !self.has_open_call(&execution.call.id)
-            && self.awaits_inner(&execution.call.id, |inner| &inner.awaiting_results)
-        {
-            return self.record_inner_result(execution);
+        if !self.has_open_call(&execution.call.id) {
+            let path = std::mem::take(&mut execution.call.id);
+            let (run, id) = self.call_at(&[&path], CallRecord::awaits_result)?;
+            execution.call.id = id.to_owned();
+            if id != path {
+                return run.record_result(execution);
+            }
         }
         let id = execution.call.id.clone();
         let will_retry = self.will_retry(&execution);

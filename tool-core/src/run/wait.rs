@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::approval::Approval;
 use crate::model::ToolCall;
@@ -168,13 +169,34 @@ impl Decision {
     }
 
     /// Answers a question.
-    pub fn answer(answer: impl Into<serde_json::Value>) -> Self {
+    pub fn answer(answer: impl Into<Value>) -> Self {
         Self::new(Verdict::Answer(answer.into().to_string()))
     }
 
     /// Answers a question with a JSON text, which keeps every digit.
     pub fn answer_json(answer: impl Into<String>) -> Self {
         Self::new(Verdict::Answer(answer.into()))
+    }
+
+    /// Answers a question with what a person wrote or a program sent: one of the choices, a JSON text, or else a text.
+    ///
+    /// ```
+    /// use tool_core::run::Decision;
+    /// use tool_core::tool::Question;
+    ///
+    /// let question: Question = serde_json::from_str(r#"{"text": "Name?", "schema": {"type": "string"}}"#)?;
+    /// assert!(Decision::answer_text(&question, "42") == Decision::answer("42"));
+    /// let question: Question = serde_json::from_str(r#"{"text": "How many?", "schema": {"type": "integer"}}"#)?;
+    /// assert!(Decision::answer_text(&question, "42") == Decision::answer(42));
+    /// # Ok::<_, serde_json::Error>(())
+    /// ```
+    pub fn answer_text(question: &Question, text: &str) -> Self {
+        let is_text = question.schema()["type"] == "string";
+        let is_json = serde_json::from_str(text).is_ok_and(|value: Value| value.is_string() || !is_text);
+        if is_json && !question.choices().contains(&text.into()) {
+            return Self::answer_json(text);
+        }
+        Self::answer(text)
     }
 
     /// Declines to answer a question.

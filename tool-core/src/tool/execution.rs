@@ -8,7 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::arguments::{Repair, without_whitespace};
 use crate::model::ToolCall;
 use crate::tool::timing::{micros, micros_since_epoch};
-use crate::tool::{CallNotes, DecisionRecord, ToolError, ToolErrorKind, ToolOutput, write_outcome};
+use crate::tool::{
+    CallNotes, DecisionRecord, OriginalOutcome, ToolError, ToolErrorKind, ToolOutput, VerdictRecord,
+    write_outcome,
+};
 
 /// The record of a call and its outcome.
 ///
@@ -103,6 +106,12 @@ pub(crate) struct ExecutionMetadata {
     /// The decisions about the call while it waited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) decisions: Vec<DecisionRecord>,
+    /// What layers decided about the call and its outcome.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) verdicts: Vec<VerdictRecord>,
+    /// The outcome of the call, if a layer replaced it.
+    #[serde(rename = "was", skip_serializing_if = "Option::is_none")]
+    pub(crate) original_outcome: Option<Box<OriginalOutcome>>,
     /// The call has no outcome yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_waiting: bool,
@@ -167,7 +176,19 @@ impl ToolExecution {
     /// Returns this record with another outcome.
     pub(crate) fn with_outcome(mut self, outcome: Result<ToolOutput, ToolError>) -> Self {
         self.metadata.is_uncertain |= self.leaves_effect_unknown();
-        self.outcome = outcome;
+        let original = std::mem::replace(&mut self.outcome, outcome);
+        self.metadata.original_outcome.get_or_insert_with(|| Box::new(OriginalOutcome(original)));
+        self
+    }
+
+    pub(crate) fn with_verdict(mut self, verdict: VerdictRecord) -> Self {
+        self.metadata.verdicts.push(verdict);
+        self
+    }
+
+    /// Marks the call as not executed because its outcome was given by a layer.
+    pub(crate) fn without_execution(mut self) -> Self {
+        self.metadata.origin = Origin::NotExecuted;
         self
     }
 
@@ -222,8 +243,8 @@ impl ToolExecution {
         &self.call
     }
 
-    /// Returns the arguments that the model requested. They differ from those of the [`call`](Self::call) if a person
-    /// changed them.
+    /// Returns the arguments that the model requested. They differ from those of the [`call`](Self::call) if a layer or a
+    /// person changed them.
     #[must_use]
     pub fn original_arguments(&self) -> &str {
         self.metadata.original_arguments.as_deref().unwrap_or(&self.call.arguments)
@@ -240,6 +261,21 @@ impl ToolExecution {
     #[must_use]
     pub fn decisions(&self) -> &[DecisionRecord] {
         &self.metadata.decisions
+    }
+
+    /// Returns what [layers](crate::layer::Layer) decided about the call and its outcome, in their order.
+    #[must_use]
+    pub fn verdicts(&self) -> &[VerdictRecord] {
+        &self.metadata.verdicts
+    }
+
+    /// Returns the outcome before layers replaced it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a call that failed.
+    pub fn original_outcome(&self) -> Result<&ToolOutput, &ToolError> {
+        self.metadata.original_outcome.as_ref().map_or(self.outcome(), |original| original.0.as_ref())
     }
 
     /// Returns the origin of the outcome.

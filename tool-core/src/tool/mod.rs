@@ -7,6 +7,7 @@ mod output;
 mod arguments;
 mod call_arguments;
 mod waiting;
+mod verdict_record;
 mod execution;
 mod message;
 mod context;
@@ -39,6 +40,8 @@ pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{Outcome, truncate_outcome, write_outcome, write_output};
 pub use self::tool_trait::Tool;
+pub(crate) use self::verdict_record::OriginalOutcome;
+pub use self::verdict_record::{VerdictKind, VerdictRecord};
 pub use self::waiting::{
     AskError, AskErrorKind, AskQuestion, Asker, DecisionKind, DecisionRecord, Question, Timestamp, WaitId,
 };

@@ -11,6 +11,7 @@ mod missing_context;
 mod call;
 #[cfg(feature = "unstable-internals")]
 mod execute_request;
+mod layered;
 mod redefined;
 mod rename;
 mod strict;

@@ -7,6 +7,7 @@ use super::error::{MAX_NAME_LENGTH, ToolSetError};
 use super::output_limit::OutputLimit;
 use super::registry::registered;
 use crate::arguments::Mode;
+use crate::layer::Layer;
 use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::tool::Tool;
 use crate::tool::declared::DeclaredTool;
@@ -61,6 +62,13 @@ pub(super) struct Settings {
 pub(super) enum ToolRef {
     Static(&'static dyn Tool),
     Shared(Arc<dyn Tool>),
+    Layered(Arc<Layered>),
+}
+
+/// A tool with the layers of its set, in their order.
+pub(super) struct Layered {
+    pub(super) tool: ToolRef,
+    pub(super) layers: Vec<Arc<dyn Layer>>,
 }
 
 impl ToolRef {
@@ -68,6 +76,7 @@ impl ToolRef {
         match self {
             Self::Static(tool) => *tool,
             Self::Shared(tool) => &**tool,
+            Self::Layered(tool) => &**tool,
         }
     }
 }

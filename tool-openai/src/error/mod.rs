@@ -243,6 +243,18 @@ impl Error {
         }
     }
 
+    /// Returns `true` if the request certainly costs nothing: it was not sent or was rejected.
+    pub(crate) fn is_unbilled(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Config | ErrorKind::Connect => true,
+            ErrorKind::MalformedToolCall => false,
+            _ => match &self.0.cause {
+                Cause::Request(_) => true,
+                _ => self.0.partial.is_none() && self.status().is_some_and(ErrorKind::is_rejection),
+            },
+        }
+    }
+
     /// Returns `true` if the endpoint took too long, before the response or in the middle of a stream.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
@@ -423,7 +435,9 @@ impl From<Error> for ModelError {
                 | ErrorKind::ContextLength
                 | ErrorKind::ContentFilter
         );
-        let error = Self::new(error);
+        let (kind, is_unbilled) = (error.kind().into(), error.is_unbilled());
+        let error = Self::new(error).with_kind(kind);
+        let error = if is_unbilled { error.unbilled() } else { error };
         if is_permanent { error.permanent() } else { error }
     }
 }

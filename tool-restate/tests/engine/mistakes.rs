@@ -55,11 +55,6 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              agent a question of its own",
         ),
         (
-            clerk().execute_calls_if(|_| true),
-            "the agent `clerk` has an `execute_calls_if`, but durable runs execute all calls: leave it out, and require \
-             approval with `needs_approval`",
-        ),
-        (
             clerk().tool(builder().build().unwrap().as_tool("billing", "Bills")),
             "the agent `clerk` cannot run durably: the tool `billing` is an agent, whose calls would be neither recorded nor \
              approved: leave it out, and give its tools to the outer agent",

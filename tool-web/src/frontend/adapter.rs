@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use tool_core::model::{FinishReason, Usage};
 use tool_core::run::{Wait, WaitReason};
-use tool_core::tool::{DecisionKind, DecisionRecord, Question, WaitId};
+use tool_core::tool::{DecisionKind, DecisionRecord, Question, ToolErrorKind, ToolProgress, WaitId};
+use tool_core::{Event, ToolExecution};
 
-use crate::entry::{CallStatus, Entry, Finished};
+use crate::entry::{Decided, Entry, output};
 use crate::sse::Stop;
 
 /// A part of a protocol's stream. Blocks, steps and calls are closed before a stream ends.
@@ -24,7 +25,7 @@ pub(crate) enum Part {
     // The call was announced, and the model did not make it.
     CallVoid { id: String, name: String },
     CallOutput { id: String, status: CallStatus, output: String },
-    Progress { id: String, text: String, done: Option<u64>, total: Option<u64> },
+    Progress { id: String, progress: ToolProgress },
     // An agent inside works.
     Agent { call: String, agent: String },
     HandedOff { agent: String },
@@ -41,6 +42,13 @@ pub(crate) enum Part {
     Finished { reason: FinishReason, usage: Usage },
     Failed { kind: &'static str },
     Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallStatus {
+    Succeeded,
+    Failed,
+    Denied,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +96,43 @@ impl Adapter {
     /// Converts an entry.
     pub(crate) fn convert(&mut self, entry: &Entry, out: &mut Vec<Part>) {
         match entry {
-            Entry::Text { text } | Entry::Refusal { text } => self.delta(Block::Text, text, out),
-            Entry::Reasoning { text } => self.delta(Block::Reasoning, text, out),
-            Entry::TurnStarted { turn } => {
+            Entry::Event(record) => self.convert_event(&record.event, out),
+            Entry::Decided(Decided { call, record: DecisionRecord { wait, kind, .. } }) => {
+                let is_question = self.waits.iter().any(|open| open.id == *wait && open.question().is_some());
+                self.waits.retain(|open| open.id != *wait);
+                match kind {
+                    DecisionKind::Denied => self.output(call, CallStatus::Denied, String::new(), out),
+                    DecisionKind::Answered | DecisionKind::Declined if is_question => {
+                        let is_declined = *kind == DecisionKind::Declined;
+                        out.push(Part::Replied { wait: wait.clone(), is_declined });
+                    }
+                    _ => {}
+                }
+            }
+            Entry::Failed { kind, .. } => {
+                self.close(out);
+                out.push(Part::Failed { kind });
+            }
+            Entry::Cancelled => {
+                self.close(out);
+                out.push(Part::Cancelled);
+            }
+            Entry::Question { .. } => {}
+        }
+    }
+
+    fn convert_event(&mut self, event: &Event, out: &mut Vec<Part>) {
+        match event {
+            Event::Text(text) | Event::Refusal(text) => self.delta(Block::Text, text, out),
+            Event::Reasoning(text) => self.delta(Block::Reasoning, text, out),
+            Event::TurnStarted { turn, .. } => {
                 self.end_step(out);
                 self.deny_rest(out);
                 self.announced.clear();
                 self.step = Some(*turn);
                 out.push(Part::StepStart { turn: *turn });
             }
-            Entry::CallAnnounced { index, id, name } => {
+            Event::CallAnnounced { index, id, name, .. } => {
                 self.end_block(out);
                 // Some servers repeat ids, and leave them out; the call then has another one once it is ready.
                 if !id.is_empty() && !self.calls.contains_key(id) {
@@ -105,7 +140,7 @@ impl Adapter {
                     self.start_call(id, name, out);
                 }
             }
-            Entry::Arguments { index, text } => {
+            Event::Arguments { index, text, .. } => {
                 if let Some(id) = self.announced.get(index)
                     && let Some(call) = self.calls.get_mut(id)
                     && !text.is_empty()
@@ -114,8 +149,8 @@ impl Adapter {
                     out.push(Part::CallArguments { id: id.clone(), text: text.clone() });
                 }
             }
-            Entry::CallReady { id, name, arguments } => self.ready(id, name, arguments, out),
-            Entry::TurnFinished { .. } => {
+            Event::CallReady { call, .. } => self.ready(&call.id, &call.name, &call.arguments, out),
+            Event::TurnFinished { .. } => {
                 self.end_block(out);
                 for id in std::mem::take(&mut self.announced).into_values() {
                     if let Some(call) = self.calls.get_mut(&id).filter(|call| call.arguments.is_none()) {
@@ -124,13 +159,13 @@ impl Adapter {
                     }
                 }
             }
-            Entry::CallProgress { id, text, done, total } => {
-                out.push(Part::Progress { id: id.clone(), text: text.clone(), done: *done, total: *total });
+            Event::CallProgress { id, progress, .. } => {
+                out.push(Part::Progress { id: id.clone(), progress: progress.clone() });
             }
-            Entry::CallFinished(finished) => self.finished(&finished.id, finished, out),
-            Entry::Agent { agent, call, event } => self.inner(agent, call, event, out),
-            Entry::HandedOff { agent } => out.push(Part::HandedOff { agent: agent.clone() }),
-            Entry::Waiting { waits } => {
+            Event::CallFinished(execution) => self.finished(&execution.call().id, execution, out),
+            Event::Agent { agent, call_id, event, .. } => self.inner(agent, call_id, event, out),
+            Event::HandedOff { agent, .. } => out.push(Part::HandedOff { agent: agent.clone() }),
+            Event::Waiting(waits) => {
                 self.end_block(out);
                 for wait in waits {
                     self.wait(wait, out);
@@ -142,35 +177,11 @@ impl Adapter {
                 out.extend(open.map(|(id, _)| Part::Pending { id: id.clone() }));
                 self.end_step(out);
             }
-            Entry::Decided { call, record: DecisionRecord { wait, kind, why, .. } } => {
-                let is_question = self.waits.iter().any(|open| open.id == *wait && open.question().is_some());
-                self.waits.retain(|open| open.id != *wait);
-                match kind {
-                    DecisionKind::Denied => {
-                        self.output(call, CallStatus::Denied, why.as_deref().unwrap_or("denied"), out);
-                    }
-                    DecisionKind::Answered | DecisionKind::Declined if is_question => {
-                        out.push(Part::Replied {
-                            wait: wait.clone(),
-                            is_declined: *kind == DecisionKind::Declined,
-                        });
-                    }
-                    _ => {}
-                }
-            }
-            Entry::Done { finish_reason, usage, .. } => {
+            Event::Done(answer) => {
                 self.close(out);
-                out.push(Part::Finished { reason: finish_reason.clone(), usage: *usage });
+                out.push(Part::Finished { reason: answer.finish_reason().clone(), usage: answer.usage() });
             }
-            Entry::Failed { kind, .. } => {
-                self.close(out);
-                out.push(Part::Failed { kind });
-            }
-            Entry::Cancelled => {
-                self.close(out);
-                out.push(Part::Cancelled);
-            }
-            Entry::Question { .. } | Entry::CallStarted { .. } | Entry::CallRetried { .. } => {}
+            _ => {}
         }
     }
 
@@ -257,15 +268,21 @@ impl Adapter {
         });
     }
 
-    fn finished(&mut self, id: &str, finished: &Finished, out: &mut Vec<Part>) {
-        self.ready(id, &finished.name, &finished.arguments, out);
-        self.output(id, finished.status, &finished.output, out);
+    fn finished(&mut self, id: &str, execution: &ToolExecution, out: &mut Vec<Part>) {
+        let call = execution.call();
+        self.ready(id, &call.name, &call.arguments, out);
+        let status = match execution.outcome() {
+            Ok(_) => CallStatus::Succeeded,
+            Err(error) if error.kind() == ToolErrorKind::Denied => CallStatus::Denied,
+            Err(_) => CallStatus::Failed,
+        };
+        self.output(id, status, output(execution), out);
     }
 
-    fn output(&mut self, id: &str, status: CallStatus, output: &str, out: &mut Vec<Part>) {
+    fn output(&mut self, id: &str, status: CallStatus, output: String, out: &mut Vec<Part>) {
         if let Some(call) = self.calls.get_mut(id).filter(|call| !call.has_output) {
             call.has_output = true;
-            out.push(Part::CallOutput { id: id.to_owned(), status, output: output.to_owned() });
+            out.push(Part::CallOutput { id: id.to_owned(), status, output });
         }
     }
 
@@ -273,22 +290,24 @@ impl Adapter {
     fn deny_rest(&mut self, out: &mut Vec<Part>) {
         for wait in std::mem::take(&mut self.waits) {
             if matches!(wait.reason, WaitReason::Approval(_)) {
-                self.output(&wait.path, CallStatus::Denied, "denied", out);
+                self.output(&wait.path, CallStatus::Denied, "denied".to_owned(), out);
             }
         }
     }
 
-    /// Converts an entry of an agent inside. Only calls that were shown, because they awaited approval, have more than a sign.
-    fn inner(&mut self, agent: &str, path: &str, entry: &Entry, out: &mut Vec<Part>) {
-        match entry {
-            Entry::Agent { agent, call, event } => self.inner(agent, &format!("{path}/{call}"), event, out),
-            Entry::CallFinished(finished) => {
-                let id = format!("{path}/{}", finished.id);
+    /// Converts an event of an agent inside. Only calls that were shown, because they awaited approval, have more than a sign.
+    fn inner(&mut self, agent: &str, path: &str, event: &Event, out: &mut Vec<Part>) {
+        match event {
+            Event::Agent { agent, call_id, event, .. } => {
+                self.inner(agent, &format!("{path}/{call_id}"), event, out);
+            }
+            Event::CallFinished(execution) => {
+                let id = format!("{path}/{}", execution.call().id);
                 if self.calls.contains_key(&id) {
-                    self.finished(&id, finished, out);
+                    self.finished(&id, execution, out);
                 }
             }
-            Entry::TurnStarted { .. } => {
+            Event::TurnStarted { .. } => {
                 out.push(Part::Agent { call: path.to_owned(), agent: agent.to_owned() });
             }
             _ => {}

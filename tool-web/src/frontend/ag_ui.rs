@@ -8,7 +8,7 @@ use tool_core::content::Content;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::ExternalTool;
-use tool_core::{Agent, Tool, ToolSet};
+use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
 use super::adapter::{Adapter, Block, Part};
 use super::asked::{About, Asked, Given, Reply};
@@ -134,6 +134,31 @@ impl AgUiEncoder {
             .to_string()
     }
 
+    /// Returns the conversation up to the question that is being answered, for a client that has none. The instructions are not part of it.
+    pub(crate) fn snapshot(messages: &[Message]) -> Option<String> {
+        let end = messages.iter().rposition(|message| matches!(message, Message::User(_)))? + 1;
+        let shown = |(index, message): (usize, &Message)| {
+            let id = format!("message_{index}");
+            Some(match message {
+                Message::User(content) => json!({ "id": id, "role": "user", "content": content.text() }),
+                Message::Assistant(reply) => {
+                    let call = |call: &ToolCall| {
+                        let function = json!({ "name": call.name, "arguments": call.arguments });
+                        json!({ "id": call.id, "type": "function", "function": function })
+                    };
+                    let calls: Vec<_> = reply.tool_calls.iter().map(call).collect();
+                    json!({ "id": id, "role": "assistant", "content": reply.text, "toolCalls": calls })
+                }
+                Message::Tool(result) => json!({
+                    "id": id, "role": "tool", "toolCallId": result.call_id, "content": result.content.text(),
+                }),
+                _ => return None,
+            })
+        };
+        let messages: Vec<_> = messages[..end].iter().enumerate().filter_map(shown).collect();
+        Some(json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages }).to_string())
+    }
+
     fn write(&self, part: Part, out: &mut Vec<String>) {
         let events: &[Value] = &match part {
             Part::BlockStart { kind: Block::Text, id } => {
@@ -180,9 +205,9 @@ impl AgUiEncoder {
                 "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id,
                 "content": output, "role": "tool",
             })],
-            Part::Progress { id, text, done, total } => vec![json!({
+            Part::Progress { id, progress } => vec![json!({
                 "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress",
-                "content": { "text": text, "done": done, "total": total },
+                "content": progress,
             })],
             Part::Agent { call, agent } => {
                 vec![json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } })]

@@ -180,9 +180,13 @@ async fn resume(
     Ok(match chats.protocol {
         Protocol::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
         Protocol::AgUi => {
-            let start = AgUiEncoder::start(&chat, &log.id);
+            let mut first = Vec::new();
+            if known.is_none() {
+                first.push(AgUiEncoder::start(&chat, &log.id));
+                let loaded = chats.hub.load(&log.id).await?;
+                first.extend(loaded.and_then(|loaded| AgUiEncoder::snapshot(loaded.run.messages())));
+            }
             let encoder = AgUiEncoder::new(&log.id, chat, log.id.clone(), message_id(&log));
-            let first = if known.is_none() { vec![start] } else { Vec::new() };
             sse::response(sse::events(log.read(log.first()), encoder, known.or(Some(question)), first))
         }
     })

@@ -6,9 +6,9 @@ use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
 use tool_core::run::Decision;
 
-use super::adapter::{Adapter, Block, Part as Piece};
+use super::adapter::{Adapter, Block, CallStatus, Part as Piece};
 use super::asked::{About, Asked, Given, Reply};
-use crate::entry::{CallStatus, Entry};
+use crate::entry::Entry;
 use crate::guard::HttpError;
 use crate::sse::{Encoder, Stop};
 
@@ -187,10 +187,9 @@ fn write(part: Piece, out: &mut Vec<String>) {
         Piece::CallOutput { id, output, .. } => {
             json!({ "type": "tool-output-error", "toolCallId": id, "errorText": output })
         }
-        Piece::Progress { id, text, done, total } => json!({
-            "type": "data-progress", "id": id, "transient": true,
-            "data": { "text": text, "done": done, "total": total },
-        }),
+        Piece::Progress { id, progress } => {
+            json!({ "type": "data-progress", "id": id, "transient": true, "data": progress })
+        }
         Piece::Agent { call, agent } => {
             json!({ "type": "data-agent", "id": call, "transient": true, "data": { "agent": agent } })
         }

@@ -28,6 +28,8 @@ impl RunDriver {
             if !self.offer.is_resolved {
                 self.prepare().await?;
             }
+            let events = self.review_calls().await?;
+            self.emit_all(events).await;
             let attempt = self.begin_attempt(call)?;
             self.store_run().await?;
             Ok(attempt)
@@ -86,6 +88,7 @@ impl RunDriver {
             let execution = match ending {
                 Ending::Executed(execution) if execution.is_waiting() => {
                     in_flight.suspend(&execution.call().id);
+                    self.judged_calls.remove(&execution.call().id);
                     self.change_run().record_result(execution).map_err(RunErrorKind::Step)?;
                     continue;
                 }
@@ -99,7 +102,7 @@ impl RunDriver {
                 }
             };
             let was_undoing = self.run.is_undoing();
-            event = self.apply_result(execution)?;
+            event = self.apply_result(execution).await?;
             // The call may have ended the run, which drops the calls that are still running.
             if self.run.is_done() || self.run.is_undoing() != was_undoing {
                 drop(running);
@@ -213,19 +216,19 @@ impl RunDriver {
     }
 
     /// Records the outcome of a call. Returns the event to emit.
-    pub(super) fn apply_result(
+    pub(super) async fn apply_result(
         &mut self,
         mut execution: ToolExecution,
     ) -> Result<Option<Event>, RunErrorKind> {
         self.has_unsaved_changes = true;
         let is_retried = self.run.will_retry(&execution);
-        let agent = &self.earlier_undoing().unwrap_or(&self.tools).agent;
-        let handler = agent.0.on_tool_error.as_ref().filter(|_| !is_retried);
-        if let (Some(handler), Err(error)) = (handler, execution.outcome())
-            && let Some(outcome) = handler(execution.call(), error)
-        {
-            execution = execution.with_outcome(outcome);
-        }
+        let end = match is_retried {
+            true => None,
+            false => match self.run.end_from_inside(&execution.call().id) {
+                None => self.review_output(&mut execution).await?,
+                end => end,
+            },
+        };
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }
@@ -233,6 +236,9 @@ impl RunDriver {
         let failed = (listeners && is_retried).then(|| execution.clone().with_notes(None));
         let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
+        if let Some(end) = end {
+            self.run.stop_by_layer(end);
+        }
         self.update_elapsed();
         let event = match failed {
             Some(failed) => Some(Event::CallRetried(failed)),
@@ -277,7 +283,7 @@ impl RunDriver {
         };
         CallExecutor {
             tools,
-            context: tools_of_agent.context.clone().with_rules(self.rules.clone()),
+            context: tools_of_agent.context.clone().with_rules(self.layers.clone()),
             gate: Arc::clone(&self.gate),
             emitter: self.emitter.clone(),
             trace: self.trace.call_trace(),

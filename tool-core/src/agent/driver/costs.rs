@@ -1,15 +1,14 @@
 //! What the requests of a run cost.
 
 use super::inside::Inside;
-use super::interruption::Interruption;
 use super::offer::next_step;
-use crate::agent::call_rules::CallRules;
+use crate::agent::layers::Layers;
 use crate::agent::spending::{Refusal, RequestMeter};
 use crate::agent::{Agent, Event, RunDriver};
-use crate::model::{ChatResponse, ModelError};
+use crate::model::{ChatResponse, Cost};
 use crate::run::{RunErrorKind, Step};
 
-impl CallRules {
+impl Layers {
     /// Returns what counts the requests to the model of an agent, if anything does.
     pub(super) fn meter(&self, agent: &Agent) -> Option<RequestMeter> {
         self.spending.meter(agent.0.prices.as_ref(), &agent.0.model_infos)
@@ -23,7 +22,7 @@ impl RunDriver {
             Some(Inside { delegation, .. }) => delegation.is_some(),
             None => self.origin.0.run_store.get().is_some(),
         };
-        let Some(meter) = self.rules.meter(&self.tools.agent).filter(|_| is_stored && self.run.is_asking())
+        let Some(meter) = self.layers.meter(&self.tools.agent).filter(|_| is_stored && self.run.is_asking())
         else {
             return Ok(());
         };
@@ -37,51 +36,38 @@ impl RunDriver {
         self.store_run().await
     }
 
-    /// Adds what a request has cost to the run, and returns its response. `None` stands for the end of the run.
-    pub(super) async fn charge(
-        &mut self,
-        meter: Option<&RequestMeter>,
-        response: Result<Result<ChatResponse, ModelError>, Interruption>,
-    ) -> Result<Option<Result<ChatResponse, Interruption>>, RunErrorKind> {
+    /// Returns what a request has cost, and emits it.
+    pub(super) async fn charged(&mut self, meter: Option<&RequestMeter>) -> Option<Cost> {
         let cost = meter.and_then(RequestMeter::charged);
         if let Some(cost) = cost {
             self.emitter.emit(|| Event::Charged(cost)).await;
         }
-        let refusal = match response {
-            Ok(Ok(mut response)) => {
-                let has_calls = !response.message.tool_calls.is_empty();
-                let is_cut_off = has_calls && response.finish_reason.is_truncated();
-                match meter.filter(|_| is_cut_off).and_then(RequestMeter::take_limit) {
-                    // With a higher limit, the model can repeat the calls.
-                    Some(refusal) => refusal,
-                    None => {
-                        if cost.is_some() {
-                            response.usage.get_or_insert_default().cost = cost;
-                        }
-                        return Ok(Some(Ok(response)));
-                    }
-                }
-            }
-            Ok(Err(error)) => {
-                self.change_run().add_cost(cost);
-                self.trace.record_model_error(&error, cost);
-                return match error.downcast::<Refusal>() {
-                    Ok(refusal) => self.refuse(refusal),
-                    Err(error) => Err(RunErrorKind::Model(error)),
-                };
-            }
-            Err(interruption) => {
-                self.change_run().add_cost(cost);
-                return Ok(Some(Err(interruption)));
-            }
-        };
-        self.change_run().add_cost(cost);
-        self.trace.interrupt();
-        self.refuse(refusal)
+        cost
+    }
+
+    /// Adds what a request has cost to its response. Returns no response if the run returns or stops instead.
+    pub(super) fn charge(
+        &mut self,
+        meter: Option<&RequestMeter>,
+        cost: Option<Cost>,
+        mut response: ChatResponse,
+    ) -> Result<Option<ChatResponse>, RunErrorKind> {
+        let has_calls = !response.message.tool_calls.is_empty();
+        let is_cut_off = has_calls && response.finish_reason.is_truncated();
+        // With a higher limit, the model can repeat the calls.
+        if let Some(refusal) = meter.filter(|_| is_cut_off).and_then(RequestMeter::take_limit) {
+            self.change_run().add_cost(cost);
+            self.trace.interrupt();
+            return self.refuse(refusal);
+        }
+        if cost.is_some() {
+            response.usage.get_or_insert_default().cost = cost;
+        }
+        Ok(Some(response))
     }
 
     /// Returns from the run, or stops it if it has a limit of its own inside of another.
-    fn refuse<T>(&mut self, refusal: Refusal) -> Result<Option<T>, RunErrorKind> {
+    pub(super) fn refuse<T>(&mut self, refusal: Refusal) -> Result<Option<T>, RunErrorKind> {
         match refusal.into_reason() {
             Ok(kind) => Err(kind),
             Err(reason) => {
@@ -93,7 +79,7 @@ impl RunDriver {
 
     /// Sets what the response of a request cost that the caller sent itself.
     pub(super) fn charge_for(&mut self, response: &mut ChatResponse) {
-        let Some(meter) = self.rules.meter(&self.tools.agent) else { return };
+        let Some(meter) = self.layers.meter(&self.tools.agent) else { return };
         let usage = response.usage.get_or_insert_default();
         if usage.cost.is_none() {
             let model = self.run.options().model.as_deref().or(self.tools.agent.model().model_name());

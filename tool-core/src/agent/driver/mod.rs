@@ -3,13 +3,16 @@
 mod question_rules;
 mod inside;
 mod offer;
+mod hold;
 mod lease;
 mod run_driver;
 mod interruption;
 mod storage;
 mod inbox;
+mod review;
 mod calls;
 mod costs;
+mod model_request;
 mod steps;
 
 pub(super) use self::inside::Inside;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::proposed::ExecuteCallsIf;
 use crate::agent::{Answerer, Approver};
 use crate::memory::KeyedBudget;
 
@@ -17,10 +16,10 @@ pub(in crate::agent) struct QuestionRules {
     pub(in crate::agent) approver: Option<Arc<dyn Approver>>,
     /// Takes precedence over that of the current agent.
     pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
-    /// Takes precedence over those of the agents.
-    pub(in crate::agent) execute_calls_if: Option<Arc<ExecuteCallsIf>>,
     /// What the run is charged to.
     pub(in crate::agent) budgets: Vec<KeyedBudget>,
+    /// The answer is read as a value of a type.
+    pub(in crate::agent) has_typed_answer: bool,
     /// The question could not be written, so the run ends at its first step.
     pub(in crate::agent) error: Option<QuestionError>,
 }

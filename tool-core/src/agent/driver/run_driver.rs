@@ -8,20 +8,22 @@ use std::time::Instant;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::hold::Hold;
 use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::question_rules::QuestionRules;
-use crate::agent::call_rules::CallRules;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
+use crate::agent::layers::Layers;
 use crate::agent::run_tools::RunTools;
 use crate::agent::spending::Spending;
 use crate::agent::tool_search::SentMessages;
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, Event};
 use crate::content::Content;
+use crate::layer::Part;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
@@ -54,8 +56,8 @@ use crate::toolset::ToolSet;
 /// let mut run = agent.start("What is 2 + 40?");
 /// loop {
 ///     match run.next().await? {
-///         Step::CallModel(request) => {
-///             let response = agent.model().chat(&request).await?;
+///         Step::CallModel(_) => {
+///             let response = run.call_model().await?;
 ///             run.record_response(response).await?;
 ///         }
 ///         Step::CallTools(calls) => {
@@ -99,8 +101,13 @@ pub struct RunDriver {
     pub(super) cancellation: CancellationToken,
     pub(super) cancel_on_drop: Option<DropGuard>,
     pub(super) question: QuestionRules,
-    /// The rules about the calls of the run.
-    pub(in crate::agent) rules: Arc<CallRules>,
+    pub(in crate::agent) layers: Arc<Layers>,
+    /// The calls that layers have judged, with the number of decisions about each at that time.
+    pub(super) judged_calls: BTreeMap<String, usize>,
+    /// Layers have judged the answer that tools returned directly.
+    pub(super) has_judged_answer: bool,
+    /// The response that `call_model` has returned may be recorded.
+    pub(super) reply: Option<Hold>,
     pub(super) gate: Gate,
     /// Running unless the run awaits approval.
     pub(super) clock: Option<Instant>,
@@ -134,10 +141,10 @@ impl RunDriver {
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
         let budgets = std::mem::take(&mut question.budgets);
         let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
-        let rules = CallRules::new(tools.agent.clone(), question.execute_calls_if.take(), spending);
-        let rules = match outer.as_ref().and_then(|outer| outer.rules.as_ref()) {
-            Some((outer, called_as)) => rules.inside(outer, called_as),
-            None => rules,
+        let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
+        let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
+            Some((outer, called_as)) => layers.inside(outer, called_as),
+            None => layers,
         };
         let delegation = outer.as_ref().and_then(|outer| outer.delegation.as_deref());
         let external = question.cancellation.as_ref();
@@ -154,7 +161,10 @@ impl RunDriver {
             cancel_on_drop: Some(cancellation.clone().drop_guard()),
             cancellation,
             question,
-            rules: Arc::new(rules),
+            layers: Arc::new(layers),
+            judged_calls: BTreeMap::new(),
+            has_judged_answer: false,
+            reply: None,
             gate: delegation.map(|outer| Arc::clone(&outer.gate)).unwrap_or_default(),
             clock: None,
             offer: Offer::default(),
@@ -219,14 +229,60 @@ impl RunDriver {
         Ok(step)
     }
 
+    /// Sends the request of this step to the agent's model, through its [layers](crate::agent::AgentBuilder::layer). Pass the response to
+    /// [`record_response`](Self::record_response).
+    ///
+    /// ```
+    /// use tool_core::run::Step;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::Agent;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).build()?;
+    /// let mut run = agent.start("Hello");
+    /// while let Step::CallModel(_) = run.next().await? {
+    ///     let response = run.call_model().await?;
+    ///     run.record_response(response).await?;
+    /// }
+    /// assert_eq!(run.finish().await?.text(), "Good morning!");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails, if a layer fails or ends the run, if the run is interrupted, or if it did not ask for a model request.
+    pub async fn call_model(&mut self) -> Result<ChatResponse, RunError> {
+        let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
+        match span.instrument(self.ask_model_for_caller()).await {
+            Ok(response) => Ok(response),
+            Err(kind) => {
+                self.store_failure(&kind).await;
+                Err(self.error(kind))
+            }
+        }
+    }
+
     /// Records the response of the model.
     ///
     /// # Errors
     ///
-    /// Fails if the run did not ask for a model request.
+    /// Fails if the run did not ask for a model request, or if a layer fails; also if the agent has layers that see its requests, and
+    /// the response is not that of [`call_model`](Self::call_model).
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
-        self.charge_for(&mut response);
-        let events = self.apply_response(response).map_err(|kind| self.error(kind))?;
+        let hold = self.reply.take();
+        let must_pass = self.layers.see(Part::Model) || self.review_beside().is_some();
+        if must_pass && hold.is_none() && self.run.is_asking() {
+            let error =
+                StepError("the agent has layers that see its requests; ask the model with `call_model`");
+            return Err(self.error(RunErrorKind::Step(error)));
+        }
+        if hold.is_none() {
+            self.charge_for(&mut response);
+        }
+        let hold = hold.unwrap_or_default();
+        let events = self.apply_response(response, hold).await.map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
         Ok(())
     }
@@ -270,8 +326,7 @@ impl RunDriver {
         }
     }
 
-    /// Records the outcome of a call. If the agent has an [error handler](crate::agent::AgentBuilder::on_tool_error), the outcome
-    /// that it returns is recorded instead. The outcome of a call that was open when the run ended is ignored, and a call that is
+    /// Records the outcome of a call. [Layers](crate::agent::AgentBuilder::layer) can replace it. The outcome of a call that was open when the run ended is ignored, and a call that is
     /// [waiting](ToolExecution::is_waiting) stays open.
     ///
     /// # Errors
@@ -282,10 +337,11 @@ impl RunDriver {
             return Ok(());
         }
         if execution.is_waiting() {
+            self.judged_calls.remove(&execution.call().id);
             let recorded = self.change_run().record_result(execution);
             return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }
-        let event = self.apply_result(execution).map_err(|kind| self.error(kind))?;
+        let event = self.apply_result(execution).await.map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
         let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;

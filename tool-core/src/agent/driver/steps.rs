@@ -7,15 +7,16 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, pending, select};
 use tokio_util::sync::CancellationToken;
 
+use super::hold::Hold;
 use super::interruption::run_until_interrupted;
 use super::offer::{Offer, next_step, undo_policy};
-use crate::agent::emitter::EventEmitter;
+use crate::agent::layers::ReplyRuling;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Event, RunDriver, Turn};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ToolCall, ToolChoice};
+use crate::model::{ChatResponse, Message, ToolCall, ToolChoice};
 use crate::run::{
     Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
-    WaitReason, clean_name,
+    WaitReason,
 };
 use crate::tool::Timestamp;
 
@@ -33,31 +34,8 @@ impl RunDriver {
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
         self.store_cost_in_flight().await?;
-        let time_left = self.time_left();
-        let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
-            Step::CallModel(request) => {
-                let meter = self.rules.meter(&self.tools.agent);
-                let request = request.metered(meter.as_ref().map(|meter| meter as _));
-                let model = &*self.tools.agent.0.model;
-                self.tools.agent.watch_request(&id, turn, &request);
-                let is_streamed = self.emitter.streams_replies();
-                let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
-                let response = span.instrument(call_model(model, &request, &mut self.emitter));
-                let response =
-                    run_until_interrupted(response, self.question.cancellation.as_ref(), time_left);
-                let response = response.await;
-                let events = match self.charge(meter.as_ref(), response).await? {
-                    Some(Ok(response)) => self.apply_response(response)?,
-                    Some(Err(interruption)) => {
-                        self.interrupt(&interruption);
-                        Vec::new()
-                    }
-                    None => Vec::new(),
-                };
-                self.emit_all(events).await;
-                Ok(true)
-            }
+            Step::CallModel(_) => self.take_turn().boxed().await.map(|()| true),
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
             Step::Waiting(_) => Err(RunErrorKind::Waiting),
             Step::Done => {
@@ -71,11 +49,27 @@ impl RunDriver {
         }
     }
 
+    /// Asks the model and records its response.
+    async fn take_turn(&mut self) -> Result<(), RunErrorKind> {
+        if let Some((response, hold)) = self.ask_model().await? {
+            let events = self.apply_response(response, hold).await?;
+            self.emit_all(events).await;
+        }
+        Ok(())
+    }
+
     /// Prepares the next step: loads the history, resolves the tools, asks the approver and stores the run.
     pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
         self.check_agent()?;
         if let Some(error) = &self.question.error {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
+        }
+        if let Some(layer) = self.layers.answer_guard().filter(|_| self.question.has_typed_answer) {
+            let error = format!(
+                "the layer `{layer}` judges answers, which are read as a type here; ask without a type, \
+                 or return `false` from its `sees` for `Part::Answer`"
+            );
+            return Err(RunErrorKind::Question(error.into()));
         }
         self.update_elapsed();
         // Expiry precedes decisions.
@@ -92,12 +86,12 @@ impl RunDriver {
         loop {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await;
+            self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
                 let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
                 match run_until_interrupted(self.resolve_offer(), cancellation.as_ref(), time_left).await {
-                    // The calls of a resumed run are subject to the agent's current rule.
-                    Ok(resolved) => resolved.map(|()| self.require_approvals())?,
+                    Ok(resolved) => resolved?,
                     Err(interruption) => {
                         self.interrupt(&interruption);
                         break;
@@ -112,6 +106,13 @@ impl RunDriver {
                 continue;
             }
             self.refuse_new_arguments()?;
+            let events = self.review_calls().await?;
+            self.emit_all(events).await;
+            self.apply_tool_policies();
+            self.review_returned().await?;
+            if self.run.is_asking() {
+                continue;
+            }
             if !self.run.is_blocked() {
                 break;
             }
@@ -166,15 +167,14 @@ impl RunDriver {
         let agent = &self.tools.agent;
         let approver = self.question.approver.clone().or_else(|| agent.approver());
         let answerer = self.question.answerer.clone().or_else(|| agent.0.answerer.clone());
-        let own: Vec<_> = self.run.awaiting_own_approval().map(|call| call.id.clone()).collect();
-        let waits = self.run.waits();
-        if waits.iter().all(Wait::is_until) {
-            return self.sleep_until(waits.iter().filter_map(|wait| wait.deadline).min()).await;
+        let waits: Vec<_> = self.run.waits_at_levels().collect();
+        if waits.iter().all(|(wait, _)| wait.is_until()) {
+            return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
         }
         let mut has_decided = false;
-        for wait in waits {
+        for (wait, level) in waits {
             let decision = match (&wait.reason, &approver, &answerer) {
-                (WaitReason::Approval(call), Some(approver), _) if own.contains(&wait.path) => {
+                (WaitReason::Approval(call), Some(approver), _) if level == 0 => {
                     // An approver sees the path of the call in place of its id.
                     let call = ToolCall { id: wait.path.clone(), ..call.clone() };
                     let approver = Arc::clone(approver);
@@ -320,34 +320,36 @@ impl RunDriver {
     }
 
     /// Records the response of the model and returns the events to emit.
-    pub(super) fn apply_response(&mut self, response: ChatResponse) -> Result<Vec<Event>, RunErrorKind> {
-        let searched = self.offer.searched.as_ref();
-        let calls_through = searched.is_some_and(|(divided, _)| divided.mode == Mode::CallThrough);
-        let normalized =
-            NormalizedResponse::new(response, |call| if calls_through { unwrap_call(call) } else { call });
-        let response = normalized.response();
-        self.trace.record_response(response);
-        let copy = self.emitter.has_listeners().then(|| (response.clone(), normalized.positions().to_vec()));
-        let options = self.offer.changes.as_ref().map_or(self.run.options(), |changes| &changes.options);
-        let executes = response.message.tool_calls.is_empty() || self.rules.execute(response, options);
+    pub(super) async fn apply_response(
+        &mut self,
+        response: ChatResponse,
+        hold: Hold,
+    ) -> Result<Vec<Event>, RunErrorKind> {
+        let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
+        self.trace.record_response(normalized.response());
+        let ruling = self.review_reply(normalized.response_mut()).await?;
+        let listeners = self.emitter.has_listeners();
+        let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
-        if !executes {
-            self.run.leave_calls_to_caller();
-        }
+        self.has_judged_answer = false;
+        let is_retried = matches!(ruling, ReplyRuling::Retry(..) | ReplyRuling::End(_));
+        self.rule_on_reply(ruling);
+        let mut events: Vec<_> = self.review_calls().await?;
         self.add_called_tools();
         if self.offer.is_resolved {
             // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
             self.apply_tool_policies();
         }
-        self.require_approvals();
         self.update_elapsed();
         let Some((mut response, positions)) = copy else { return Ok(Vec::new()) };
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
+        if self.emitter.streams_replies() && !is_retried {
+            events.splice(0..0, hold.held_events(&response));
+        }
         let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());
-        let ready = calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() });
-        let mut events: Vec<_> = ready.collect();
+        events.extend(calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() }));
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
         events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
         Ok(events)
@@ -360,17 +362,6 @@ impl RunDriver {
             |handoffs, name| undo_policy(tools, earlier, handoffs, name),
             &InFlight::NONE,
         );
-    }
-
-    /// Asks the rules which calls need approval, and binds these approvals to the definitions.
-    fn require_approvals(&mut self) {
-        let rules = Arc::clone(&self.rules);
-        if rules.can_demand() {
-            self.run.require_approval_if(rules.outermost(), |call| rules.demand(call));
-            if self.offer.is_resolved {
-                self.apply_tool_policies();
-            }
-        }
     }
 
     pub(super) async fn emit_all(&mut self, events: impl IntoIterator<Item = Event>) {
@@ -388,30 +379,4 @@ fn sleep_until(time: Option<Timestamp>) -> BoxFuture<'static, ()> {
         }
         _ => pending().boxed(),
     }
-}
-
-/// Sends the request to the model; the reply is streamed if the run is.
-async fn call_model(
-    model: &dyn ChatModel,
-    request: &ChatRequest<'_>,
-    emitter: &mut EventEmitter,
-) -> Result<ChatResponse, ModelError> {
-    if !emitter.streams_replies() {
-        return request.send_to(model).await;
-    }
-    let mut deltas = request.stream_to(model);
-    while let Some(delta) = deltas.next().await {
-        match delta? {
-            Delta::Text(text) => emitter.emit(|| Event::Text(text)).await,
-            Delta::Refusal(text) => emitter.emit(|| Event::Refusal(text)).await,
-            Delta::Reasoning(text) => emitter.emit(|| Event::Reasoning(text)).await,
-            Delta::ToolCall { index, id, name } => {
-                let name = clean_name(&name).to_owned();
-                emitter.emit(|| Event::CallAnnounced { index, id, name }).await;
-            }
-            Delta::Arguments { index, text } => emitter.emit(|| Event::Arguments { index, text }).await,
-            Delta::Done(response) => return Ok(response),
-        }
-    }
-    Err(ModelError::new("the stream ended before the response was complete"))
 }

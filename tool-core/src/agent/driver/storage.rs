@@ -74,13 +74,14 @@ impl RunDriver {
 
     async fn commit_in_span(&mut self) -> Result<(), RunErrorKind> {
         self.check_agent()?;
+        self.review_returned().await?;
         // A copy that is outdated must not remove the run that another one continues.
         self.store_run().await?;
         let agent = self.origin.clone();
         let (Some(memory), Some(id)) = (self.memory_of(&agent), self.run.conversation()) else {
             return self.remove_stored_run().await;
         };
-        if self.run.answer_text().is_some() {
+        if self.run.answer_text().is_some() && !self.run.has_blocked_question() {
             let messages = self.run.new_messages();
             let committed = match self.conversation.take() {
                 Some(conversation) => conversation.commit(messages).await,

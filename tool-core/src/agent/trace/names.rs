@@ -18,6 +18,7 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::Question(_) => "question",
         RunErrorKind::Tools { .. } => "tools",
         RunErrorKind::MissingContext(_) => "missing_context",
+        RunErrorKind::Layer { .. } => "layer",
         RunErrorKind::Decision(_) => "decision",
         RunErrorKind::Step(_) => "step",
         RunErrorKind::MaxCost { .. } => "max_cost",
@@ -38,6 +39,7 @@ fn stop_reason(reason: &StopReason) -> &'static str {
         StopReason::ToolFailed { .. } => "tool_failed",
         StopReason::WrongAnswer(_) => "wrong_answer",
         StopReason::Refused(_) => "refused",
+        StopReason::Blocked { .. } => "blocked",
         StopReason::Cancelled => "cancelled",
     }
 }

@@ -1,0 +1,197 @@
+//! Sends requests to the model, through the layers.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+
+use super::hold::{Hold, delta_event};
+use super::interruption::run_until_interrupted;
+use super::offer::next_step;
+use super::review::{BesideVerdicts, QuestionRuling, passes};
+use crate::agent::RunDriver;
+use crate::agent::emitter::EventEmitter;
+use crate::agent::layers::Layers;
+use crate::agent::spending::RequestMeter;
+use crate::layer::{Next, Part, RunEnded};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError};
+use crate::run::{RunErrorKind, Step, StepError};
+
+/// How a request passes the layers.
+pub(super) struct Passage<'a> {
+    pub(super) layers: &'a Layers,
+    pub(super) beside: Option<BesideVerdicts>,
+    pub(super) hold: Hold,
+}
+
+/// What the driver gets for a request, with the verdicts of layers that judged the question meanwhile.
+pub(super) struct Reply {
+    verdicts: Vec<QuestionRuling>,
+    /// Nothing, if a verdict has ended the request.
+    response: Option<Result<ChatResponse, ModelError>>,
+}
+
+impl RunDriver {
+    /// Returns how the next request passes the layers.
+    pub(super) fn passage(&self) -> (Arc<Layers>, Option<BesideVerdicts>, Hold) {
+        let hold = Hold { text: self.layers.see(Part::Answer), calls: self.layers.see(Part::Rewrite) };
+        let beside = if self.run.is_asking() { self.review_beside() } else { None };
+        (Arc::clone(&self.layers), beside, hold)
+    }
+
+    /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
+    pub(super) async fn ask_model(&mut self) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
+        let time_left = self.time_left();
+        let (layers, beside, hold) = self.passage();
+        let meter = layers.meter(&self.tools.agent);
+        let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
+        let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
+        let Step::CallModel(request) = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier)
+        else {
+            return Err(RunErrorKind::Step(StepError("the run expects no response of the model")));
+        };
+        let request = request.metered(meter.as_ref().map(|meter| meter as _));
+        self.tools.agent.watch_request(&id, turn, &request);
+        let is_streamed = self.emitter.streams_replies();
+        let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
+        let model = &*self.tools.agent.0.model;
+        let passage = Passage { layers: &layers, beside, hold };
+        let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
+        let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
+        let cost = self.charged(meter.as_ref()).await;
+        match reply {
+            Ok(Ok(reply)) => {
+                let response = self.accept_reply(reply, meter.as_ref(), cost).await?;
+                Ok(response.map(|response| (response, hold)))
+            }
+            Ok(Err(kind)) => {
+                self.change_run().add_cost(cost);
+                Err(kind)
+            }
+            Err(interruption) => {
+                self.change_run().add_cost(cost);
+                self.interrupt(&interruption);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sends the request of this step for a caller that drives step by step.
+    pub(super) async fn ask_model_for_caller(&mut self) -> Result<ChatResponse, RunErrorKind> {
+        self.prepare().await?;
+        let Some((response, hold)) = self.ask_model().await? else {
+            return Err(RunErrorKind::Step(StepError("the request was interrupted; take the next step")));
+        };
+        self.reply = Some(hold);
+        Ok(response)
+    }
+
+    /// Records the verdicts that came beside a reply. Returns the response, if they let it pass.
+    async fn accept_reply(
+        &mut self,
+        reply: Reply,
+        meter: Option<&RequestMeter>,
+        cost: Option<Cost>,
+    ) -> Result<Option<ChatResponse>, RunErrorKind> {
+        for ruling in reply.verdicts {
+            self.rule_on_question(ruling).await;
+        }
+        let response = match reply.response {
+            Some(Ok(response)) => return self.charge(meter, cost, response),
+            other => other,
+        };
+        self.change_run().add_cost(cost);
+        match response {
+            Some(Err(error)) => match error.downcast::<RunEnded>() {
+                Ok(ended) => {
+                    self.trace.interrupt();
+                    let end = self.layers.end_of_reply(ended);
+                    self.change_run().stop_by_layer(end);
+                    Ok(None)
+                }
+                Err(error) => {
+                    self.trace.record_model_error(&error, cost);
+                    let refusal = meter.and_then(RequestMeter::take_refusal);
+                    match refusal.map_or_else(|| error.downcast(), Ok) {
+                        Ok(refusal) => self.refuse(refusal),
+                        Err(error) => Err(RunErrorKind::Model(error)),
+                    }
+                }
+            },
+            _ => {
+                self.trace.interrupt();
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Sends the request to the model; the reply is streamed if the run is.
+pub(super) async fn call_model(
+    model: &dyn ChatModel,
+    request: &ChatRequest<'_>,
+    emitter: &mut EventEmitter,
+    passage: Passage<'_>,
+) -> Result<Reply, RunErrorKind> {
+    let is_streamed = emitter.streams_replies();
+    let Passage { layers, mut beside, hold } = passage;
+    let next = layers.next(model, is_streamed);
+    let mut verdicts = Vec::new();
+    if next.is_none() && beside.is_none() && !is_streamed {
+        return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
+    }
+    let mut deltas = match next {
+        Some(next) => next.call(request.clone()),
+        None if is_streamed => request.stream_to(model),
+        None => Next::new(&[], model, false).call(request.clone()),
+    };
+    // Nothing leaves before the verdicts.
+    let mut held = Vec::new();
+    loop {
+        let delta = match &mut beside {
+            None => deltas.next().await,
+            Some(judging) => match select(judging, pin!(deltas.next())).await {
+                Either::Left((ruled, _)) => {
+                    verdicts = ruled?;
+                    if !verdicts.iter().all(passes) {
+                        return Ok(Reply { verdicts, response: None });
+                    }
+                    beside = None;
+                    emit(emitter, hold, std::mem::take(&mut held)).await;
+                    continue;
+                }
+                Either::Right((delta, _)) => delta,
+            },
+        };
+        let response = match delta {
+            Some(Ok(Delta::Done(response))) => response,
+            Some(Ok(delta)) => {
+                held.push(delta);
+                if beside.is_none() {
+                    emit(emitter, hold, std::mem::take(&mut held)).await;
+                }
+                continue;
+            }
+            Some(Err(error)) => return Ok(Reply { verdicts, response: Some(Err(error)) }),
+            None => {
+                let error = ModelError::new("the stream ended before the response was complete");
+                return Ok(Reply { verdicts, response: Some(Err(error)) });
+            }
+        };
+        if let Some(judging) = beside {
+            verdicts = judging.await?;
+            if !verdicts.iter().all(passes) {
+                return Ok(Reply { verdicts, response: None });
+            }
+            emit(emitter, hold, held).await;
+        }
+        return Ok(Reply { verdicts, response: Some(Ok(response)) });
+    }
+}
+
+/// Emits the deltas that are not held back.
+async fn emit(emitter: &mut EventEmitter, hold: Hold, deltas: Vec<Delta>) {
+    for event in deltas.into_iter().filter(|delta| !hold.holds(delta)).filter_map(delta_event) {
+        emitter.emit(|| event).await;
+    }
+}

@@ -1,0 +1,223 @@
+//! Asks the layers about the question, the calls, their outcomes, and the answer of a run.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::interruption::run_until_interrupted;
+use crate::agent::layers::{Layers, ReplyRuling};
+use crate::agent::{Event, RunDriver};
+use crate::layer::{Part, refused_rewrite};
+use crate::model::{ChatResponse, ToolCall};
+use crate::run::{REJECTED, Ruling, RunErrorKind};
+use crate::tool::{ToolError, ToolExecution, VerdictKind, VerdictRecord};
+
+/// The verdict about a question: its record, and the answer in place of the model's.
+pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
+
+/// The verdicts of layers that judge a question while the model works: those that let it pass, or one that does not.
+pub(super) type BesideVerdicts = BoxFuture<'static, Result<Vec<QuestionRuling>, RunErrorKind>>;
+
+/// Returns `true` if the question may be asked.
+pub(super) fn passes((verdict, _): &QuestionRuling) -> bool {
+    verdict.kind == VerdictKind::Passed
+}
+
+impl RunDriver {
+    /// Asks the layers about the question that have not judged it, before the model is asked.
+    pub(super) async fn review_question(&mut self) -> Result<(), RunErrorKind> {
+        match self.run.is_asking() && self.layers.see(Part::Question) {
+            true => self.ask_about_question().boxed().await,
+            false => Ok(()),
+        }
+    }
+
+    async fn ask_about_question(&mut self) -> Result<(), RunErrorKind> {
+        let layers = Arc::clone(&self.layers);
+        for open in layers.open_questions(&self.run, false) {
+            let Some(question) = self.run.question().filter(|_| self.run.is_asking()) else { break };
+            let asked = layers.question(&open, question, &self.run).boxed();
+            match self.run_until_interrupted(asked).await {
+                Ok(ruling) => self.rule_on_question(ruling?).await,
+                Err(interruption) => self.interrupt(&interruption),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the layers that judge the question while the model works.
+    pub(super) fn review_beside(&self) -> Option<BesideVerdicts> {
+        let open = self.layers.open_questions(&self.run, true);
+        let question = self.run.question().filter(|_| !open.is_empty())?.clone();
+        // The request borrows the run meanwhile. This happens once per run.
+        let (layers, run) = (Arc::clone(&self.layers), self.run.clone());
+        let verdicts = async move {
+            let mut passed = Vec::new();
+            for open in open {
+                let ruling = layers.question(&open, &question, &run).await?;
+                if !passes(&ruling) {
+                    return Ok(vec![ruling]);
+                }
+                passed.push(ruling);
+            }
+            Ok(passed)
+        };
+        Some(verdicts.boxed())
+    }
+
+    pub(super) async fn rule_on_question(&mut self, (verdict, answer): QuestionRuling) {
+        let is_end = verdict.kind == VerdictKind::Ended;
+        match answer {
+            Some(text) => {
+                self.change_run().answer_by_layer(verdict, text.clone());
+                if self.emitter.streams_replies() && !text.is_empty() {
+                    self.emitter.emit(|| Event::Text(text)).await;
+                }
+            }
+            None if is_end => self.change_run().stop_by_layer(verdict),
+            None => self.change_run().record_verdict(verdict),
+        }
+    }
+
+    /// Asks the layers about the calls that they have not judged, or that have waited since. Returns the events to emit.
+    pub(super) async fn review_calls(&mut self) -> Result<Vec<Event>, RunErrorKind> {
+        match self.layers.see(Part::Rewrite) || self.layers.see(Part::Judge) {
+            true => self.ask_about_calls().boxed().await,
+            false => Ok(Vec::new()),
+        }
+    }
+
+    async fn ask_about_calls(&mut self) -> Result<Vec<Event>, RunErrorKind> {
+        let mut events = Vec::new();
+        let layers = Arc::clone(&self.layers);
+        let judged = |id: &str, decisions: usize| self.judged_calls.get(id) == Some(&decisions);
+        for (call, is_final) in self.run.calls_to_judge(judged) {
+            let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
+            let reviewed = self.review_call(&layers, call, is_final).boxed();
+            match run_until_interrupted(reviewed, cancellation.as_ref(), time_left).await {
+                Ok(execution) => events.extend(execution?.map(Event::CallFinished)),
+                Err(interruption) => self.interrupt(&interruption),
+            }
+            if !self.run.is_in_turn() {
+                break;
+            }
+        }
+        Ok(events)
+    }
+
+    /// Rewrites and judges a call. Returns its execution if it is finished without being executed.
+    async fn review_call(
+        &mut self,
+        layers: &Layers,
+        mut call: ToolCall,
+        is_final: bool,
+    ) -> Result<Option<ToolExecution>, RunErrorKind> {
+        if !is_final {
+            let checked = self.offer.tools.check_arguments(&call);
+            if let Err(error) = checked {
+                return self.refuse_call(layers, call, error).await;
+            }
+            let rewritten = layers.rewrite(&mut call, &self.run).await?;
+            let by = rewritten.last().map(|verdict| verdict.layer.clone());
+            self.change_run().rewrite_call(&call, rewritten).map_err(RunErrorKind::Step)?;
+            if let Some(layer) = by
+                && let Err(error) = self.offer.tools.check_arguments(&call)
+            {
+                return self.refuse_call(layers, call, refused_rewrite(&layer, &error)).await;
+            }
+        }
+        let (verdicts, ruling) = layers.judge(&call, &self.run).await?;
+        self.rule_on_call(&call, verdicts, ruling)
+    }
+
+    fn rule_on_call(
+        &mut self,
+        call: &ToolCall,
+        verdicts: Vec<VerdictRecord>,
+        ruling: Ruling,
+    ) -> Result<Option<ToolExecution>, RunErrorKind> {
+        let finished = self.change_run().rule_on_call(call, verdicts, ruling).map_err(RunErrorKind::Step)?;
+        self.judged_calls.insert(call.id.clone(), self.run.decisions_about(&call.id));
+        Ok(finished)
+    }
+
+    /// Finishes a call whose arguments the tool refuses, before anything judges it.
+    async fn refuse_call(
+        &mut self,
+        layers: &Layers,
+        call: ToolCall,
+        error: ToolError,
+    ) -> Result<Option<ToolExecution>, RunErrorKind> {
+        let mut execution = ToolExecution::new(call.clone(), Err(error));
+        if let Some(end) = layers.output(&mut execution, &self.run).await? {
+            self.change_run().stop_by_layer(end);
+            return Ok(None);
+        }
+        self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(execution)))
+    }
+
+    /// Asks the layers about the outcome of a call after its last attempt. Returns the end of the run, if a layer ends it.
+    pub(super) async fn review_output(
+        &mut self,
+        execution: &mut ToolExecution,
+    ) -> Result<Option<VerdictRecord>, RunErrorKind> {
+        match self.layers.see(Part::Output) {
+            true => self.layers.output(execution, &self.run).boxed().await,
+            false => Ok(None),
+        }
+    }
+
+    /// Asks the layers about the text of a reply, and writes what takes its place.
+    pub(super) async fn review_reply(
+        &self,
+        response: &mut ChatResponse,
+    ) -> Result<ReplyRuling, RunErrorKind> {
+        let message = &mut response.message;
+        let text = Some(&message.text).filter(|text| !text.is_empty()).or(message.refusal.as_ref());
+        let Some(text) = text.filter(|_| self.layers.see(Part::Answer)) else { return Ok(ReplyRuling::Pass) };
+        let ruling = self.layers.reply(text, &self.run).boxed().await?;
+        let instead = match &ruling {
+            ReplyRuling::Pass => return Ok(ruling),
+            ReplyRuling::Replace(_, text) => text,
+            ReplyRuling::Retry(..) if !message.tool_calls.is_empty() => "",
+            ReplyRuling::Retry(..) | ReplyRuling::End(_) => REJECTED,
+        };
+        message.replace_text(instead);
+        response.logprobs.clear();
+        Ok(ruling)
+    }
+
+    /// Records what the layers decided about the reply that was recorded last.
+    pub(super) fn rule_on_reply(&mut self, ruling: ReplyRuling) {
+        match ruling {
+            ReplyRuling::Pass => {}
+            ReplyRuling::Replace(verdict, _) => self.run.record_verdict(verdict),
+            ReplyRuling::Retry(verdict, message) => {
+                self.run.record_verdict(verdict);
+                // Fails beside calls, or if the run has ended.
+                let _ = self.run.reject_answer(&message);
+            }
+            ReplyRuling::End(verdict) => self.run.stop_by_layer(verdict),
+        }
+    }
+
+    /// Asks the layers about an answer that is not the model's: outputs that are returned directly.
+    pub(super) async fn review_returned(&mut self) -> Result<(), RunErrorKind> {
+        if self.has_judged_answer || !self.layers.see(Part::Answer) {
+            return Ok(());
+        }
+        let Some(text) = self.run.returned_text() else { return Ok(()) };
+        let ruling = self.layers.reply(&text, &self.run).boxed().await?;
+        self.has_judged_answer = !matches!(ruling, ReplyRuling::Retry(..));
+        match ruling {
+            ReplyRuling::Pass => {}
+            ReplyRuling::Replace(verdict, text) => self.change_run().replace_answer(verdict, &text),
+            ReplyRuling::Retry(verdict, message) => {
+                self.change_run().retry_answer(verdict, &message).map_err(RunErrorKind::Step)?;
+            }
+            ReplyRuling::End(verdict) => self.change_run().stop_by_layer(verdict),
+        }
+        Ok(())
+    }
+}

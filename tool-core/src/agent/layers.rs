@@ -1,0 +1,318 @@
+//! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::spending::Spending;
+use crate::agent::Agent;
+use crate::content::Content;
+use crate::layer::{
+    AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
+    QuestionVerdict, RunEnded,
+};
+use crate::model::ToolCall;
+use crate::run::{Ruling, Run, RunErrorKind};
+use crate::tool::{ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+
+/// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
+#[derive(Clone)]
+pub(super) struct Layers {
+    /// The run itself, then those that it is inside of, the outermost last.
+    levels: Vec<Level>,
+    /// The layers of all levels, those of the outermost first.
+    all: Vec<Placed>,
+    /// Those that see requests to the model.
+    of_model: Vec<Arc<dyn Layer>>,
+    /// What the requests to the models are charged to.
+    pub(super) spending: Spending,
+}
+
+/// One run.
+#[derive(Clone)]
+struct Level {
+    /// The name of the tool by which the run was asked for, unless it is the outermost.
+    called_as: Option<String>,
+    handed_off_to: Vec<String>,
+    /// The agents that the run is or was of.
+    agents: Vec<Agent>,
+    context: ToolContext,
+}
+
+#[derive(Clone)]
+struct Placed {
+    level: usize,
+    /// The position of the layer's agent among those of its run.
+    agent: usize,
+    layer: Arc<dyn Layer>,
+}
+
+impl Placed {
+    fn record(&self, kind: VerdictKind) -> VerdictRecord {
+        VerdictRecord::new(self.layer.name(), self.level, kind)
+    }
+
+    /// The end of the run, and its record.
+    fn end(&self, why: String) -> VerdictRecord {
+        self.record(VerdictKind::Ended).because(why)
+    }
+
+    fn failed(&self, error: LayerError) -> RunErrorKind {
+        RunErrorKind::Layer { layer: self.layer.name().to_owned(), error }
+    }
+
+    /// Awaits a verdict. A panic is an error.
+    async fn ask<'a, V>(
+        &'a self,
+        ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
+    ) -> Result<V, RunErrorKind> {
+        let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
+        verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("it panicked: {}", text.unwrap_or("no text"))
+}
+
+/// What the layers decided about a reply.
+pub(super) enum ReplyRuling {
+    Pass,
+    Replace(VerdictRecord, String),
+    Retry(VerdictRecord, String),
+    End(VerdictRecord),
+}
+
+/// A question that a layer has not judged.
+#[derive(Clone)]
+pub(super) struct OpenQuestion {
+    placed: Placed,
+    /// The name under which the verdict is recorded.
+    key: String,
+}
+
+impl Layers {
+    pub(super) fn new(agent: Agent, context: ToolContext, spending: Spending) -> Self {
+        let level = Level { called_as: None, handed_off_to: Vec::new(), agents: vec![agent], context };
+        Self { levels: vec![level], all: Vec::new(), of_model: Vec::new(), spending }.listed()
+    }
+
+    /// Adds the layers of the run to which the call with this name belongs.
+    pub(super) fn inside(mut self, outer: &Self, called_as: &str) -> Self {
+        if let Some(own) = self.levels.last_mut() {
+            own.called_as = Some(called_as.to_owned());
+        }
+        self.levels.extend_from_slice(&outer.levels);
+        self.spending.inside(&outer.spending);
+        self.listed()
+    }
+
+    /// Adds the layers of an agent that takes the run over.
+    pub(super) fn hand_off(&mut self, name: &str, agent: &Agent) {
+        if let Some(own) = self.levels.first_mut() {
+            own.handed_off_to.push(name.to_owned());
+            own.agents.push(agent.clone());
+        }
+        *self = self.clone().listed();
+    }
+
+    /// Lists the layers in the order in which they are asked.
+    fn listed(mut self) -> Self {
+        let levels = self.levels.iter().enumerate().rev();
+        let agents = levels.flat_map(|(level, run)| {
+            run.agents.iter().enumerate().map(move |(agent, layers)| (level, agent, &layers.0.layers))
+        });
+        let all = agents.flat_map(|(level, agent, layers)| {
+            layers.iter().map(move |layer| Placed { level, agent, layer: Arc::clone(layer) })
+        });
+        self.all = all.collect();
+        self.of_model = self.that_see(Part::Model).map(|placed| Arc::clone(&placed.layer)).collect();
+        self
+    }
+
+    fn that_see(&self, part: Part) -> impl Iterator<Item = &Placed> {
+        self.all.iter().filter(move |placed| placed.layer.sees(part))
+    }
+
+    /// Returns `true` if a layer sees this part. Only layers of the run itself see its answer.
+    pub(super) fn see(&self, part: Part) -> bool {
+        self.that_see(part).any(|placed| placed.level == 0 || part != Part::Answer)
+    }
+
+    /// Returns the name of a layer of the run itself that judges answers.
+    pub(super) fn answer_guard(&self) -> Option<&str> {
+        self.that_see(Part::Answer).find(|placed| placed.level == 0).map(|placed| placed.layer.name())
+    }
+
+    /// Returns what follows on the way of a request to the model, if there are layers that see it.
+    pub(super) fn next<'a>(
+        &'a self,
+        model: &'a dyn crate::model::ChatModel,
+        is_streamed: bool,
+    ) -> Option<Next<'a>> {
+        (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, is_streamed))
+    }
+
+    /// Returns the record of the end of a run from within a reply.
+    pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
+        let placed = self.that_see(Part::Model).find(|placed| placed.layer.name() == ended.layer);
+        let level = placed.map_or(0, |placed| placed.level);
+        VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
+    }
+
+    /// Asks about something of a run, with its place.
+    async fn ask<T: ?Sized, V>(
+        &self,
+        placed: &Placed,
+        run: &Run,
+        subject: &T,
+        ask: impl for<'a> FnOnce(&'a dyn Layer, &'a T, &'a Place<'a>) -> LayerFuture<'a, V>,
+    ) -> Result<V, RunErrorKind> {
+        let agents = self.path_from(placed.level);
+        let mut place = Place::new(&self.levels[placed.level].context);
+        (place.agents, place.messages, place.executions) = (&agents, run.messages(), run.tool_executions());
+        placed.ask(|layer| ask(layer, subject, &place)).await
+    }
+
+    /// Returns the layers of the run that have not judged its question.
+    pub(super) fn open_questions(&self, run: &Run, is_beside: bool) -> Vec<OpenQuestion> {
+        let own = self.that_see(Part::Question).filter(|placed| placed.level == 0);
+        let keyed = own.map(|placed| OpenQuestion { placed: placed.clone(), key: question_key(placed) });
+        let is_open = |open: &OpenQuestion| !run.verdicts().iter().any(|verdict| verdict.layer == open.key);
+        keyed.filter(|open| open.placed.layer.is_beside() == is_beside && is_open(open)).collect()
+    }
+
+    /// Judges the question of a run.
+    pub(super) async fn question(
+        &self,
+        open: &OpenQuestion,
+        question: &Content,
+        run: &Run,
+    ) -> Result<(VerdictRecord, Option<String>), RunErrorKind> {
+        let verdict = self.ask(&open.placed, run, question, |layer, it, at| layer.question(it, at)).await?;
+        let record = |kind| VerdictRecord::new(&open.key, 0, kind);
+        Ok(match verdict {
+            QuestionVerdict::Pass => (record(VerdictKind::Passed), None),
+            QuestionVerdict::Answer(text) => (record(VerdictKind::Answered), Some(text)),
+            QuestionVerdict::End(why) => (record(VerdictKind::Ended).because(why), None),
+        })
+    }
+
+    /// Rewrites the arguments of a call. Returns who did.
+    pub(super) async fn rewrite(
+        &self,
+        call: &mut ToolCall,
+        run: &Run,
+    ) -> Result<Vec<VerdictRecord>, RunErrorKind> {
+        let mut records = Vec::new();
+        for placed in self.that_see(Part::Rewrite) {
+            let rewritten = self.ask(placed, run, &*call, |layer, it, at| layer.rewrite(it, at)).await?;
+            if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != call.arguments) {
+                call.arguments = arguments;
+                records.push(placed.record(VerdictKind::Rewritten));
+            }
+        }
+        Ok(records)
+    }
+
+    /// Judges a call.
+    pub(super) async fn judge(
+        &self,
+        call: &ToolCall,
+        run: &Run,
+    ) -> Result<(Vec<VerdictRecord>, Ruling), RunErrorKind> {
+        let mut records = Vec::new();
+        let (mut approval, mut is_left_to_caller) = (None, false);
+        let finish = |outcome| Ruling::Finish(Box::new(ToolExecution::new(call.clone(), outcome)));
+        for placed in self.that_see(Part::Judge) {
+            let ruling = match self.ask(placed, run, call, |layer, it, at| layer.judge(it, at)).await? {
+                CallVerdict::Pass => continue,
+                CallVerdict::NeedsApproval => {
+                    records.push(placed.record(VerdictKind::NeedsApproval));
+                    approval = approval.max(Some(placed.level));
+                    continue;
+                }
+                CallVerdict::LeaveToCaller => {
+                    records.push(placed.record(VerdictKind::LeftToCaller));
+                    is_left_to_caller = true;
+                    continue;
+                }
+                CallVerdict::Deny(why) => {
+                    let error = ToolError::denied(Some(&why));
+                    records.push(placed.record(VerdictKind::Denied).because(why));
+                    finish(Err(error))
+                }
+                CallVerdict::Replace(outcome) => {
+                    records.push(placed.record(VerdictKind::Replaced));
+                    finish(outcome)
+                }
+                CallVerdict::End(why) => Ruling::End(placed.end(why)),
+            };
+            return Ok((records, ruling));
+        }
+        Ok((records, Ruling::Pass { approval, is_left_to_caller }))
+    }
+
+    /// Judges the outcome of a call. Returns the end of the run, if a layer ends it.
+    pub(super) async fn output(
+        &self,
+        execution: &mut ToolExecution,
+        run: &Run,
+    ) -> Result<Option<VerdictRecord>, RunErrorKind> {
+        // The agent that executed a call undoes it; agents that took the run over do not see that.
+        let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
+        let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
+        for placed in self.that_see(Part::Output).filter(sees) {
+            match self.ask(placed, run, &*execution, |layer, it, at| layer.output(it, at)).await? {
+                OutputVerdict::Pass => {}
+                OutputVerdict::Replace(outcome) => {
+                    let replaced = execution.clone().with_outcome(outcome);
+                    *execution = replaced.with_verdict(placed.record(VerdictKind::Replaced));
+                }
+                OutputVerdict::End(why) => return Ok(Some(placed.end(why))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Judges the text of a reply of the run.
+    pub(super) async fn reply(&self, text: &str, run: &Run) -> Result<ReplyRuling, RunErrorKind> {
+        let mut ruling = ReplyRuling::Pass;
+        for placed in self.that_see(Part::Answer).filter(|placed| placed.level == 0) {
+            let text = match &ruling {
+                ReplyRuling::Replace(_, text) => text.clone(),
+                _ => text.to_owned(),
+            };
+            ruling = match self.ask(placed, run, &*text, |layer, it, at| layer.answer(it, at)).await? {
+                AnswerVerdict::Pass => continue,
+                AnswerVerdict::Replace(text) => {
+                    ReplyRuling::Replace(placed.record(VerdictKind::Replaced), text)
+                }
+                AnswerVerdict::Retry(message) => {
+                    return Ok(ReplyRuling::Retry(placed.record(VerdictKind::Retried), message));
+                }
+                AnswerVerdict::End(why) => return Ok(ReplyRuling::End(placed.end(why))),
+            };
+        }
+        Ok(ruling)
+    }
+
+    /// Returns the names of the agents between the run of a level and this run.
+    fn path_from(&self, level: usize) -> Vec<&str> {
+        let inner = self.levels[..level].iter().rev();
+        let inner = inner.flat_map(|inner| inner.called_as.iter().chain(&inner.handed_off_to));
+        self.levels[level].handed_off_to.iter().chain(inner).map(String::as_str).collect()
+    }
+}
+
+/// Agents that a run is handed off to can have layers of the same name.
+fn question_key(placed: &Placed) -> String {
+    match placed.agent {
+        0 => placed.layer.name().to_owned(),
+        agent => format!("{agent}/{}", placed.layer.name()),
+    }
+}

@@ -1,0 +1,229 @@
+//! The trait of all layers, and what follows a layer on the way of a request. They are in one file because each names the other.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::SinkExt;
+use futures_util::stream;
+
+use super::place::Place;
+use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
+use crate::content::Content;
+use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelError, ToolCall};
+use crate::tool::{ToolError, ToolExecution};
+
+/// An error of a layer. Nothing passes that it did not judge: the run returns with
+/// [`RunErrorKind::Layer`](crate::RunErrorKind::Layer) and can be resumed.
+pub type LayerError = Box<dyn Error + Send + Sync>;
+
+/// The error of a call whose arguments a layer has written and the tool refuses.
+pub(crate) fn refused_rewrite(layer: &str, error: &ToolError) -> ToolError {
+    ToolError::not_executed(&format!("the layer `{layer}` wrote arguments that the tool refuses: {error}"))
+}
+
+/// The future of a verdict.
+pub type LayerFuture<'a, V> = Pin<Box<dyn Future<Output = Result<V, LayerError>> + Send + 'a>>;
+
+/// A part of the boundary, one per method of [`Layer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// [`Layer::question`]
+    Question,
+    /// [`Layer::model`]
+    Model,
+    /// [`Layer::rewrite`]. The arguments of calls are streamed once they are final.
+    Rewrite,
+    /// [`Layer::judge`]
+    Judge,
+    /// [`Layer::output`]
+    Output,
+    /// [`Layer::answer`]. The text of each reply is streamed once it is judged, and answers are not typed.
+    Answer,
+}
+
+/// A layer of the boundary between an agent and everything else: it sees every question, model request, call, output and answer, whoever
+/// asks.
+///
+/// [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite) make layers from closures. Layers are asked in the order in which
+/// they were added, those of outer agents first. A panic or an error of a layer lets nothing pass.
+///
+/// ```
+/// use tool_core::layer::{CallVerdict, Layer, LayerFuture, Part, Place};
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, ToolCall, tool, tools};
+///
+/// #[tool("Deletes a file")]
+/// fn delete(path: String) {}
+///
+/// struct ReadOnly;
+///
+/// impl Layer for ReadOnly {
+///     fn name(&self) -> &str {
+///         "read_only"
+///     }
+///
+///     fn sees(&self, part: Part) -> bool {
+///         part == Part::Judge
+///     }
+///
+///     fn judge<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+///         Box::pin(async move {
+///             Ok(if call.name == "delete" { CallVerdict::deny("read only") } else { CallVerdict::Pass })
+///         })
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("delete", r#"{"path": "/"}"#).says("I may not.");
+/// let agent = Agent::builder(model).tools(tools![delete]).layer(ReadOnly).build()?;
+/// let answer = agent.ask("Delete all").await?;
+/// assert_eq!(answer.messages()[2].text(), "the call was denied: read only");
+/// # Ok(())
+/// # }
+/// ```
+pub trait Layer: Send + Sync {
+    /// Returns the name, which is unique among the layers of an agent and identifies the layer in records.
+    fn name(&self) -> &str;
+
+    /// Returns `false` for a part that the layer does not concern: it is then not asked, and text that nobody judges is streamed at once.
+    fn sees(&self, part: Part) -> bool {
+        let _ = part;
+        true
+    }
+
+    /// Returns `true` if questions are judged while the model already works. No text leaves and no call starts before the verdict.
+    fn is_beside(&self) -> bool {
+        false
+    }
+
+    /// Returns what is wrong with the layer, which [`build`](crate::agent::AgentBuilder::build) then refuses.
+    fn mistake(&self) -> Option<String> {
+        None
+    }
+
+    /// Judges the question of a run, before the model is asked.
+    fn question<'a>(&'a self, question: &'a Content, at: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
+        let _ = (question, at);
+        Box::pin(ready(Ok(QuestionVerdict::Pass)))
+    }
+
+    /// Sends a request of the agent to the model, through [`Next::call`].
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+        next.call(request)
+    }
+
+    /// Rewrites the arguments of a call, before anything judges it. `None` leaves them as they are.
+    fn rewrite<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+        let _ = (call, at);
+        Box::pin(ready(Ok(None)))
+    }
+
+    /// Judges a call with its final arguments. A call that waited meanwhile is judged again before it is executed.
+    fn judge<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
+        let _ = (call, at);
+        Box::pin(ready(Ok(CallVerdict::Pass)))
+    }
+
+    /// Judges the outcome of a call, after its last attempt.
+    fn output<'a>(
+        &'a self,
+        execution: &'a ToolExecution,
+        at: &'a Place<'a>,
+    ) -> LayerFuture<'a, OutputVerdict> {
+        let _ = (execution, at);
+        Box::pin(ready(Ok(OutputVerdict::Pass)))
+    }
+
+    /// Judges the text of a reply before anybody sees it: the answer, and text beside calls.
+    fn answer<'a>(&'a self, text: &'a str, at: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
+        let _ = (text, at);
+        Box::pin(ready(Ok(AnswerVerdict::Pass)))
+    }
+}
+
+/// The chunks of a reply; the last one is [`Delta::Done`] with the whole response. Without a reader of the stream, it is the only one.
+pub type Deltas<'a> = ChatStream<'a>;
+
+/// The layers inside of one, and the model. A layer can call it several times.
+#[derive(Clone, Copy)]
+pub struct Next<'a> {
+    layers: &'a [Arc<dyn Layer>],
+    model: &'a dyn ChatModel,
+    is_streamed: bool,
+}
+
+impl<'a> Next<'a> {
+    pub(crate) fn new(layers: &'a [Arc<dyn Layer>], model: &'a dyn ChatModel, is_streamed: bool) -> Self {
+        Self { layers, model, is_streamed }
+    }
+
+    /// Sends a request through the remaining layers to the model.
+    pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
+        match self.layers.split_first() {
+            Some((layer, layers)) => layer.model(request, Self { layers, ..self }),
+            None if self.is_streamed => stream(self.model, request),
+            None => {
+                let response = async move { request.send_to(self.model).await.map(Delta::Done) };
+                ChatStream::new(stream::once(response))
+            }
+        }
+    }
+
+    /// Returns this with another model, for example to ask it after the first one has failed.
+    #[must_use]
+    pub fn with_model(self, model: &'a dyn ChatModel) -> Self {
+        Self { model, ..self }
+    }
+
+    /// Returns the model.
+    #[must_use]
+    pub fn model(&self) -> &'a dyn ChatModel {
+        self.model
+    }
+
+    /// Returns `true` if somebody reads the reply while it arrives.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        self.is_streamed
+    }
+}
+
+/// Streams the reply to a request that the stream owns: the model borrows it.
+fn stream<'a>(model: &'a dyn ChatModel, request: ChatRequest<'a>) -> ChatStream<'a> {
+    ChatStream::sent_by(|mut sender| async move {
+        let mut deltas = request.stream_to(model);
+        while let Some(delta) = deltas.next().await {
+            if sender.send(delta).await.is_err() {
+                break;
+            }
+        }
+    })
+}
+
+impl fmt::Debug for Next<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").field("layers", &self.layers.len()).finish_non_exhaustive()
+    }
+}
+
+/// The error by which a layer ends the run from within a stream.
+#[derive(Debug, thiserror::Error)]
+#[error("the layer `{layer}` has ended the run: {reason}")]
+pub(crate) struct RunEnded {
+    pub(crate) layer: String,
+    pub(crate) reason: String,
+}
+
+impl<'a> Next<'a> {
+    /// Returns the end of a reply with which a layer ends the run for this reason: see
+    /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
+    #[must_use]
+    pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
+        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into() }).permanent()
+    }
+}

@@ -1,0 +1,16 @@
+//! Layers: one boundary for questions, model requests, calls, outputs and answers, which nothing bypasses.
+
+mod verdict;
+mod place;
+mod layer_trait;
+mod closure;
+/// Guards from closures: they judge, and rewrite nothing.
+pub mod guard;
+/// Layers from closures that rewrite what passes.
+pub mod rewrite;
+
+pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
+pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
+pub(crate) use self::layer_trait::{RunEnded, refused_rewrite};
+pub use self::place::Place;
+pub use self::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};

@@ -1,0 +1,37 @@
+//! What a layer reads besides what it judges.
+
+use std::fmt;
+
+use crate::model::Message;
+use crate::tool::{ToolContext, ToolExecution};
+
+/// The place of what a layer sees: which agent speaks, its conversation so far, and the values of the application.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Place<'a> {
+    /// The names of the agents that lead from the agent of the layer to the one that speaks, the outermost first: those of
+    /// [agents as tools](crate::Agent::as_tool), and of the agents that runs were
+    /// [handed off](crate::agent::AgentBuilder::handoff_to) to. Empty for the agent itself.
+    pub agents: &'a [&'a str],
+    /// The messages of the run so far.
+    pub messages: &'a [Message],
+    /// The executions of the finished turns of the run.
+    pub executions: &'a [ToolExecution],
+    /// The context of the run of the layer's agent, with the values for `#[inject]`.
+    pub context: &'a ToolContext,
+}
+
+impl<'a> Place<'a> {
+    /// Creates a place outside of a run, for example to test a layer.
+    #[must_use]
+    pub fn new(context: &'a ToolContext) -> Self {
+        Self { agents: &[], messages: &[], executions: &[], context }
+    }
+}
+
+/// Omits messages and executions.
+impl fmt::Debug for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("agents", &self.agents).finish_non_exhaustive()
+    }
+}

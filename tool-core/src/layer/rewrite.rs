@@ -1,0 +1,117 @@
+use super::closure::{Closure, ClosureLayer, IntoVerdict};
+use super::place::Place;
+use super::verdict::OutputVerdict;
+use crate::model::{ChatRequest, ToolCall};
+use crate::tool::{ToolArguments, ToolExecution, ToolOutput};
+
+/// Rewrites each request to the model: its messages, options or tool choice. Calls are looked up in all tools of the turn.
+///
+/// ```
+/// use tool_core::layer::rewrite;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::Agent;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().expects(|request| request.options().temperature == Some(0.0)).says("Hello");
+/// let cold = rewrite::request(|request| {
+///     let options = request.options().clone().with_temperature(0.0);
+///     request.with_options(options)
+/// });
+/// Agent::builder(model).layer(cold).build()?.ask("Hello").await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn request(
+    rewrite: impl for<'a> Fn(ChatRequest<'a>) -> ChatRequest<'a> + Send + Sync + 'static,
+) -> ClosureLayer {
+    ClosureLayer::new("rewrite::request", Closure::Request(Box::new(rewrite)))
+}
+
+/// Rewrites the arguments of calls, as JSON text, before anything judges them. `None` leaves them as they are.
+pub fn call(rewrite: impl Fn(&ToolCall) -> Option<String> + Send + Sync + 'static) -> ClosureLayer {
+    let rewrite = Box::new(move |call: &ToolCall, _: &Place<'_>| rewrite(call).into_verdict());
+    ClosureLayer::new("rewrite::call", Closure::Rewrite(rewrite))
+}
+
+/// Rewrites the arguments of the calls of one tool, which are read as `T`: all parameters of the tool.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use tool_core::layer::rewrite;
+/// use tool_core::schemars::JsonSchema;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// #[tool("Reads a file")]
+/// fn read(path: String) -> String {
+///     path
+/// }
+///
+/// #[derive(Deserialize, Serialize, JsonSchema)]
+/// struct Read {
+///     path: String,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("read", r#"{"path": "a.txt"}"#).says("Read.");
+/// let home = rewrite::arguments("read", |read: Read| Read { path: format!("/home/{}", read.path) });
+/// let agent = Agent::builder(model).tools(tools![read]).layer(home).build()?;
+/// let answer = agent.ask("Read it").await?;
+/// let execution = &answer.tool_executions()[0];
+/// assert_eq!(execution.call().arguments, r#"{"path":"/home/a.txt"}"#);
+/// assert_eq!(execution.original_arguments(), r#"{"path": "a.txt"}"#);
+/// # Ok(())
+/// # }
+/// ```
+pub fn arguments<T: ToolArguments + serde::Serialize>(
+    tool: impl Into<String>,
+    rewrite: impl Fn(T) -> T + Send + Sync + 'static,
+) -> ClosureLayer {
+    let tool = tool.into();
+    let rewrite = Box::new(move |call: &ToolCall, _: &Place<'_>| {
+        let rewritten = (call.name == tool).then(|| {
+            // Arguments that the type refuses must not pass unchanged.
+            let arguments = call.arguments_as().map_err(crate::layer::LayerError::from)?;
+            serde_json::to_string(&rewrite(arguments)).map_err(crate::layer::LayerError::from)
+        });
+        rewritten.transpose().into_verdict()
+    });
+    ClosureLayer::new("rewrite::arguments", Closure::Rewrite(rewrite))
+}
+
+/// Rewrites the output of each call that succeeded. The record contains both.
+///
+/// ```
+/// use tool_core::layer::rewrite;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, ToolOutput, tool, tools};
+///
+/// #[tool("Returns the customer")]
+/// fn customer() -> String {
+///     "Ada, 4111111111111111".into()
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().calls("customer", "{}").says("Ada.");
+/// let redact = rewrite::output(|_, output| ToolOutput::text(output.to_string().replace(char::is_numeric, "*")));
+/// let agent = Agent::builder(model).tools(tools![customer]).layer(redact).build()?;
+/// let answer = agent.ask("Who is it?").await?;
+/// assert_eq!(answer.messages()[2].text(), "Ada, ****************");
+/// # Ok(())
+/// # }
+/// ```
+pub fn output<O: Into<ToolOutput>>(
+    rewrite: impl Fn(&ToolCall, &ToolOutput) -> O + Send + Sync + 'static,
+) -> ClosureLayer {
+    let judge = Box::new(move |execution: &ToolExecution, _: &Place<'_>| {
+        let verdict = match execution.outcome() {
+            Ok(output) => OutputVerdict::replace(rewrite(execution.call(), output)),
+            Err(_) => OutputVerdict::Pass,
+        };
+        verdict.into_verdict()
+    });
+    ClosureLayer::new("rewrite::output", Closure::Output(judge))
+}

@@ -1,0 +1,217 @@
+//! What layers decide about a run: its question, its calls, and its answer. A run that is driven without an agent has no layers.
+
+use super::call_state::CallState;
+use super::state::{CallRecord, Run, Stage};
+use super::step_error::StepError;
+use super::stop_reason::StopReason;
+use crate::content::Content;
+use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
+use crate::tool::{CallNotes, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+
+/// What the layers decided together about a call.
+pub(crate) enum Ruling {
+    /// It can be executed, once it has the approval that is demanded this many levels further out.
+    Pass { approval: Option<usize>, is_left_to_caller: bool },
+    /// It is not executed, and this is its record.
+    Finish(Box<ToolExecution>),
+    /// The run ends.
+    End(VerdictRecord),
+}
+
+/// The text that takes the place of one that layers rejected.
+pub(crate) const REJECTED: &str = "(this answer was rejected)";
+
+impl CallRecord {
+    /// Returns `true` if the call is to be executed, and that of the model or of a person is the only reason.
+    fn is_to_be_judged(&self) -> bool {
+        match self.state {
+            CallState::Ready { attempts: 0, .. } | CallState::AwaitingApproval(_) => true,
+            CallState::Waiting { .. } => !self.notes().is_some_and(CallNotes::is_waiting),
+            _ => false,
+        }
+    }
+
+    /// Makes the call await approval at a level. An approval that was given further inside does not count.
+    fn demand_approval(&mut self, level: usize) -> Result<(), ToolError> {
+        let is_higher = level > self.approval_level;
+        match &mut self.state {
+            CallState::Ready { attempts: 0, approved: Some(scope) } if is_higher => {
+                self.state = CallState::AwaitingApproval(std::mem::take(scope));
+            }
+            CallState::Waiting { approved, .. } if approved.is_none() || is_higher => {
+                return Err(ToolError::denied(Some("it needs approval and was started without")));
+            }
+            CallState::AwaitingApproval(_) | CallState::Waiting { .. } => {}
+            _ => self.require_approval(),
+        }
+        self.approval_level = self.approval_level.max(level);
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Returns what [layers](crate::layer::Layer) decided about the question and the answer. The
+    /// [executions](ToolExecution::verdicts) have what they decided about calls.
+    #[must_use]
+    pub fn verdicts(&self) -> &[VerdictRecord] {
+        &self.verdicts
+    }
+
+    /// Returns the question of the run.
+    pub(crate) fn question(&self) -> Option<&Content> {
+        match self.messages.get(self.history_len) {
+            Some(Message::User(question)) => Some(question),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn record_verdict(&mut self, verdict: VerdictRecord) {
+        self.verdicts.push(verdict);
+    }
+
+    /// Ends the run because a layer decided so.
+    pub(crate) fn stop_by_layer(&mut self, verdict: VerdictRecord) {
+        let (layer, reason) = (verdict.layer.clone(), verdict.why.clone().unwrap_or_default());
+        self.verdicts.push(verdict);
+        if self.is_done() {
+            self.revoke_answer();
+        }
+        self.stop(StopReason::Blocked { layer, reason });
+    }
+
+    /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
+    pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
+        let last = self.open_inner_run(call_id)?.verdicts.last()?;
+        let is_of_outer = last.kind == VerdictKind::Ended && last.level > 0;
+        is_of_outer.then(|| VerdictRecord { level: last.level - 1, ..last.clone() })
+    }
+
+    /// Answers in place of the model.
+    pub(crate) fn answer_by_layer(&mut self, verdict: VerdictRecord, text: String) {
+        self.verdicts.push(verdict);
+        self.messages.push(Message::Assistant(AssistantMessage::text(text)));
+        self.stage = Stage::Answered(FinishReason::Stop);
+    }
+
+    /// Returns `true` if a layer answered in place of the model. The question and the answer are stored in no conversation.
+    pub(crate) fn has_blocked_question(&self) -> bool {
+        self.verdicts.iter().any(|verdict| verdict.kind == VerdictKind::Answered)
+    }
+
+    /// Returns the calls that layers have to see before they are executed, each with `true` if its arguments are final. `is_judged` is
+    /// asked with the id of a call and the number of decisions about it.
+    pub(crate) fn calls_to_judge(&self, is_judged: impl Fn(&str, usize) -> bool) -> Vec<(ToolCall, bool)> {
+        let calls = self.calls_with_records();
+        let calls = calls.filter(|(call, record)| {
+            record.is_to_be_judged() && !is_judged(&call.id, record.decisions.len())
+        });
+        calls.map(|(call, record)| (call.clone(), record.has_final_arguments)).collect()
+    }
+
+    /// Returns the number of decisions about an open call.
+    pub(crate) fn decisions_about(&self, call_id: &str) -> usize {
+        self.record(call_id).map_or(0, |record| record.decisions.len())
+    }
+
+    /// Sets the final arguments of a call, which layers have rewritten.
+    pub(crate) fn rewrite_call(
+        &mut self,
+        rewritten: &ToolCall,
+        verdicts: Vec<VerdictRecord>,
+    ) -> Result<(), StepError> {
+        let position = self.call_position(&rewritten.id);
+        let record = self.open_record(&rewritten.id)?;
+        record.has_final_arguments = true;
+        if verdicts.is_empty() {
+            return Ok(());
+        }
+        record.verdicts.extend(verdicts);
+        if let Some(Message::Assistant(message)) = self.messages.last_mut()
+            && let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position))
+        {
+            // The model later reads the arguments that were executed, and what the provider sent contains the others.
+            let original = std::mem::replace(&mut call.arguments, rewritten.arguments.clone());
+            (call.provider_data, message.provider_data) = (None, None);
+            self.open_record(&rewritten.id)?.original_arguments.get_or_insert(original);
+        }
+        Ok(())
+    }
+
+    /// Records what layers decided about a call. Returns its execution if it is finished.
+    pub(crate) fn rule_on_call(
+        &mut self,
+        call: &ToolCall,
+        verdicts: Vec<VerdictRecord>,
+        ruling: Ruling,
+    ) -> Result<Option<ToolExecution>, StepError> {
+        let record = self.open_record(&call.id)?;
+        let known = record.verdicts.len();
+        let is_new = |one: &VerdictRecord| !record.verdicts[..known].contains(one);
+        let new: Vec<_> = verdicts.into_iter().filter(is_new).collect();
+        record.verdicts.extend(new);
+        let execution = match ruling {
+            Ruling::Pass { approval, is_left_to_caller } => {
+                record.is_left_to_caller |= is_left_to_caller;
+                match approval.map_or(Ok(()), |level| record.demand_approval(level)) {
+                    Ok(()) => return Ok(None),
+                    Err(error) => ToolExecution::new(call.clone(), Err(error)),
+                }
+            }
+            Ruling::Finish(execution) => *execution,
+            Ruling::End(verdict) => {
+                self.stop_by_layer(verdict);
+                return Ok(None);
+            }
+        };
+        record.is_uncertain |= record.has_begun() && !record.waits_without_effect();
+        let execution = execution.without_execution();
+        self.finish_call(&call.id, execution.clone())?;
+        Ok(Some(execution))
+    }
+
+    /// Replaces the answer, which is stored nowhere.
+    pub(crate) fn replace_answer(&mut self, verdict: VerdictRecord, text: &str) {
+        self.verdicts.push(verdict);
+        self.write_answer(text);
+    }
+
+    fn revoke_answer(&mut self) {
+        self.write_answer(REJECTED);
+        self.stage = Stage::Asking;
+    }
+
+    /// Writes a text in place of the answer.
+    fn write_answer(&mut self, text: &str) {
+        match &self.stage {
+            Stage::Answered(_) => {
+                if let Some(Message::Assistant(message)) = self.messages.last_mut() {
+                    message.replace_text(text);
+                }
+            }
+            Stage::Returned(positions) => {
+                for (index, position) in positions.iter().enumerate() {
+                    if let Some(Message::Tool(result)) = self.messages.get_mut(*position) {
+                        result.content = if index == 0 { text } else { REJECTED }.into();
+                    }
+                }
+                self.stage = Stage::Returned(vec![positions[0]]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends the answer back to the model, which reads the message in place of the answer.
+    pub(crate) fn retry_answer(&mut self, verdict: VerdictRecord, message: &str) -> Result<(), StepError> {
+        self.verdicts.push(verdict);
+        self.write_answer(REJECTED);
+        self.reject_answer(message)
+    }
+}
+
+impl AssistantMessage {
+    /// Replaces the text, and removes all that can repeat it.
+    pub(crate) fn replace_text(&mut self, text: &str) {
+        let tool_calls = std::mem::take(&mut self.tool_calls);
+        *self = Self { text: text.to_owned(), tool_calls, ..Self::default() };
+    }
+}
