@@ -18,7 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::run::{Decision, Run};
-use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
+use tool_core::tool::{DecisionRecord, Timestamp, VerdictRecord, WaitId};
 use url::form_urlencoded;
 
 use crate::auth::Right;
@@ -144,6 +144,8 @@ struct Shown {
     #[serde(flatten)]
     row: Row,
     open: Vec<ShownWait>,
+    /// What layers decided about the question and the answers.
+    verdicts: Vec<VerdictRecord>,
     rights: Rights,
     now: Timestamp,
 }
@@ -171,13 +173,14 @@ async fn shown(hub: &Hub, sender: &Sender, id: &str) -> Result<Shown, HttpError>
     let row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
     // An unreadable run is shown with its error.
     let loaded = hub.load(id).await.ok().flatten();
+    let verdicts = loaded.as_ref().map(|loaded| loaded.run.verdicts().to_vec()).unwrap_or_default();
     let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
     let open = waits.into_iter().map(|wait| {
         let recorded = hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
         ShownWait { recorded, wait }
     });
     let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
-    Ok(Shown { row, open: open.collect(), rights, now: Timestamp::now() })
+    Ok(Shown { row, open: open.collect(), verdicts, rights, now: Timestamp::now() })
 }
 
 /// Returns the request to the model and the response of a turn, as far as they are known.

@@ -154,6 +154,7 @@ async function refreshRun(id) {
   byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
     [...factsOf(run), since, run.id]
       .filter(Boolean).join(" · "));
+  byId("verdicts").textContent = visible(run.verdicts.map(layerOf).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
   const { administer } = run.rights;
@@ -335,6 +336,8 @@ function fieldEditor(fields) {
 
 // The log of a run
 
+const layerOf = ({ layer, kind, why }) => `${layer}: ${kind.replaceAll("_", " ")}${why ? ` (${why})` : ""}`;
+
 /** The text of the output of a tool. */
 const textOf = (content) => (typeof content === "string" ? content
   : content.map((part) => part.text ?? part.json ?? `[${part.type} ${part.url ?? part.name ?? ""}]`).join(""));
@@ -469,6 +472,7 @@ class Log {
     const facts = [status.replaceAll("_", " "), `${(duration / 1000).toFixed(duration < 10_000 ? 1 : 0)} ms`,
       attempts > 1 ? `${attempts} attempts` : null, event.origin?.replaceAll("_", " "), ...decisions.map(describe)];
     this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, visible(facts.filter(Boolean).join(" · ")));
+    for (const verdict of event.verdicts ?? []) this.note(card.element, `layer ${layerOf(verdict)}`);
     for (const { argument, from, to } of repairs) this.note(card.element, `repaired ${argument ?? "arguments"}: ${from} → ${to}`);
     card.element.append(long(output, status));
     if (output.length <= 300 && !outcome.Ok) card.element.open = true;
