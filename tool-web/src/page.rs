@@ -210,7 +210,7 @@ fn messages_before(run: &Run, turn: u32) -> Option<&[Message]> {
 
 async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
     sender.check(Right::Administer)?;
-    let loaded = state.hub.load(&id).await.map_err(|_| HttpError::store())?;
+    let loaded = state.hub.load(&id).await?;
     match loaded {
         Some(loaded) => Ok(json(StatusCode::OK, &loaded.run)),
         None => Err(refusal(&state.hub, &id).await),
@@ -233,20 +233,16 @@ async fn refusal(hub: &Hub, id: &str) -> HttpError {
 
 async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
     sender.check(Right::Administer)?;
-    match state.hub.cancel(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.cancel(&id).await?).await
 }
 
 async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
     sender.check(Right::Administer)?;
-    match state.hub.resume(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.resume(&id).await?).await
+}
+
+async fn answer_action(hub: &Hub, id: &str, was_done: bool) -> Result<Response, HttpError> {
+    if was_done { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(refusal(hub, id).await) }
 }
 
 /// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.

@@ -11,7 +11,7 @@ use tool_core::memory::RunStore;
 use tool_http::server::{Access, BindError, Caller, HttpService, Limiter, RunningServer, Shutdown, bind};
 
 use crate::auth::{Authenticate, Principal, Right};
-use crate::frontend::{Frontend, Protocol};
+use crate::frontend::{Frontend, ProtocolName};
 use crate::guard::{Guard, LIMITS};
 use crate::hub::{Hub, Source};
 use crate::page;
@@ -137,12 +137,12 @@ impl Web {
 
     /// Returns a chat with an agent of this page, in the Vercel AI SDK's UI message stream. The page shows its runs.
     pub fn ui_stream(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(Protocol::UiStream, self.hub(), agent.as_ref(), self.guard(false))
+        Frontend::new(ProtocolName::UiStream, self.hub(), agent.as_ref(), self.guard(false))
     }
 
     /// Returns a chat with an agent of this page, in AG-UI. The page shows its runs.
     pub fn ag_ui(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(Protocol::AgUi, self.hub(), agent.as_ref(), self.guard(false))
+        Frontend::new(ProtocolName::AgUi, self.hub(), agent.as_ref(), self.guard(false))
     }
 
     fn hub(&self) -> Arc<Hub> {
