@@ -305,6 +305,17 @@ async fn an_agent_without_a_run_store_is_decided_in_its_process() {
 }
 
 #[tokio::test]
+async fn runs_that_nobody_decides_are_bounded() {
+    let model = (0..1_005).fold(ScriptedModel::new(), |model, _| model.calls("pay", r#"{"cents": 7}"#));
+    let agent = Agent::builder(model).tools(tools![pay]).build().unwrap();
+    let _server = tool_web::serve(agent.clone()).await.unwrap();
+    for _ in 0..1_005 {
+        agent.ask("Pay").await.unwrap_err();
+    }
+    assert_eq!(agent.stored_runs().await.unwrap().runs.len(), 1_001);
+}
+
+#[tokio::test]
 async fn calls_inside_agents_are_described_and_checked() {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Paid.");
     let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");

@@ -177,6 +177,7 @@ async fn resume(
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let known: Option<u64> = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let known = known.filter(|known| *known < log.end());
     let question = log.position(|entry| matches!(entry, Entry::Question { .. })).unwrap_or_default();
     Ok(match chats.protocol {
         ProtocolName::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),

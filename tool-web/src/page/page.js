@@ -500,7 +500,8 @@ async function watch(id) {
   watching?.abort.abort();
   const current = (watching = { id, abort: new AbortController() });
   let log = new Log(byId("log"));
-  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); };
+  let [isLost, isGone] = [false, false];
+  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); isLost = false; };
   while (watching === current) {
     try {
       const response = await request(`/${encodeURIComponent(id)}/events`, null, { signal: current.abort.signal });
@@ -518,15 +519,16 @@ async function watch(id) {
           if (!data) continue;
           const event = JSON.parse(data.slice(6));
           if (event.type === "reset") reset();
-          else if (event.type === "gone") log.note(byId("log"), "this run has ended in another process");
+          else if (event.type === "gone") { isGone = true; log.note(byId("log"), "this run has ended in another process"); }
           else log.apply(event);
           if (["waiting", "decided", "done", "failed", "cancelled"].includes(event.type)) refreshRun(id).catch(() => {});
         }
       }
-      if (log.element.lastChild?.textContent?.startsWith("this run has ended")) return;
+      if (isGone) return;
     } catch (error) {
       if (watching !== current || error instanceof Refused) return;
-      log.note(byId("log"), `the connection is lost: ${error.message}`, "failed");
+      if (!isLost) log.note(byId("log"), `the connection is lost: ${error.message}`, "failed");
+      isLost = true;
     }
     await new Promise((resolve) => setTimeout(resolve, 1500));
   }
