@@ -127,8 +127,12 @@ struct Chats {
 }
 
 type Shared = State<Arc<Chats>>;
+type Answer = Result<Response, HttpError>;
 
-async fn send(State(chats): Shared, sender: Sender, request: Request) -> Result<Response, HttpError> {
+/// The log of a run, and the position after which the response begins.
+type Taken = Result<(Arc<RunLog>, u64), HttpError>;
+
+async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer {
     sender.check(Right::Ask)?;
     match chats.protocol {
         ProtocolName::UiStream => {
@@ -170,7 +174,7 @@ async fn resume(
     sender: Sender,
     Path(chat): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, HttpError> {
+) -> Answer {
     sender.check(Right::Ask)?;
     let conversation = conversation(&sender, &chat)?;
     let run = chats.run(&conversation).await;
@@ -254,7 +258,7 @@ impl Chats {
         asked: Asked,
         tools: ToolSet,
         is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    ) -> Taken {
         match asked {
             Asked::Question(question) => self.ask(conversation, question, tools, is_complete).await,
             Asked::Replies(replies) => {
@@ -271,7 +275,7 @@ impl Chats {
         question: Content,
         tools: ToolSet,
         is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    ) -> Taken {
         if let Some(run) = self.run(conversation).await {
             if self.hub.log(&run).is_some_and(|log| log.is_driven()) {
                 return Err(HttpError::new(
@@ -302,13 +306,7 @@ impl Chats {
     }
 
     /// Records replies of the client. It must have been shown what it decides about.
-    async fn decide(
-        &self,
-        sender: &Sender,
-        run: &str,
-        replies: Vec<Reply>,
-        is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    async fn decide(&self, sender: &Sender, run: &str, replies: Vec<Reply>, is_complete: bool) -> Taken {
         let waits = self.hub.load(run).await?.map(|loaded| loaded.run.waits()).unwrap_or_default();
         let mut decisions = Vec::new();
         for Reply { about, given, shown } in replies {
