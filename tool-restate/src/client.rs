@@ -13,15 +13,18 @@ use restate_sdk::serde::{Deserialize, Json};
 use serde::Serialize;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
-use tool_core::run::Answer;
-use tool_core::{Approval, Message, ToolCall};
+use tool_core::run::{self, Answer, Wait};
+use tool_core::tool::WaitId;
+use tool_core::{Approval, Message};
 use tool_http::client::new_client;
 use url::Url;
 
 use crate::context::type_key;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Page, RunEvent, events_service};
-use crate::names::{self, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name};
+use crate::names::{
+    self, About, Decided, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name,
+};
 use crate::runs::WAIT_TIME;
 use crate::worker::VERSION;
 
@@ -37,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A client of a Restate server. Clones share their connections.
 ///
 /// ```no_run
-/// use tool_core::Approval;
+/// use tool_core::run::Decision;
 /// use tool_restate::{Client, Outcome};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// loop {
 ///     match run.wait().await? {
 ///         Outcome::Answer(answer) => break println!("{answer}"),
-///         Outcome::NeedsApproval(calls) => run.resolve_approval(&calls[0].id, Approval::Approve).await?,
+///         Outcome::Waiting(waits) => run.resolve(&waits[0].id, Decision::approve().by("ada")).await?,
 ///         Outcome::Failed(failure) => return Err(failure.into()),
 ///         _ => unreachable!(),
 ///     }
@@ -85,8 +88,9 @@ impl RequestExecutor for Http {
 pub enum Outcome {
     /// The run has an answer.
     Answer(Answer),
-    /// These calls wait for a decision: [`Run::resolve_approval`]. The run goes on meanwhile, if it can.
-    NeedsApproval(Vec<ToolCall>),
+    /// The run waits for decisions about these: approvals, answers to questions of tools, and results of the caller. [`Run::resolve`]
+    /// decides. Other calls are executed meanwhile.
+    Waiting(Vec<Wait>),
     /// The run waits for an operator, for this reason: the model failed for longer than [`Worker::model_patience`](crate::Worker::model_patience).
     /// [`Run::resume`] repeats its request, and [`Run::cancel`] undoes what the run did.
     Paused(String),
@@ -426,7 +430,7 @@ impl Run {
         self.is_new
     }
 
-    /// Waits until the run has ended, a call waits for a decision, or the run waits for an operator. It tolerates that the server
+    /// Waits until the run has ended, waits for a decision, or the run waits for an operator. It tolerates that the server
     /// cannot be reached for a minute, for example while it restarts.
     ///
     /// # Errors
@@ -469,7 +473,7 @@ impl Run {
         let ended = match select(&mut ended, stopped).await {
             Either::Left((ended, _)) => ended,
             Either::Right((stop, _)) => match stop?.0 {
-                Stop::NeedsApproval(calls) => return Ok(Some(Outcome::NeedsApproval(calls))),
+                Stop::Waiting(waits) => return Ok(Some(Outcome::Waiting(waits))),
                 Stop::Paused(reason) => return Ok(Some(Outcome::Paused(reason))),
                 Stop::GoesOn => return Ok(None),
                 Stop::Ended => ended.await,
@@ -535,18 +539,37 @@ impl Run {
         }
     }
 
-    /// Decides about a call that waits. The run goes on at once, on any worker.
+    /// Decides about something that the run [waits](Outcome::Waiting) for, as
+    /// [in one process](tool_core::run::Run::resolve). The first decision is final, and the run goes on at once, on any worker.
     ///
     /// # Errors
     ///
-    /// Fails if there is no such call, if it does not wait, if it was decided about before, or if the new arguments are not a JSON
-    /// object. The run is unchanged then.
-    pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
-        let decision = Decision { call: call_id.to_owned(), approval };
-        self.agent.call(self.agent.target(&self.key, "decide"), decision).await
+    /// Fails if the run does not wait for this, if it was [decided before](Error::decided), or if the decision does not fit. The run is
+    /// unchanged then.
+    pub async fn resolve(&self, wait: &WaitId, decision: run::Decision) -> Result<(), Error> {
+        self.decide(About::Wait(wait.clone()), decision).await
     }
 
-    /// Sends a message to a run that waits for a decision: the calls that await approval are denied, and the model reads the message.
+    /// Decides about a call that awaits approval, by its id: a short form of [`resolve`](Self::resolve).
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such call, if it does not await approval, or for the reasons of [`resolve`](Self::resolve).
+    pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
+        self.decide(About::Call(call_id.to_owned()), approval.into()).await
+    }
+
+    async fn decide(&self, about: About, decision: run::Decision) -> Result<(), Error> {
+        let sent = Decision { about: about.clone(), decision };
+        let decided = self.agent.call(self.agent.target(&self.key, "decide"), sent).await?;
+        match decided {
+            Json(Decided::Accepted) => Ok(()),
+            Json(Decided::Before(record)) => Err(Error::already_decided(&about, record)),
+        }
+    }
+
+    /// Sends a message to a run that waits for a decision: the calls that await approval are denied, questions are declined, and the
+    /// model reads the message.
     ///
     /// # Errors
     ///

@@ -14,15 +14,15 @@ use restate_sdk::prelude::*;
 use tool_core::content::Content;
 use tool_core::model::{ConversationId, ModelError, ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Decision, InFlight, Run, RunErrorKind, Step, StopReason, Wait, WaitReason};
-use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
-use tool_core::{Approval, CancellationToken, Message, ToolCall};
+use tool_core::tool::{self, Timestamp, ToolError, ToolErrorKind, ToolExecution, WaitId};
+use tool_core::{CancellationToken, Message, ToolCall};
 
 use crate::calls::is_first_execution;
 use crate::clock::{Clock, micros, now};
 use crate::events::{EventTarget, RunEvent, Unfinished, events_service};
 use crate::limit;
 use crate::names::{
-    Added, CallInput, Decided, Ended, HoldRequest, JsonContext, Question, RunFailure, Stop, Waiting,
+    Added, CallInput, Claim, Ended, HoldRequest, JsonContext, Question, RunFailure, Sent, Stop, Waiting,
     calls_service, conversations_service, tool_service,
 };
 use crate::runs::{
@@ -61,9 +61,11 @@ pub(crate) struct Drive<'c> {
     /// The object that stores the events of the run and its steps, if there may be readers.
     events: Option<EventTarget>,
     unpublished: Vec<RunEvent>,
-    /// The calls that are known to wait for a person.
-    waiting: Vec<String>,
-    /// The number of times that the run waited for a person.
+    /// What is known to wait for a decision.
+    waiting: Vec<WaitId>,
+    /// The last wait for an approval of each call, by the id of the call.
+    approvals: BTreeMap<String, WaitId>,
+    /// The number of times that the run waited for a decision.
     round: u32,
     /// The reason of a failure that is not one of the run's rules.
     failure: Option<String>,
@@ -74,10 +76,12 @@ type Pending<'c> = Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalEr
 /// Something for which a run with open calls waits.
 enum Arrived {
     Executed(ToolExecution),
-    Decision(String, Decided<Approval>),
-    Message(Decided<Content>),
+    Decision(WaitId, Sent<Decision>),
+    Message(Sent<Content>),
     /// The timer with this number is up.
     TimeLimit(u32),
+    /// A deadline of something that the run waits for has come.
+    Deadline(Timestamp),
 }
 
 /// A call that another invocation executes.
@@ -91,8 +95,10 @@ struct Remote {
 struct Open<'c> {
     pending: DurableFuturesUnordered<Pending<'c>>,
     in_flight: BTreeMap<usize, Remote>,
-    /// The calls about which a person was asked.
-    asked: HashSet<String>,
+    /// The waits about which a person was asked.
+    asked: HashSet<WaitId>,
+    /// The earliest deadline for which a timer is set.
+    deadline: Option<Timestamp>,
     /// A person has decided since the tools of this worker were checked.
     has_decision: bool,
     /// The number of timers that were set. Only the last one counts.
@@ -168,6 +174,7 @@ impl<'c> Drive<'c> {
             events,
             unpublished: Vec::new(),
             waiting: Vec::new(),
+            approvals: BTreeMap::new(),
             round: 0,
             failure: None,
         };
@@ -179,10 +186,9 @@ impl<'c> Drive<'c> {
         loop {
             match self.run.next(&self.definitions) {
                 Step::CallModel(_) => self.take_turn().await?,
-                Step::CallTools(_) => self.execute_calls().await?,
-                Step::Waiting(waits) if waits.iter().any(is_approval) => self.execute_calls().await?,
+                Step::CallTools(_) | Step::Waiting(_) => self.execute_calls().await?,
                 Step::Done => return Ok(()),
-                _ => self.fail("a call awaits its result from the caller, which durable runs do not support"),
+                _ => self.fail("this version of the worker does not know a step of the run"),
             }
         }
     }
@@ -213,6 +219,16 @@ impl<'c> Drive<'c> {
     fn elapse(&mut self, at: u64) {
         let passed = self.clock.advance(at);
         self.run.add_elapsed(passed);
+        self.tick();
+    }
+
+    /// Sets the time of the run, but to none at which a question expires about which somebody may have decided.
+    fn tick(&mut self) {
+        let questions = self.run.waits().into_iter().filter(|wait| wait.question().is_some());
+        let before =
+            questions.filter_map(|wait| wait.deadline).map(|at| at.as_millis().saturating_sub(1)).min();
+        let now = self.clock.time();
+        self.run.tick(before.map_or(now, |before| now.min(Timestamp::from_millis(before))));
     }
 
     async fn take_turn(&mut self) -> HandlerResult<()> {
@@ -260,10 +276,9 @@ impl<'c> Drive<'c> {
     async fn pause(&mut self, reason: &str) -> HandlerResult<()> {
         let reason = reason.to_owned();
         self.publish(RunEvent::Paused(reason.clone()));
-        let waiting = Waiting { turn: self.run.turns(), paused: Some(reason.clone()), ..Waiting::default() };
-        self.begin_waiting(waiting, Stop::Paused(reason));
+        self.begin_waiting(Vec::new(), Stop::Paused(reason));
         let resumed = match self.flush_events().await {
-            Ok(()) => self.ctx.signal::<Json<Decided<()>>>(&resume_signal(self.round)).await,
+            Ok(()) => self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await,
             Err(error) => Err(error),
         };
         match resumed {
@@ -271,16 +286,26 @@ impl<'c> Drive<'c> {
             Err(error) if is_cancellation(&error) => self.run.cancel(),
             Err(error) => return Err(error.into()),
         }
-        self.ctx.set(WAITING, Json(Waiting { round: self.round, ..Waiting::default() }));
-        // Calls that wait for a person meanwhile are published again.
+        self.ctx.set(WAITING, Json(self.waiting_for(Vec::new())));
+        // What waits for a person meanwhile is published again.
         self.waiting.clear();
         Ok(())
     }
 
+    /// Returns what the handlers of the run know about its waits.
+    fn waiting_for(&self, waits: Vec<WaitId>) -> Waiting {
+        let approvals = self.approvals.clone();
+        Waiting { turn: self.run.turns(), waits, approvals, round: self.round, paused: None }
+    }
+
     /// Publishes that the run waits.
-    fn begin_waiting(&mut self, waiting: Waiting, stop_reason: Stop) {
+    fn begin_waiting(&mut self, waits: Vec<WaitId>, stop_reason: Stop) {
         self.round += 1;
-        self.ctx.set(WAITING, Json(Waiting { round: self.round, ..waiting }));
+        let paused = match &stop_reason {
+            Stop::Paused(reason) => Some(reason.clone()),
+            _ => None,
+        };
+        self.ctx.set(WAITING, Json(Waiting { paused, ..self.waiting_for(waits) }));
         if self.round == 1 {
             self.ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
         }
@@ -333,15 +358,24 @@ impl<'c> Drive<'c> {
             pending: DurableFuturesUnordered::new(),
             in_flight: BTreeMap::new(),
             asked: HashSet::new(),
+            deadline: None,
             has_decision: false,
             timers: 0,
             has_timer: false,
         };
         loop {
             self.abandon(&mut open);
+            match self.expire().await {
+                Ok(()) => {}
+                Err(error) if is_cancellation(&error) => {
+                    self.cancel(&mut open).await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
             let ready = match self.run.next_with_in_flight(&self.definitions, &open.calls(self.max_calls())) {
                 Step::CallTools(calls) => calls,
-                Step::Waiting(waits) if waits.iter().any(is_approval) => Vec::new(),
+                Step::Waiting(_) => Vec::new(),
                 _ => {
                     self.ask_person(&mut open);
                     return Ok(());
@@ -382,6 +416,7 @@ impl<'c> Drive<'c> {
                 continue;
             }
             self.limit_time(&mut open);
+            self.await_deadline(&mut open);
             if flushed.is_ok() {
                 flushed = self.flush_events().await;
             }
@@ -458,7 +493,7 @@ impl<'c> Drive<'c> {
         let needs_handle = has_others
             || ready.len() > 1
             || !open.in_flight.is_empty()
-            || self.run.awaiting_approval().next().is_some()
+            || !self.run.waits().is_empty()
             || self.run.limits().max_time.is_some();
         let (max_bytes, mut has_refused) = (self.service.model.max_bytes, false);
         for call in ready {
@@ -639,40 +674,77 @@ impl<'c> Drive<'c> {
         Ok(())
     }
 
-    /// Publishes the calls that await approval, and waits for the decisions.
+    /// Publishes what waits for a decision, and waits for the decisions.
     fn ask_person(&mut self, open: &mut Open<'c>) {
-        let waiting: Vec<ToolCall> = self.run.awaiting_approval().collect();
-        let ids: Vec<_> = waiting.iter().map(|call| call.id.clone()).collect();
-        let new: Vec<_> = waiting.iter().filter(|call| !open.asked.contains(&call.id)).cloned().collect();
-        let turn = self.run.turns();
+        let waiting: Vec<_> = self.run.waits().into_iter().filter(|wait| !wait.is_until()).collect();
+        let ids: Vec<_> = waiting.iter().map(|wait| wait.id.clone()).collect();
+        let new: Vec<_> = ids.iter().filter(|id| !open.asked.contains(*id)).cloned().collect();
         let is_published = ids.is_empty() || !self.waiting.is_empty();
         if new.is_empty() && is_published {
             if ids != self.waiting {
                 self.waiting.clone_from(&ids);
-                let waiting = Waiting { turn, calls: ids, round: self.round, paused: None };
-                self.ctx.set(WAITING, Json(waiting));
+                self.ctx.set(WAITING, Json(self.waiting_for(ids)));
             }
             return;
         }
         self.waiting.clone_from(&ids);
         if open.asked.is_empty() {
-            let message = self.ctx.signal::<Json<Decided<Content>>>(&message_signal(turn));
+            let message = self.ctx.signal::<Json<Sent<Content>>>(&message_signal(self.run.turns()));
             open.pending.push(Box::pin(message.map_ok(|Json(message)| Arrived::Message(message))));
         }
-        for call in new {
-            let decision = self.ctx.signal::<Json<Decided<Approval>>>(&decision_signal(&call.id));
-            let id = call.id.clone();
-            open.pending.push(Box::pin(decision.map_ok(|Json(decision)| Arrived::Decision(id, decision))));
-            open.asked.insert(call.id);
+        for id in new {
+            let decision = self.ctx.signal::<Json<Sent<Decision>>>(&decision_signal(&id));
+            let about = id.clone();
+            open.pending.push(Box::pin(decision.map_ok(|Json(decision)| Arrived::Decision(about, decision))));
+            open.asked.insert(id);
         }
-        self.publish(RunEvent::ApprovalNeeded(waiting.clone()));
-        self.begin_waiting(Waiting { turn, calls: ids, ..Waiting::default() }, Stop::NeedsApproval(waiting));
+        let approvals = waiting.iter().filter(|wait| matches!(wait.reason, WaitReason::Approval(_)));
+        self.approvals.extend(approvals.map(|wait| (wait.path.clone(), wait.id.clone())));
+        self.publish(RunEvent::Waiting(waiting.clone()));
+        self.begin_waiting(ids, Stop::Waiting(waiting));
+    }
+
+    /// Lets questions expire whose time is up. One about which somebody has decided does not: the decision is on its way.
+    async fn expire(&mut self) -> Result<(), TerminalError> {
+        let now = self.clock.time();
+        for wait in self.run.waits() {
+            let Some(expired) = wait.expired(now).filter(|_| self.waiting.contains(&wait.id)) else {
+                continue;
+            };
+            let signal = decision_signal(&wait.id);
+            let own = self.ctx.invocation_id().to_owned();
+            self.ctx.resolve_promise(&signal, Json(Claim { invocation: own.clone(), record: Some(expired) }));
+            let Json(winner) = self.ctx.promise::<Json<Claim>>(&signal).await?;
+            if winner.invocation != own {
+                return Ok(());
+            }
+        }
+        self.run.tick(now);
+        Ok(())
+    }
+
+    /// Sets a timer for the next deadline of something that the run waits for.
+    fn await_deadline(&mut self, open: &mut Open<'c>) {
+        let now = self.clock.time();
+        let deadlines = self.run.waits().into_iter().filter_map(|wait| wait.deadline);
+        let next = deadlines.filter(|at| *at > now).min();
+        if let Some(next) = next.filter(|next| open.deadline.is_none_or(|earlier| *next < earlier)) {
+            open.deadline = Some(next);
+            let timer = self.ctx.sleep(next.since(now));
+            open.pending.push(Box::pin(timer.map_ok(move |()| Arrived::Deadline(next))));
+        }
+    }
+
+    /// Returns `true` if time counts: calls are executed, or all that are open wait for a point in time.
+    fn is_working(&self, open: &Open<'c>) -> bool {
+        !open.in_flight.is_empty() || self.run.waits().iter().all(Wait::is_until)
     }
 
     fn limit_time(&mut self, open: &mut Open<'c>) {
+        let is_working = self.is_working(open);
         // A timer that was set before the run only waited for a person has counted that time, too.
-        open.has_timer &= !open.in_flight.is_empty();
-        if let Some(left) = self.run.time_left().filter(|_| !open.has_timer && !open.in_flight.is_empty()) {
+        open.has_timer &= is_working;
+        if let Some(left) = self.run.time_left().filter(|_| !open.has_timer && is_working) {
             // The time of a person does not count, and the timer is not set for it.
             open.has_timer = true;
             open.timers += 1;
@@ -689,20 +761,24 @@ impl<'c> Drive<'c> {
                     self.record(execution);
                 }
             }
-            Arrived::Decision(call, Decided { value, at }) => {
+            Arrived::Decision(wait, Sent { value, at }) => {
                 open.has_decision = true;
                 self.resume_clock(open, at);
                 // Fails if the run has stopped or somebody has sent a message instead.
-                let _ = self.run.resolve_approval(&call, value);
+                let _ = self.run.resolve(&wait, value);
             }
-            Arrived::Message(Decided { value, at }) => {
+            Arrived::Message(Sent { value, at }) => {
                 self.resume_clock(open, at);
                 let _ = self.run.push_user_message(value);
+            }
+            Arrived::Deadline(at) => {
+                open.deadline = open.deadline.filter(|next| *next != at);
+                self.resume_clock(open, at.as_millis().saturating_mul(1000));
             }
             Arrived::TimeLimit(number) if !open.has_timer || number != open.timers => {}
             Arrived::TimeLimit(_) => {
                 open.has_timer = false;
-                if open.in_flight.values().any(|one| !one.undoes) {
+                if open.in_flight.is_empty() || open.in_flight.values().any(|one| !one.undoes) {
                     self.run.add_elapsed(self.run.time_left().unwrap_or_default());
                 }
             }
@@ -711,38 +787,37 @@ impl<'c> Drive<'c> {
 
     /// Counts the time until a decision, unless the run only waited for it.
     fn resume_clock(&mut self, open: &Open<'c>, at: u64) {
-        match open.in_flight.is_empty() {
-            true => drop(self.clock.advance(at)),
-            false => self.elapse(at),
-        }
-    }
-
-    /// Records a call that waits. Durable runs ask nobody: its tool reads that, or takes the default of its question.
-    fn answer_for_nobody(&mut self, execution: ToolExecution) {
-        let call = execution.call().clone();
-        // Fails if the run has stopped, and no longer waits for the call.
-        let _ = self.run.record_result(execution);
-        for wait in self.run.waits().into_iter().filter(|wait| wait.path == call.id) {
-            if wait.is_until() {
-                let error = ToolError::failed("durable runs do not support calls that are parked");
-                let _ = self.run.record_result(ToolExecution::new(call.clone(), Err(error)));
-            } else {
-                let _ = self.run.resolve(&wait.id, Decision::unavailable());
+        match self.is_working(open) {
+            true => self.elapse(at),
+            false => {
+                self.clock.advance(at);
+                self.tick();
             }
         }
     }
 
     fn record(&mut self, execution: ToolExecution) {
+        let finished = execution.started_at().map(|started| micros(started + execution.duration()));
         if execution.is_waiting() {
-            self.answer_for_nobody(execution);
+            // The call waits since then.
+            finished.into_iter().for_each(|at| self.elapse(at));
+            self.record_waiting(execution);
             return;
         }
-        let finished = execution.started_at().map(|started| micros(started + execution.duration()));
         self.publish(RunEvent::CallFinished(execution.clone()));
         // Fails if the run has stopped, and no longer waits for the call.
         let _ = self.run.record_result(execution);
-        if let Some(at) = finished {
-            self.elapse(at);
+        finished.into_iter().for_each(|at| self.elapse(at));
+    }
+
+    /// Records a call that waits. Secrets are not asked for, because the engine stores every answer.
+    fn record_waiting(&mut self, execution: ToolExecution) {
+        let _ = self.run.record_result(execution);
+        for wait in self.run.waits() {
+            if wait.question().is_some_and(tool::Question::is_secret) {
+                let nobody = Decision::unavailable().because("the engine would store the secret answer");
+                let _ = self.run.resolve(&wait.id, nobody);
+            }
         }
     }
 
@@ -775,7 +850,7 @@ impl<'c> Drive<'c> {
         if self.events.is_some() {
             end_events(self.service, self.ctx, std::mem::take(&mut self.unpublished));
         }
-        let Self { service, ctx, run, round, failure, conversation, .. } = self;
+        let Self { service, ctx, run, round, failure, conversation, approvals, .. } = self;
         let ended = match run.finish() {
             Ok(answer) => Ended::Answer(answer),
             Err(error) => {
@@ -809,7 +884,7 @@ impl<'c> Drive<'c> {
                 RequestTarget::object(conversations_service(&service.name), conversation.as_str(), "append");
             drop(ctx.request::<_, ()>(target, Json(added)).send());
         }
-        ctx.set(WAITING, Json(Waiting { round, ..Waiting::default() }));
+        ctx.set(WAITING, Json(Waiting { round, approvals, ..Waiting::default() }));
         ctx.resolve_promise(&stop(round), Json(Stop::Ended));
         ended
     }
@@ -884,8 +959,4 @@ const CANCELLED_MESSAGE: &str = "the run was cancelled";
 /// Returns the failure of a run that no rule ended, without records.
 fn failed(message: String) -> RunFailure {
     RunFailure { reason: None, message, tool_executions: Vec::new(), undo_executions: Vec::new() }
-}
-
-fn is_approval(wait: &Wait) -> bool {
-    matches!(wait.reason, WaitReason::Approval(_))
 }

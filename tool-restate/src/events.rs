@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::DropGuard;
+use tool_core::run::Wait;
 use tool_core::tool::{Progress, ToolExecution, ToolProgress};
 use tool_core::{CancellationToken, ToolCall};
 
@@ -96,8 +97,8 @@ pub enum RunEvent {
     },
     /// A call has an outcome, or an attempt of it has.
     CallFinished(ToolExecution),
-    /// These calls wait for a decision.
-    ApprovalNeeded(Vec<ToolCall>),
+    /// The run waits for decisions about these.
+    Waiting(Vec<Wait>),
     /// The run waits for an operator, for this reason.
     Paused(String),
     /// The run has ended; always the last event.
@@ -116,7 +117,7 @@ impl fmt::Debug for RunEvent {
                 write!(f, "CallProgress({id}, {done:?}, {total:?})")
             }
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
-            Self::ApprovalNeeded(calls) => f.debug_tuple("ApprovalNeeded").field(calls).finish(),
+            Self::Waiting(waits) => f.debug_tuple("Waiting").field(waits).finish(),
             Self::Paused(_) => f.write_str("Paused"),
             Self::Ended => f.write_str("Ended"),
         }

@@ -12,7 +12,7 @@ use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
 pub use tool_http::client::ErrorKind;
-use tool_http::client::{ConfigError, FieldError, Retryable, redact_url, root_cause};
+use tool_http::client::{ConfigError, FieldError, Retryable, error_name, redact_url, root_cause};
 
 pub(crate) use self::api::ApiError;
 use self::kind::classify;
@@ -269,7 +269,7 @@ impl fmt::Display for Error {
                 if let Some(status) = &error.status {
                     write!(f, " with status {}", status.as_u16())?;
                 }
-                if let Some(name) = error.code.as_ref().or(error.error_type.as_ref()) {
+                if let Some(name) = error_name(error.code.as_deref(), error.error_type.as_deref()) {
                     write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
                 }
                 write!(f, ": {}", excerpt(&error.message, MAX_MESSAGE_CHARS))?;

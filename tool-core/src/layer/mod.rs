@@ -10,7 +10,7 @@ pub mod guard;
 pub mod rewrite;
 
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
-pub(crate) use self::layer_trait::RunEnded;
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
+pub(crate) use self::layer_trait::{RunEnded, refused_rewrite};
 pub use self::place::Place;
 pub use self::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_channel::mpsc;
 use futures_util::SinkExt;
 
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
 
 pub(super) type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
 
@@ -65,7 +65,7 @@ impl Member {
             }
         }
         let error = ModelError::new("the stream ended before the response was complete");
-        Err(Failure { error, has_started })
+        Err(Failure { error: error.with_kind(ModelErrorKind::Unavailable), has_started })
     }
 }
 

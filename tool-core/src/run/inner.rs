@@ -159,7 +159,7 @@ impl Run {
         awaits: Awaits,
     ) -> Result<(&mut Self, &'p str), StepError> {
         if let [id] = path {
-            match (self.has_own_open_call(id), self.awaits_inside(id, awaits)) {
+            match (self.has_open_call(id), self.awaits_inside(id, awaits)) {
                 // Only in a state of an earlier version, which did not replace ids that look like paths.
                 (true, true) => return Err(StepError(SEVERAL_CALLS)),
                 (_, false) => return Ok((self, id)),
@@ -208,11 +208,6 @@ impl Run {
             Some(_) => Err(StepError(SEVERAL_CALLS)),
             None => Err(StepError("no call with this path is open")),
         }
-    }
-
-    /// Returns `true` if a call of this run itself is open and has this id.
-    pub(super) fn has_own_open_call(&self, id: &str) -> bool {
-        self.record(id).is_some_and(CallRecord::is_open)
     }
 
     /// Returns `true` if a call of an inner run has this path and awaits this.

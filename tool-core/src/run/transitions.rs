@@ -159,7 +159,7 @@ impl Run {
         if execution.is_waiting() {
             return notes.map_or(Ok(()), |notes| self.record_waiting(&execution.call.id, *notes));
         }
-        if !self.has_own_open_call(&execution.call.id) {
+        if !self.has_open_call(&execution.call.id) {
             let path = std::mem::take(&mut execution.call.id);
             let (run, id) = self.call_at(&[&path], CallRecord::awaits_result)?;
             execution.call.id = id.to_owned();

@@ -55,6 +55,13 @@ impl ErrorBody {
     }
 }
 
+/// Returns the name of an error to display: its code, or its type if the code is a number, which mostly repeats the status.
+#[must_use]
+pub fn error_name<'a>(code: Option<&'a str>, error_type: Option<&'a str>) -> Option<&'a str> {
+    let names = [code, error_type].into_iter().flatten();
+    names.clone().find(|name| name.parse::<u16>().is_err()).or(names.clone().next())
+}
+
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -80,6 +87,20 @@ fn message_text(message: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_numbers_come_last() {
+        let table = [
+            (Some("c"), Some("t"), Some("c")),
+            (Some("400"), Some("t"), Some("t")),
+            (Some("400"), None, Some("400")),
+            (None, Some("1000"), Some("1000")),
+            (None, None, None),
+        ];
+        for (code, error_type, expected) in table {
+            assert_eq!(error_name(code, error_type), expected);
+        }
+    }
 
     #[test]
     fn parses_errors_of_all_forms() {

@@ -23,7 +23,7 @@ fn describe(event: &RunEvent) -> String {
         RunEvent::TurnFinished { turn, text, calls, .. } => format!("{turn} finished {text} {}", calls.len()),
         RunEvent::CallProgress { id, text, done, total, .. } => format!("{id} {text} {done:?} {total:?}"),
         RunEvent::CallFinished(execution) => format!("{} {}", execution.call(), execution.output().unwrap()),
-        RunEvent::ApprovalNeeded(calls) => format!("approve {}", calls[0].id),
+        RunEvent::Waiting(waits) => format!("approve {}", waits[0].path),
         RunEvent::Ended => "ended".to_owned(),
         other => panic!("{other:?}"),
     }

@@ -310,7 +310,7 @@ impl Check<'_> {
             match event {
                 RunEvent::TurnFinished { turn, .. } => turns.push(*turn),
                 RunEvent::CallFinished(one) => *finished.entry(one.call().id.clone()).or_insert(0) += 1,
-                RunEvent::ApprovalNeeded(_) => asked += 1,
+                RunEvent::Waiting(_) => asked += 1,
                 RunEvent::Ended => ends += 1,
                 _ => {}
             }

@@ -84,16 +84,16 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
     let outcome = loop {
         match patiently(|| run.wait()).await.unwrap() {
             // It waits until it is cancelled.
-            Outcome::NeedsApproval(_) if case.person == Person::Cancels => {
+            Outcome::Waiting(_) if case.person == Person::Cancels => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            Outcome::NeedsApproval(calls) => {
+            Outcome::Waiting(waits) => {
                 decided_at.get_or_insert_with(now);
                 let approval = || match case.person {
                     Person::Denies => Approval::deny("no"),
                     _ => Approval::Approve,
                 };
-                match patiently(|| run.resolve_approval(&calls[0].id, approval())).await {
+                match patiently(|| run.resolve(&waits[0].id, approval().into())).await {
                     Ok(()) => {}
                     // The server was killed between the decision and its acknowledgement.
                     Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyDecided, "{error}"),
