@@ -278,6 +278,13 @@ impl ToolExecution {
         self.metadata.original_outcome.as_ref().map_or(self.outcome(), |original| original.0.as_ref())
     }
 
+    /// Returns this record without the outcome that layers replaced, for readers from whom they hide it.
+    #[must_use]
+    pub fn without_original_outcome(mut self) -> Self {
+        self.metadata.original_outcome = None;
+        self
+    }
+
     /// Returns the origin of the outcome.
     #[must_use]
     pub fn origin(&self) -> Origin {
