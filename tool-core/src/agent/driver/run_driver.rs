@@ -28,7 +28,7 @@ use crate::layer::Part;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, CallPath, Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
+    Answer, Approval, Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
     WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
@@ -355,11 +355,7 @@ impl RunDriver {
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object. The next step fails
     /// if they do not match the tool.
-    pub fn resolve_approval<'a>(
-        &mut self,
-        call: impl Into<CallPath<'a>>,
-        approval: Approval,
-    ) -> Result<(), StepError> {
+    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
         self.change_run().resolve_approval(call, approval)
     }
 
