@@ -99,6 +99,16 @@ async fn the_record_of_an_answer_is_a_summary() {
     );
 }
 
+/// Other processes store and read these.
+#[test]
+fn the_form_of_each_kind_stays_the_same() {
+    for line in include_str!("events/kinds.jsonl").lines() {
+        let record: EventRecord = serde_json::from_str(line).unwrap();
+        assert_eq!(matches!(record.event, Event::Unknown), line.contains("unknown"), "{line}");
+        assert_eq!(serde_json::to_string(&record).unwrap(), line);
+    }
+}
+
 #[test]
 fn an_event_of_a_later_version_is_read() {
     for json in
