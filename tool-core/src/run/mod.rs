@@ -7,7 +7,6 @@
 //! `saved_stage` are the stored form.
 
 mod id;
-mod call_path;
 mod stop_reason;
 mod error_policy;
 mod normalize;
@@ -50,7 +49,6 @@ mod saved;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
-pub use self::call_path::CallPath;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;

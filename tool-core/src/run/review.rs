@@ -137,13 +137,13 @@ impl Run {
         Ok(())
     }
 
-    /// Records what layers decided about a call. Returns its execution if it is finished.
+    /// Records what layers decided about a call.
     pub(crate) fn rule_on_call(
         &mut self,
         call: &ToolCall,
         verdicts: Vec<VerdictRecord>,
         ruling: Ruling,
-    ) -> Result<Option<ToolExecution>, StepError> {
+    ) -> Result<(), StepError> {
         let record = self.open_record(&call.id)?;
         let known = record.verdicts.len();
         let is_new = |one: &VerdictRecord| !record.verdicts[..known].contains(one);
@@ -153,20 +153,18 @@ impl Run {
             Ruling::Pass { approval, is_left_to_caller } => {
                 record.is_left_to_caller |= is_left_to_caller;
                 match approval.map_or(Ok(()), |level| record.demand_approval(level)) {
-                    Ok(()) => return Ok(None),
+                    Ok(()) => return Ok(()),
                     Err(error) => ToolExecution::new(call.clone(), Err(error)),
                 }
             }
             Ruling::Finish(execution) => *execution,
             Ruling::End(verdict) => {
                 self.stop_by_layer(verdict);
-                return Ok(None);
+                return Ok(());
             }
         };
         record.is_uncertain |= record.has_begun() && !record.waits_without_effect();
-        let execution = execution.without_execution();
-        self.finish_call(&call.id, execution.clone())?;
-        Ok(Some(execution))
+        self.finish_call(&call.id, execution.without_execution())
     }
 
     /// Replaces the answer, which is stored nowhere.
