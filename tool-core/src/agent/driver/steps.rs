@@ -33,7 +33,6 @@ impl RunDriver {
 
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
-        self.store_cost_in_flight().await?;
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(_) => self.take_turn().boxed().await.map(|()| true),
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
