@@ -2,4 +2,5 @@
 
 mod entrances;
 mod matrix;
+mod mistakes;
 mod rules;
