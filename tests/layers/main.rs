@@ -3,4 +3,5 @@
 mod entrances;
 mod matrix;
 mod mistakes;
+mod orders;
 mod rules;
