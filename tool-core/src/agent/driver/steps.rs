@@ -85,6 +85,7 @@ impl RunDriver {
         loop {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await;
+            self.review_results().await?;
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
