@@ -9,10 +9,11 @@ use futures_util::FutureExt;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
-    AnswerVerdict, CallVerdict, Layer, LayerFuture, Next, OutputVerdict, Part, Place, QuestionVerdict,
+    AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
+    QuestionVerdict, RunEnded,
 };
 use crate::model::ToolCall;
-use crate::run::{Ruling, Run, RunErrorKind, StopReason};
+use crate::run::{Ruling, Run, RunErrorKind};
 use crate::tool::{ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
@@ -55,7 +56,7 @@ impl Placed {
         self.record(VerdictKind::Ended).because(why)
     }
 
-    fn failed(&self, error: crate::layer::LayerError) -> RunErrorKind {
+    fn failed(&self, error: LayerError) -> RunErrorKind {
         RunErrorKind::Layer { layer: self.layer.name().to_owned(), error }
     }
 
@@ -152,6 +153,13 @@ impl Layers {
         (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, is_streamed))
     }
 
+    /// Returns the record of the end of a run from within a reply.
+    pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
+        let placed = self.that_see(Part::Model).find(|placed| placed.layer.name() == ended.layer);
+        let level = placed.map_or(0, |placed| placed.level);
+        VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
+    }
+
     /// Asks about something of a run, with its place.
     async fn ask<T: ?Sized, V>(
         &self,
@@ -238,10 +246,7 @@ impl Layers {
                     records.push(placed.record(VerdictKind::Replaced));
                     finish(outcome)
                 }
-                CallVerdict::End(why) => {
-                    records.push(placed.end(why.clone()));
-                    Ruling::End(StopReason::Blocked { layer: placed.layer.name().to_owned(), reason: why })
-                }
+                CallVerdict::End(why) => Ruling::End(placed.end(why)),
             };
             return Ok((records, ruling));
         }

@@ -13,8 +13,8 @@ mod redact;
 mod rate_limit;
 
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
-pub(crate) use self::layer_trait::RunEnded;
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
+pub(crate) use self::layer_trait::{RunEnded, refused_rewrite};
 pub use self::place::Place;
 #[cfg(feature = "rate-limit")]
 pub use self::rate_limit::RateLimit;

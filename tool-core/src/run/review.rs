@@ -15,7 +15,7 @@ pub(crate) enum Ruling {
     /// It is not executed, and this is its record.
     Finish(Box<ToolExecution>),
     /// The run ends.
-    End(StopReason),
+    End(VerdictRecord),
 }
 
 /// The text that takes the place of one that layers rejected.
@@ -77,6 +77,13 @@ impl Run {
             self.revoke_answer();
         }
         self.stop(StopReason::Blocked { layer, reason });
+    }
+
+    /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
+    pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
+        let last = self.open_inner_run(call_id)?.verdicts.last()?;
+        let is_of_outer = last.kind == VerdictKind::Ended && last.level > 0;
+        is_of_outer.then(|| VerdictRecord { level: last.level - 1, ..last.clone() })
     }
 
     /// Answers in place of the model.
@@ -151,8 +158,8 @@ impl Run {
                 }
             }
             Ruling::Finish(execution) => *execution,
-            Ruling::End(reason) => {
-                self.stop(reason);
+            Ruling::End(verdict) => {
+                self.stop_by_layer(verdict);
                 return Ok(None);
             }
         };

@@ -233,7 +233,10 @@ impl RunDriver {
         let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
         let end = match retry {
             Some(_) => None,
-            None => self.review_output(&mut execution).await?,
+            None => match self.run.end_from_inside(&execution.call().id) {
+                None => self.review_output(&mut execution).await?,
+                end => end,
+            },
         };
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));

@@ -15,7 +15,6 @@ use crate::agent::layers::Layers;
 use crate::layer::{Next, Part, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
 use crate::run::{RunErrorKind, Step, StepError};
-use crate::tool::{VerdictKind, VerdictRecord};
 
 /// How a request passes the layers.
 pub(super) struct Passage<'a> {
@@ -80,9 +79,9 @@ impl RunDriver {
         match reply.response {
             Some(Ok(response)) => Ok(Some(response)),
             Some(Err(error)) => match error.downcast::<RunEnded>() {
-                Ok(RunEnded { layer, reason }) => {
+                Ok(ended) => {
                     self.trace.interrupt();
-                    let end = VerdictRecord::new(&layer, 0, VerdictKind::Ended).because(reason);
+                    let end = self.layers.end_of_reply(ended);
                     self.change_run().stop_by_layer(end);
                     Ok(None)
                 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::interruption::run_until_interrupted;
 use crate::agent::layers::{Layers, ReplyRuling};
 use crate::agent::{Event, RunDriver};
-use crate::layer::Part;
+use crate::layer::{Part, refused_rewrite};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, Ruling, RunErrorKind};
 use crate::tool::{ToolError, ToolExecution, VerdictKind, VerdictRecord};
@@ -124,8 +124,7 @@ impl RunDriver {
             if let Some(layer) = by
                 && let Err(error) = self.offer.tools.check_arguments(&call)
             {
-                let why = format!("the layer `{layer}` wrote arguments that the tool refuses: {error}");
-                return self.refuse_call(layers, call, ToolError::not_executed(&why)).await;
+                return self.refuse_call(layers, call, refused_rewrite(&layer, &error)).await;
             }
         }
         let (verdicts, ruling) = layers.judge(&call, &self.run).await?;
