@@ -8,7 +8,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use tool_core::model::{
-    ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolKind, ToolPolicy,
+    ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError, ModelErrorKind, ToolDefinition, ToolKind,
+    ToolPolicy,
 };
 use tool_core::run::{Run, RunErrorKind, Step};
 use tool_core::{Agent, Event};
@@ -162,7 +163,7 @@ impl Model {
                 Ok(()) => outcome,
                 Err(reason) => TurnOutcome::Refused(reason),
             },
-            Err(RunErrorKind::Model(error)) if !error.is_permanent() => return Err(error),
+            Err(RunErrorKind::Model(error)) if !is_final(&error) => return Err(error),
             Err(kind) => TurnOutcome::Refused(describe(&kind)),
         };
         Ok(TurnRecord { outcome, started, finished: now() })
@@ -224,9 +225,15 @@ impl Model {
         if let Some(tool) = driver.tools().iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
             return Ok(TurnOutcome::Refused(agent_tool_refused(tool.definition().name())));
         }
-        // Recorded in the copy of the run, which shows what the agent decides about the calls.
+        // Recorded in the copy of the run, which shows what the agent decides about the calls, and what it cost.
+        let before = driver.run().cost().map_or(0, Cost::micros);
+        let mut response = response;
         if let Err(error) = driver.record_response(response.clone()).await {
             return Ok(TurnOutcome::Refused(error.to_string()));
+        }
+        if let Some(cost) = driver.run().cost() {
+            let cost = Cost::new(cost.micros().saturating_sub(before), cost.currency());
+            response.usage.get_or_insert_default().cost = Some(cost);
         }
         let approvals = driver.run().awaiting_approval().map(|call| call.id).collect();
         let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
@@ -261,8 +268,8 @@ async fn chat(
     request: &ChatRequest<'_>,
     publishing: Option<&Publishing>,
 ) -> Result<ChatResponse, ModelError> {
-    let Some(publishing) = publishing else { return model.chat(request).await };
-    let mut deltas = model.stream(request);
+    let Some(publishing) = publishing else { return request.send_to(model).await };
+    let mut deltas = request.stream_to(model);
     while let Some(delta) = deltas.next().await {
         match delta? {
             Delta::Text(text) => publishing.emit(Event::Text(text)),
@@ -273,6 +280,11 @@ async fn chat(
         }
     }
     Err(ModelError::new("the stream ended before the response was complete"))
+}
+
+/// Returns `true` if the engine must not repeat the request.
+fn is_final(error: &ModelError) -> bool {
+    error.is_permanent() || error.kind() == ModelErrorKind::Unaffordable
 }
 
 fn describe(kind: &RunErrorKind) -> String {
