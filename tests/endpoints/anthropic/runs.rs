@@ -8,7 +8,7 @@ use tests::support::sampling::{cases, size};
 use tests::support::{RawServer, whole_answer};
 use tool_anthropic::{ErrorKind, HostedTool, ReplyDetails, Thinking};
 use tool_core::memory::{InMemoryStore, Window};
-use tool_core::model::{AssistantMessage, ChatRequest, FinishReason, Usage};
+use tool_core::model::{AssistantMessage, ChatRequest, FinishReason};
 use tool_core::{Agent, ChatMemory, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
 use tool_openai::OpenAi;
 
