@@ -17,7 +17,7 @@ use tool_core::model::{
 };
 use tool_core::run::{Run, RunLimits};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, Message, RunErrorKind, ToolCall, tool, tools};
+use tool_core::{Agent, ChatModel, Event, RunErrorKind, ToolCall, tool, tools};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {

@@ -112,8 +112,6 @@ struct LogState {
     first: u64,
     bytes: usize,
     drivers: usize,
-    /// The hub reports the failure of the run, of which it knows the kind.
-    hides_failures: bool,
     row: Row,
     /// The recorded requests to the model, with the numbers of their turns.
     requests: VecDeque<(u32, String)>,
@@ -129,7 +127,6 @@ impl RunLog {
             first: 0,
             bytes: 0,
             drivers: 0,
-            hides_failures: false,
             row: Row::new(run.id().as_str(), source, Status::Running),
             requests: VecDeque::new(),
             calls: 0,
@@ -179,27 +176,6 @@ impl RunLog {
             }
         }
         self.end.send_modify(|_| {});
-    }
-
-    /// Leaves the report of failures to the hub.
-    pub(crate) fn hide_failures(&self, hides: bool) {
-        self.lock().hides_failures = hides;
-    }
-
-    /// Appends what a hook has received.
-    pub(crate) fn push_event(&self, entry: Entry) {
-        let is_hidden = {
-            let state = self.lock();
-            match &entry {
-                // A run that waits ends the attempt to drive it.
-                Entry::Failed { .. } => state.hides_failures || state.row.status == Status::Waiting,
-                Entry::Cancelled => state.hides_failures,
-                _ => false,
-            }
-        };
-        if !is_hidden {
-            self.push(entry);
-        }
     }
 
     /// Appends an entry and returns its position.

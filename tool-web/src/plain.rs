@@ -90,7 +90,12 @@ fn write_event(out: &mut String, event: &Event) {
             let mut calls = reply.tool_calls.iter();
             calls.try_for_each(|call| writeln!(out, "{} {}", call.name, call.arguments))
         }
-        Event::CallFinished(execution) => writeln!(out, "\n{execution}"),
+        Event::CallFinished(execution) => {
+            let layers =
+                execution.verdicts().iter().map(|verdict| &*verdict.layer).collect::<Vec<_>>().join(", ");
+            let layers = if layers.is_empty() { layers } else { format!(" (changed by {layers})") };
+            writeln!(out, "\n{execution}{layers}")
+        }
         Event::Waiting(_) => writeln!(out, "\nWaiting"),
         Event::Agent { agent, event, .. } => {
             let mut inner = String::new();

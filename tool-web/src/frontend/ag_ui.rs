@@ -10,12 +10,10 @@ use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::ExternalTool;
 use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
-use super::adapter::{Adapter, Block, Part};
+use super::adapter::{Block, Part, Protocol};
 use super::asked::{About, Asked, Given, Reply};
-use crate::entry::Entry;
 use crate::guard::HttpError;
 use crate::hub::Source;
-use crate::sse::{Encoder, Stop};
 
 /// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like state and context.
 #[derive(Debug, Deserialize)]
@@ -113,25 +111,25 @@ fn text(content: &Value) -> String {
     content.as_str().map_or_else(|| content.to_string(), str::to_owned)
 }
 
-/// Encodes the entries of a run.
+/// AG-UI's stream of a part of a run.
 #[derive(Debug)]
-pub(crate) struct AgUiEncoder {
-    adapter: Adapter,
-    thread: String,
-    run: String,
+pub(crate) struct AgUi {
+    pub(crate) thread: String,
+    /// The client's id of this part.
+    pub(crate) run: String,
     /// The id of the assistant's message that calls belong to.
-    message: String,
+    pub(crate) message: String,
 }
 
-impl AgUiEncoder {
-    /// `run` is the client's id of this part of the stored run `stored`.
-    pub(crate) fn new(stored: &str, thread: String, run: String, message: String) -> Self {
-        Self { adapter: Adapter::new(stored), thread, run, message }
-    }
-
-    pub(crate) fn start(thread: &str, run: &str) -> String {
+impl AgUi {
+    pub(crate) fn start(&self) -> String {
+        let (thread, run) = (&self.thread, &self.run);
         json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run, "protocolVersion": "1.0" })
             .to_string()
+    }
+
+    fn finished(&self, outcome: Value) -> Value {
+        json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
     }
 
     /// Returns the conversation up to the question that is being answered, for a client that has none. The instructions are not part of it.
@@ -158,7 +156,9 @@ impl AgUiEncoder {
         let messages: Vec<_> = messages[..end].iter().enumerate().filter_map(shown).collect();
         Some(json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages }).to_string())
     }
+}
 
+impl Protocol for AgUi {
     fn write(&self, part: Part, out: &mut Vec<String>) {
         let events: &[Value] = &match part {
             Part::BlockStart { kind: Block::Text, id } => {
@@ -239,10 +239,6 @@ impl AgUiEncoder {
         };
         out.extend(events.iter().map(Value::to_string));
     }
-
-    fn finished(&self, outcome: Value) -> Value {
-        json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
-    }
 }
 
 /// Returns the interrupt of a wait that a person ends. Naming `editedArgs` offers to change the arguments.
@@ -267,18 +263,4 @@ fn interrupt(wait: &Wait) -> Option<Value> {
         }),
         _ => return None,
     })
-}
-
-impl Encoder for AgUiEncoder {
-    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.convert(entry, &mut parts);
-        parts.into_iter().for_each(|part| self.write(part, out));
-    }
-
-    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.stop(stop, &mut parts);
-        parts.into_iter().for_each(|part| self.write(part, out));
-    }
 }

@@ -154,6 +154,7 @@ async function refreshRun(id) {
   byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
     [...factsOf(run), since, run.id]
       .filter(Boolean).join(" · "));
+  byId("verdicts").textContent = visible(run.verdicts.map(layerOf).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
   const { administer } = run.rights;
@@ -335,6 +336,8 @@ function fieldEditor(fields) {
 
 // The log of a run
 
+const layerOf = ({ layer, kind, why }) => `${layer}: ${kind.replaceAll("_", " ")}${why ? ` (${why})` : ""}`;
+
 /** The text of the output of a tool. */
 const textOf = (content) => (typeof content === "string" ? content
   : content.map((part) => part.text ?? part.json ?? `[${part.type} ${part.url ?? part.name ?? ""}]`).join(""));
@@ -469,6 +472,7 @@ class Log {
     const facts = [status.replaceAll("_", " "), `${(duration / 1000).toFixed(duration < 10_000 ? 1 : 0)} ms`,
       attempts > 1 ? `${attempts} attempts` : null, event.origin?.replaceAll("_", " "), ...decisions.map(describe)];
     this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, visible(facts.filter(Boolean).join(" · ")));
+    for (const verdict of event.verdicts ?? []) this.note(card.element, `layer ${layerOf(verdict)}`);
     for (const { argument, from, to } of repairs) this.note(card.element, `repaired ${argument ?? "arguments"}: ${from} → ${to}`);
     card.element.append(long(output, status));
     if (output.length <= 300 && !outcome.Ok) card.element.open = true;
@@ -496,7 +500,8 @@ async function watch(id) {
   watching?.abort.abort();
   const current = (watching = { id, abort: new AbortController() });
   let log = new Log(byId("log"));
-  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); };
+  let [isLost, isGone] = [false, false];
+  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); isLost = false; };
   while (watching === current) {
     try {
       const response = await request(`/${encodeURIComponent(id)}/events`, null, { signal: current.abort.signal });
@@ -514,15 +519,16 @@ async function watch(id) {
           if (!data) continue;
           const event = JSON.parse(data.slice(6));
           if (event.type === "reset") reset();
-          else if (event.type === "gone") log.note(byId("log"), "this run has ended in another process");
+          else if (event.type === "gone") { isGone = true; log.note(byId("log"), "this run has ended in another process"); }
           else log.apply(event);
           if (["waiting", "decided", "done", "failed", "cancelled"].includes(event.type)) refreshRun(id).catch(() => {});
         }
       }
-      if (log.element.lastChild?.textContent?.startsWith("this run has ended")) return;
+      if (isGone) return;
     } catch (error) {
       if (watching !== current || error instanceof Refused) return;
-      log.note(byId("log"), `the connection is lost: ${error.message}`, "failed");
+      if (!isLost) log.note(byId("log"), `the connection is lost: ${error.message}`, "failed");
+      isLost = true;
     }
     await new Promise((resolve) => setTimeout(resolve, 1500));
   }
