@@ -1,6 +1,5 @@
 //! Who sends a request, and what they may do.
 
-use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -86,12 +85,5 @@ pub trait Authenticate: Send + Sync {
 impl<F: Fn(&HeaderMap) -> Option<Principal> + Send + Sync> Authenticate for F {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
         Box::pin(ready(self(headers)))
-    }
-}
-
-/// Shows nothing, because implementations can contain secrets.
-impl fmt::Debug for dyn Authenticate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authenticate")
     }
 }

@@ -21,11 +21,11 @@ use crate::hub::Source;
 pub(crate) struct Request {
     pub(crate) thread_id: String,
     pub(crate) run_id: String,
-    messages: Vec<AgMessage>,
+    messages: Vec<Value>,
     #[serde(default)]
     tools: Vec<FrontendTool>,
     #[serde(default)]
-    resume: Vec<Resume>,
+    resume: Vec<Value>,
 }
 
 /// A tool that the frontend executes.
@@ -35,24 +35,6 @@ struct FrontendTool {
     #[serde(default)]
     description: String,
     parameters: Option<Value>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AgMessage {
-    role: String,
-    #[serde(default)]
-    content: Value,
-    tool_call_id: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Resume {
-    interrupt_id: String,
-    status: String,
-    #[serde(default)]
-    payload: Value,
 }
 
 impl Request {
@@ -73,21 +55,25 @@ impl Request {
 
     fn reply(self) -> Result<Asked, HttpError> {
         if !self.resume.is_empty() {
-            let reply = |resume: Resume| {
-                let is_cancelled = resume.status == "cancelled";
-                let given = Given::Payload(Some(resume.payload).filter(|_| !is_cancelled));
-                Reply { about: About::Wait(resume.interrupt_id), given, shown: None }
+            let reply = |resume: &Value| {
+                let is_cancelled = resume["status"] == "cancelled";
+                let given = Given::Payload((!is_cancelled).then(|| resume["payload"].clone()));
+                Some(Reply {
+                    about: About::Wait(resume["interruptId"].as_str()?.to_owned()),
+                    given,
+                    shown: None,
+                })
             };
-            return Ok(Asked::Replies(self.resume.into_iter().map(reply).collect()));
+            return Ok(Asked::Replies(self.resume.iter().filter_map(reply).collect()));
         }
         let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
-        match &*last.role {
-            "user" => question(&last.content).map(Asked::Question),
-            "tool" => {
-                let results = self.messages.into_iter().rev().take_while(|message| message.role == "tool");
-                let reply = |message: AgMessage| {
-                    let about = About::Call(message.tool_call_id?);
-                    Some(Reply { about, given: Given::Output(message.content), shown: None })
+        match last["role"].as_str() {
+            Some("user") => question(&last["content"]).map(Asked::Question),
+            Some("tool") => {
+                let results = self.messages.iter().rev().take_while(|message| message["role"] == "tool");
+                let reply = |message: &Value| {
+                    let about = About::Call(message["toolCallId"].as_str()?.to_owned());
+                    Some(Reply { about, given: Given::Output(message["content"].clone()), shown: None })
                 };
                 Ok(Asked::Replies(results.filter_map(reply).collect()))
             }
@@ -160,84 +146,78 @@ impl AgUi {
 
 impl Protocol for AgUi {
     fn write(&self, part: Part, out: &mut Vec<String>) {
-        let events: &[Value] = &match part {
+        let mut push = |event: Value| out.push(event.to_string());
+        match part {
             Part::BlockStart { kind: Block::Text, id } => {
-                vec![json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" })]
+                push(json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" }));
             }
             Part::BlockDelta { kind: Block::Text, id, text } => {
-                vec![json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text })]
+                push(json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text }));
             }
             Part::BlockEnd { kind: Block::Text, id } => {
-                vec![json!({ "type": "TEXT_MESSAGE_END", "messageId": id })]
+                push(json!({ "type": "TEXT_MESSAGE_END", "messageId": id }))
             }
-            Part::BlockStart { id, .. } => vec![
-                json!({ "type": "REASONING_START", "messageId": format!("{id}_block") }),
-                json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }),
-            ],
+            Part::BlockStart { id, .. } => {
+                push(json!({ "type": "REASONING_START", "messageId": format!("{id}_block") }));
+                push(json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }));
+            }
             Part::BlockDelta { id, text, .. } => {
-                vec![json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": text })]
+                push(json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": text }));
             }
-            Part::BlockEnd { id, .. } => vec![
-                json!({ "type": "REASONING_MESSAGE_END", "messageId": id }),
-                json!({ "type": "REASONING_END", "messageId": format!("{id}_block") }),
-            ],
+            Part::BlockEnd { id, .. } => {
+                push(json!({ "type": "REASONING_MESSAGE_END", "messageId": id }));
+                push(json!({ "type": "REASONING_END", "messageId": format!("{id}_block") }));
+            }
             Part::StepStart { turn } => {
-                vec![json!({ "type": "STEP_STARTED", "stepName": format!("turn {turn}") })]
+                push(json!({ "type": "STEP_STARTED", "stepName": format!("turn {turn}") }))
             }
             Part::StepEnd { turn } => {
-                vec![json!({ "type": "STEP_FINISHED", "stepName": format!("turn {turn}") })]
+                push(json!({ "type": "STEP_FINISHED", "stepName": format!("turn {turn}") }))
             }
-            Part::CallStart { id, name } => vec![json!({
-                "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": name,
-                "parentMessageId": self.message,
-            })],
+            Part::CallStart { id, name } => push(json!({
+                "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": name, "parentMessageId": self.message,
+            })),
             Part::CallArguments { id, text } => {
-                vec![json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": text })]
+                push(json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": text }))
             }
-            Part::CallEnd { id, arguments, has_deltas: false, .. } if !arguments.is_empty() => vec![
-                json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": arguments }),
-                json!({ "type": "TOOL_CALL_END", "toolCallId": id }),
-            ],
-            Part::CallEnd { id, .. } | Part::CallVoid { id, .. } => {
-                vec![json!({ "type": "TOOL_CALL_END", "toolCallId": id })]
+            Part::CallEnd { id, arguments, has_deltas, .. } => {
+                if !has_deltas && !arguments.is_empty() {
+                    push(json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": arguments }));
+                }
+                push(json!({ "type": "TOOL_CALL_END", "toolCallId": id }));
             }
-            Part::CallOutput { id, output, .. } => vec![json!({
-                "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id,
-                "content": output, "role": "tool",
-            })],
-            Part::Progress { id, progress } => vec![json!({
-                "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress",
-                "content": progress,
-            })],
+            Part::CallVoid { id, .. } => push(json!({ "type": "TOOL_CALL_END", "toolCallId": id })),
+            Part::CallOutput { id, output, .. } => push(json!({
+                "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id, "content": output, "role": "tool",
+            })),
+            Part::Progress { id, progress } => push(json!({
+                "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress", "content": progress,
+            })),
             Part::Agent { call, agent } => {
-                vec![json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } })]
+                push(json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } }));
             }
             Part::HandedOff { agent } => {
-                vec![json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } })]
+                push(json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } }))
             }
-            Part::Approval { .. } | Part::Question { .. } | Part::Replied { .. } | Part::Pending { .. } => {
-                vec![]
-            }
+            Part::Approval { .. } | Part::Question { .. } | Part::Replied { .. } | Part::Pending { .. } => {}
             Part::Waits(waits) => {
                 let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
-                let outcome = if interrupts.is_empty() {
+                push(self.finished(if interrupts.is_empty() {
                     let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
                     json!({ "type": "success", "pendingToolCallIds": results })
                 } else {
                     json!({ "type": "interrupt", "interrupts": interrupts })
-                };
-                vec![self.finished(outcome)]
+                }));
             }
             Part::Finished { usage, .. } => {
                 let mut finished = self.finished(json!({ "type": "success" }));
-                finished["usage"] =
-                    json!([{ "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens }]);
-                vec![finished]
+                let (input, output) = (usage.input_tokens, usage.output_tokens);
+                finished["usage"] = json!([{ "inputTokens": input, "outputTokens": output }]);
+                push(finished);
             }
-            Part::Failed { kind } => vec![json!({ "type": "RUN_ERROR", "message": kind })],
-            Part::Cancelled => vec![self.finished(json!({ "type": "cancelled" }))],
-        };
-        out.extend(events.iter().map(Value::to_string));
+            Part::Failed { kind } => push(json!({ "type": "RUN_ERROR", "message": kind })),
+            Part::Cancelled => push(self.finished(json!({ "type": "cancelled" }))),
+        }
     }
 }
 
