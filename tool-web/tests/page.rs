@@ -375,8 +375,14 @@ async fn runs_are_read_without_scripts() {
     run.resolve(&run.waits().remove(0).id, Decision::deny(HOSTILE)).unwrap();
     agent.resume(run).await.unwrap();
     let done = html(&server, &format!("plain/{id}")).await;
-    assert!(done.contains(&format!("Turn 3\n{ESCAPED}\n\n\nDone")), "{done}");
-    assert!(done.contains(&format!("denied: {ESCAPED}")), "{done}");
+    let end = format!("<h3>Turn 3</h3><pre class=\"full\">{ESCAPED}</pre><h3>Done</h3>");
+    assert!(done.contains(&end), "{done}");
+    assert!(
+        done.contains(&format!(
+            "<h3>Error of pay</h3><pre class=\"full\">the call was denied: {ESCAPED}</pre>"
+        )),
+        "{done}"
+    );
     for page in [list, waiting, done] {
         assert!(!page.contains("<script") && !page.contains('\u{202e}'), "{page}");
     }
@@ -433,7 +439,8 @@ async fn what_layers_changed_is_named_and_stays_hidden() {
             assert!(events.contains("a [secret]") && events.contains(r#""layer":"redaction""#), "{events}");
             assert!(!events.contains("hunter2"), "{events}");
             let plain = html(server, &format!("plain/{run}")).await;
-            assert!(plain.contains("a [secret] (changed by redaction)"), "{plain}");
+            let shown = "Result of read, seen by redaction</h3><pre class=\"full\">a [secret]</pre>";
+            assert!(plain.contains(shown), "{plain}");
             assert!(!plain.contains("hunter2"), "{plain}");
         }
     }
