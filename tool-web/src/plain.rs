@@ -111,7 +111,8 @@ fn write_event(out: &mut String, path: &str, event: &Event) {
         Event::Waiting(_) => write_part(out, "Waiting", ""),
         Event::Agent { agent, event, .. } => write_event(out, &format!("{path}{agent} › "), event),
         Event::HandedOff { agent, .. } => write_part(out, &format!("{path}Handed off to {agent}"), ""),
-        Event::Done(_) => write_part(out, "Done", ""),
+        // A layer can answer in place of the model.
+        Event::Done(answer) => write_part(out, "Done", if answer.turns() == 0 { answer.text() } else { "" }),
         _ => {}
     }
 }

@@ -401,7 +401,9 @@ class Log {
         break;
       case "agent": this.agent(event); break;
       case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
-      case "done": this.note(this.element, `answered ${usageOf(event.usage)}`, "done"); break;
+      case "done":
+        if (event.text && !this.place.querySelector(":scope > .prose.text")) this.addProse("text", event.text);
+        this.note(this.element, `answered ${usageOf(event.usage)}`, "done"); break;
       case "failed": this.note(this.element, event.error, "failed"); break;
       case "cancelled": this.note(this.element, "cancelled", "cancelled"); break;
     }
