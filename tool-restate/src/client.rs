@@ -11,6 +11,7 @@ use futures_util::future::{Either, select};
 use restate_sdk::ingress::{self, ClientError, Output, RequestExecutor, RequestTarget, SendStatus};
 use restate_sdk::serde::{Deserialize, Json};
 use serde::Serialize;
+use tool_core::agent::EventRecord;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
 use tool_core::run::{self, Answer, Wait};
@@ -21,7 +22,7 @@ use url::Url;
 
 use crate::context::type_key;
 use crate::error::{Error, ErrorKind};
-use crate::events::{Page, RunEvent, events_service};
+use crate::events::{Page, events_service};
 use crate::names::{
     self, About, Decided, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name,
 };
@@ -85,6 +86,7 @@ impl RequestExecutor for Http {
 /// The outcome of waiting for a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
 pub enum Outcome {
     /// The run has an answer.
     Answer(Answer),
@@ -525,14 +527,14 @@ impl Run {
         error.of_run(&self.agent.name, &self.key)
     }
 
-    /// Returns the events of the run, if its question [asked for them](Question::events), from its beginning or from the
-    /// [position](Events::position) of an earlier reader. Any number of readers can read, at any time until the end of the retention;
-    /// the run does not wait for them.
+    /// Returns the events of the run, if its question [asked for them](Question::events), that follow a position: 0, or that of the
+    /// last event which an earlier reader got. Any number of readers can read, at any time until the end of the retention; the run
+    /// does not wait for them.
     #[must_use]
-    pub fn events(&self, from: u32) -> Events {
+    pub fn events(&self, after: u64) -> Events {
         Events {
             run: self.clone(),
-            position: from,
+            position: after,
             received: VecDeque::new(),
             has_ended: false,
             is_over: false,
@@ -618,8 +620,8 @@ async fn once_begun<F: Future<Output = Result<(), Error>>>(request: impl Fn() ->
 /// A reader of the events of a run.
 pub struct Events {
     run: Run,
-    position: u32,
-    received: VecDeque<RunEvent>,
+    position: u64,
+    received: VecDeque<EventRecord>,
     has_ended: bool,
     /// The run had ended when the reader last checked it.
     is_over: bool,
@@ -632,23 +634,25 @@ const POLLS_PER_CHECK: u64 = 50;
 const POLL_TIME: Duration = Duration::from_millis(100);
 
 impl Events {
-    /// Returns the next event, for which it asks the server ten times a second, or `None` after [`RunEvent::Ended`], or if the run ended
-    /// without storing events.
+    /// Returns the next event, for which it asks the server ten times a second, or `None` after the last one, or if the run ended
+    /// without storing events. A run ends with [`Event::Done`] or [`Event::Failed`]; one that waits for an operator emits `Failed`, too.
+    ///
+    /// [`Event::Done`]: tool_core::Event::Done
+    /// [`Event::Failed`]: tool_core::Event::Failed
     ///
     /// # Errors
     ///
     /// Fails if the server cannot be reached, if no worker lives, if there is no such run, if it was killed by the tools of the
     /// engine, or after the client's [limit](Client::wait_timeout). The reader can continue afterwards, and misses nothing.
-    pub async fn next(&mut self) -> Result<Option<RunEvent>, Error> {
+    pub async fn next(&mut self) -> Result<Option<EventRecord>, Error> {
         let client = self.run.agent.client.clone();
         client.wait_for(self.next_event()).await
     }
 
-    async fn next_event(&mut self) -> Result<Option<RunEvent>, Error> {
+    async fn next_event(&mut self) -> Result<Option<EventRecord>, Error> {
         for requests in 1_u64.. {
             if let Some(event) = self.received.pop_front() {
-                self.position += 1;
-                self.has_ended |= matches!(event, RunEvent::Ended);
+                self.position = event.position;
                 return Ok(Some(event));
             }
             if self.has_ended {
@@ -656,8 +660,9 @@ impl Events {
             }
             let (agent, key) = (&self.run.agent, &*self.run.key);
             let target = RequestTarget::object(events_service(&agent.name), key, "read");
-            let page = agent.call::<u32, Json<Page>>(target, self.position).await?;
-            if page.0.events.is_empty() {
+            let Json(page) = agent.call::<u64, Json<Page>>(target, self.position).await?;
+            self.has_ended = page.is_last;
+            if page.events.is_empty() && !page.is_last {
                 tokio::time::sleep(POLL_TIME).await;
                 if requests % POLLS_PER_CHECK == 0 {
                     // The last events of a run arrive soon after its end.
@@ -665,14 +670,14 @@ impl Events {
                     self.has_ended = was_over && self.is_over;
                 }
             }
-            self.received.extend(page.0.events);
+            self.received.extend(page.events);
         }
         Ok(None)
     }
 
-    /// Returns the position after the last event that was read, from which another reader can [continue](Run::events).
+    /// Returns the position of the last event that was read, after which another reader can [continue](Run::events).
     #[must_use]
-    pub fn position(&self) -> u32 {
+    pub fn position(&self) -> u64 {
         self.position
     }
 }

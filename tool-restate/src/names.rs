@@ -149,6 +149,7 @@ pub(crate) struct Sent<T> {
 /// The end of a run.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
 pub(crate) enum Ended {
     #[serde(with = "compact")]
     Answer(Answer),

@@ -7,7 +7,6 @@
 //! `saved_stage` are the stored form.
 
 mod id;
-mod call_path;
 mod stop_reason;
 mod error_policy;
 mod normalize;
@@ -44,12 +43,12 @@ mod remote;
 mod answer;
 mod error;
 mod finish;
+mod reported;
 mod saved_stage;
 mod saved;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
-pub use self::call_path::CallPath;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;
@@ -59,13 +58,11 @@ pub(crate) use self::ledger::{Ledger, LedgerError};
 pub(crate) use self::limits::MAX_DEPTH;
 pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
+pub use self::reported::ReportedCalls;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub(crate) use self::review::{REJECTED, Ruling};
 pub use self::revision::RunRevision;
-#[cfg(feature = "unstable-internals")]
 pub use self::room::InFlight;
-#[cfg(not(feature = "unstable-internals"))]
-pub(crate) use self::room::InFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
 pub use self::state::{InnerRun, Run};
 pub use self::step::Step;

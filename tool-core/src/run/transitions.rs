@@ -161,7 +161,7 @@ impl Run {
         }
         if !self.has_open_call(&execution.call.id) {
             let path = std::mem::take(&mut execution.call.id);
-            let (run, id) = self.call_at(&[&path], CallRecord::awaits_result)?;
+            let (run, id) = self.call_at(&path, CallRecord::awaits_result)?;
             execution.call.id = id.to_owned();
             if id != path {
                 return run.record_result(execution);
@@ -214,8 +214,9 @@ impl Run {
         Ok(())
     }
 
-    /// Returns `true` if the call failed and will be executed again.
-    pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
+    /// Returns `true` if the call failed and will be executed again. Asked before its outcome is [recorded](Self::record_result).
+    #[must_use]
+    pub fn will_retry(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
         let next_attempt = |record: &CallRecord| {

@@ -112,6 +112,9 @@ pub(crate) struct ExecutionMetadata {
     /// The outcome of the call, if a layer replaced it.
     #[serde(rename = "was", skip_serializing_if = "Option::is_none")]
     pub(crate) original_outcome: Option<Box<OriginalOutcome>>,
+    /// Layers have seen the outcome.
+    #[serde(rename = "seen", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_seen: bool,
     /// The call has no outcome yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_waiting: bool,

@@ -13,7 +13,6 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::question_rules::QuestionRules;
-use super::reported::ReportedCalls;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
@@ -28,8 +27,8 @@ use crate::layer::Part;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, CallPath, Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
-    WaitReason,
+    Answer, Approval, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step,
+    StepError, WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
@@ -355,11 +354,7 @@ impl RunDriver {
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object. The next step fails
     /// if they do not match the tool.
-    pub fn resolve_approval<'a>(
-        &mut self,
-        call: impl Into<CallPath<'a>>,
-        approval: Approval,
-    ) -> Result<(), StepError> {
+    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
         self.change_run().resolve_approval(call, approval)
     }
 

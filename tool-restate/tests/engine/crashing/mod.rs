@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use tool_core::Approval;
-use tool_restate::{Client, Error, ErrorKind, Outcome, Run, RunEvent, register};
+use tool_core::{Approval, Event};
+use tool_restate::{Client, Error, ErrorKind, Outcome, Run, register};
 
 use self::check::{Ended, check, check_conversation};
 use self::scenario::{CASES, Case, Person, now};
@@ -107,13 +107,13 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
         let mut reader = run.events(0);
         loop {
             match reader.next().await {
-                Ok(Some(event)) => events.push(event),
+                Ok(Some(record)) => events.push(record.event),
                 Ok(None) => break,
                 Err(error) if is_unreachable(&error) => tokio::time::sleep(Duration::from_millis(100)).await,
                 Err(error) => panic!("r{number}: {error}"),
             }
         }
-        assert!(matches!(events.last(), Some(RunEvent::Ended)), "r{number}: {events:?}");
+        assert!(matches!(events.last(), Some(Event::Done(_) | Event::Failed(_))), "r{number}: {events:?}");
     }
     Ended { outcome, decided_at, events }
 }
