@@ -11,7 +11,7 @@ use tool_core::tool::ExternalTool;
 use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
 use super::adapter::{Block, Part, Protocol};
-use super::asked::{About, Asked, Given, Reply};
+use super::asked::{Asked, Reply};
 use crate::guard::HttpError;
 use crate::hub::Source;
 
@@ -39,7 +39,7 @@ struct FrontendTool {
 
 impl Request {
     /// Returns what is asked for, and the tools of the frontend. They do not take the place of those of the agent.
-    pub(super) fn asked(mut self, source: &Source) -> Result<(Asked, ToolSet), HttpError> {
+    pub(super) fn asked(mut self, source: &Source, waits: &[Wait]) -> Result<(Asked, ToolSet), HttpError> {
         let own = source.agent.as_ref().map(Agent::tools);
         let foreign = std::mem::take(&mut self.tools).into_iter();
         let foreign = foreign.filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
@@ -50,21 +50,18 @@ impl Request {
             Arc::new(ExternalTool::new(definition)) as Arc<dyn Tool>
         });
         let tools = ToolSet::new(external).map_err(|error| HttpError::bad_request(error.to_string()))?;
-        Ok((self.reply()?, tools))
+        Ok((self.reply(waits)?, tools))
     }
 
-    fn reply(self) -> Result<Asked, HttpError> {
+    fn reply(self, waits: &[Wait]) -> Result<Asked, HttpError> {
         if !self.resume.is_empty() {
             let reply = |resume: &Value| {
-                let is_cancelled = resume["status"] == "cancelled";
-                let given = Given::Payload((!is_cancelled).then(|| resume["payload"].clone()));
-                Some(Reply {
-                    about: About::Wait(resume["interruptId"].as_str()?.to_owned()),
-                    given,
-                    shown: None,
-                })
+                let id = resume["interruptId"].as_str();
+                let id = id.ok_or_else(|| HttpError::bad_request("`resume` needs an `interruptId`"))?;
+                let payload = Some(&resume["payload"]).filter(|_| resume["status"] != "cancelled");
+                Reply::of_interrupt(waits, id, payload)
             };
-            return Ok(Asked::Replies(self.resume.iter().filter_map(reply).collect()));
+            return self.resume.iter().map(reply).collect::<Result<_, _>>().map(Asked::Replies);
         }
         let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
         match last["role"].as_str() {
@@ -72,8 +69,7 @@ impl Request {
             Some("tool") => {
                 let results = self.messages.iter().rev().take_while(|message| message["role"] == "tool");
                 let reply = |message: &Value| {
-                    let about = About::Call(message["toolCallId"].as_str()?.to_owned());
-                    Some(Reply { about, given: Given::Output(message["content"].clone()), shown: None })
+                    Some(Reply::of_call(waits, message["toolCallId"].as_str()?, Ok(&message["content"])))
                 };
                 Ok(Asked::Replies(results.filter_map(reply).collect()))
             }

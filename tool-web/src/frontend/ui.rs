@@ -1,14 +1,16 @@
 //! The UI message stream of the Vercel AI SDK, versions 6 and 7.
 
+use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
-use tool_core::run::Decision;
+use tool_core::run::{Decision, Wait};
 
 use super::adapter::{Block, CallStatus, Part as Piece, Protocol};
-use super::asked::{About, Asked, Given, Reply};
+use super::asked::{Asked, Reply, denial, is_same};
 use crate::guard::HttpError;
+use crate::wait::arguments;
 
 /// A request of `useChat`. All but the last message is the browser's memory, and is ignored.
 #[derive(Debug, Deserialize)]
@@ -19,7 +21,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(super) fn asked(self) -> Result<Asked, HttpError> {
+    pub(super) fn asked(self, waits: &[Wait]) -> Result<Asked, HttpError> {
         if self.trigger.as_deref().is_some_and(|trigger| trigger != "submit-message") {
             return Err(HttpError::bad_request("messages cannot be regenerated; send a new one"));
         }
@@ -28,7 +30,7 @@ impl Request {
         match last["role"].as_str() {
             Some("user") => question(parts).map(Asked::Question),
             Some("assistant") => {
-                let replies: Result<Vec<_>, _> = parts.iter().filter_map(reply).collect();
+                let replies: Result<Vec<_>, _> = parts.iter().filter_map(|part| reply(part, waits)).collect();
                 replies.map(Asked::Replies)
             }
             _ => Err(HttpError::bad_request("the last message must be of the user or the assistant")),
@@ -59,25 +61,30 @@ fn question(parts: &[Value]) -> Result<Content, HttpError> {
     Ok(content.into_iter().collect())
 }
 
-/// Returns the reply in a part of a message of the assistant.
-fn reply(part: &Value) -> Option<Result<Reply, HttpError>> {
-    let call = part["toolCallId"].as_str().map(str::to_owned);
-    let approval = part.get("approval");
-    let about_call = |call, given| Some(Ok(Reply { about: About::Call(call), given, shown: None }));
-    match (part["state"].as_str()?, approval, call) {
+/// Returns the reply in a part of a message of the assistant. The client must have been shown what it decides about.
+fn reply(part: &Value, waits: &[Wait]) -> Option<Result<Reply, HttpError>> {
+    let call = part["toolCallId"].as_str();
+    match (part["state"].as_str()?, part.get("approval"), call) {
         ("approval-responded", Some(approval), call) => {
-            let (id, approved) = (approval["id"].as_str(), approval["approved"].as_bool());
-            let Some((id, approved)) = id.zip(approved) else {
+            let Some((id, approved)) = approval["id"].as_str().zip(approval["approved"].as_bool()) else {
                 return Some(Err(HttpError::bad_request("an approval needs `id` and a boolean `approved`")));
             };
-            let denied = || approval["reason"].as_str().map_or_else(Decision::decline, Decision::deny);
-            let decision = if approved { Decision::approve() } else { denied() };
-            let shown = call.zip(part.get("input").cloned());
-            Some(Ok(Reply { about: About::Wait(id.to_owned()), given: Given::Decision(decision), shown }))
+            let open = waits.iter().find(|wait| wait.id.as_str() == id);
+            if let (Some(open), Some(call), Some(input)) = (open, call, part.get("input"))
+                && (open.path != call || !arguments(open).is_some_and(|arguments| is_same(arguments, input)))
+            {
+                let refusal = "the call is not the one that was shown";
+                return Some(Err(HttpError::new(StatusCode::CONFLICT, refusal)));
+            }
+            let decision = if approved { Decision::approve() } else { denial(&approval["reason"]) };
+            Some(Ok(Reply { wait: id.into(), decision, may_be_old: false }))
         }
-        // The output of a tool that the browser executes, or the answer to a question.
-        ("output-available", None, Some(call)) => about_call(call, Given::Output(part["output"].clone())),
-        ("output-error", None, Some(call)) => about_call(call, Given::Decision(Decision::decline())),
+        // The outcome of a tool that the browser executes, or the answer to a question.
+        ("output-available", None, Some(call)) => Some(Ok(Reply::of_call(waits, call, Ok(&part["output"])))),
+        ("output-error", None, Some(call)) => {
+            let error = part["errorText"].as_str().unwrap_or("the call failed");
+            Some(Ok(Reply::of_call(waits, call, Err(error))))
+        }
         _ => None,
     }
 }
