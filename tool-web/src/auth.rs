@@ -4,7 +4,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use http::HeaderMap;
 
 /// What a [`Principal`] may do. Each right is separate: a principal that administers need not be allowed to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +68,7 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Option<Principal>> + Send 
 /// safe to use.
 ///
 /// ```
-/// use axum::http::HeaderMap;
+/// use http::HeaderMap;
 /// use tool_web::{Principal, Right, Web};
 ///
 /// // The proxy in front of the program authenticates and sets this header.
