@@ -116,10 +116,9 @@ impl RunLog {
 
     /// Starts anew if the run has been continued elsewhere.
     pub(crate) fn follow(&self, run: &Run) {
-        let calls = executions(run).chain(run.undo_executions()).count();
         {
             let mut state = self.lock();
-            if (state.row.turns, state.calls) == (run.turns(), calls) {
+            if (state.row.turns, state.calls) == (run.turns(), finished_calls(run)) {
                 return;
             }
             state.first += state.entries.len() as u64;
@@ -133,7 +132,8 @@ impl RunLog {
         for entry in Entry::replay(run) {
             self.push(entry);
         }
-        self.lock().row.usage = run.usage();
+        let mut state = self.lock();
+        (state.row.turns, state.row.usage, state.calls) = (run.turns(), run.usage(), finished_calls(run));
     }
 
     /// Begins to follow a driver of the run.
@@ -297,6 +297,10 @@ impl LogState {
             _ => {}
         }
     }
+}
+
+fn finished_calls(run: &Run) -> usize {
+    executions(run).chain(run.undo_executions()).count()
 }
 
 /// A reader of a log.
