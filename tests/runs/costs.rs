@@ -1,16 +1,23 @@
 //! What runs cost: prices, limits, and what is counted of requests that fail.
 
 use std::future::IntoFuture;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream;
+use proptest::prelude::{any, prop_assert, proptest};
+use tests::support::sampling::cases;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, FinishReason, ModelError, ModelFuture,
-    ModelOptions, ModelPrices, Prices, PricesError, UnknownModel, Usage,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, EarlierAttempt, Fallback,
+    FinishReason, ModelError, ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices, PricesError,
+    UnknownModel, Usage,
 };
-use tool_core::run::{Run, RunLimits, StopReason};
+use tool_core::run::{Run, RunLimits};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, Message, RunErrorKind, ToolCall, tool, tools};
+use tool_core::{Agent, ChatModel, Event, RunErrorKind, ToolCall, tool, tools};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
@@ -291,4 +298,158 @@ async fn a_stored_run_knows_what_a_dropped_request_can_have_cost() {
     assert!(futures_util::poll!(&mut ask).is_pending());
     let run = agent.stored_runs().await.unwrap().runs.pop().unwrap().run;
     assert_eq!(micros(run.cost()), Some(64 + 16 + 5 + 10_000));
+}
+
+/// A provider that bills each attempt, and does what the next bytes of a script say.
+#[derive(Clone)]
+struct Billing {
+    script: Arc<Mutex<Vec<u8>>>,
+    bill: Arc<AtomicU64>,
+    price: u64,
+}
+
+impl Billing {
+    fn next(&self) -> u8 {
+        self.script.lock().unwrap().pop().unwrap_or(0)
+    }
+
+    /// Bills an attempt: at most all bytes of the request and the longest answer.
+    fn bill(&self, request: &ChatRequest<'_>) -> Usage {
+        let bytes: usize = request.messages().iter().map(|message| message.text().len()).sum();
+        let longest = u64::from(request.options().max_output_tokens.unwrap_or(LONGEST).min(LONGEST));
+        let usage = Usage::new(bytes as u64, longest * u64::from(self.next()) / 255);
+        self.bill.fetch_add((usage.input_tokens + 10 * usage.output_tokens) * self.price, SeqCst);
+        usage
+    }
+
+    async fn answer(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
+        let unavailable = || ModelError::new("gone").with_kind(ModelErrorKind::Unavailable);
+        while self.next() % 4 == 0 && !self.script.lock().unwrap().is_empty() {
+            match self.next() % 3 {
+                0 => request.repeat(EarlierAttempt::Unbilled).await?,
+                _ => {
+                    self.bill(request);
+                    request.repeat(EarlierAttempt::Unknown).await?;
+                }
+            }
+        }
+        match self.next() % 8 {
+            0 => return Err(unavailable().unbilled()),
+            1 => {
+                self.bill(request);
+                return Err(unavailable());
+            }
+            _ => {}
+        }
+        // Others work meanwhile.
+        tokio::task::yield_now().await;
+        let usage = self.bill(request);
+        let calls = match request.tools().is_empty() || self.next() % 3 == 0 {
+            true => 0,
+            false => 1 + self.next() % 3,
+        };
+        let calls = (0..calls).map(|number| {
+            let tool = &request.tools()[usize::from(number) % request.tools().len()];
+            ToolCall::new(format!("c{number}"), tool.name(), r#"{"question": "Why?"}"#)
+        });
+        let response = ChatResponse::new(AssistantMessage::text("Well").with_tool_calls(calls));
+        let response = match self.next() % 5 {
+            0 => response.with_finish_reason(FinishReason::Length),
+            _ => response,
+        };
+        Ok(if self.next() % 4 == 0 { response } else { response.with_usage(usage) })
+    }
+}
+
+impl ChatModel for Billing {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(self.answer(request))
+    }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let cut = async {
+            let response = self.answer(request).await;
+            // Cut off without an error, after it was billed.
+            let is_cut = response.is_ok() && self.next() % 6 == 0;
+            let first = (self.next() % 2 == 0).then(|| Ok(Delta::Text("We".into())));
+            let last = (!is_cut).then(|| response.map(Delta::Done));
+            stream::iter(first.into_iter().chain(last))
+        };
+        ChatStream::new(stream::once(cut).flatten())
+    }
+}
+
+const LONGEST: u32 = 200;
+
+/// Asks in a tree of agents, resuming what can be resumed, and returns what the run believes to have spent.
+async fn spend(script: Vec<u8>, limit: u64, is_streamed: bool, bill: Arc<AtomicU64>) -> u64 {
+    let script = Arc::new(Mutex::new(script));
+    let model = |price| Billing { script: Arc::clone(&script), bill: Arc::clone(&bill), price };
+    let prices = |price: u32| {
+        let prices =
+            ModelPrices::new(price.into(), f64::from(price) * 10.0).with_max_output_tokens(LONGEST.into());
+        Prices::from_fn(Currency::USD, move |_| Some(prices))
+    };
+    let leaf = Agent::builder(model(1)).prices(prices(1)).build().unwrap();
+    let middle = Agent::builder(Fallback::new([model(2), model(2)]).retry_after(Duration::ZERO))
+        .prices(prices(2))
+        .tool(leaf.as_tool("leaf", "Thinks").limits(RunLimits::new().max_cost(Cost::usd(0.003))))
+        .build()
+        .unwrap();
+    let agent = Agent::builder(model(1))
+        .prices(prices(1))
+        .tool(leaf.as_tool("leaf", "Thinks"))
+        .tool(middle.as_tool("middle", "Thinks more"))
+        .max_cost(Cost::new(limit, Currency::USD))
+        .build()
+        .unwrap();
+    let (mut ask, mut last) = (agent.ask("Why?"), 0);
+    for _ in 0..10 {
+        let outcome = match is_streamed {
+            true => {
+                let (mut events, mut outcome) = (ask.stream(), None);
+                while let Some(event) = events.next().await {
+                    match event {
+                        Ok(Event::Done(answer)) => outcome = Some(Ok(answer)),
+                        Ok(_) => {}
+                        Err(error) => outcome = Some(Err(error)),
+                    }
+                }
+                outcome.unwrap()
+            }
+            false => ask.await,
+        };
+        match outcome {
+            Ok(answer) => return answer.cost().map_or(0, Cost::micros),
+            Err(error) if error.is_resumable() => {
+                let state = serde_json::to_string(error.run()).unwrap();
+                last = error.run().cost().map_or(0, Cost::micros);
+                if matches!(error.kind(), RunErrorKind::MaxCost { .. }) {
+                    break;
+                }
+                ask = agent.resume(serde_json::from_str(&state).unwrap());
+            }
+            Err(error) => return error.run().cost().map_or(0, Cost::micros),
+        }
+    }
+    last
+}
+
+proptest! {
+    #![proptest_config(cases(300, 20_000))]
+
+    #[test]
+    fn a_run_never_spends_more_than_its_limit(
+        script in proptest::collection::vec(any::<u8>(), 0..200),
+        limit in 0_u64..40_000,
+        is_streamed in any::<bool>(),
+    ) {
+        let bill = Arc::new(AtomicU64::new(0));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let spent = runtime.block_on(spend(script, limit, is_streamed, Arc::clone(&bill)));
+        let bill = bill.load(SeqCst);
+        prop_assert!(bill <= limit, "billed {bill} of {limit}");
+        prop_assert!(spent <= limit, "spent {spent} of {limit}");
+        prop_assert!(bill <= spent, "billed {bill}, spent {spent}");
+    }
 }

@@ -20,7 +20,7 @@ use crate::screen::Screen;
 /// The time between two frames of the spinner.
 const FRAME_TIME: Duration = Duration::from_millis(100);
 
-const HELP: &str = "/tools lists the tools, /usage shows the tokens used, /save FILE writes the conversation to a new file, /quit ends the chat";
+const HELP: &str = "/tools lists the tools, /usage shows the tokens used and their cost, /save FILE writes the conversation to a new file, /quit ends the chat";
 
 pub(crate) struct Session<W> {
     pub(crate) agent: Agent,
@@ -275,10 +275,10 @@ impl<W: Write> Session<W> {
     }
 
     fn show_usage(&mut self) -> io::Result<()> {
-        let Usage { input_tokens, output_tokens, .. } = self.usage;
-        let questions = self.questions;
+        let Usage { input_tokens, output_tokens, cost, .. } = self.usage;
+        let (questions, cost) = (self.questions, cost.map_or(String::new(), |cost| format!(", {cost}")));
         self.screen.line(&format!(
-            "{questions} questions, {input_tokens} input tokens, {output_tokens} output tokens"
+            "{questions} questions, {input_tokens} input tokens, {output_tokens} output tokens{cost}"
         ))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::stream::{TryStreamExt, iter};
 use reqwest::Url;
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
+use tool_core::model::{ChatRequest, ChatResponse, ChatStream, EarlierAttempt, ModelError};
 use tool_http::client::Retries;
 
 use crate::assembler::Assembler;
@@ -121,6 +121,7 @@ async fn try_open_stream<'a, A: Api>(
 /// The attempts to get one reply: the same request again, or one that reports a malformed call to the model.
 struct Attempts<'a, A> {
     api: &'a A,
+    request: &'a ChatRequest<'a>,
     malformed_calls: MalformedCallRetries<'a>,
     is_streamed: bool,
     /// A JSON schema is sent, which the endpoint may not support.
@@ -137,7 +138,7 @@ impl<'a, A: Api> Attempts<'a, A> {
             && api.supports_response_format()
             && !api.client().endpoint.guarantees_json_schema;
         let retries = api.client().retry.start();
-        Ok(Self { api, malformed_calls, is_streamed, sends_json_schema, body, retries })
+        Ok(Self { api, request, malformed_calls, is_streamed, sends_json_schema, body, retries })
     }
 
     fn url(&self) -> Url {
@@ -151,13 +152,15 @@ impl<'a, A: Api> Attempts<'a, A> {
     /// Returns the error itself if there must be no other attempt.
     async fn prepare_next(&mut self, error: Error) -> Result<(), Error> {
         let error = error.with_json_schema_sent(self.sends_json_schema);
-        if error.kind() != ErrorKind::MalformedToolCall {
-            return self.retries.wait(error).await;
+        let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
+        if error.kind() == ErrorKind::MalformedToolCall {
+            self.malformed_calls.report(error)?;
+            self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
+            self.retries = self.api.client().retry.start();
+        } else {
+            self.retries.wait(error).await?;
         }
-        self.malformed_calls.report(error)?;
-        self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
-        self.retries = self.api.client().retry.start();
-        Ok(())
+        self.request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))
     }
 }
 

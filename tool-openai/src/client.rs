@@ -59,10 +59,7 @@ impl Client {
             Err(SendError::Response { headers, reason }) => (headers, reason),
         };
         let error = match reason {
-            BadResponse::Compressed(encoding) => Error::invalid_response(format!(
-                "the response is compressed ({encoding}), although the request does not accept that; turn compression off in \
-                 the server or its proxy"
-            )),
+            BadResponse::Compressed(message) => Error::invalid_response(message),
             BadResponse::Redirected(status, location) => Error::redirected(status, &location),
             BadResponse::Status(status, body) => {
                 let context = ResponseContext {

@@ -11,6 +11,7 @@ use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, MemoryError, PostOutcome, PostedCommand, RunCommand,
     RunStatus, RunStore, StoredRun,
 };
+use tool_core::model::ChatRequest;
 use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
 use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
 use tool_core::{
@@ -18,9 +19,9 @@ use tool_core::{
 };
 
 use crate::bounded::Bounded;
-use crate::entry::Entry;
+use crate::entry::{Decided, Entry};
 use crate::index::Index;
-use crate::log::RunLog;
+use crate::log::{RunLog, Status};
 use crate::wait::{DecideError, find};
 
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
@@ -137,19 +138,37 @@ fn digest(decision: &Decision) -> [u8; 32] {
     Sha256::digest(serde_json::to_vec(decision).unwrap_or_default()).into()
 }
 
+fn request_json(request: &ChatRequest<'_>) -> String {
+    let json = serde_json::json!({
+        "messages": request.messages(), "tools": request.tools()[..], "tool_choice": request.tool_choice(),
+        "parallel_tool_calls": request.parallel_tool_calls(), "options": request.options(),
+        "response_format": request.response_format(),
+    });
+    json.to_string()
+}
+
 impl Hub {
-    /// Creates a hub that watches all later runs of the agents.
-    pub(crate) fn new(sources: Vec<Arc<Source>>) -> Arc<Self> {
+    /// Creates a hub that watches all later runs of the agents, and records the requests to their models if that is wanted.
+    pub(crate) fn new(sources: Vec<Arc<Source>>, records_requests: bool) -> Arc<Self> {
         Arc::new_cyclic(|hub: &Weak<Self>| {
             for source in &sources {
-                let (hub, watched) = (hub.clone(), Arc::downgrade(source));
                 let Some(agent) = &source.agent else { continue };
+                if records_requests {
+                    let hub = hub.clone();
+                    agent.watch_requests(move |run, turn, request| {
+                        if let Some(log) = hub.upgrade().and_then(|hub| hub.log(run.as_str())) {
+                            log.record_request(turn, request_json(request));
+                        }
+                    });
+                }
+                let (hub, watched) = (hub.clone(), Arc::downgrade(source));
                 agent.watch(move |run| {
                     let follower = hub.upgrade().zip(watched.upgrade());
                     let follower = follower.map(|(hub, source)| Follower::new(&hub, &source, run));
+                    let hub = hub.clone();
                     move |event: &Event| {
-                        if let (Some(follower), Some(entry)) = (&follower, Entry::from_event(event)) {
-                            follower.0.push_event(entry);
+                        if let (Some(Follower(log)), Some(hub)) = (&follower, hub.upgrade()) {
+                            hub.receive(log, event);
                         }
                     }
                 });
@@ -158,6 +177,15 @@ impl Hub {
                 (Index::default(), Mutex::default(), tokio::sync::Mutex::default());
             Self { sources, index, state, changing }
         })
+    }
+
+    /// Appends the event of a driver to a log.
+    fn receive(&self, log: &RunLog, event: &Event) {
+        // A run that waits ends the attempt to drive it, and of the runs that it drives, the hub knows why they fail.
+        let is_hidden = log.status() == Status::Waiting || self.lock().tokens.contains_key(&log.id);
+        if !(is_hidden && matches!(event, Event::Failed(_))) {
+            log.push(Entry::from_event(event));
+        }
     }
 
     pub(crate) fn log(&self, id: &str) -> Option<Arc<RunLog>> {
@@ -243,7 +271,6 @@ impl Hub {
         self.index.forget(&id);
         // The run is at rest once it is stored again.
         let follower = Follower::new(self, source, &run);
-        follower.0.hide_failures(true);
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
         let tools = {
@@ -263,7 +290,6 @@ impl Hub {
                     (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
                 }
             }
-            follower.0.hide_failures(false);
             hub.lock().tokens.remove(&id);
             hub.index.forget(&id);
         });
@@ -346,7 +372,7 @@ impl Hub {
                     continue;
                 }
             }
-            let entry = Entry::Decided { call: wait.path.clone(), record: record.clone() };
+            let entry = Entry::Decided(Decided { call: wait.path.clone(), record: record.clone() });
             let log = source.agent.as_ref().map(|_| self.log_of(&source, &run));
             let position = log.map_or(0, |log| log.push(entry));
             let recorded = Recorded { record, digest, position };
@@ -399,7 +425,7 @@ impl Hub {
             if run.resolve(&wait.id, denial.clone()).is_ok()
                 && let Some(record) = denial.record(&wait.id)
             {
-                log.push(Entry::Decided { call: wait.path, record });
+                log.push(Entry::Decided(Decided { call: wait.path, record }));
             }
         }
         if run.push_user_message(message.clone()).is_err() {

@@ -13,7 +13,7 @@ use tool_core::Message;
 use tool_core::memory::RunStatus;
 use tool_core::tool::Timestamp;
 
-use crate::entry::CallStatus;
+use crate::entry::is_failure;
 use crate::hub::{Hub, Loaded, Source};
 use crate::log::{MAX_TEXT_CHARS, Row, Status};
 use crate::wait::describe;
@@ -151,11 +151,11 @@ fn stored_row(id: &str, Loaded { source, run, status }: &Loaded) -> Row {
     };
     let short = |text: &str| text.chars().take(MAX_TEXT_CHARS).collect::<String>();
     let question = run.new_messages().iter().rev().find(|message| matches!(message, Message::User(_)));
-    let failed = run.tool_executions().iter().filter(|execution| CallStatus::of(execution).is_failure());
+    let failed = run.tool_executions().iter().filter(|execution| is_failure(execution));
     Row {
         question: question.map(|message| short(&message.text())).unwrap_or_default(),
         turns: run.turns(),
-        tokens: run.usage().total_tokens,
+        usage: run.usage(),
         failed_calls: failed.count(),
         summary: describe(run, None).iter().map(|wait| short(&wait.line())).collect(),
         ..Row::new(id, &source.name, status)

@@ -7,13 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tool_core::Event;
+use tool_core::model::{ChatResponse, Usage};
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
 
-use crate::entry::{CallStatus, Entry};
+use crate::entry::{Entry, executions, is_failure};
 
 /// The largest size of a log, in bytes.
 const MAX_BYTES: usize = 8 << 20;
+
+/// The largest size of the recorded requests of a run, in bytes.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// The longest text in the list, in characters.
 pub(crate) const MAX_TEXT_CHARS: usize = 200;
@@ -48,7 +53,7 @@ pub(crate) struct Row {
     pub(crate) status: Status,
     pub(crate) question: String,
     pub(crate) turns: u32,
-    pub(crate) tokens: u64,
+    pub(crate) usage: Usage,
     /// The number of calls that failed, which the model may have dealt with.
     pub(crate) failed_calls: usize,
     /// What it waits for, one line each.
@@ -68,12 +73,26 @@ impl Row {
             status,
             question: String::new(),
             turns: 0,
-            tokens: 0,
+            usage: Usage::default(),
             failed_calls: 0,
             summary: Vec::new(),
             error: None,
             updated_at: None,
         }
+    }
+}
+
+/// An entry, and its serialized form.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    pub(crate) entry: Entry,
+    pub(crate) json: String,
+}
+
+impl Logged {
+    /// Returns roughly the memory that it takes, in bytes.
+    fn size(&self) -> usize {
+        2 * self.json.len() + size_of::<Self>()
     }
 }
 
@@ -88,16 +107,16 @@ pub(crate) struct RunLog {
 
 #[derive(Debug)]
 struct LogState {
-    entries: VecDeque<Arc<Entry>>,
+    entries: VecDeque<Arc<Logged>>,
     /// The position of the first entry.
     first: u64,
     bytes: usize,
     drivers: usize,
-    /// The hub reports the failure of the run, of which it knows the kind.
-    hides_failures: bool,
     row: Row,
-    /// The executions of the run itself.
-    executed: usize,
+    /// The recorded requests to the model, with the numbers of their turns.
+    requests: VecDeque<(u32, String)>,
+    /// The number of finished calls of the run itself.
+    calls: usize,
 }
 
 impl RunLog {
@@ -108,9 +127,9 @@ impl RunLog {
             first: 0,
             bytes: 0,
             drivers: 0,
-            hides_failures: false,
             row: Row::new(run.id().as_str(), source, Status::Running),
-            executed: 0,
+            requests: VecDeque::new(),
+            calls: 0,
         };
         let log = Self { id: run.id().to_string(), state: Mutex::new(state), end: watch::Sender::new(0) };
         log.append_history(run);
@@ -119,15 +138,15 @@ impl RunLog {
 
     /// Starts anew if the run has been continued elsewhere.
     pub(crate) fn follow(&self, run: &Run) {
-        let executed = Entry::replay(run).iter().filter(|entry| is_executed(entry)).count();
+        let calls = executions(run).chain(run.undo_executions()).count();
         {
             let mut state = self.lock();
-            if (state.row.turns, state.executed) == (run.turns(), executed) {
+            if (state.row.turns, state.calls) == (run.turns(), calls) {
                 return;
             }
             state.first += state.entries.len() as u64;
             state.entries.clear();
-            (state.bytes, state.executed, state.row.failed_calls) = (0, 0, 0);
+            (state.bytes, state.calls, state.row.failed_calls) = (0, 0, 0);
         }
         self.append_history(run);
     }
@@ -136,7 +155,7 @@ impl RunLog {
         for entry in Entry::replay(run) {
             self.push(entry);
         }
-        self.lock().row.tokens = run.usage().total_tokens;
+        self.lock().row.usage = run.usage();
     }
 
     /// Begins to follow a driver of the run.
@@ -159,33 +178,18 @@ impl RunLog {
         self.end.send_modify(|_| {});
     }
 
-    /// Leaves the report of failures to the hub.
-    pub(crate) fn hide_failures(&self, hides: bool) {
-        self.lock().hides_failures = hides;
-    }
-
-    /// Appends what a hook has received.
-    pub(crate) fn push_event(&self, entry: Entry) {
-        let is_hidden = {
-            let state = self.lock();
-            match &entry {
-                // A run that waits ends the attempt to drive it.
-                Entry::Failed { .. } => state.hides_failures || state.row.status == Status::Waiting,
-                Entry::Cancelled => state.hides_failures,
-                _ => false,
-            }
-        };
-        if !is_hidden {
-            self.push(entry);
-        }
-    }
-
     /// Appends an entry and returns its position.
-    pub(crate) fn push(&self, entry: Entry) -> u64 {
+    pub(crate) fn push(&self, mut entry: Entry) -> u64 {
         let mut state = self.lock();
         state.summarize(&entry);
-        state.bytes += entry.size();
-        state.entries.push_back(Arc::new(entry));
+        if let Entry::Event(record) = &mut entry {
+            record.position = state.end();
+        }
+        // These can always be serialized.
+        let json = serde_json::to_string(&entry).unwrap_or_default();
+        let logged = Logged { entry, json };
+        state.bytes += logged.size();
+        state.entries.push_back(Arc::new(logged));
         while state.bytes > MAX_BYTES && state.entries.len() > 1 {
             let Some(dropped) = state.entries.pop_front() else { break };
             state.bytes -= dropped.size();
@@ -216,7 +220,30 @@ impl RunLog {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.lock().bytes
+        let state = self.lock();
+        state.bytes + state.request_bytes()
+    }
+
+    /// Records a request to the model as JSON text. The oldest ones are dropped.
+    pub(crate) fn record_request(&self, turn: u32, request: String) {
+        let mut state = self.lock();
+        state.requests.push_back((turn, request));
+        while state.request_bytes() > MAX_REQUEST_BYTES {
+            state.requests.pop_front();
+        }
+    }
+
+    /// Returns the recorded request of a turn, and the response.
+    pub(crate) fn exchange(&self, turn: u32) -> (Option<String>, Option<ChatResponse>) {
+        let state = self.lock();
+        let request = state.requests.iter().rev().find(|(recorded, _)| *recorded == turn);
+        let response = state.entries.iter().rev().find_map(|logged| match logged.entry.event()? {
+            Event::TurnFinished { turn: finished, response, .. } if *finished == turn => {
+                Some(response.clone())
+            }
+            _ => None,
+        });
+        (request.map(|(_, request)| request.clone()), response)
     }
 
     /// Returns the position after the last entry.
@@ -232,14 +259,14 @@ impl RunLog {
     /// Returns the position of the last entry that a predicate accepts.
     pub(crate) fn position(&self, accepts: impl Fn(&Entry) -> bool) -> Option<u64> {
         let state = self.lock();
-        let found = state.entries.iter().rposition(|entry| accepts(entry));
+        let found = state.entries.iter().rposition(|logged| accepts(&logged.entry));
         found.map(|index| state.first + index as u64)
     }
 
     /// Returns the number of messages of the user.
     pub(crate) fn questions(&self) -> usize {
         let state = self.lock();
-        state.entries.iter().filter(|entry| matches!(***entry, Entry::Question { .. })).count()
+        state.entries.iter().filter(|logged| matches!(logged.entry, Entry::Question { .. })).count()
     }
 
     pub(crate) fn read(self: &Arc<Self>, from: u64) -> Reader {
@@ -252,6 +279,10 @@ impl RunLog {
 }
 
 impl LogState {
+    fn request_bytes(&self) -> usize {
+        self.requests.iter().map(|(_, request)| request.len()).sum()
+    }
+
     fn end(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
@@ -261,33 +292,33 @@ impl LogState {
         row.updated_at = Some(Timestamp::now());
         match entry {
             Entry::Question { text } => row.question = text.chars().take(MAX_TEXT_CHARS).collect(),
-            Entry::TurnFinished { turn, usage } => {
-                row.turns = *turn;
-                row.tokens += usage.total_tokens;
-            }
-            Entry::Done { usage, .. } => (row.status, row.tokens) = (Status::Done, usage.total_tokens),
             Entry::Failed { error, .. } => (row.status, row.error) = (Status::Failed, Some(error.clone())),
             Entry::Cancelled => row.status = Status::Cancelled,
-            Entry::Waiting { .. } => row.status = Status::Waiting,
-            _ => {
-                self.executed += usize::from(is_executed(entry));
-                row.failed_calls += usize::from(is_failure(entry));
-                row.error = None;
-                if self.drivers > 0 {
-                    row.status = Status::Running;
-                }
-            }
+            Entry::Event(record) => self.summarize_event(&record.event),
+            Entry::Decided(_) => {}
         }
     }
-}
 
-fn is_executed(entry: &Entry) -> bool {
-    let is_executed = |status| !matches!(status, CallStatus::Denied | CallStatus::NotExecuted);
-    matches!(entry, Entry::CallFinished(finished) if is_executed(finished.status))
-}
-
-fn is_failure(entry: &Entry) -> bool {
-    matches!(entry, Entry::CallFinished(finished) if finished.status.is_failure())
+    fn summarize_event(&mut self, event: &Event) {
+        let row = &mut self.row;
+        row.error = None;
+        if self.drivers > 0 {
+            row.status = Status::Running;
+        }
+        match event {
+            Event::TurnFinished { turn, response, .. } => {
+                row.turns = *turn;
+                row.usage += response.usage.unwrap_or_default();
+            }
+            Event::CallFinished(execution) => {
+                self.calls += 1;
+                row.failed_calls += usize::from(is_failure(execution));
+            }
+            Event::Waiting(_) => row.status = Status::Waiting,
+            Event::Done(answer) => (row.status, row.usage) = (Status::Done, answer.usage()),
+            _ => {}
+        }
+    }
 }
 
 /// A reader of a log.
@@ -301,7 +332,7 @@ pub(crate) struct Reader {
 /// What a reader finds at its position.
 #[derive(Debug)]
 pub(crate) enum Found {
-    Entry(u64, Arc<Entry>),
+    Entry(u64, Arc<Logged>),
     // The log no longer has, or never had, what is at the position.
     Gap,
     // There is nothing more for now. `true` if a driver works on the run.
@@ -353,7 +384,7 @@ mod tests {
         let log = log();
         let mut reader = log.read(0);
         for _ in 0..20 {
-            log.push(Entry::Text { text: "x".repeat(1 << 20) });
+            log.push(Event::Text("x".repeat(1 << 20)).into());
         }
         assert!(log.bytes() <= MAX_BYTES);
         assert!(matches!(reader.try_next(), Found::Gap));
@@ -364,7 +395,7 @@ mod tests {
     #[test]
     fn two_readers_read_the_same_positions() {
         let log = log();
-        log.push(Entry::Text { text: "a".into() });
+        log.push(Event::Text("a".into()).into());
         let positions = |from| {
             let mut reader = log.read(from);
             let next = || match reader.try_next() {

@@ -9,15 +9,16 @@ use axum::body::Bytes;
 use axum::extract::{OriginalUri, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::de::value::{Error as ValueError, StrDeserializer};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
-use tool_core::run::Decision;
-use tool_core::tool::{DecisionRecord, Timestamp};
+use tool_core::Message;
+use tool_core::run::{Decision, Run};
+use tool_core::tool::{DecisionRecord, Timestamp, VerdictRecord, WaitId};
 use url::form_urlencoded;
 
 use crate::auth::Right;
@@ -25,6 +26,7 @@ use crate::guard::{Guard, HttpError, Sender, admit, admit_page, read_json};
 use crate::hub::Hub;
 use crate::list::Filter;
 use crate::log::{Found, Row, RunLog, Status};
+use crate::plain;
 use crate::sse;
 use crate::wait::{DecideError, Described, describe};
 
@@ -47,6 +49,7 @@ pub(crate) struct PageState {
 }
 
 type Shared = State<Arc<PageState>>;
+type Answer = Result<Response, HttpError>;
 
 pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
     let files = Router::new()
@@ -60,6 +63,9 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/api/runs/{id}", get(show))
         .route("/api/runs/{id}/events", get(events))
         .route("/api/runs/{id}/state", get(state))
+        .route("/api/runs/{id}/turns/{turn}", get(turn))
+        .route("/plain", get(plain_list))
+        .route("/plain/{id}", get(plain_run))
         .route("/api/runs/{id}/decisions", post(decide))
         .route("/api/runs/{id}/cancel", post(cancel))
         .route("/api/runs/{id}/resume", post(resume))
@@ -89,12 +95,24 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-async fn list(
-    State(state): Shared,
-    sender: Sender,
-    RawQuery(query): RawQuery,
-) -> Result<Response, HttpError> {
+async fn list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
     sender.check(Right::Read)?;
+    Ok(json(StatusCode::OK, &state.hub.list(&filter(query)?).await))
+}
+
+async fn plain_list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
+    sender.check(Right::Read)?;
+    Ok(Html(plain::list(&state.hub.list(&filter(query)?).await)).into_response())
+}
+
+async fn plain_run(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
+    let Shown { row, open, .. } = shown(&state.hub, &sender, &id).await?;
+    let waits: Vec<_> = open.into_iter().map(|open| open.wait).collect();
+    let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
+    Ok(Html(plain::run(&row, &waits, &log)).into_response())
+}
+
+fn filter(query: Option<String>) -> Result<Filter, HttpError> {
     let query: HashMap<_, _> =
         form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()).into_owned().collect();
     let value = |name| query.get(name).filter(|value: &&String| !value.is_empty()).cloned();
@@ -106,8 +124,7 @@ async fn list(
         .transpose()
         .map_err(|_| HttpError::bad_request("`limit` must be a number"))?;
     let limit = limit.unwrap_or(DEFAULT_RUNS).min(MAX_RUNS);
-    let filter = Filter { status, agent: value("agent"), text: value("text"), limit };
-    Ok(json(StatusCode::OK, &state.hub.list(&filter).await))
+    Ok(Filter { status, agent: value("agent"), text: value("text"), limit })
 }
 
 /// A run, as it is shown.
@@ -116,6 +133,8 @@ struct Shown {
     #[serde(flatten)]
     row: Row,
     open: Vec<ShownWait>,
+    /// What layers decided about the question and the answers.
+    verdicts: Vec<VerdictRecord>,
     rights: Rights,
     now: Timestamp,
 }
@@ -134,24 +153,49 @@ struct Rights {
     administer: bool,
 }
 
-async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
+    Ok(json(StatusCode::OK, &shown(&state.hub, &sender, &id).await?))
+}
+
+async fn shown(hub: &Hub, sender: &Sender, id: &str) -> Result<Shown, HttpError> {
     sender.check(Right::Read)?;
-    let row = state.hub.row(&id).await.ok_or_else(HttpError::unknown_run)?;
+    let row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
     // An unreadable run is shown with its error.
-    let loaded = state.hub.load(&id).await.ok().flatten();
+    let loaded = hub.load(id).await.ok().flatten();
+    let verdicts = loaded.as_ref().map(|loaded| loaded.run.verdicts().to_vec()).unwrap_or_default();
     let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
     let open = waits.into_iter().map(|wait| {
-        let recorded = state.hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
+        let recorded = hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
         ShownWait { recorded, wait }
     });
     let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
-    let shown = Shown { row, open: open.collect(), rights, now: Timestamp::now() };
-    Ok(json(StatusCode::OK, &shown))
+    Ok(Shown { row, open: open.collect(), verdicts, rights, now: Timestamp::now() })
 }
 
-async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+/// Returns the request to the model and the response of a turn, as far as they are known.
+async fn turn(State(state): Shared, sender: Sender, Path((id, turn)): Path<(String, u32)>) -> Answer {
     sender.check(Right::Administer)?;
-    let loaded = state.hub.load(&id).await.map_err(|_| HttpError::store())?;
+    let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
+    let (recorded, response) = log.exchange(turn);
+    let recorded = recorded.and_then(|request| RawValue::from_string(request).ok());
+    let loaded = state.hub.load(&id).await.ok().flatten().filter(|_| recorded.is_none());
+    let messages = loaded.as_ref().and_then(|loaded| messages_before(&loaded.run, turn));
+    let request = recorded.or_else(|| to_raw_value(&serde_json::json!({ "messages": messages? })).ok());
+    Ok(json(StatusCode::OK, &serde_json::json!({ "request": request, "response": response })))
+}
+
+/// Returns the messages that a turn of a stored run has sent.
+fn messages_before(run: &Run, turn: u32) -> Option<&[Message]> {
+    let (all, new) = (run.messages(), run.new_messages());
+    let mut replies = new.iter().enumerate().filter(|(_, message)| message.as_assistant().is_some());
+    let earlier = run.turns().checked_sub(u32::try_from(replies.clone().count()).ok()?)?;
+    let (index, _) = replies.nth(turn.checked_sub(earlier + 1)?.try_into().ok()?)?;
+    all.get(..all.len() - new.len() + index)
+}
+
+async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
+    sender.check(Right::Administer)?;
+    let loaded = state.hub.load(&id).await?;
     match loaded {
         Some(loaded) => Ok(json(StatusCode::OK, &loaded.run)),
         None => Err(refusal(&state.hub, &id).await),
@@ -172,74 +216,49 @@ async fn refusal(hub: &Hub, id: &str) -> HttpError {
     }
 }
 
-async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     sender.check(Right::Administer)?;
-    match state.hub.cancel(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.cancel(&id).await?).await
 }
 
-async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     sender.check(Right::Administer)?;
-    match state.hub.resume(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.resume(&id).await?).await
 }
 
-/// A decision, as the page sends it.
+async fn answer_action(hub: &Hub, id: &str, was_done: bool) -> Answer {
+    if was_done { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(refusal(hub, id).await) }
+}
+
+/// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
-    wait: String,
-    decision: SentKind,
-    /// The new arguments of an edited call, in which numbers keep every digit.
-    #[serde(default, deserialize_with = "present")]
-    arguments: Option<Box<RawValue>>,
-    /// The answer to a question.
-    #[serde(default, deserialize_with = "present")]
-    answer: Option<Box<RawValue>>,
-    reason: Option<String>,
-}
-
-/// Reads a member that can be `null`.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Deserialize::deserialize(deserializer).map(Some)
+    wait: WaitId,
+    decision: SentDecision,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum SentKind {
+enum SentDecision {
     Approve,
-    Edit,
-    Answer,
-    Deny,
+    Edit(Box<RawValue>),
+    Answer(Box<RawValue>),
+    Deny(Option<String>),
 }
 
-async fn decide(
-    State(state): Shared,
-    sender: Sender,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, HttpError> {
+async fn decide(State(state): Shared, sender: Sender, Path(id): Path<String>, request: Request) -> Answer {
     sender.check(Right::Decide)?;
     let sent: Sent = read_json(&state.guard, request).await?;
-    let reason = sent.reason.filter(|reason| !reason.trim().is_empty());
-    let decision = match (sent.decision, sent.arguments, sent.answer) {
-        (SentKind::Approve, None, None) => Ok(Decision::approve()),
-        (SentKind::Edit, Some(arguments), None) => Ok(Decision::approve_with(arguments.get())),
-        (SentKind::Answer, None, Some(answer)) => Ok(Decision::answer_json(answer.get())),
-        (SentKind::Deny, None, None) => Ok(reason.map_or_else(Decision::decline, Decision::deny)),
-        (SentKind::Edit, None, _) => Err("the decision `edit` needs `arguments`, the new ones as JSON"),
-        (SentKind::Answer, _, None) => Err("the decision `answer` needs `answer`, a JSON value"),
-        (_, Some(_), None) => Err("`arguments` belongs to the decision `edit`"),
-        (_, _, Some(_)) => Err("`answer` belongs to the decision `answer`"),
+    let decision = match sent.decision {
+        SentDecision::Approve => Decision::approve(),
+        SentDecision::Edit(arguments) => Decision::approve_with(arguments.get()),
+        SentDecision::Answer(answer) => Decision::answer_json(answer.get()),
+        SentDecision::Deny(reason) => {
+            reason.filter(|why| !why.trim().is_empty()).map_or_else(Decision::decline, Decision::deny)
+        }
     };
-    let decision = decision.map_err(HttpError::bad_request)?;
-    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait.into(), decision)]).await {
+    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait, decision)]).await {
         Ok(recorded) => Ok(json(StatusCode::OK, &recorded.first().map(|recorded| &recorded.record))),
         Err(DecideError::AlreadyDecided(record)) => Ok(json(StatusCode::CONFLICT, &record)),
         Err(DecideError::UnknownRun) => Err(refusal(&state.hub, &id).await),
@@ -247,12 +266,7 @@ async fn decide(
     }
 }
 
-async fn events(
-    State(state): Shared,
-    sender: Sender,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, HttpError> {
+async fn events(State(state): Shared, sender: Sender, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     sender.check(Right::Read)?;
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
@@ -277,9 +291,9 @@ fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Ite
             let mut reader = reader?;
             loop {
                 match reader.try_next() {
-                    Found::Entry(position, entry) => {
-                        let text = serde_json::to_string(&*entry).unwrap_or_default();
-                        return Some((sse::frames(&[text], Some(position)).into(), Some(reader)));
+                    Found::Entry(position, logged) => {
+                        let frame = sse::frames(&[&logged.json], Some(position));
+                        return Some((frame.into(), Some(reader)));
                     }
                     Found::Gap => return Some((Bytes::from_static(RESET.as_bytes()), Some(reader))),
                     Found::End { is_driven: true } => reader.changed().await,

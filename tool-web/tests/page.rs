@@ -7,13 +7,15 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
+use tool_core::layer::rewrite;
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
     StoreFuture,
 };
+use tool_core::model::{Prices, UnknownModel, Usage};
 use tool_core::run::{Decision, Run, RunRevision};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, RunErrorKind, tool, tools};
+use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
 use tool_web::{Right, RunningServer, Web};
 
 #[tool("Pays a bill", needs_approval)]
@@ -24,6 +26,11 @@ fn pay(cents: u64) -> String {
 #[tool("Fails", name = "break")]
 fn breaks() -> Result<(), &'static str> {
     Err("broken")
+}
+
+#[tool("Reads")]
+fn read() -> &'static str {
+    "hunter2"
 }
 
 /// An agent whose first question pays, with a number that JavaScript cannot represent.
@@ -50,6 +57,23 @@ async fn send_to(address: SocketAddr, head: &str, headers: &str, body: &str) -> 
     stream.read_to_string(&mut response).await.unwrap();
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+/// Returns the events of a run up to one that contains a text.
+async fn events_until(server: &RunningServer, run: &str, end: &str) -> String {
+    let request = format!(
+        "GET /api/runs/{run}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut events = String::new();
+    while !events.contains(end) {
+        let mut buffer = [0; 4096];
+        let count = stream.read(&mut buffer).await.unwrap();
+        assert_ne!(count, 0, "{events}");
+        events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+    }
+    events
 }
 
 async fn get(server: &RunningServer, path: &str) -> Value {
@@ -91,30 +115,32 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     let id = &wait["id"];
     let (status, text) = decide(json!({ "wait": "0123", "decision": "approve" })).await;
     assert_eq!((status, &*text), (409, "the run does not wait for this any more; read it again"));
-    let (status, _) = decide(json!({ "wait": id, "decision": "edit", "arguments": [1] })).await;
+    let (status, _) = decide(json!({ "wait": id, "decision": { "edit": [1] } })).await;
     assert_eq!(status, 400);
     let table = [
         (
-            json!({ "wait": id, "decision": "edit" }),
-            "the decision `edit` needs `arguments`, the new ones as JSON",
+            json!("edit"),
+            "invalid request: invalid type: unit variant, expected newtype variant at line 1 column 18",
         ),
-        (json!({ "wait": id, "decision": "answer" }), "the decision `answer` needs `answer`, a JSON value"),
         (
-            json!({ "wait": id, "decision": "approve", "arguments": {} }),
-            "`arguments` belongs to the decision `edit`",
+            json!({ "fork": 1 }),
+            "invalid request: unknown variant `fork`, expected one of `approve`, `edit`, `answer`, `deny` at line 1 column 19",
         ),
-        (json!({ "wait": id, "decision": "deny", "answer": 1 }), "`answer` belongs to the decision `answer`"),
+        (
+            json!({ "deny": 1 }),
+            "invalid request: invalid type: integer `1`, expected a string at line 1 column 21",
+        ),
     ];
-    for (body, expected) in table {
+    for (decision, expected) in table {
+        let body = json!({ "decision": decision, "wait": id });
         assert_eq!(decide(body).await, (400, expected.to_owned()));
     }
     // What does not match the tool is refused with the text that the model would read, and the call waits on.
-    let (status, text) =
-        decide(json!({ "wait": id, "decision": "edit", "arguments": { "cents": "many" } })).await;
+    let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": "many" } } })).await;
     let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
     assert_eq!((status, &*text), (400, expected));
     assert_eq!(&until(&server, &run, "waiting").await["open"][0]["id"], id);
-    let (status, text) = decide(json!({ "wait": id, "decision": "edit", "arguments": { "cents": 7 } })).await;
+    let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": 7 } } })).await;
     assert_eq!(status, 200, "{text}");
     let (status, text) = decide(json!({ "wait": id, "decision": "approve" })).await;
     let earlier: Value = serde_json::from_str(&text).unwrap();
@@ -140,24 +166,12 @@ async fn new_arguments_keep_every_digit() {
     let server = tool_web::serve(agent.clone()).await.unwrap();
     let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
     let wait = until(&server, &run, "waiting").await["open"][0]["id"].clone();
-    let body =
-        format!(r#"{{"wait": {wait}, "decision": "edit", "arguments": {{"cents": 18446744073709551614}}}}"#);
+    let body = format!(r#"{{"wait": {wait}, "decision": {{"edit": {{"cents": 18446744073709551614}}}}}}"#);
     let (status, text) = send(&server, &format!("POST /api/runs/{run}/decisions"), "", &body).await;
     assert_eq!(status, 200, "{text}");
     until(&server, &run, "done").await;
-    let request = format!(
-        "GET /api/runs/{run}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
-    );
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut events = String::new();
-    while !events.contains(r#""type":"done""#) {
-        let mut buffer = [0; 4096];
-        let count = stream.read(&mut buffer).await.unwrap();
-        assert_ne!(count, 0, "{events}");
-        events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
-    }
-    assert!(events.contains(r#""output":"paid 18446744073709551614""#), "{events}");
+    let events = events_until(&server, &run, r#""type":"done""#).await;
+    assert!(events.contains(r#""content":"paid 18446744073709551614""#), "{events}");
 }
 
 #[tokio::test]
@@ -291,6 +305,17 @@ async fn an_agent_without_a_run_store_is_decided_in_its_process() {
 }
 
 #[tokio::test]
+async fn runs_that_nobody_decides_are_bounded() {
+    let model = (0..1_005).fold(ScriptedModel::new(), |model, _| model.calls("pay", r#"{"cents": 7}"#));
+    let agent = Agent::builder(model).tools(tools![pay]).build().unwrap();
+    let _server = tool_web::serve(agent.clone()).await.unwrap();
+    for _ in 0..1_005 {
+        agent.ask("Pay").await.unwrap_err();
+    }
+    assert_eq!(agent.stored_runs().await.unwrap().runs.len(), 1_001);
+}
+
+#[tokio::test]
 async fn calls_inside_agents_are_described_and_checked() {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Paid.");
     let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
@@ -307,13 +332,125 @@ async fn calls_inside_agents_are_described_and_checked() {
     );
     assert_eq!(wait["fields"][0]["schema"]["type"], "integer");
     let path = format!("POST /api/runs/{run}/decisions");
-    let edit =
-        |cents: Value| json!({ "wait": wait["id"], "decision": "edit", "arguments": { "cents": cents } });
+    let edit = |cents: Value| json!({ "wait": wait["id"], "decision": { "edit": { "cents": cents } } });
     let (status, text) = send(&server, &path, "", &edit(json!("many")).to_string()).await;
     let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
     assert_eq!((status, &*text), (400, expected));
     assert_eq!(send(&server, &path, "", &edit(json!(8)).to_string()).await.0, 200);
     until(&server, &run, "done").await;
+}
+
+/// Returns the body of a page of plain HTML.
+async fn html(server: &RunningServer, path: &str) -> String {
+    let (status, body) = send(server, &format!("GET /{path}"), "", "").await;
+    assert_eq!(status, 200, "{body}");
+    body
+}
+
+#[tokio::test]
+async fn runs_are_read_without_scripts() {
+    const HOSTILE: &str = "<script>alert('1')</script>&amp; \u{202e}fdp.exe";
+    const ESCAPED: &str = r"&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;amp; \u{202e}fdp.exe";
+    let model = ScriptedModel::new().calls("break", json!({ HOSTILE: HOSTILE }).to_string());
+    let model = model.calls("pay", r#"{"cents": 7}"#).says(HOSTILE);
+    let agent =
+        Agent::builder(model).tools(tools![breaks, pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let web = Web::new().agent(HOSTILE, agent.clone()).key("eve", "sk-eve", [Right::Ask]);
+    let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
+    for path in ["GET /plain", "GET /plain/x"] {
+        assert_eq!(send(&server, path, "", "").await.0, 401);
+        assert_eq!(send(&server, path, "authorization: Bearer sk-eve\r\n", "").await.0, 403);
+    }
+    let server = Web::new().agent(HOSTILE, agent.clone()).spawn("127.0.0.1:0").await.unwrap();
+    let run = agent.ask(HOSTILE).await.unwrap_err().into_run();
+    let id = run.id().to_string();
+    let list = html(&server, "plain").await;
+    let row = format!(
+        r#"<li><a href="plain/{id}">{ESCAPED}</a> waiting · {ESCAPED} · turn 2 · 0 tokens<br>pay {{&quot;cents&quot;: 7}}</li>"#
+    );
+    assert!(list.contains(&row), "{list}");
+    let waiting = html(&server, &format!("plain/{id}")).await;
+    assert!(waiting.contains("<ul><li>pay {&quot;cents&quot;: 7}</li></ul>"), "{waiting}");
+    let mut run = run;
+    run.resolve(&run.waits().remove(0).id, Decision::deny(HOSTILE)).unwrap();
+    agent.resume(run).await.unwrap();
+    let done = html(&server, &format!("plain/{id}")).await;
+    assert!(done.contains(&format!("Turn 3\n{ESCAPED}\n\n\nDone")), "{done}");
+    assert!(done.contains(&format!("denied: {ESCAPED}")), "{done}");
+    for page in [list, waiting, done] {
+        assert!(!page.contains("<script") && !page.contains('\u{202e}'), "{page}");
+    }
+    assert_eq!(send(&server, "GET /plain/unknown", "", "").await.0, 404);
+    assert_eq!(send(&server, "GET /plain", "sec-fetch-site: cross-site\r\n", "").await.0, 403);
+}
+
+#[tokio::test]
+async fn requests_to_the_model_are_recorded_if_that_is_wanted() {
+    let ask = async |web: Web| {
+        let agent = agent(InMemoryStore::new());
+        let server = web.agent("desk", agent.clone()).spawn("127.0.0.1:0").await.unwrap();
+        let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+        let first = get(&server, &format!("api/runs/{run}/turns/1")).await;
+        (server, run, first)
+    };
+    let (server, run, first) = ask(Web::new().record_requests()).await;
+    let request = &first["request"];
+    assert_eq!(request["messages"], json!([{ "role": "user", "message": "Pay" }]));
+    assert_eq!(request["tools"][0]["name"], "pay");
+    assert_eq!(first["response"]["message"]["tool_calls"][0]["name"], "pay");
+    assert_eq!(
+        get(&server, &format!("api/runs/{run}/turns/9")).await,
+        json!({ "request": null, "response": null })
+    );
+    // Otherwise, the stored state has the messages.
+    let (server, run, first) = ask(Web::new()).await;
+    assert_eq!(first["request"], json!({ "messages": [{ "role": "user", "message": "Pay" }] }));
+    assert_eq!(first["response"]["message"]["tool_calls"][0]["name"], "pay");
+    assert_eq!(send(&server, &format!("GET /api/runs/{run}/turns/x"), "", "").await.0, 400);
+    let reader = Web::new().agent("desk", agent(InMemoryStore::new())).key("eve", "sk", [Right::Read]);
+    let server = reader.spawn("127.0.0.1:0").await.unwrap();
+    let refused = send(&server, "GET /api/runs/x/turns/1", "authorization: Bearer sk\r\n", "").await;
+    assert_eq!(refused, (403, "`eve` may not administer".to_owned()));
+}
+
+#[tokio::test]
+async fn what_layers_changed_is_named_and_stays_hidden() {
+    let model = || ScriptedModel::new().calls("read", "{}").calls("pay", r#"{"cents": 7}"#).says("Done.");
+    let hide = || rewrite::output(|_: &ToolCall, _: &ToolOutput| "a [secret]").named("redaction");
+    let inner = Agent::builder(model()).tools(tools![read, pay]).layer(hide()).build().unwrap();
+    let outer = ScriptedModel::new().calls("helper", r#"{"question": "Read"}"#).says("Done.");
+    let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps"));
+    let agent = Agent::builder(model()).tools(tools![read, pay]).layer(hide());
+    for agent in [agent, outer] {
+        let agent = agent.run_store(InMemoryStore::new()).build().unwrap();
+        let server = tool_web::serve(agent.clone()).await.unwrap();
+        // From the log, and as another process reads it from the store.
+        let store = std::sync::Arc::clone(agent.run_store().unwrap());
+        let other = Web::new().store("store", store).spawn("127.0.0.1:0").await.unwrap();
+        let run = agent.ask("Read").await.unwrap_err().into_run().id().to_string();
+        for server in [&server, &other] {
+            let events = events_until(server, &run, r#""type":"waiting""#).await;
+            assert!(events.contains("a [secret]") && events.contains(r#""layer":"redaction""#), "{events}");
+            assert!(!events.contains("hunter2"), "{events}");
+            let plain = html(server, &format!("plain/{run}")).await;
+            assert!(plain.contains("a [secret] (changed by redaction)"), "{plain}");
+            assert!(!plain.contains("hunter2"), "{plain}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_cost_is_shown() {
+    let prices = r#"{ "currency": "EUR", "models": { "small": { "input": 1, "output": 2 } } }"#;
+    let prices = Prices::from_json(prices).unwrap().unknown_models(UnknownModel::WorstPrice);
+    let model = ScriptedModel::new().says("Hi").with_usage(Usage::new(1_000, 500));
+    let agent = Agent::builder(model).prices(prices).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let expected = agent.ask("Hello").await.unwrap().usage().cost.unwrap();
+    let list = get(&server, "api/runs").await;
+    assert_eq!(list["runs"][0]["usage"]["total_tokens"], 1_500);
+    assert_eq!(list["runs"][0]["usage"]["cost"], serde_json::to_value(expected).unwrap());
+    assert!(html(&server, "plain").await.contains(&format!("1500 tokens · {expected}")));
 }
 
 /// Two pages post opposite decisions after both have read an empty inbox.
@@ -329,8 +466,8 @@ async fn of_two_programs_that_decide_in_the_same_moment_the_second_learns_of_the
     let wait = run.waits().remove(0).id;
     let path = format!("POST /api/runs/{}/decisions", run.id());
     let key = "authorization: Bearer sk\r\n";
-    let decide = |decision: &str| json!({ "wait": wait, "decision": decision }).to_string();
-    let (approve, deny) = (decide("approve"), decide("deny"));
+    let decide = |decision: Value| json!({ "wait": wait, "decision": decision }).to_string();
+    let (approve, deny) = (decide(json!("approve")), decide(json!({ "deny": null })));
     let both = tokio::join!(send(&one, &path, key, &approve), send(&other, &path, key, &deny));
     let mut both = [(both.0, "anna"), (both.1, "eve")];
     both.sort_by_key(|((status, _), _)| *status);
@@ -376,7 +513,7 @@ impl RunStore for Simultaneous {
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
-            self.1.wait().await;
+            tokio::time::timeout(Duration::from_secs(10), self.1.wait()).await?;
             self.0.post(id, command).await
         })
     }

@@ -10,10 +10,11 @@ use super::spending::Spending;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
-    AnswerVerdict, CallVerdict, Layer, LayerFuture, Next, OutputVerdict, Part, Place, QuestionVerdict,
+    AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
+    QuestionVerdict, RunEnded,
 };
 use crate::model::ToolCall;
-use crate::run::{Ruling, Run, RunErrorKind, StopReason};
+use crate::run::{Ruling, Run, RunErrorKind};
 use crate::tool::{ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
@@ -58,7 +59,7 @@ impl Placed {
         self.record(VerdictKind::Ended).because(why)
     }
 
-    fn failed(&self, error: crate::layer::LayerError) -> RunErrorKind {
+    fn failed(&self, error: LayerError) -> RunErrorKind {
         RunErrorKind::Layer { layer: self.layer.name().to_owned(), error }
     }
 
@@ -92,6 +93,8 @@ pub(super) struct OpenQuestion {
     placed: Placed,
     /// The name under which the verdict is recorded.
     key: String,
+    /// Its position among the messages of the user.
+    position: usize,
 }
 
 impl Layers {
@@ -156,6 +159,13 @@ impl Layers {
         (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, is_streamed))
     }
 
+    /// Returns the record of the end of a run from within a reply.
+    pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
+        let placed = self.that_see(Part::Model).find(|placed| placed.layer.name() == ended.layer);
+        let level = placed.map_or(0, |placed| placed.level);
+        VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
+    }
+
     /// Asks about something of a run, with its place.
     async fn ask<T: ?Sized, V>(
         &self,
@@ -170,21 +180,29 @@ impl Layers {
         placed.ask(|layer| ask(layer, subject, &place)).await
     }
 
-    /// Returns the layers of the run that have not judged its question.
+    /// Returns the questions that layers of the run have not judged.
     pub(super) fn open_questions(&self, run: &Run, is_beside: bool) -> Vec<OpenQuestion> {
         let own = self.that_see(Part::Question).filter(|placed| placed.level == 0);
-        let keyed = own.map(|placed| OpenQuestion { placed: placed.clone(), key: question_key(placed) });
-        let is_open = |open: &OpenQuestion| !run.verdicts().iter().any(|verdict| verdict.layer == open.key);
-        keyed.filter(|open| open.placed.layer.is_beside() == is_beside && is_open(open)).collect()
+        let own = own.filter(|placed| placed.layer.is_beside() == is_beside);
+        let open = own.flat_map(|placed| {
+            let key = question_key(placed);
+            let passed =
+                |verdict: &&VerdictRecord| verdict.layer == key && verdict.kind == VerdictKind::Passed;
+            let passed = run.verdicts().iter().filter(passed).count();
+            let open = passed..run.questions().count();
+            open.map(move |position| OpenQuestion { placed: placed.clone(), key: key.clone(), position })
+        });
+        open.collect()
     }
 
     /// Judges the question of a run.
     pub(super) async fn question(
         &self,
         open: &OpenQuestion,
-        question: &Content,
         run: &Run,
     ) -> Result<(VerdictRecord, Option<String>), RunErrorKind> {
+        let none = Content::from("");
+        let question = run.questions().nth(open.position).unwrap_or(&none);
         let verdict = self.ask(&open.placed, run, question, |layer, it, at| layer.question(it, at)).await?;
         let record = |kind| VerdictRecord::new(&open.key, 0, kind);
         Ok(match verdict {
@@ -242,10 +260,7 @@ impl Layers {
                     records.push(placed.record(VerdictKind::Replaced));
                     finish(outcome)
                 }
-                CallVerdict::End(why) => {
-                    records.push(placed.end(why.clone()));
-                    Ruling::End(StopReason::Blocked { layer: placed.layer.name().to_owned(), reason: why })
-                }
+                CallVerdict::End(why) => Ruling::End(placed.end(why)),
             };
             return Ok((records, ruling));
         }
@@ -271,6 +286,7 @@ impl Layers {
                 OutputVerdict::End(why) => return Ok(Some(placed.end(why))),
             }
         }
+        execution.metadata.is_seen = true;
         Ok(None)
     }
 

@@ -72,6 +72,8 @@ struct State {
     charged: Option<Cost>,
     /// The last attempt, unless it has ended.
     current: Option<Current>,
+    /// Why the request was not repeated.
+    refusal: Option<Refusal>,
     /// What limits the answer, if that is less than the longest one.
     shortened_by: Option<Refusal>,
 }
@@ -130,6 +132,11 @@ impl RequestMeter {
         let cost = self.spending.prices.as_ref()?.cost(model, usage).ok()?;
         self.spending.ledgers.iter().for_each(|ledger| ledger.settle(Cost::new(0, cost.currency()), cost));
         Some(cost)
+    }
+
+    /// Returns why the request was not repeated, if its provider tried.
+    pub(super) fn take_refusal(&self) -> Option<Refusal> {
+        lock(&self.state).refusal.take()
     }
 
     /// Returns what limited the answer, if that is less than the longest one.
@@ -281,23 +288,30 @@ impl RequestMeter {
         let Some(mut current) = lock(&self.state).current.clone() else { return Ok(()) };
         let requests = match earlier {
             EarlierAttempt::Unbilled => return Ok(()),
-            EarlierAttempt::Unknown => 1,
+            EarlierAttempt::Unknown => {
+                // It keeps its reservation.
+                self.charge(&current, current.reserved.cost);
+                (current.reserved, current.budgets) = (current.worst.times(0), Vec::new());
+                1
+            }
             // The next request reads what was answered so far.
             EarlierAttempt::Continued => current.requests + 1,
         };
         let more = current.worst.times(requests);
-        let granted = self.reserve(more, more).await?;
-        let mut state = lock(&self.state);
-        if earlier == EarlierAttempt::Unknown {
-            state.charged = Cost::sum(state.charged, current.reserved.cost);
-            (current.reserved, current.budgets, current.requests) = (granted.amounts, granted.budgets, 1);
-        } else {
-            current.reserved.cost = Cost::sum(current.reserved.cost, granted.amounts.cost);
-            current.reserved.tokens = current.reserved.tokens.saturating_add(granted.amounts.tokens);
-            current.budgets.extend(granted.budgets);
-            current.requests = requests;
-        }
-        state.current = Some(current);
+        let granted = match self.reserve(more, more).await {
+            Ok(granted) => granted,
+            Err(error) => {
+                lock(&self.state).refusal = error.downcast().ok();
+                return Err(unaffordable(
+                    "a limit of the run or a budget leaves too little to repeat the request",
+                ));
+            }
+        };
+        current.reserved.cost = Cost::sum(current.reserved.cost, granted.amounts.cost);
+        current.reserved.tokens = current.reserved.tokens.saturating_add(granted.amounts.tokens);
+        current.budgets.extend(granted.budgets);
+        current.requests = requests;
+        lock(&self.state).current = Some(current);
         Ok(())
     }
 
@@ -373,7 +387,7 @@ pub(super) enum Refusal {
 
 impl Refusal {
     fn into_error(self) -> ModelError {
-        ModelError::new(self).with_kind(ModelErrorKind::Unaffordable).unbilled()
+        unaffordable(self)
     }
 
     /// Returns the reason for the outermost run to return, or for a run inside of another one to stop.
@@ -400,6 +414,10 @@ impl fmt::Display for Refusal {
 }
 
 impl Error for Refusal {}
+
+fn unaffordable(why: impl Into<Box<dyn Error + Send + Sync>>) -> ModelError {
+    ModelError::new(why).with_kind(ModelErrorKind::Unaffordable).unbilled()
+}
 
 fn invalid(reason: String) -> ModelError {
     ModelError::new(reason).with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled()

@@ -13,11 +13,16 @@ use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
 use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelError, ToolCall};
-use crate::tool::ToolExecution;
+use crate::tool::{ToolError, ToolExecution};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
 /// [`RunErrorKind::Layer`](crate::RunErrorKind::Layer) and can be resumed.
 pub type LayerError = Box<dyn Error + Send + Sync>;
+
+/// The error of a call whose arguments a layer has written and the tool refuses.
+pub(crate) fn refused_rewrite(layer: &str, error: &ToolError) -> ToolError {
+    ToolError::not_executed(&format!("the layer `{layer}` wrote arguments that the tool refuses: {error}"))
+}
 
 /// The future of a verdict.
 pub type LayerFuture<'a, V> = Pin<Box<dyn Future<Output = Result<V, LayerError>> + Send + 'a>>;

@@ -104,8 +104,9 @@ impl KeyedBudget {
         &*self.budget.store
     }
 
-    /// Returns the period that contains this time.
-    pub(crate) fn period_at(&self, now: Timestamp) -> BudgetPeriod {
+    /// Returns the period that contains this time, as the store sees it.
+    #[must_use]
+    pub fn period_at(&self, now: Timestamp) -> BudgetPeriod {
         let Budget { unit, limit, period, .. } = &self.budget;
         let millis = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
         let unit = match unit {

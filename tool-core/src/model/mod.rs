@@ -45,6 +45,9 @@ mod meter;
 mod request;
 mod chat_model;
 mod send;
+mod member;
+mod fallback;
+mod router;
 
 #[cfg(not(feature = "unstable-internals"))]
 pub(crate) use self::cache::RequestCache;
@@ -57,6 +60,7 @@ pub use self::cost::{Cost, Currency, CurrencyError};
 pub use self::definition::{ReturnDirect, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 pub use self::delta::Delta;
 pub use self::error::{ModelError, ModelErrorKind};
+pub use self::fallback::Fallback;
 pub use self::logprob::TokenLogprob;
 pub use self::message::{AssistantMessage, Citation, Message, ToolCall, ToolMessage};
 pub use self::meter::EarlierAttempt;
@@ -68,4 +72,5 @@ pub use self::provider_data::ProviderData;
 pub use self::request::{ChatRequest, ToolChoice};
 pub use self::response::{ChatResponse, FinishReason, Usage};
 pub use self::response_format::ResponseFormat;
+pub use self::router::Router;
 pub use self::strict_error::StrictError;

@@ -8,7 +8,7 @@ use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::tool::{ToolError, ToolExecution};
 
-fn is_object(text: &str) -> bool {
+pub(super) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 

@@ -43,6 +43,7 @@ mod remote;
 mod answer;
 mod error;
 mod finish;
+mod reported;
 mod saved_stage;
 mod saved;
 
@@ -57,13 +58,11 @@ pub(crate) use self::ledger::{Ledger, LedgerError};
 pub(crate) use self::limits::MAX_DEPTH;
 pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
+pub use self::reported::ReportedCalls;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub(crate) use self::review::{REJECTED, Ruling};
 pub use self::revision::RunRevision;
-#[cfg(feature = "unstable-internals")]
 pub use self::room::InFlight;
-#[cfg(not(feature = "unstable-internals"))]
-pub(crate) use self::room::InFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
 pub use self::state::{InnerRun, Run};
 pub use self::step::Step;

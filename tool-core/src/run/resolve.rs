@@ -4,6 +4,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::approval::Approval;
+use super::approve::is_object;
 use super::call_state::{ApprovalScope, CallState};
 use super::id::RunId;
 use super::resolve_error::{ResolveError, ResolveErrorKind};
@@ -21,6 +22,52 @@ fn wait_id(run: &RunId, call_id: &str, shown: &impl Serialize) -> WaitId {
     let shown = serde_json::to_string(&(run, call_id, shown)).unwrap_or_default();
     let digest = Sha256::digest(shown);
     digest[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}
+
+fn wrong_decision(reason: &WaitReason) -> ResolveError {
+    let detail = Some(reason.expected_decision().to_owned());
+    ResolveError { detail, ..ResolveError::new(ResolveErrorKind::WrongDecision) }
+}
+
+impl Wait {
+    /// Checks that a decision fits, as [`Run::resolve`] does. Only a driver with the tools knows whether new arguments match them, and
+    /// only the tool whether an answer has its type.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the decision is of another kind, if an answer is not among the choices, or if new arguments are not a JSON object.
+    pub fn check(&self, decision: &Decision) -> Result<(), ResolveError> {
+        match (&self.reason, &decision.verdict) {
+            (WaitReason::Approval(_), Verdict::Approval(Approval::ApproveWith(arguments)))
+                if !is_object(arguments) =>
+            {
+                Err(ResolveError::invalid_arguments("the new arguments are not a JSON object"))
+            }
+            (WaitReason::Answer(_), Verdict::Answer(answer)) if answer.len() > MAX_TEXT => {
+                Err(ResolveError::invalid("it is too long"))
+            }
+            (WaitReason::Answer(question), Verdict::Answer(answer)) => {
+                question.check(answer).map_err(ResolveError::invalid)
+            }
+            (WaitReason::Approval(_), Verdict::Approval(_) | Verdict::Declined)
+            | (WaitReason::CallerResult(_), Verdict::Result { .. })
+            | (
+                WaitReason::Answer(_),
+                Verdict::Declined | Verdict::Unavailable | Verdict::Approval(Approval::Deny(_)),
+            ) => Ok(()),
+            (reason, _) => Err(wrong_decision(reason)),
+        }
+    }
+}
+
+#[cfg(feature = "unstable-internals")]
+impl Wait {
+    /// Returns the record of its end, if its deadline has come.
+    #[must_use]
+    pub fn expired(&self, now: Timestamp) -> Option<DecisionRecord> {
+        let is_over = self.question().is_some() && self.deadline.is_some_and(|deadline| deadline <= now);
+        is_over.then(|| DecisionRecord::expired(self.id.clone(), now))
+    }
 }
 
 impl Run {
@@ -145,8 +192,8 @@ impl Run {
         if decision.is_deferred() {
             return Ok(());
         }
+        wait.check(&decision)?;
         let kind = decision.kind();
-        let expected = wait.reason.expected_decision();
         let Decision { verdict, mut author } = decision;
         let reply = match (wait.reason, verdict) {
             (WaitReason::Approval(_), Verdict::Approval(approval)) => {
@@ -161,13 +208,7 @@ impl Run {
                 self.record_decision(&wait.path, wait.id, kind, author);
                 return Ok(self.record_result(ToolExecution::new(call, outcome))?);
             }
-            (WaitReason::Answer(question), Verdict::Answer(answer)) => {
-                if answer.len() > MAX_TEXT {
-                    return Err(ResolveError::invalid("it is too long"));
-                }
-                question.check(&answer).map_err(ResolveError::invalid)?;
-                (question, Reply::Answer(answer))
-            }
+            (WaitReason::Answer(question), Verdict::Answer(answer)) => (question, Reply::Answer(answer)),
             (WaitReason::Answer(question), Verdict::Declined) => {
                 (question, Reply::Declined(author.why.clone()))
             }
@@ -175,11 +216,11 @@ impl Run {
                 author.why = author.why.or_else(|| reason.clone());
                 (question, Reply::Declined(reason))
             }
-            (WaitReason::Answer(question), Verdict::Unavailable) => (question, Reply::Unavailable),
-            _ => {
-                let detail = Some(expected.to_owned());
-                return Err(ResolveError { detail, ..ResolveError::new(ResolveErrorKind::WrongDecision) });
+            (WaitReason::Answer(question), Verdict::Unavailable) => {
+                (question, author.why.clone().map_or(Reply::Unavailable, Reply::Refused))
             }
+            // Checked before.
+            (reason, _) => return Err(wrong_decision(&reason)),
         };
         self.record_decision(&wait.path, wait.id, kind, author);
         let (question, reply) = reply;
@@ -236,13 +277,11 @@ impl Run {
             let expired = notes.tick(now);
             expired.iter().for_each(|question| notes.reply(question, Reply::Expired));
             has_changed |= !expired.is_empty() || notes.is_waiting() != was_waiting;
-            record.decisions.extend(expired.into_iter().map(|question| DecisionRecord {
-                wait: wait_id(&run_id, &call.id, &question),
-                kind: DecisionKind::Expired,
-                by: None,
-                at: Some(now),
-                why: None,
-            }));
+            record.decisions.extend(
+                expired
+                    .into_iter()
+                    .map(|question| DecisionRecord::expired(wait_id(&run_id, &call.id, &question), now)),
+            );
         }
         has_changed
     }

@@ -6,7 +6,7 @@ use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
-use crate::tool::{CallNotes, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{CallNotes, Origin, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// What the layers decided together about a call.
 pub(crate) enum Ruling {
@@ -15,7 +15,7 @@ pub(crate) enum Ruling {
     /// It is not executed, and this is its record.
     Finish(Box<ToolExecution>),
     /// The run ends.
-    End(StopReason),
+    End(VerdictRecord),
 }
 
 /// The text that takes the place of one that layers rejected.
@@ -57,11 +57,51 @@ impl Run {
         &self.verdicts
     }
 
-    /// Returns the question of the run.
-    pub(crate) fn question(&self) -> Option<&Content> {
-        match self.messages.get(self.history_len) {
-            Some(Message::User(question)) => Some(question),
+    /// Returns the question of the run and further messages of the user.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = &Content> {
+        // What directly follows a reply sends it back, and is the program's.
+        let is_reply = |at: usize| at > self.history_len && self.messages[at - 1].as_assistant().is_some();
+        let new = self.messages.iter().enumerate().skip(self.history_len);
+        new.filter(move |(at, _)| !is_reply(*at)).filter_map(|(_, message)| match message {
+            Message::User(question) => Some(question),
             _ => None,
+        })
+    }
+
+    /// Returns the results of the caller in the last turn that layers have not seen.
+    pub(crate) fn unseen_results(&self) -> Vec<ToolExecution> {
+        let is_unseen = |execution: &&ToolExecution| {
+            execution.origin() == Origin::External && !execution.metadata.is_seen
+        };
+        let open = self.stage.records().iter().filter_map(CallRecord::outcome);
+        let last = self.messages.iter().rev().map_while(|message| match message {
+            Message::Tool(result) => Some(&*result.call_id),
+            _ => None,
+        });
+        let last: Vec<_> = last.collect();
+        let closed = self.tool_executions.iter().filter(|one| last.contains(&&*one.call.id));
+        open.chain(closed).filter(is_unseen).cloned().collect()
+    }
+
+    /// Replaces a result that layers have seen, before the model reads it.
+    pub(crate) fn replace_result(&mut self, execution: ToolExecution) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            let mut finished = turn.calls.iter_mut().filter_map(|record| match &mut record.state {
+                CallState::Finished(finished) => Some(finished),
+                _ => None,
+            });
+            if let Some(finished) = finished.find(|finished| finished.call.id == execution.call.id) {
+                **finished = execution;
+            }
+            return;
+        }
+        let is_its = |message: &&mut Message| matches!(message, Message::Tool(result) if result.call_id == execution.call.id);
+        if let Some(message) = self.messages.iter_mut().rev().find(is_its) {
+            *message = Message::from(&execution);
+        }
+        let mut executions = self.tool_executions.iter_mut().rev();
+        if let Some(known) = executions.find(|known| known.call.id == execution.call.id) {
+            *known = execution;
         }
     }
 
@@ -77,6 +117,13 @@ impl Run {
             self.revoke_answer();
         }
         self.stop(StopReason::Blocked { layer, reason });
+    }
+
+    /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
+    pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
+        let last = self.open_inner_run(call_id)?.verdicts.last()?;
+        let is_of_outer = last.kind == VerdictKind::Ended && last.level > 0;
+        is_of_outer.then(|| VerdictRecord { level: last.level - 1, ..last.clone() })
     }
 
     /// Answers in place of the model.
@@ -151,8 +198,8 @@ impl Run {
                 }
             }
             Ruling::Finish(execution) => *execution,
-            Ruling::End(reason) => {
-                self.stop(reason);
+            Ruling::End(verdict) => {
+                self.stop_by_layer(verdict);
                 return Ok(());
             }
         };

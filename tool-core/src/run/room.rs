@@ -53,12 +53,6 @@ impl InFlight {
         self.suspended.push(call_id.to_owned());
     }
 
-    /// Returns the ids of the calls.
-    #[must_use]
-    pub fn ids(&self) -> &[String] {
-        &self.ids
-    }
-
     pub(super) fn contains(&self, call_id: &str) -> bool {
         self.ids.iter().any(|id| id == call_id)
     }

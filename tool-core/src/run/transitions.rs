@@ -214,8 +214,9 @@ impl Run {
         Ok(())
     }
 
-    /// Returns `true` if the call failed and will be executed again.
-    pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
+    /// Returns `true` if the call failed and will be executed again. Asked before its outcome is [recorded](Self::record_result).
+    #[must_use]
+    pub fn will_retry(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
         let next_attempt = |record: &CallRecord| {

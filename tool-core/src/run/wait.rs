@@ -204,7 +204,7 @@ impl Decision {
         Self::new(Verdict::Declined)
     }
 
-    /// States that there is nobody to answer a question. Its default is the answer, if it has one.
+    /// States that there is nobody to answer a question, and [why](Self::because). Its default is the answer, if it has one.
     pub fn unavailable() -> Self {
         Self::new(Verdict::Unavailable)
     }

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::set::{Layered, ToolRef, ToolSet};
-use crate::layer::{CallVerdict, Layer, LayerError, OutputVerdict, Part, Place};
+use crate::layer::{CallVerdict, Layer, LayerError, OutputVerdict, Part, Place, refused_rewrite};
 use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{Injection, Outcome, Tool, ToolContext, ToolError, ToolExecution, ToolFuture};
 
@@ -68,7 +68,8 @@ impl Layered {
             let rewritten = layer.rewrite(call, &place).await.map_err(|error| failed(layer, &error))?;
             if let Some(arguments) = rewritten {
                 call.arguments = arguments;
-                tool.check_arguments(&call.arguments, context)?;
+                let checked = tool.check_arguments(&call.arguments, context);
+                checked.map_err(|error| refused_rewrite(layer.name(), &error))?;
             }
         }
         for layer in self.that_see(Part::Judge) {
@@ -127,6 +128,10 @@ impl Tool for Layered {
 
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
         self.tool.get().check_arguments(arguments, context)
+    }
+
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.tool.get().inner_tool(name)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -1,5 +1,9 @@
 //! The kinds of errors of model endpoints.
 
+use std::error::Error;
+
+use tool_core::model::{ModelError, ModelErrorKind};
+
 /// The kind of an error of a model's endpoint, the same for all providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -50,9 +54,49 @@ impl ErrorKind {
         }
     }
 
+    /// Returns `true` if a response with this status reports that the request was rejected and costs nothing. Behind other statuses of
+    /// servers that fail, a model may have answered.
+    #[must_use]
+    pub fn is_rejection(status: u16) -> bool {
+        matches!(status, 400..=407 | 409..=499 | 503 | 529)
+    }
+
     /// Returns `true` if the same request may succeed later.
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(self, Self::RateLimit | Self::Overloaded | Self::Server)
+    }
+}
+
+impl ErrorKind {
+    /// Wraps an error of this kind. `is_unbilled` is set if the request certainly costs nothing.
+    #[must_use]
+    pub fn model_error(self, error: impl Error + Send + Sync + 'static, is_unbilled: bool) -> ModelError {
+        let is_permanent =
+            matches!(self, Self::Config | Self::InvalidRequest | Self::ContextLength | Self::ContentFilter);
+        let error = ModelError::new(error).with_kind(self.into());
+        let error = if is_unbilled { error.unbilled() } else { error };
+        if is_permanent { error.permanent() } else { error }
+    }
+}
+
+impl From<ErrorKind> for ModelErrorKind {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Config | ErrorKind::InvalidRequest => Self::InvalidRequest,
+            ErrorKind::Timeout => Self::Timeout,
+            ErrorKind::Authentication => Self::Authentication,
+            ErrorKind::RateLimit => Self::RateLimit,
+            ErrorKind::Quota => Self::Quota,
+            ErrorKind::ContextLength => Self::ContextLength,
+            ErrorKind::ContentFilter => Self::ContentFilter,
+            ErrorKind::MalformedToolCall => Self::Other,
+            ErrorKind::Connect
+            | ErrorKind::Transport
+            | ErrorKind::Overloaded
+            | ErrorKind::Server
+            | ErrorKind::InvalidResponse
+            | ErrorKind::Incomplete => Self::Unavailable,
+        }
     }
 }

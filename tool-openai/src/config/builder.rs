@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tool_http::client::{
-    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, key_from_env, parse_base_url, read_variable,
+    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, parse_base_url, read_variable,
 };
 
 use super::open_ai::OpenAi;
@@ -238,24 +238,14 @@ impl OpenAiBuilder {
             return Err(Error::config("the base URL must not contain `/chat/completions`; it is appended"));
         }
         let endpoint = self.endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url));
-        let key = match self.api_key {
-            None if self.has_key_from_env => Some(key_from_env(endpoint.api_key_variable.as_deref())?),
-            key => key,
-        };
-        let mut connection = self.connection;
-        // Another server may need no key, and a custom client or header may provide it.
-        let is_key_optional =
-            self.base_url.is_some() || connection.http.is_some() || !connection.headers.is_empty();
-        if let (None, Some(variable), false) = (&key, &endpoint.api_key_variable, is_key_optional) {
-            return Err(Error::config(format!(
-                "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
-            )));
-        }
         let header = match endpoint.auth_scheme {
             AuthScheme::Bearer => KeyHeader::Bearer,
             AuthScheme::ApiKey => KeyHeader::Named("api-key"),
         };
-        connection.key = key.map(|key| (header, key));
+        let mut connection = self.connection;
+        // Another server may need no key.
+        let (is_optional, variable) = (self.base_url.is_some(), endpoint.api_key_variable.as_deref());
+        connection.set_key(header, self.api_key, self.has_key_from_env, variable, is_optional)?;
         let connection = connection.connect(base_url)?;
         let endpoint = Arc::new(endpoint);
         Ok(OpenAi(Arc::new(Client { connection, endpoint, retry: self.retry, on_warning: self.on_warning })))

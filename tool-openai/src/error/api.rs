@@ -3,9 +3,7 @@
 use std::fmt;
 
 use reqwest::StatusCode;
-use tool_http::client::{ErrorBody, ErrorKind, RetryHeaders};
-
-use super::excerpt::{MAX_MESSAGE_CHARS, excerpt};
+use tool_http::client::{ErrorBody, ErrorKind, MAX_MESSAGE_CHARS, RetryHeaders, error_name, excerpt};
 
 /// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -122,10 +120,7 @@ impl ApiError {
         if let Some(status) = &self.status {
             write!(f, " with status {}", status.as_u16())?;
         }
-        // A code that is a number only repeats the status.
-        let names = [&self.code, &self.error_type].into_iter().flatten();
-        let name = names.clone().find(|name| name.parse::<u16>().is_err()).or(names.clone().next());
-        if let Some(name) = name {
+        if let Some(name) = error_name(self.code.as_deref(), self.error_type.as_deref()) {
             write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
         }
         write!(f, ": {}", excerpt(&self.message, MAX_MESSAGE_CHARS))?;

@@ -267,10 +267,17 @@ impl SegmentOutcome {
     }
 }
 
+/// Returns the model's messages, without those that a layer has sent back: the model reads why right after them.
+fn replies(messages: &[Message]) -> impl Iterator<Item = &AssistantMessage> {
+    let is_sent_back = |next: Option<&Message>| matches!(next, Some(Message::User(_)));
+    let kept = messages.iter().enumerate().filter(move |(at, _)| !is_sent_back(messages.get(at + 1)));
+    kept.filter_map(|(_, message)| message.as_assistant())
+}
+
 /// Returns the texts of the model's messages.
 fn text_deltas(messages: &[Message]) -> Vec<Delta> {
     let mut deltas = Vec::new();
-    for message in messages.iter().filter_map(Message::as_assistant) {
+    for message in replies(messages) {
         deltas.extend(message.reasoning.clone().map(Delta::Reasoning));
         deltas.extend(Some(message.text.clone()).filter(|text| !text.is_empty()).map(Delta::Text));
         deltas.extend(message.refusal.clone().map(Delta::Refusal));
@@ -293,9 +300,8 @@ fn starts_a_call(event: &Event) -> bool {
 
 /// Merges the replies of all turns into one message, whose text equals the streamed text.
 fn merge_replies(messages: &[Message]) -> AssistantMessage {
-    let replies = || messages.iter().filter_map(Message::as_assistant);
-    let mut message = AssistantMessage::text(replies().map(|reply| &*reply.text).collect::<String>());
-    let reasoning: String = replies().filter_map(|reply| reply.reasoning.as_deref()).collect();
+    let mut message = AssistantMessage::text(replies(messages).map(|reply| &*reply.text).collect::<String>());
+    let reasoning: String = replies(messages).filter_map(|reply| reply.reasoning.as_deref()).collect();
     message.reasoning = Some(reasoning).filter(|reasoning| !reasoning.is_empty());
     message
 }

@@ -8,14 +8,12 @@ use tool_core::content::Content;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::ExternalTool;
-use tool_core::{Agent, Tool, ToolSet};
+use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
-use super::adapter::{Adapter, Block, Part};
+use super::adapter::{Block, Part, Protocol};
 use super::asked::{About, Asked, Given, Reply};
-use crate::entry::Entry;
 use crate::guard::HttpError;
 use crate::hub::Source;
-use crate::sse::{Encoder, Stop};
 
 /// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like state and context.
 #[derive(Debug, Deserialize)]
@@ -113,27 +111,54 @@ fn text(content: &Value) -> String {
     content.as_str().map_or_else(|| content.to_string(), str::to_owned)
 }
 
-/// Encodes the entries of a run.
+/// AG-UI's stream of a part of a run.
 #[derive(Debug)]
-pub(crate) struct AgUiEncoder {
-    adapter: Adapter,
-    thread: String,
-    run: String,
+pub(crate) struct AgUi {
+    pub(crate) thread: String,
+    /// The client's id of this part.
+    pub(crate) run: String,
     /// The id of the assistant's message that calls belong to.
-    message: String,
+    pub(crate) message: String,
 }
 
-impl AgUiEncoder {
-    /// `run` is the client's id of this part of the stored run `stored`.
-    pub(crate) fn new(stored: &str, thread: String, run: String, message: String) -> Self {
-        Self { adapter: Adapter::new(stored), thread, run, message }
-    }
-
-    pub(crate) fn start(thread: &str, run: &str) -> String {
+impl AgUi {
+    pub(crate) fn start(&self) -> String {
+        let (thread, run) = (&self.thread, &self.run);
         json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run, "protocolVersion": "1.0" })
             .to_string()
     }
 
+    fn finished(&self, outcome: Value) -> Value {
+        json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
+    }
+
+    /// Returns the conversation up to the question that is being answered, for a client that has none. The instructions are not part of it.
+    pub(crate) fn snapshot(messages: &[Message]) -> Option<String> {
+        let end = messages.iter().rposition(|message| matches!(message, Message::User(_)))? + 1;
+        let shown = |(index, message): (usize, &Message)| {
+            let id = format!("message_{index}");
+            Some(match message {
+                Message::User(content) => json!({ "id": id, "role": "user", "content": content.text() }),
+                Message::Assistant(reply) => {
+                    let call = |call: &ToolCall| {
+                        let function = json!({ "name": call.name, "arguments": call.arguments });
+                        json!({ "id": call.id, "type": "function", "function": function })
+                    };
+                    let calls: Vec<_> = reply.tool_calls.iter().map(call).collect();
+                    json!({ "id": id, "role": "assistant", "content": reply.text, "toolCalls": calls })
+                }
+                Message::Tool(result) => json!({
+                    "id": id, "role": "tool", "toolCallId": result.call_id, "content": result.content.text(),
+                }),
+                _ => return None,
+            })
+        };
+        let messages: Vec<_> = messages[..end].iter().enumerate().filter_map(shown).collect();
+        Some(json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages }).to_string())
+    }
+}
+
+impl Protocol for AgUi {
     fn write(&self, part: Part, out: &mut Vec<String>) {
         let events: &[Value] = &match part {
             Part::BlockStart { kind: Block::Text, id } => {
@@ -180,9 +205,9 @@ impl AgUiEncoder {
                 "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id,
                 "content": output, "role": "tool",
             })],
-            Part::Progress { id, text, done, total } => vec![json!({
+            Part::Progress { id, progress } => vec![json!({
                 "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress",
-                "content": { "text": text, "done": done, "total": total },
+                "content": progress,
             })],
             Part::Agent { call, agent } => {
                 vec![json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } })]
@@ -214,10 +239,6 @@ impl AgUiEncoder {
         };
         out.extend(events.iter().map(Value::to_string));
     }
-
-    fn finished(&self, outcome: Value) -> Value {
-        json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
-    }
 }
 
 /// Returns the interrupt of a wait that a person ends. Naming `editedArgs` offers to change the arguments.
@@ -242,18 +263,4 @@ fn interrupt(wait: &Wait) -> Option<Value> {
         }),
         _ => return None,
     })
-}
-
-impl Encoder for AgUiEncoder {
-    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.convert(entry, &mut parts);
-        parts.into_iter().for_each(|part| self.write(part, out));
-    }
-
-    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.stop(stop, &mut parts);
-        parts.into_iter().for_each(|part| self.write(part, out));
-    }
 }

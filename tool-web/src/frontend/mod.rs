@@ -19,14 +19,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tool_core::ToolSet;
 use tool_core::content::Content;
-use tool_core::memory::{MemoryError, RunStatus};
+use tool_core::memory::RunStatus;
 use tool_core::model::ConversationId;
 use tool_core::tool::{DecisionKind, WaitId};
 use tool_http::server::HttpService;
 
-use self::ag_ui::AgUiEncoder;
+use self::adapter::{Encoding, Protocol};
+use self::ag_ui::AgUi;
 use self::asked::{About, Asked, Reply, is_same};
-use self::ui::UiEncoder;
+use self::ui::UiStream;
 use crate::auth::Right;
 use crate::bounded::Bounded;
 use crate::entry::Entry;
@@ -61,20 +62,20 @@ use crate::wait::arguments;
 /// ```
 #[must_use = "a chat does nothing until its service is served"]
 pub struct Frontend {
-    protocol: Protocol,
+    protocol: ProtocolName,
     hub: Arc<Hub>,
     source: Option<Arc<Source>>,
     guard: Arc<Guard>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ProtocolName {
     UiStream,
     AgUi,
 }
 
 impl Frontend {
-    pub(crate) fn new(protocol: Protocol, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
+    pub(crate) fn new(protocol: ProtocolName, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
         let source = hub.sources.iter().find(|source| &*source.name == agent && source.agent.is_some());
         Self { protocol, source: source.cloned(), hub, guard }
     }
@@ -117,7 +118,7 @@ impl fmt::Debug for Frontend {
 
 /// The chats of one router.
 struct Chats {
-    protocol: Protocol,
+    protocol: ProtocolName,
     hub: Arc<Hub>,
     source: Arc<Source>,
     guard: Arc<Guard>,
@@ -126,40 +127,44 @@ struct Chats {
 }
 
 type Shared = State<Arc<Chats>>;
+type Answer = Result<Response, HttpError>;
 
-async fn send(State(chats): Shared, sender: Sender, request: Request) -> Result<Response, HttpError> {
+/// The log of a run, and the position after which the response begins.
+type Taken = Result<(Arc<RunLog>, u64), HttpError>;
+
+async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer {
     sender.check(Right::Ask)?;
     match chats.protocol {
-        Protocol::UiStream => {
+        ProtocolName::UiStream => {
             let request: ui::Request = read_json(&chats.guard, request).await?;
             let conversation = conversation(&sender, &request.id)?;
             let (log, from) =
                 chats.take(&sender, &conversation, request.asked()?, ToolSet::default(), false).await?;
             Ok(ui_response(&log, Some(from), true))
         }
-        Protocol::AgUi => {
+        ProtocolName::AgUi => {
             let request: ag_ui::Request = read_json(&chats.guard, request).await?;
             let (thread, run) = (request.thread_id.clone(), request.run_id.clone());
             let conversation = conversation(&sender, &thread)?;
-            let started = AgUiEncoder::start(&thread, &run);
+            let mut protocol = AgUi { thread, run, message: String::new() };
+            let started = protocol.start();
             // Clients expect errors of the run in the stream.
             let asked = match request.asked(&chats.source) {
                 Ok((asked, tools)) => chats.take(&sender, &conversation, asked, tools, true).await,
                 Err(error) => Err(error),
             };
-            let (log, from) = match asked {
-                Ok(found) => found,
+            match asked {
+                Ok((log, from)) => {
+                    protocol.message = message_id(&log);
+                    Ok(response(&log, protocol, Some(from), vec![started]))
+                }
                 Err(HttpError(status, text)) if status.is_client_error() => {
                     let error = serde_json::json!({ "type": "RUN_ERROR", "message": text }).to_string();
                     let events = sse::frames(&[started, error], None);
-                    return Ok(sse::response(futures_util::stream::iter([events.into()])));
+                    Ok(sse::response(futures_util::stream::iter([events.into()])))
                 }
-                Err(error) => return Err(error),
-            };
-            let message = message_id(&log);
-            let encoder = AgUiEncoder::new(&log.id, thread, run, message);
-            let events = sse::events(log.read(log.first()), encoder, Some(from), vec![started]);
-            Ok(sse::response(events))
+                Err(error) => Err(error),
+            }
         }
     }
 }
@@ -169,21 +174,27 @@ async fn resume(
     sender: Sender,
     Path(chat): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, HttpError> {
+) -> Answer {
     sender.check(Right::Ask)?;
     let conversation = conversation(&sender, &chat)?;
     let run = chats.run(&conversation).await;
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let known: Option<u64> = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let known = known.filter(|known| *known < log.end());
     let question = log.position(|entry| matches!(entry, Entry::Question { .. })).unwrap_or_default();
     Ok(match chats.protocol {
-        Protocol::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
-        Protocol::AgUi => {
-            let start = AgUiEncoder::start(&chat, &log.id);
-            let encoder = AgUiEncoder::new(&log.id, chat, log.id.clone(), message_id(&log));
-            let first = if known.is_none() { vec![start] } else { Vec::new() };
-            sse::response(sse::events(log.read(log.first()), encoder, known.or(Some(question)), first))
+        ProtocolName::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
+        ProtocolName::AgUi => {
+            let (run, message) = (log.id.clone(), message_id(&log));
+            let protocol = AgUi { thread: chat, run, message };
+            let mut first = Vec::new();
+            if known.is_none() {
+                first.push(protocol.start());
+                let loaded = chats.hub.load(&log.id).await?;
+                first.extend(loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages())));
+            }
+            response(&log, protocol, known.or(Some(question)), first)
         }
     })
 }
@@ -196,18 +207,18 @@ async fn stop(
     sender.check(Right::Ask)?;
     let conversation = conversation(&sender, &chat)?;
     let run = chats.run(&conversation).await.ok_or_else(HttpError::unknown_run)?;
-    match chats.hub.cancel(&run).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT),
-        Ok(false) => Err(HttpError::unknown_run()),
-        Err(_) => Err(HttpError::store()),
-    }
+    let is_cancelled = chats.hub.cancel(&run).await?;
+    if is_cancelled { Ok(StatusCode::NO_CONTENT) } else { Err(HttpError::unknown_run()) }
 }
 
-/// Streams a run from after a position on.
+/// Streams a run from after a position on, behind the first events.
+fn response(log: &Arc<RunLog>, protocol: impl Protocol, after: Option<u64>, first: Vec<String>) -> Response {
+    sse::response(sse::events(log.read(log.first()), Encoding::new(&log.id, protocol), after, first))
+}
+
 fn ui_response(log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Response {
-    let first = if is_message { vec![UiEncoder::start(&message_id(log))] } else { Vec::new() };
-    let events = sse::events(log.read(log.first()), UiEncoder::new(&log.id), after, first);
-    let mut response = sse::response(events);
+    let first = if is_message { vec![ui::start(&message_id(log))] } else { Vec::new() };
+    let mut response = response(log, UiStream, after, first);
     response.headers_mut().insert("x-vercel-ai-ui-message-stream", HeaderValue::from_static("v1"));
     response
 }
@@ -247,7 +258,7 @@ impl Chats {
         asked: Asked,
         tools: ToolSet,
         is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    ) -> Taken {
         match asked {
             Asked::Question(question) => self.ask(conversation, question, tools, is_complete).await,
             Asked::Replies(replies) => {
@@ -264,7 +275,7 @@ impl Chats {
         question: Content,
         tools: ToolSet,
         is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    ) -> Taken {
         if let Some(run) = self.run(conversation).await {
             if self.hub.log(&run).is_some_and(|log| log.is_driven()) {
                 return Err(HttpError::new(
@@ -295,13 +306,7 @@ impl Chats {
     }
 
     /// Records replies of the client. It must have been shown what it decides about.
-    async fn decide(
-        &self,
-        sender: &Sender,
-        run: &str,
-        replies: Vec<Reply>,
-        is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    async fn decide(&self, sender: &Sender, run: &str, replies: Vec<Reply>, is_complete: bool) -> Taken {
         let waits = self.hub.load(run).await?.map(|loaded| loaded.run.waits()).unwrap_or_default();
         let mut decisions = Vec::new();
         for Reply { about, given, shown } in replies {
@@ -339,12 +344,6 @@ impl Chats {
         // The response to a repeated request begins where the first one began.
         let first = recorded.iter().map(|recorded| recorded.position).min().unwrap_or_default();
         Ok((log, first.saturating_sub(1)))
-    }
-}
-
-impl From<MemoryError> for HttpError {
-    fn from(_: MemoryError) -> Self {
-        Self::store()
     }
 }
 

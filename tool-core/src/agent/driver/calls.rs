@@ -224,7 +224,10 @@ impl RunDriver {
         let is_retried = self.run.will_retry(&execution);
         let end = match is_retried {
             true => None,
-            false => self.review_output(&mut execution).await?,
+            false => match self.run.end_from_inside(&execution.call().id) {
+                None => self.review_output(&mut execution).await?,
+                end => end,
+            },
         };
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));

@@ -5,7 +5,6 @@ mod inside;
 mod offer;
 mod hold;
 mod lease;
-mod reported;
 mod run_driver;
 mod interruption;
 mod storage;

@@ -12,11 +12,10 @@ use super::review::{BesideVerdicts, QuestionRuling, passes};
 use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
-use crate::agent::spending::{Refusal, RequestMeter};
+use crate::agent::spending::RequestMeter;
 use crate::layer::{Next, Part, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError};
 use crate::run::{RunErrorKind, Step, StepError};
-use crate::tool::{VerdictKind, VerdictRecord};
 
 /// How a request passes the layers.
 pub(super) struct Passage<'a> {
@@ -42,6 +41,7 @@ impl RunDriver {
 
     /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
     pub(super) async fn ask_model(&mut self) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
+        self.store_cost_in_flight().await?;
         let time_left = self.time_left();
         let (layers, beside, hold) = self.passage();
         let meter = layers.meter(&self.tools.agent);
@@ -104,15 +104,16 @@ impl RunDriver {
         self.change_run().add_cost(cost);
         match response {
             Some(Err(error)) => match error.downcast::<RunEnded>() {
-                Ok(RunEnded { layer, reason }) => {
+                Ok(ended) => {
                     self.trace.interrupt();
-                    let end = VerdictRecord::new(&layer, 0, VerdictKind::Ended).because(reason);
+                    let end = self.layers.end_of_reply(ended);
                     self.change_run().stop_by_layer(end);
                     Ok(None)
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error, cost);
-                    match error.downcast::<Refusal>() {
+                    let refusal = meter.and_then(RequestMeter::take_refusal);
+                    match refusal.map_or_else(|| error.downcast(), Ok) {
                         Ok(refusal) => self.refuse(refusal),
                         Err(error) => Err(RunErrorKind::Model(error)),
                     }

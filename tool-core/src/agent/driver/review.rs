@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::interruption::run_until_interrupted;
 use crate::agent::layers::{Layers, ReplyRuling};
 use crate::agent::{Event, RunDriver};
-use crate::layer::Part;
+use crate::layer::{Part, refused_rewrite};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, Ruling, RunErrorKind};
 use crate::tool::{ToolError, ToolExecution, VerdictKind, VerdictRecord};
@@ -36,8 +36,10 @@ impl RunDriver {
     async fn ask_about_question(&mut self) -> Result<(), RunErrorKind> {
         let layers = Arc::clone(&self.layers);
         for open in layers.open_questions(&self.run, false) {
-            let Some(question) = self.run.question().filter(|_| self.run.is_asking()) else { break };
-            let asked = layers.question(&open, question, &self.run).boxed();
+            if !self.run.is_asking() {
+                break;
+            }
+            let asked = layers.question(&open, &self.run).boxed();
             match self.run_until_interrupted(asked).await {
                 Ok(ruling) => self.rule_on_question(ruling?).await,
                 Err(interruption) => self.interrupt(&interruption),
@@ -49,13 +51,15 @@ impl RunDriver {
     /// Asks the layers that judge the question while the model works.
     pub(super) fn review_beside(&self) -> Option<BesideVerdicts> {
         let open = self.layers.open_questions(&self.run, true);
-        let question = self.run.question().filter(|_| !open.is_empty())?.clone();
-        // The request borrows the run meanwhile. This happens once per run.
+        if open.is_empty() {
+            return None;
+        }
+        // The request borrows the run meanwhile. This happens once per question.
         let (layers, run) = (Arc::clone(&self.layers), self.run.clone());
         let verdicts = async move {
             let mut passed = Vec::new();
             for open in open {
-                let ruling = layers.question(&open, &question, &run).await?;
+                let ruling = layers.question(&open, &run).await?;
                 if !passes(&ruling) {
                     return Ok(vec![ruling]);
                 }
@@ -123,8 +127,7 @@ impl RunDriver {
             if let Some(layer) = by
                 && let Err(error) = self.offer.tools.check_arguments(&call)
             {
-                let why = format!("the layer `{layer}` wrote arguments that the tool refuses: {error}");
-                return self.refuse_call(layers, call, ToolError::not_executed(&why)).await;
+                return self.refuse_call(layers, call, refused_rewrite(&layer, &error)).await;
             }
         }
         let (verdicts, ruling) = layers.judge(&call, &self.run).await?;
@@ -166,6 +169,21 @@ impl RunDriver {
             true => self.layers.output(execution, &self.run).boxed().await,
             false => Ok(None),
         }
+    }
+
+    /// Asks the layers about results that the caller has recorded in the run itself, before the model reads them.
+    pub(super) async fn review_results(&mut self) -> Result<(), RunErrorKind> {
+        if !self.layers.see(Part::Output) {
+            return Ok(());
+        }
+        for mut execution in self.run.unseen_results() {
+            let end = self.review_output(&mut execution).await?;
+            self.change_run().replace_result(execution);
+            if let Some(end) = end {
+                self.change_run().stop_by_layer(end);
+            }
+        }
+        Ok(())
     }
 
     /// Asks the layers about the text of a reply, and writes what takes its place.

@@ -13,7 +13,6 @@ use super::inside::Inside;
 use super::lease::RunLease;
 use super::offer::{Offer, next_step};
 use super::question_rules::QuestionRules;
-use super::reported::ReportedCalls;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
@@ -28,8 +27,8 @@ use crate::layer::Part;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, Decision, Ledger, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
-    WaitReason,
+    Answer, Approval, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step,
+    StepError, WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;

@@ -33,7 +33,6 @@ impl RunDriver {
 
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
-        self.store_cost_in_flight().await?;
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(_) => self.take_turn().boxed().await.map(|()| true),
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
@@ -86,6 +85,7 @@ impl RunDriver {
         loop {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await;
+            self.review_results().await?;
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
@@ -324,9 +324,8 @@ impl RunDriver {
         response: ChatResponse,
         hold: Hold,
     ) -> Result<Vec<Event>, RunErrorKind> {
-        let normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
+        let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
-        let mut normalized = normalized;
         let ruling = self.review_reply(normalized.response_mut()).await?;
         let listeners = self.emitter.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
