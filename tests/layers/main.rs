@@ -2,4 +2,5 @@
 
 mod entrances;
 mod matrix;
+mod ready;
 mod rules;

@@ -108,12 +108,6 @@ impl<'a> ChatRequest<'a> {
         }
     }
 
-    /// Replaces the conversation.
-    pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
-        (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
-        self
-    }
-
     /// Sets the tools that the model can call: [`ToolDefinitions`], a list of definitions, or a [`&ToolSet`](crate::ToolSet).
     pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
         self.tools = tools.into();
@@ -158,13 +152,13 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
-    /// Sets the cache that this request shares with later ones, which append messages to it.
     /// Returns this request with other messages.
     pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
         (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
         self
     }
 
+    /// Sets the cache that this request shares with later ones, which append messages to it.
     pub(crate) fn sharing(mut self, cache: &'a RequestCache) -> Self {
         self.cache = Cache(Some(cache));
         self
