@@ -70,7 +70,7 @@ async fn answer(file: PathBuf) -> Result<(), Failure> {
     for stored in free {
         println!("{:?}: {}", stored.status, stored.run.new_messages()[0].text());
         let mut run = stored.run;
-        let waiting: Vec<_> = run.awaiting_approval().cloned().collect();
+        let waiting: Vec<_> = run.awaiting_approval().collect();
         for call in waiting {
             run.resolve_approval(&call.id, decision(&call).await?)?;
         }

@@ -9,6 +9,8 @@
 //! curl -X POST localhost:8080/runs/RUN/calls/CALL/approve
 //! ```
 //!
+//! Each user has a budget of tokens per day, which all processes share.
+//!
 //! A real service authenticates its users and does not take their names from the URL. Conversations and runs are in the file
 //! `DESK_DB`, by default in the temporary directory. It uses the offline model, or with `OPENAI_API_KEY` or `OPENAI_BASE_URL`
 //! set, the model `OPENAI_MODEL` of that endpoint.
@@ -28,8 +30,10 @@ use futures_util::stream::{self, Stream};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tool_core::agent::Outcome;
-use tool_core::memory::{MemoryError, PostOutcome, RunCommand, RunStatus};
-use tool_core::{Agent, Approval, ChatModel, Event, RunErrorKind, SqliteStore, tool, tools};
+use tool_core::memory::{Budget, KeyedBudget, MemoryError, PostOutcome, RunCommand, RunStatus};
+use tool_core::run::Run;
+use tool_core::tool::Timestamp;
+use tool_core::{Agent, Approval, ChatModel, Event, ModelOptions, RunErrorKind, SqliteStore, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
@@ -40,6 +44,25 @@ type Reply = (StatusCode, String);
 
 /// The time after which nobody may approve a refund any more.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// The tokens that a user has per day.
+const TOKENS_PER_DAY: u64 = 200_000;
+
+/// The longest reply of the model, in tokens. Budgets reserve it before each request.
+const MAX_REPLY: u32 = 2_000;
+
+#[derive(Clone)]
+struct Desk {
+    agent: Agent,
+    budget: Budget,
+}
+
+impl Desk {
+    /// Returns the budget of the user whose run it is.
+    fn budget_of(&self, run: &Run) -> KeyedBudget {
+        self.budget.key(run.conversation().map(ToString::to_string).unwrap_or_default())
+    }
+}
 
 #[tool("Pays money back for an order", needs_approval, at_most_once)]
 fn refund(order: u32, euros: u32) -> String {
@@ -56,25 +79,28 @@ async fn main() -> Result<(), Failure> {
     let port: u16 = env::args().nth(1).as_deref().unwrap_or("8080").parse()?;
     let file = env::var_os("DESK_DB").map_or_else(|| env::temp_dir().join("desk.db"), PathBuf::from);
     let store = SqliteStore::open(file).await?;
+    let budget = Budget::tokens(store.clone(), TOKENS_PER_DAY, Duration::from_secs(24 * 3_600));
     let agent =
         Agent::builder(model()?).tools(tools![refund, order_state]).memory(store.clone()).run_store(store);
-    let agent = agent.max_run_age(MAX_AGE).build()?;
+    let options = ModelOptions::default().with_max_output_tokens(MAX_REPLY);
+    let desk = Desk { agent: agent.options(options).max_run_age(MAX_AGE).build()?, budget };
 
-    tokio::spawn(tidy_up(agent.clone()));
+    tokio::spawn(tidy_up(desk.clone()));
     let service = Router::new()
         .route("/users/{user}/questions", post(ask))
         .route("/users/{user}/stream", post(stream))
         .route("/pending", get(pending))
         .route("/runs/{run}/calls/{call}/{decision}", post(decide))
-        .with_state(agent);
+        .with_state(desk);
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("listening on http://{}", listener.local_addr()?);
     Ok(axum::serve(listener, service).await?)
 }
 
 /// Answers a question. If the client disconnects, the future is dropped and the run is cancelled.
-async fn ask(State(agent): State<Agent>, Path(user): Path<String>, question: String) -> Reply {
-    reply(agent.ask(question).conversation(user).outcome().await)
+async fn ask(State(desk): State<Desk>, Path(user): Path<String>, question: String) -> Reply {
+    let budget = desk.budget.key(&*user);
+    reply(desk.agent.ask(question).conversation(user).budget(budget).outcome().await)
 }
 
 fn reply(outcome: Outcome) -> Reply {
@@ -82,6 +108,11 @@ fn reply(outcome: Outcome) -> Reply {
         Outcome::Answer(answer) => (StatusCode::OK, json!({ "answer": answer.text() }).to_string()),
         Outcome::Waiting(run) => (StatusCode::ACCEPTED, json!({ "waiting": run.id() }).to_string()),
         Outcome::Failed(error) => {
+            if let RunErrorKind::Budget { ends, .. } = error.kind() {
+                let seconds = ends.since(Timestamp::now()).as_secs();
+                let text = format!("your budget is used up; ask again in {seconds} seconds");
+                return (StatusCode::TOO_MANY_REQUESTS, json!({ "error": text }).to_string());
+            }
             let (status, text) = match error.kind() {
                 RunErrorKind::ConversationWaits { .. } => {
                     (StatusCode::CONFLICT, "an earlier request is waiting")
@@ -98,11 +129,12 @@ fn reply(outcome: Outcome) -> Reply {
 
 /// Streams the text of the answer as server-sent events.
 async fn stream(
-    State(agent): State<Agent>,
+    State(desk): State<Desk>,
     Path(user): Path<String>,
     question: String,
 ) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
-    let events = agent.ask(question).conversation(user).stream();
+    let budget = desk.budget.key(&*user);
+    let events = desk.agent.ask(question).conversation(user).budget(budget).stream();
     Sse::new(stream::unfold(events, |mut events| async move {
         loop {
             let event = match events.next().await? {
@@ -121,8 +153,8 @@ fn reply_event(outcome: Outcome) -> sse::Event {
 }
 
 /// Lists the calls that await a decision.
-async fn pending(State(agent): State<Agent>) -> Reply {
-    let stored = match agent.stored_runs().await {
+async fn pending(State(desk): State<Desk>) -> Reply {
+    let stored = match desk.agent.stored_runs().await {
         Ok(stored) => stored.runs,
         Err(error) => return unavailable(&error),
     };
@@ -137,7 +169,7 @@ async fn pending(State(agent): State<Agent>) -> Reply {
 
 /// Records a decision, and continues the run if no process works on it.
 async fn decide(
-    State(agent): State<Agent>,
+    State(desk): State<Desk>,
     Path((run, call, decision)): Path<(String, String, String)>,
 ) -> Reply {
     let approval = match &*decision {
@@ -145,15 +177,17 @@ async fn decide(
         "deny" => Approval::deny("the desk denied it"),
         _ => return (StatusCode::NOT_FOUND, json!({ "error": "unknown decision" }).to_string()),
     };
-    match agent.post(&run, RunCommand::resolve_approval(call, approval)).await {
+    match desk.agent.post(&run, RunCommand::resolve_approval(call, approval)).await {
         Ok(PostOutcome::Posted) => {}
         Ok(_) => return (StatusCode::NOT_FOUND, json!({ "error": "unknown run" }).to_string()),
         Err(error) => return unavailable(&error),
     }
-    match agent.stored_run(&run).await {
+    match desk.agent.stored_run(&run).await {
         Ok(Some(stored)) if stored.status != RunStatus::RunningElsewhere => {
             // In a task of its own, because closing the page does not cancel what was approved.
-            let driven = tokio::spawn(async move { reply(agent.resume(stored.run).outcome().await) });
+            let budget = desk.budget_of(&stored.run);
+            let resumed = desk.agent.resume(stored.run).budget(budget);
+            let driven = tokio::spawn(async move { reply(resumed.outcome().await) });
             driven.await.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, String::new()))
         }
         // Its driver takes the decision, or has ended meanwhile.
@@ -169,16 +203,20 @@ fn unavailable(error: &MemoryError) -> Reply {
 
 /// Continues what a process that died has left, and ends what was cancelled or has expired. Each process does this, and the lease
 /// decides which one takes a run.
-async fn tidy_up(agent: Agent) {
+async fn tidy_up(desk: Desk) {
     loop {
-        match agent.stored_runs().await {
+        match desk.agent.stored_runs().await {
             Ok(stored) => {
                 for stored in stored.runs {
                     let is_left = matches!(
                         stored.status,
                         RunStatus::Interrupted | RunStatus::Cancelled | RunStatus::Expired
                     );
-                    if is_left && let Outcome::Failed(error) = agent.resume(stored.run).outcome().await {
+                    let budget = desk.budget_of(&stored.run);
+                    if is_left
+                        && let Outcome::Failed(error) =
+                            desk.agent.resume(stored.run).budget(budget).outcome().await
+                    {
                         eprintln!("{error}");
                     }
                 }

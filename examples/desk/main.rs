@@ -14,6 +14,7 @@ use std::error::Error;
 use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
+use tokio::net::TcpListener;
 use tool_core::memory::InMemoryStore;
 use tool_core::{Agent, ChatModel, tool, tools};
 use tool_offline::OfflineModel;
@@ -40,14 +41,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let agent = Agent::builder(model()?).tools(tools![refund, order_state]).run_store(InMemoryStore::new());
     let web = Web::new().agent("desk", agent.build()?);
     let app = Router::new()
-        .merge(web.router())
-        .route("/chat", get(async || Html(include_str!("chat.html"))))
-        .nest("/api/chat", web.ui_stream("desk").router());
-    let server = web.spawn_router(app, ("127.0.0.1", port)).await?;
-    println!("the chat: {}chat", server.url());
-    println!("the runs: {}", server.url());
-    server.wait().await;
-    Ok(())
+        .route("/", get(async || Html(include_str!("chat.html"))))
+        .nest_service("/api/chat", web.ui_stream("desk").into_service())
+        .nest_service("/runs", web.service());
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let address = listener.local_addr()?;
+    println!("the chat: http://{address}/");
+    println!("the runs: http://{address}/runs");
+    Ok(axum::serve(listener, app).await?)
 }
 
 /// Returns the model of the configured endpoint, or the offline model if none is configured.

@@ -4,6 +4,7 @@ mod anthropic;
 mod both;
 mod broken_streams;
 mod endpoint;
+mod fallback;
 mod faults;
 mod inference;
 mod prefix;

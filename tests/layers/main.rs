@@ -2,5 +2,10 @@
 
 mod entrances;
 mod matrix;
+<<<<<<< HEAD
 mod ready;
+=======
+mod mistakes;
+mod orders;
+>>>>>>> layers
 mod rules;

@@ -10,7 +10,8 @@ use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FinishReason, ModelError, ModelFuture,
     Usage,
 };
-use tool_core::{Agent, ChatModel, Message, ToolCall, tool, tools};
+use tool_core::tool::Asker;
+use tool_core::{Agent, ChatModel, Message, ToolCall, ToolError, tool, tools};
 use tool_openai::OpenAi;
 use tool_openai::server::Server;
 
@@ -97,6 +98,12 @@ fn temperature(place: String) -> String {
     format!("22 degrees in {place}")
 }
 
+#[tool("Books a seat")]
+async fn book(place: String, #[inject] user: &Asker) -> Result<String, ToolError> {
+    let row: u8 = user.ask("Which row?").choices([1, 2]).await?;
+    Ok(format!("row {row} to {place}"))
+}
+
 /// Starts an endpoint that refuses every request.
 async fn refusing(status: &'static str, code: &'static str) -> std::io::Result<OpenAi> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -116,7 +123,7 @@ async fn refusing(status: &'static str, code: &'static str) -> std::io::Result<O
 }
 
 pub(crate) async fn run() -> Result<(), Box<dyn Error>> {
-    let agent = Agent::builder(Puppet).tools(tools![temperature]).build()?;
+    let agent = Agent::builder(Puppet).tools(tools![temperature, book]).build()?;
     let limited = refusing("429 Too Many Requests", "rate_limit_exceeded").await?;
     let too_long = refusing("400 Bad Request", "context_length_exceeded").await?;
     let server = Server::new()

@@ -92,7 +92,7 @@ async fn an_approver_can_defer_to_the_caller() {
     let agent = agent(script()).approver(small_only).build().unwrap();
     let error = agent.ask("Pay").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting));
-    let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments.clone()).collect();
+    let waiting: Vec<_> = error.awaiting_approval().map(|call| call.arguments).collect();
     assert_eq!(waiting, [r#"{"cents": 900}"#]);
     let mut run = error.into_run();
     run.resolve_all_approvals(&Approval::Defer);
@@ -373,7 +373,7 @@ async fn executes_a_call_only_with_the_approved_arguments() {
     let mut run = agent.start("Give");
     run.advance().await.unwrap();
     assert!(matches!(run.next().await.unwrap(), Step::Waiting(_)));
-    let asked: Vec<_> = run.run().awaiting_approval().cloned().collect();
+    let asked: Vec<_> = run.run().awaiting_approval().collect();
     run.resolve_approval(&asked[0].id, Approval::ApproveWith(r#"{"cents": 1}"#.into())).unwrap();
     let expected = "the run does not expect this: the run has this call with another name or other arguments";
     assert_eq!(run.begin_call(&asked[0]).await.unwrap_err().to_string(), expected);
@@ -453,8 +453,8 @@ fn ending() -> AgentBuilder {
     erasing(ScriptedModel::new().says("Done."))
 }
 
-fn waiting(run: &Run) -> Vec<&str> {
-    run.awaiting_approval().map(|call| &*call.arguments).collect()
+fn waiting(run: &Run) -> Vec<String> {
+    run.awaiting_approval().map(|call| call.arguments).collect()
 }
 
 #[tokio::test]

@@ -680,3 +680,38 @@ async fn a_call_can_need_approval_and_ask() {
     let kinds: Vec<_> = answer.tool_executions()[0].decisions().iter().map(|one| one.kind).collect();
     assert_eq!(kinds, [DecisionKind::Approved, DecisionKind::Answered]);
 }
+
+#[test]
+fn a_decision_is_checked_without_a_run() {
+    let mut run = Run::new([tool_core::Message::user("Go")]);
+    let message = AssistantMessage::default().with_tool_calls([ToolCall::new("a", "pay", "{}")]);
+    run.record_response(ChatResponse::new(message)).unwrap();
+    run.require_approval("a").unwrap();
+    let wait = run.waits().remove(0);
+    assert_eq!(wait.check(&Decision::approve_with(r#"{"cents": 5}"#)), Ok(()));
+    for (decision, kind) in [
+        (Decision::approve_with("[]"), ResolveErrorKind::InvalidArguments),
+        (Decision::answer(7), ResolveErrorKind::WrongDecision),
+    ] {
+        let checked = wait.check(&decision).unwrap_err();
+        assert_eq!(checked.kind(), kind);
+        assert_eq!(run.resolve(&wait.id, decision).unwrap_err(), checked);
+    }
+}
+
+/// A restored run remembers it, also of a secret question, whose answers it does not have.
+#[tokio::test]
+async fn a_tool_reads_why_nobody_can_be_asked() {
+    let tool = FunctionTool::new("log_in", |_: (), context: ToolContext| async move {
+        context.asker().ask::<String>("Password?").secret().await
+    });
+    let model = ScriptedModel::new().calls("log_in", "{}").says("Done.");
+    let agent = Agent::builder(model).tool(tool).build().unwrap();
+    let mut run = waiting(agent.ask("Go").await);
+    let wait = run.waits().remove(0);
+    run.resolve(&wait.id, Decision::unavailable().because("it is night")).unwrap();
+    let answer = agent.resume(restored(&run)).await.unwrap();
+    let error = answer.tool_executions()[0].error().unwrap();
+    let expected = "the tool has to ask the user, and nobody can be asked here: it is night";
+    assert_eq!(error.to_string(), expected);
+}

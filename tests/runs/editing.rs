@@ -6,6 +6,7 @@ use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
 use tool_core::run::{Decision, ResolveErrorKind, Run};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::DecisionKind;
+use tool_core::toolset::ExtraParameters;
 use tool_core::{Agent, Approval, FunctionTool, RunErrorKind, ToolCall, ToolSet, tool, toolbox, tools};
 
 #[tool("Refunds an order", needs_approval)]
@@ -25,7 +26,7 @@ fn agent() -> Agent {
 
 /// Asserts that the call awaits approval with the arguments of the model, and approves it with others.
 async fn approve_at_last(agent: &Agent, mut run: Run) {
-    let arguments: Vec<_> = run.awaiting_approval().map(|call| call.arguments.clone()).collect();
+    let arguments: Vec<_> = run.awaiting_approval().map(|call| call.arguments).collect();
     assert_eq!(arguments, [ASKED]);
     let wait = run.waits().remove(0).id;
     run.resolve(&wait, Decision::approve_with(RIGHT).by("ada")).unwrap();
@@ -162,6 +163,45 @@ fn every_kind_of_tool_checks_arguments_without_a_call() {
         assert_eq!(check(&name, r#"{"order": "x"}"#), Err(mistake.into()), "{name}");
     }
     assert_eq!(check("unknown", "{}"), Ok(()));
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Thought {
+    reason: String,
+}
+
+/// The tool has its own arguments, and the function of the extra ones is not called.
+#[test]
+fn converted_tools_check_arguments_as_the_model_writes_them() {
+    let extra =
+        ExtraParameters::new(|_, thought: Thought| panic!("a check of {} calls nothing", thought.reason));
+    let strict = tools![reopen, remark].strict().unwrap();
+    let reasoned = tools![reopen].extra_parameters(extra).unwrap().strict().unwrap();
+    let mistake = r#"invalid arguments: `order`: expected an integer from 0 to 4294967295, got "x""#;
+    let table = [
+        (&strict, "reopen", r#"{"order": 7}"#, Ok(())),
+        (&strict, "reopen", r#"{"order": "x"}"#, Err(mistake)),
+        // The form of a strict tool for an argument that is left out.
+        (&strict, "remark", r#"{"text": null}"#, Ok(())),
+        (&reasoned, "reopen", r#"{"order": 7, "reason": "late"}"#, Ok(())),
+        (&reasoned, "reopen", r#"{"order": "x", "reason": "late"}"#, Err(mistake)),
+        (
+            &reasoned,
+            "reopen",
+            r#"{"order": 7}"#,
+            Err("invalid arguments: `reason` is missing, expected a string"),
+        ),
+    ];
+    for (tools, name, arguments, expected) in table {
+        let checked = tools.check_arguments(&ToolCall::new("call_1", name, arguments));
+        let checked = checked.map_err(|error| error.to_string());
+        assert_eq!(checked, expected.map_err(str::to_owned), "{name}({arguments})");
+    }
+}
+
+#[tool("Adds a remark")]
+fn remark(text: Option<String>) {
+    panic!("a check of {text:?} calls nothing");
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]

@@ -93,7 +93,7 @@ fn watched(script: ScriptedModel, seen: &Seen) -> AgentBuilder {
         })
         .on_event(move |event| match event {
             Event::CallAnnounced { name, .. } if !name.contains("parallel") => announced(name),
-            Event::CallReady(call) => ready(&call.name),
+            Event::CallReady { call, .. } => ready(&call.name),
             Event::CallStarted(call) => started(&call.name),
             Event::CallFinished(execution) => finished(&execution.call().name),
             Event::TurnFinished { response, .. } => {

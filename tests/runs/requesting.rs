@@ -1,7 +1,7 @@
 //! Calls that other processes execute: what a run hands out, and how it goes on while they are in flight.
 
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
-use tool_core::run::{Run, Step, StopReason};
+use tool_core::run::{InFlight, Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{CallRequest, IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
 use tool_core::{
@@ -29,6 +29,13 @@ fn ready(step: &Step<'_>) -> Vec<String> {
     }
 }
 
+/// Calls in flight, beside which there is room for one.
+fn in_flight(ids: &[&str]) -> InFlight {
+    let mut in_flight = InFlight::new(ids.len() + 1);
+    ids.iter().for_each(|id| in_flight.begin(*id));
+    in_flight
+}
+
 #[test]
 fn calls_in_flight_are_not_lost_and_not_returned_again() {
     let once = ToolDefinition::new("once").with_policy(policy(|policy| policy.at_most_once = true));
@@ -39,22 +46,45 @@ fn calls_in_flight_are_not_lost_and_not_returned_again() {
     assert_eq!(ready(&run.next(&tools)), ["a"]);
     run.begin_call("a").unwrap();
     // The exclusive call waits for the one in flight, and the run for both.
-    assert_eq!(ready(&run.next_with_in_flight(&tools, |id| id == "a")), [""; 0]);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["a"]))), [""; 0]);
     run.resolve_approval("b", Approval::Approve).unwrap();
-    assert_eq!(ready(&run.next_with_in_flight(&tools, |id| id == "a")), ["b"]);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["a"]))), ["b"]);
     for id in ["a", "b"] {
         let call = ToolCall::new(id, if id == "a" { "once" } else { "pay" }, "{}");
         run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("done")))).unwrap();
     }
-    assert_eq!(ready(&run.next_with_in_flight(&tools, |_| false)), ["c"]);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&[]))), ["c"]);
     run.begin_call("c").unwrap();
-    assert_eq!(ready(&run.next_with_in_flight(&tools, |id| id == "c")), [""; 0]);
-    // Without the predicate, a call that was begun counts as interrupted.
+    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight(&["c"]))), [""; 0]);
+    // A call that was begun and is not in flight counts as interrupted.
     let mut lost = run_with_calls(&[("a", "once")]);
     assert_eq!(ready(&lost.next(&tools)), ["a"]);
     lost.begin_call("a").unwrap();
     assert!(matches!(lost.next(&tools), Step::CallModel(_)));
     assert_eq!(lost.tool_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::OutcomeUnknown);
+}
+
+#[test]
+fn calls_are_started_as_far_as_there_is_room() {
+    let tools = ToolDefinitions::from_iter([ToolDefinition::new("work")]);
+    let mut run = run_with_calls(&[("a", "work"), ("b", "work"), ("c", "work"), ("d", "work")]);
+    let mut in_flight = InFlight::new(2);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight)), ["a", "b"]);
+    for id in ["a", "b"] {
+        run.begin_call(id).unwrap();
+        in_flight.begin(id);
+    }
+    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight)), [""; 0]);
+    in_flight.end("a");
+    let done = ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok(ToolOutput::text("done")));
+    run.record_result(done).unwrap();
+    assert_eq!(run.startable(&in_flight).len(), 1);
+    assert_eq!(ready(&run.next_with_in_flight(&tools, &in_flight)), ["c"]);
+    // A run that has stopped takes no outcome of what is in flight.
+    assert!(run.has_open_call("b"));
+    run.cancel();
+    assert!(!run.has_open_call("b"));
+    assert_eq!(run.startable(&in_flight).len(), 0);
 }
 
 #[tool(undo = "unbook")]

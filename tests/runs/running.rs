@@ -331,7 +331,7 @@ async fn a_stream_reports_all_events() {
             Event::Text(text) => text.clone(),
             Event::CallAnnounced { index, name, .. } => format!("{index} is {name}"),
             Event::Arguments { index, text, .. } => format!("{index} has {text}"),
-            Event::CallReady(call) => format!("{} is ready", call.name),
+            Event::CallReady { index, call, .. } => format!("{index} {} is ready", call.name),
             Event::CallStarted(call) => format!("{} starts", call.name),
             Event::CallFinished(execution) => {
                 format!("{} gives {}", execution.call().name, execution.outcome().unwrap())
@@ -346,8 +346,8 @@ async fn a_stream_reports_all_events() {
         r#"0 has {"milliseconds": 30}"#,
         "1 is sum",
         r#"1 has {"a": 1, "b": 2}"#,
-        "wait is ready",
-        "sum is ready",
+        "0 wait is ready",
+        "1 sum is ready",
         "turn 1 took 6",
         "wait starts",
         "sum starts",

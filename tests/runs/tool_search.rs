@@ -163,7 +163,7 @@ async fn calls_through_are_calls_of_the_tools_themselves() {
         let seen = Arc::clone(&seen);
         agent(model, search().call_through()).on_event(move |event| {
             let name = match event {
-                Event::CallReady(call) | Event::CallStarted(call) => call.name.clone(),
+                Event::CallReady { call, .. } | Event::CallStarted(call) => call.name.clone(),
                 Event::CallFinished(execution) => execution.call().name.clone(),
                 _ => return,
             };

@@ -132,6 +132,26 @@ def chat_mixed():
         assert again.choices[0].message.content == "22 degrees in Rome; here"
 
 
+def chat_question():
+    """A tool of the agent asks, and the caller answers the call of the function that it has declared."""
+    tools = [{"type": "function", "function": {"name": "ask_user"}}]
+    messages = [user("call book")]
+    whole = client.chat.completions.create(model="agent", messages=messages, tools=tools)
+    with client.chat.completions.stream(model="agent", messages=messages, tools=tools) as stream:
+        stream.until_done()
+        streamed = stream.get_final_completion()
+    for completion in (whole, streamed):
+        message = completion.choices[0].message
+        (call,) = message.tool_calls
+        asked = json.loads(call.function.arguments)
+        assert (call.function.name, asked["question"], asked["choices"]) == ("ask_user", "Which row?", [1, 2])
+        answer = lambda text: [*messages, message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": text}]
+        create = lambda text: client.chat.completions.create(model="agent", messages=answer(text), tools=tools)
+        raises(openai.BadRequestError, lambda: create("3"), code="invalid_answer")
+        assert create("2").choices[0].message.content == "row 2 to Rome"
+        raises(openai.ConflictError, lambda: create("1"), code="question_closed")
+
+
 def chat_parse():
     messages = [user("How warm is it?")]
     parsed = client.chat.completions.parse(model="puppet", messages=messages, response_format=Weather)
@@ -227,6 +247,23 @@ def responses_tools():
             assert by_history.output_text == expected, by_history.output_text
 
 
+def responses_question():
+    whole = client.responses.create(model="agent", input="call book")
+    with client.responses.stream(model="agent", input="call book") as stream:
+        assert "response.function_call_arguments.done" in [event.type for event in stream]
+        streamed = stream.get_final_response()
+    for response in (whole, streamed):
+        (call,) = [item for item in response.output if item.type == "function_call"]
+        asked = json.loads(call.arguments)
+        assert (call.name, asked["question"], asked["schema"]["type"]) == ("ask_user", "Which row?", "integer")
+        output = [{"type": "function_call_output", "call_id": call.call_id, "output": "1"}]
+        answered = client.responses.create(model="agent", input=output, previous_response_id=response.id)
+        assert answered.output_text == "row 1 to Rome", answered.output_text
+        after = client.responses.create(model="agent", input="count", previous_response_id=answered.id)
+        # The model does not see the question: the user, the answer, and the user again.
+        assert after.output_text == "3", after.output_text
+
+
 def responses_parse():
     parsed = client.responses.parse(model="puppet", input="How warm is it?", text_format=Weather)
     assert parsed.output_parsed == Weather(city="Rome", celsius=22)
@@ -274,11 +311,13 @@ CHECKS = [
     chat_tools,
     chat_agent,
     chat_mixed,
+    chat_question,
     chat_parse,
     errors,
     responses,
     responses_streamed,
     responses_tools,
+    responses_question,
     responses_parse,
     responses_runner,
     asynchronous,

@@ -16,6 +16,7 @@ mod options;
 mod own_client;
 mod owners;
 mod published;
+mod questions;
 mod repeating;
 mod responses;
 mod retention;

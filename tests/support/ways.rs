@@ -67,7 +67,7 @@ impl RecordedEvents {
         let line = match event {
             Event::TurnStarted { turn, messages, .. } => format!("turn {turn} of {messages}"),
             Event::TurnFinished { turn, .. } => format!("turn {turn} finished"),
-            Event::CallReady(call) => format!("ready {}", call.id),
+            Event::CallReady { call, .. } => format!("ready {}", call.id),
             Event::CallStarted(call) => format!("started {}", call.id),
             Event::CallRetried(execution) => format!("again {}", execution.call().id),
             Event::CallFinished(execution) => format!("finished {}", execution.call().id),

@@ -1,9 +1,7 @@
 //! Sends requests, with retries, and separates responses from errors.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::header::HeaderMap;
@@ -19,28 +17,18 @@ use crate::warning::{Warning, WarningHook};
 /// The longest response that is read: far more than a model writes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 
+/// The longest description of a model or count of tokens that is read.
+const MAX_INFO_BYTES: usize = 1 << 20;
+
 /// The part of an error in a stream that is read. Small values take a multiple of their text in memory.
 const MAX_ERROR_CHARS: usize = 16 << 10;
 
 /// A retry that is about to happen, as passed to the [`on_retry`](crate::AnthropicBuilder::on_retry) hook.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Retry<'a> {
-    /// The number of the retry, starting at 1.
-    pub number: u32,
-    /// The delay before the retry.
-    pub delay: Duration,
-    /// The error that caused the retry.
-    pub error: &'a Error,
-}
-
-/// A function that is called before each retry.
-pub(crate) type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
+pub type Retry<'a> = tool_http::client::Retry<'a, Error>;
 
 /// The functions that a program has set.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
-    pub(crate) on_retry: Option<RetryHook>,
     pub(crate) on_warning: Option<WarningHook>,
     pub(crate) on_rate_limits: Option<RateLimitsHook>,
 }
@@ -49,7 +37,7 @@ pub(crate) struct Hooks {
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) retry: RetryPolicy,
+    pub(crate) retry: RetryPolicy<Error>,
     pub(crate) hooks: Hooks,
 }
 
@@ -58,26 +46,6 @@ impl Client {
     pub(crate) fn url(&self, path: &str) -> Url {
         let has_version = self.connection.base_url().path().trim_end_matches('/').ends_with("/v1");
         if has_version { self.connection.url(path) } else { self.connection.url(&format!("v1/{path}")) }
-    }
-
-    /// Calls `attempt` until it succeeds or its error must not be retried.
-    pub(crate) async fn with_retries<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let mut retries = self.retry.start();
-        loop {
-            let error = match attempt().await {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            let notify = |number, delay, error: &Error| {
-                if let Some(on_retry) = &self.hooks.on_retry {
-                    on_retry(&Retry { number, delay, error });
-                }
-            };
-            retries.wait(error, notify).await?;
-        }
     }
 
     /// Sends JSON, or asks for it if there is no body, and returns the response if its status reports success.
@@ -100,10 +68,7 @@ impl Client {
         };
         self.report_limits(&headers);
         let error = match reason {
-            BadResponse::Compressed(encoding) => Error::invalid_response(format!(
-                "the response is compressed ({encoding}), although the request does not accept that; turn compression off in \
-                 the server or its proxy"
-            )),
+            BadResponse::Compressed(message) => Error::invalid_response(message),
             BadResponse::Redirected(status, location) => Error::redirected(status, &location),
             BadResponse::Status(status, body) => {
                 let context = ApiError {
@@ -118,31 +83,21 @@ impl Client {
         Err(error.with_request(method, url, self.request_id(&headers).as_deref()))
     }
 
-    /// Sends JSON, or asks for it if there is no body, and returns the text of the response and the id of the request.
-    pub(crate) async fn fetch(
+    /// Sends JSON, or asks for it if there is no body, and parses the response, which is short. `parse` returns `None` if the response
+    /// does not follow the API.
+    pub(crate) async fn fetch<T>(
         &self,
         url: &Url,
         body: Option<&RequestBody>,
-    ) -> Result<(String, Option<String>), Error> {
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, Error> {
         let success = self.send(url, body, "application/json").await?;
-        self.read(url, success).await
-    }
-
-    /// Reads the whole body of a response to a request to `url`.
-    pub(crate) async fn read(
-        &self,
-        url: &Url,
-        mut success: Success,
-    ) -> Result<(String, Option<String>), Error> {
         let id = self.request_id(success.response.headers());
-        let error = match read_body(&mut success.response, MAX_BODY_BYTES).await {
-            Ok(body) if !body.is_truncated => {
-                return Ok((String::from_utf8_lossy(&body.bytes).into_owned(), id));
-            }
-            Ok(_) => Error::invalid_response(format!("the response is longer than {MAX_BODY_BYTES} bytes")),
-            Err(error) => Error::transport(error),
-        };
-        Err(error.with_request("POST", url, id.as_deref()))
+        let text = read(success, MAX_INFO_BYTES).await;
+        let invalid = || Error::invalid_response("the response does not follow the API; check the base URL");
+        let parsed = text.and_then(|text| parse(&text).ok_or_else(invalid));
+        let method = if body.is_some() { "POST" } else { "GET" };
+        parsed.map_err(|error| error.with_request(method, url, id.as_deref()))
     }
 
     /// Returns the error that a response with a status of success reports.
@@ -171,6 +126,15 @@ impl Client {
         {
             on_rate_limits(&limits);
         }
+    }
+}
+
+/// Reads the whole body of a response.
+pub(crate) async fn read(mut success: Success, max_bytes: usize) -> Result<String, Error> {
+    match read_body(&mut success.response, max_bytes).await {
+        Ok(body) if !body.is_truncated => Ok(String::from_utf8_lossy(&body.bytes).into_owned()),
+        Ok(_) => Err(Error::invalid_response(format!("the response is longer than {max_bytes} bytes"))),
+        Err(error) => Err(Error::transport(error)),
     }
 }
 

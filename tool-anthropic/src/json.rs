@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The largest number of members that are read. Small ones take a multiple of their text in memory.
@@ -40,9 +40,21 @@ impl<'a> Members<'a> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
+    /// Returns the value of a member that is of this type.
+    pub(crate) fn parsed<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_str(self.get(name)?).ok()
+    }
+
     /// Returns the value of a member that is a string.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        serde_json::from_str(self.get(name)?).ok()
+        self.parsed(name)
+    }
+
+    /// Removes a member. Returns `false` if there is none.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        let count = self.0.len();
+        self.0.retain(|(known, _)| known != name);
+        self.0.len() < count
     }
 
     /// Replaces the value of a member, or adds it.

@@ -94,7 +94,7 @@ impl ChatModel for Messages {
     }
 
     fn supports_response_format(&self) -> bool {
-        self.client.endpoint.supports_output_format && !self.options.has_citations
+        self.client.endpoint.supports_output_format && !self.options.has_citations()
     }
 
     /// Returns `true` if the endpoint searches tools and accepts so many of them.

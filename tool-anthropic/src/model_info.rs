@@ -1,10 +1,10 @@
 //! What the API reports about models and requests.
 
-use serde_json::Value;
 use tool_core::model::{ChatRequest, ModelInfo};
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::json::Members;
 use crate::options::MessagesOptions;
 use crate::request::{Purpose, encode};
 
@@ -17,10 +17,8 @@ pub(crate) async fn count_tokens(
 ) -> Result<u64, Error> {
     let body = encode(client, model, options, request, Purpose::Count)?.body;
     let url = client.url("messages/count_tokens");
-    let (text, id) = client.with_retries(|| client.fetch(&url, Some(&body))).await?;
-    let count = serde_json::from_str::<Value>(&text).ok().and_then(|json| json["input_tokens"].as_u64());
-    let invalid = Error::invalid_response("the response has no `input_tokens`");
-    count.ok_or_else(|| invalid.with_request("POST", &url, id.as_deref()))
+    let parse = |json: &str| Members::parse(json)?.parsed("input_tokens");
+    client.retry.run(|| client.fetch(&url, Some(&body), parse)).await
 }
 
 /// Asks for what is known of a model.
@@ -28,18 +26,20 @@ pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo
     // A name is one segment of the path.
     let name: String = model.chars().map(|c| if "/?#%".contains(c) { '_' } else { c }).collect();
     let url = client.url(&format!("models/{name}"));
-    let (text, id) = client.with_retries(|| client.fetch(&url, None)).await?;
-    let json = serde_json::from_str(&text);
-    let json = json.map_err(|error| format!("the response does not follow the API: {error}"));
-    let invalid = |reason| Error::invalid_response(reason).with_request("GET", &url, id.as_deref());
-    let json: Value = json.map_err(|reason: String| invalid(reason))?;
-    let supports = |name: &str| json.pointer(&format!("/capabilities/{name}/supported"))?.as_bool();
+    client.retry.run(|| client.fetch(&url, None, parse_info)).await
+}
+
+/// Parses a description, of which each part can be missing.
+fn parse_info(json: &str) -> Option<ModelInfo> {
+    let model = Members::parse(json)?;
+    let capabilities = model.get("capabilities").and_then(Members::parse).unwrap_or_default();
+    let supports = |name: &str| Members::parse(capabilities.get(name)?)?.parsed("supported");
     let mut info = ModelInfo::default();
-    info.context_window = json["max_input_tokens"].as_u64();
-    info.max_output_tokens = json["max_tokens"].as_u64();
+    info.context_window = model.parsed("max_input_tokens");
+    info.max_output_tokens = model.parsed("max_tokens");
     info.supports_images = supports("image_input");
     info.supports_files = supports("pdf_input");
     info.supports_response_format = supports("structured_outputs");
     info.supports_reasoning = supports("thinking");
-    Ok(info)
+    Some(info)
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt, iter};
 use tool_core::Message;
-use tool_core::model::{ChatRequest, ChatResponse, Delta, FinishReason};
-use tool_http::client::RequestBody;
+use tool_core::model::{ChatRequest, ChatResponse, Delta, EarlierAttempt, FinishReason};
 use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
 use tool_http::client::sse::{Event, ReadError};
+use tool_http::client::{RequestBody, malformed_body};
 
-use crate::client::{Client, MAX_BODY_BYTES};
-use crate::error::{Error, excerpt};
+use crate::client::{Client, MAX_BODY_BYTES, read};
+use crate::error::Error;
 use crate::options::MessagesOptions;
-use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens};
+use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens, reject_prefill};
 use crate::response::{EventError, PAUSE_TURN, ReplyAssembler};
 
 /// The path of the API.
@@ -72,10 +72,23 @@ impl<'a> Turn<'a> {
     /// Sends the next request, with retries, and returns the deltas of its response.
     fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
         let (client, purpose, is_resumed) = (self.client, self.purpose, self.paused.is_some());
-        let encoded = self.encode();
+        let (encoded, request) = (self.encode(), self.request);
         async move {
             let (body, assembler) = encoded?;
-            client.with_retries(|| send(client, &body, assembler(), purpose, is_resumed)).await
+            if is_resumed {
+                let counted = request.repeat(EarlierAttempt::Continued).await;
+                counted.map_err(|error| Error::request(error.to_string()))?;
+            }
+            let mut retries = client.retry.start();
+            loop {
+                let error = match send(client, &body, assembler(), purpose, is_resumed).await {
+                    Ok(deltas) => return Ok(deltas),
+                    Err(error) => error,
+                };
+                let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
+                retries.wait(error).await?;
+                request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))?;
+            }
         }
     }
 
@@ -83,6 +96,9 @@ impl<'a> Turn<'a> {
     fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
         let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
         let request = resumed.as_ref().unwrap_or(self.request);
+        if self.paused.is_none() {
+            reject_prefill(self.model, request.messages())?;
+        }
         let encoded = encode(self.client, self.model, self.options, request, self.purpose)?;
         let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
         let paused = self.paused.clone();
@@ -96,10 +112,14 @@ impl<'a> Turn<'a> {
         Ok((encoded.body, assembler))
     }
 
-    /// Returns the response, unless it is to be continued.
-    fn end_of_reply(&mut self, response: ChatResponse) -> Option<ChatResponse> {
-        let is_paused =
+    /// Returns the response, unless it is to be continued. A reply with calls continues with their results, in the next request.
+    fn end_of_reply(&mut self, mut response: ChatResponse) -> Option<ChatResponse> {
+        let mut is_paused =
             matches!(&response.finish_reason, FinishReason::Other(reason) if reason == PAUSE_TURN);
+        if is_paused && !response.message.tool_calls.is_empty() {
+            response.finish_reason = FinishReason::ToolCalls;
+            is_paused = false;
+        }
         if !is_paused || self.pauses == self.options.max_pauses {
             self.state = TurnState::Finished;
             return Some(response);
@@ -173,32 +193,24 @@ async fn send<'a>(
         return Ok(Box::pin(assemble(success.into_bytes(), assembler, MAX_BODY_BYTES)));
     }
     // Some servers ignore `stream`.
-    let (text, id) = client.read(&url, success).await?;
-    if let Err(error) = assembler.push_whole(&text) {
-        return Err(event_error(client, error, &text).with_request("POST", &url, id.as_deref()));
-    }
+    let id = client.request_id(headers);
+    let outcome = read(success, MAX_BODY_BYTES).await.and_then(|text| {
+        assembler.push_whole(&text).map_err(|error| event_error(client, error, &text, false))
+    });
+    outcome.map_err(|error| error.with_request("POST", &url, id.as_deref()))?;
     let response = assembler.finish();
     let is_quiet = !is_streamed || is_resumed;
     let deltas = if is_quiet { vec![Delta::Done(response)] } else { response.into_deltas() };
     Ok(Box::pin(iter(deltas.into_iter().map(Ok))))
 }
 
-/// Returns the error for a text that could not be turned into a response.
-fn event_error(client: &Client, error: EventError, text: &str) -> Error {
+/// Returns the error for a text, or the data of an event, that could not be turned into a response.
+fn event_error(client: &Client, error: EventError, text: &str, is_event: bool) -> Error {
+    let redact = |text: &str| client.connection.redact(text);
     match error {
         EventError::Api(json) => client.api_error(&json),
         EventError::Malformed(reason) => {
-            let body = text.trim_start();
-            // What may be a model's reply is not quoted.
-            let start = match body {
-                "" => "it is empty".to_owned(),
-                _ if body.starts_with(['{', '[']) => format!("it has {} bytes", body.len()),
-                _ => format!("it starts with `{}`", excerpt(&client.connection.redact(body), 120)),
-            };
-            Error::invalid_response(format!(
-                "the response does not follow the API ({}); check the base URL; {start}",
-                client.connection.redact(&reason)
-            ))
+            Error::invalid_response(malformed_body(&redact(&reason), &redact(text), is_event))
         }
     }
 }
@@ -226,7 +238,7 @@ impl Assembler for StreamAssembler<'_> {
         let data = event.data.trim_ascii();
         self.reply.push(data, emit).map_err(|error| match error {
             EventError::Malformed(_) if !event.is_whole => StreamError::Truncated,
-            error => StreamError::Failed(event_error(self.client, error, data)),
+            error => StreamError::Failed(event_error(self.client, error, data, true)),
         })
     }
 

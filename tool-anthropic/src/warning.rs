@@ -22,6 +22,9 @@ pub enum Warning<'a> {
         /// The limit, such as `20 strict tools`.
         limit: &'static str,
     },
+    /// A request is sent without [`Thinking::budget`](crate::Thinking::budget), because its last calls were made without thinking, for
+    /// example by another model, and the API rejects thinking about their results.
+    ThinkingOmitted,
 }
 
 impl fmt::Display for Warning<'_> {
@@ -36,6 +39,9 @@ impl fmt::Display for Warning<'_> {
                     "the tool `{tool}` is not strict, because the API accepts at most {limit} per request"
                 )
             }
+            Self::ThinkingOmitted => f.write_str(
+                "`Thinking::budget` was omitted, because the last calls were made without thinking",
+            ),
         }
     }
 }

@@ -23,7 +23,7 @@
 //! | command | |
 //! | --- | --- |
 //! | `/tools` | lists the tools of the agent |
-//! | `/usage` | shows the tokens used |
+//! | `/usage` | shows the tokens used, and what they cost if the agent has [prices](tool_core::agent::AgentBuilder::prices) |
 //! | `/save FILE` | writes the conversation to a new file |
 //! | `/help`, `/quit` | |
 //!

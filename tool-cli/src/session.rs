@@ -20,7 +20,7 @@ use crate::screen::Screen;
 /// The time between two frames of the spinner.
 const FRAME_TIME: Duration = Duration::from_millis(100);
 
-const HELP: &str = "/tools lists the tools, /usage shows the tokens used, /save FILE writes the conversation to a new file, /quit ends the chat";
+const HELP: &str = "/tools lists the tools, /usage shows the tokens used and their cost, /save FILE writes the conversation to a new file, /quit ends the chat";
 
 pub(crate) struct Session<W> {
     pub(crate) agent: Agent,
@@ -235,7 +235,7 @@ impl<W: Write> Session<W> {
                 },
                 (_, Some(choice), _) => break Decision::answer(choice.clone()),
                 (_, None, false) => self.screen.line("choose by number")?,
-                (text, None, true) => break Decision::answer_json(as_json(text, question.schema())),
+                (text, None, true) => break Decision::answer_text(question, text),
             }
         };
         let _ = reply.send(decision);
@@ -275,10 +275,10 @@ impl<W: Write> Session<W> {
     }
 
     fn show_usage(&mut self) -> io::Result<()> {
-        let Usage { input_tokens, output_tokens, .. } = self.usage;
-        let questions = self.questions;
+        let Usage { input_tokens, output_tokens, cost, .. } = self.usage;
+        let (questions, cost) = (self.questions, cost.map_or(String::new(), |cost| format!(", {cost}")));
         self.screen.line(&format!(
-            "{questions} questions, {input_tokens} input tokens, {output_tokens} output tokens"
+            "{questions} questions, {input_tokens} input tokens, {output_tokens} output tokens{cost}"
         ))
     }
 
@@ -307,14 +307,6 @@ impl<W: Write> Session<W> {
 fn show_value(value: &Value) -> String {
     let text = value.as_str().filter(|text| !text.contains('\n'));
     text.map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Returns what the user entered as JSON: a text where a string is asked for, and otherwise what is JSON already.
-fn as_json(text: &str, schema: &Value) -> String {
-    if schema["type"] != "string" && serde_json::from_str::<Value>(text).is_ok() {
-        return text.to_owned();
-    }
-    Value::from(text).to_string()
 }
 
 /// The calls that are running, for the spinner.

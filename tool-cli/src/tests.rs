@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tool_core::memory::{InMemoryStore, RunStore};
-use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture, Usage};
+use tool_core::model::{
+    AssistantMessage, ChatRequest, ChatResponse, Currency, ModelFuture, ModelPrices, Prices, Usage,
+};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Asker;
 use tool_core::{Agent, ChatMemory, ChatModel, ToolError, tool, tools};
@@ -151,6 +153,21 @@ async fn failed_question_does_not_end_the_chat() {
     let model = ScriptedModel::new().fails("the service is busy").says("Hello.");
     let shown = chat(agent(model), "Hi\nHi\n").await;
     assert!(shown.contains("the service is busy]\n\n> Hi\nHello.\n"), "{shown}");
+}
+
+#[tokio::test]
+async fn usage_has_the_cost_of_failed_questions() {
+    let model = ScriptedModel::new().says("Hello.").with_usage(Usage::new(1_000, 2_000)).fails("gone");
+    let prices = ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000);
+    let prices = Prices::from_fn(Currency::USD, move |_| Some(prices));
+    let agent = Agent::builder(model).prices(prices).build().unwrap();
+    let shown = chat(agent, "Hi\n/usage\nHi\n/usage\n").await;
+    assert!(shown.contains("\n1 questions, 1000 input tokens, 2000 output tokens, 0.021 USD\n"), "{shown}");
+    // At worst, the failed request has cost its input and the longest answer.
+    assert!(
+        shown.contains("\n2 questions, 1000 input tokens, 2000 output tokens, 0.031122 USD\n"),
+        "{shown}"
+    );
 }
 
 #[tokio::test]

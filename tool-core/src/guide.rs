@@ -25,6 +25,7 @@ pages! {
     asking
     assistants
     composition
+    costs
     declaring_tools
     first_agent
     langchain

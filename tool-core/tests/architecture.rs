@@ -9,8 +9,8 @@ use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
 
 /// The crates that are checked.
-const CRATES: [&str; 6] =
-    ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai"];
+const CRATES: [&str; 7] =
+    ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai", "tool-web"];
 
 /// The `mod` lines of `lib.rs`, and of the `mod.rs` of each folder, name the files lowest first. A file takes nothing from a later
 /// one, nor from the `lib.rs` or `mod.rs` above it, which comes last, except what that exports from an earlier file of its

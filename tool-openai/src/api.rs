@@ -7,14 +7,14 @@ use std::sync::Arc;
 use futures_util::stream::{TryStreamExt, iter};
 use reqwest::Url;
 use tool_core::ChatModel;
-use tool_core::model::{ChatRequest, ChatResponse, ChatStream, ModelError};
+use tool_core::model::{ChatRequest, ChatResponse, ChatStream, EarlierAttempt, ModelError};
+use tool_http::client::Retries;
 
 use crate::assembler::Assembler;
 use crate::body::RequestBody;
-use crate::client::{ApiResponse, Client, header};
+use crate::client::{ApiResponse, Client};
 use crate::error::{Error, ErrorKind};
 use crate::malformed_call::MalformedCallRetries;
-use crate::retry::Retries;
 use crate::streaming;
 
 /// A model behind one API of an endpoint.
@@ -109,7 +109,7 @@ async fn try_open_stream<'a, A: Api>(
     body: &RequestBody,
 ) -> Result<ChatStream<'a>, Error> {
     let response = api.client().send(url, body, "text/event-stream").await?;
-    if header(&response.inner, "content-type").is_some_and(|value| value.starts_with("text/event-stream")) {
+    if response.content_type().is_some_and(|value| value.starts_with("text/event-stream")) {
         let deltas = streaming::deltas(api.client(), response, api.assembler());
         return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
     }
@@ -121,12 +121,13 @@ async fn try_open_stream<'a, A: Api>(
 /// The attempts to get one reply: the same request again, or one that reports a malformed call to the model.
 struct Attempts<'a, A> {
     api: &'a A,
+    request: &'a ChatRequest<'a>,
     malformed_calls: MalformedCallRetries<'a>,
     is_streamed: bool,
     /// A JSON schema is sent, which the endpoint may not support.
     sends_json_schema: bool,
     body: RequestBody,
-    retries: Retries<'a>,
+    retries: Retries<'a, Error>,
 }
 
 impl<'a, A: Api> Attempts<'a, A> {
@@ -137,7 +138,7 @@ impl<'a, A: Api> Attempts<'a, A> {
             && api.supports_response_format()
             && !api.client().endpoint.guarantees_json_schema;
         let retries = api.client().retry.start();
-        Ok(Self { api, malformed_calls, is_streamed, sends_json_schema, body, retries })
+        Ok(Self { api, request, malformed_calls, is_streamed, sends_json_schema, body, retries })
     }
 
     fn url(&self) -> Url {
@@ -151,13 +152,15 @@ impl<'a, A: Api> Attempts<'a, A> {
     /// Returns the error itself if there must be no other attempt.
     async fn prepare_next(&mut self, error: Error) -> Result<(), Error> {
         let error = error.with_json_schema_sent(self.sends_json_schema);
-        if error.kind() != ErrorKind::MalformedToolCall {
-            return self.retries.wait(error).await;
+        let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
+        if error.kind() == ErrorKind::MalformedToolCall {
+            self.malformed_calls.report(error)?;
+            self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
+            self.retries = self.api.client().retry.start();
+        } else {
+            self.retries.wait(error).await?;
         }
-        self.malformed_calls.report(error)?;
-        self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
-        self.retries = self.api.client().retry.start();
-        Ok(())
+        self.request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))
     }
 }
 
@@ -172,7 +175,7 @@ async fn read_whole<A: Api>(api: &A, mut response: ApiResponse) -> Result<ChatRe
     match assembler.push_whole(&text) {
         Ok(()) => Ok(assembler.finish()),
         Err(error) => {
-            let error = api.client().event_error(error, &text, header(&response.inner, "content-type"));
+            let error = api.client().event_error(error, &text, response.content_type());
             Err(error.with_request(api.client().failed_request(&response.url), response.request_id))
         }
     }

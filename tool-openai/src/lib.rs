@@ -88,7 +88,6 @@
 mod json;
 mod ids;
 mod lenient;
-mod url_text;
 mod endpoint;
 mod presets;
 mod error;
@@ -114,11 +113,13 @@ mod config;
 pub mod server;
 pub mod guide;
 
+pub use tool_http::client::RetryBudget;
+
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
 pub use self::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
 pub use self::error::{Error, ErrorKind};
 pub use self::responses::Responses;
-pub use self::retry::{Retry, RetryBudget};
+pub use self::retry::Retry;
 pub use self::tools::{chat_completions_tool, chat_completions_tools, responses_tool, responses_tools};
 pub use self::warning::Warning;

@@ -1,6 +1,6 @@
 //! Turns the events of a streamed response into deltas, for every API.
 
-use futures_util::stream::{Stream, StreamExt};
+use futures_util::stream::Stream;
 use reqwest::Url;
 use tool_core::model::Delta;
 use tool_http::client::assembler::{self, Flow, StreamEnd};
@@ -22,7 +22,7 @@ pub(crate) fn deltas<'a, A: Assembler + Send + Unpin + 'a>(
 ) -> impl Stream<Item = Result<Delta, Error>> + Send + 'a {
     let (url, request_id) = (response.url.clone(), response.request_id.clone());
     let assembler = StreamAssembler { client, url, request_id, assembler };
-    assembler::assemble(response.into_bytes().boxed(), assembler, MAX_BODY_BYTES)
+    assembler::assemble(response.success.into_bytes(), assembler, MAX_BODY_BYTES)
 }
 
 struct StreamAssembler<'a, A> {

@@ -14,8 +14,9 @@ use std::{env, fs};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::run::{Decision, Wait, WaitReason};
 use tool_core::tool::IdempotencyKey;
-use tool_core::{Agent, Approval, Message, ToolCall, tool, tools};
+use tool_core::{Agent, Message, ToolCall, tool, tools};
 use tool_restate::{Client, ErrorKind, Outcome, Worker, register};
 
 #[tool("Finds an order, which takes a while")]
@@ -165,11 +166,18 @@ fn start_server(
     Ok(Process::start(&mut command)?)
 }
 
+fn shown(wait: &Wait) -> String {
+    match &wait.reason {
+        WaitReason::Approval(call) => call.to_string(),
+        _ => wait.tool.clone(),
+    }
+}
+
 async fn approve(url: &str, key: &str) -> Result<(), Box<dyn std::error::Error>> {
     let run = Client::connect(url)?.agent("clerk").run(key);
-    if let Outcome::NeedsApproval(calls) = run.wait().await? {
-        println!("approved: {}", calls[0]);
-        run.resolve_approval(&calls[0].id, Approval::Approve).await?;
+    if let Outcome::Waiting(waits) = run.wait().await? {
+        run.resolve(&waits[0].id, Decision::approve().by("you")).await?;
+        println!("approved: {}", shown(&waits[0]));
     }
     Ok(())
 }
@@ -217,10 +225,10 @@ async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Er
     println!("Killing the worker with the tools, in the middle of the search, and starting another …");
     drop(worker_of_tools);
     worker_of_tools = start_worker("tools", shop)?;
-    let Outcome::NeedsApproval(calls) = run.wait().await? else {
+    let Outcome::Waiting(waits) = run.wait().await? else {
         return Err("the run needs an approval".into());
     };
-    println!("Waiting for an approval: {}", calls[0]);
+    println!("Waiting for an approval: {}", shown(&waits[0]));
     println!("Killing the worker with the agent; the run needs no process while it waits …");
     drop(worker_of_agent);
     worker_of_agent = start_worker("agent", agent)?;
@@ -232,7 +240,7 @@ async fn demonstrate(approves_itself: bool) -> Result<(), Box<dyn std::error::Er
     // Until the call is decided, waiting returns it again.
     loop {
         match run.wait().await? {
-            Outcome::NeedsApproval(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+            Outcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(500)).await,
             Outcome::Answer(answer) => break println!("Answer: {answer}"),
             Outcome::Failed(failure) => return Err(failure.into()),
             _ => return Err("unexpected outcome".into()),

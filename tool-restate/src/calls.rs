@@ -37,9 +37,8 @@ impl Executor {
         let publishing = publisher.zip(input.events.as_ref()).map(|(publisher, target)| {
             publisher.begin(target, format!("call-{}", input.request.call.id), None)
         });
-        let id = &input.request.call.id;
-        let progress = publishing.as_ref().map(|publishing| publishing.progress(id)).unwrap_or_default();
         let call = input.request.call.clone();
+        let progress = publishing.as_ref().map(|publishing| publishing.progress(&call)).unwrap_or_default();
         // The engine would repeat a call whose hook, handler of errors or provider panics without end.
         let executed = AssertUnwindSafe(self.execute_with(input, types, cancellation, progress));
         let execution = executed

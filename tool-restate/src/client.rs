@@ -11,17 +11,21 @@ use futures_util::future::{Either, select};
 use restate_sdk::ingress::{self, ClientError, Output, RequestExecutor, RequestTarget, SendStatus};
 use restate_sdk::serde::{Deserialize, Json};
 use serde::Serialize;
+use tool_core::agent::EventRecord;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
-use tool_core::run::Answer;
-use tool_core::{Approval, Message, ToolCall};
+use tool_core::run::{self, Answer, Wait};
+use tool_core::tool::WaitId;
+use tool_core::{Approval, Message};
 use tool_http::client::new_client;
 use url::Url;
 
 use crate::context::type_key;
 use crate::error::{Error, ErrorKind};
-use crate::events::{Page, RunEvent, events_service};
-use crate::names::{self, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name};
+use crate::events::{Page, events_service};
+use crate::names::{
+    self, About, Decided, Decision, Ended, RunFailure, Stop, conversations_service, is_service_name,
+};
 use crate::runs::WAIT_TIME;
 use crate::worker::VERSION;
 
@@ -37,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A client of a Restate server. Clones share their connections.
 ///
 /// ```no_run
-/// use tool_core::Approval;
+/// use tool_core::run::Decision;
 /// use tool_restate::{Client, Outcome};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// loop {
 ///     match run.wait().await? {
 ///         Outcome::Answer(answer) => break println!("{answer}"),
-///         Outcome::NeedsApproval(calls) => run.resolve_approval(&calls[0].id, Approval::Approve).await?,
+///         Outcome::Waiting(waits) => run.resolve(&waits[0].id, Decision::approve().by("ada")).await?,
 ///         Outcome::Failed(failure) => return Err(failure.into()),
 ///         _ => unreachable!(),
 ///     }
@@ -82,11 +86,13 @@ impl RequestExecutor for Http {
 /// The outcome of waiting for a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
 pub enum Outcome {
     /// The run has an answer.
     Answer(Answer),
-    /// These calls wait for a decision: [`Run::resolve_approval`]. The run goes on meanwhile, if it can.
-    NeedsApproval(Vec<ToolCall>),
+    /// The run waits for decisions about these: approvals, answers to questions of tools, and results of the caller. [`Run::resolve`]
+    /// decides. Other calls are executed meanwhile.
+    Waiting(Vec<Wait>),
     /// The run waits for an operator, for this reason: the model failed for longer than [`Worker::model_patience`](crate::Worker::model_patience).
     /// [`Run::resume`] repeats its request, and [`Run::cancel`] undoes what the run did.
     Paused(String),
@@ -426,7 +432,7 @@ impl Run {
         self.is_new
     }
 
-    /// Waits until the run has ended, a call waits for a decision, or the run waits for an operator. It tolerates that the server
+    /// Waits until the run has ended, waits for a decision, or the run waits for an operator. It tolerates that the server
     /// cannot be reached for a minute, for example while it restarts.
     ///
     /// # Errors
@@ -469,7 +475,7 @@ impl Run {
         let ended = match select(&mut ended, stopped).await {
             Either::Left((ended, _)) => ended,
             Either::Right((stop, _)) => match stop?.0 {
-                Stop::NeedsApproval(calls) => return Ok(Some(Outcome::NeedsApproval(calls))),
+                Stop::Waiting(waits) => return Ok(Some(Outcome::Waiting(waits))),
                 Stop::Paused(reason) => return Ok(Some(Outcome::Paused(reason))),
                 Stop::GoesOn => return Ok(None),
                 Stop::Ended => ended.await,
@@ -521,32 +527,51 @@ impl Run {
         error.of_run(&self.agent.name, &self.key)
     }
 
-    /// Returns the events of the run, if its question [asked for them](Question::events), from its beginning or from the
-    /// [position](Events::position) of an earlier reader. Any number of readers can read, at any time until the end of the retention;
-    /// the run does not wait for them.
+    /// Returns the events of the run, if its question [asked for them](Question::events), that follow a position: 0, or that of the
+    /// last event which an earlier reader got. Any number of readers can read, at any time until the end of the retention; the run
+    /// does not wait for them.
     #[must_use]
-    pub fn events(&self, from: u32) -> Events {
+    pub fn events(&self, after: u64) -> Events {
         Events {
             run: self.clone(),
-            position: from,
+            position: after,
             received: VecDeque::new(),
             has_ended: false,
             is_over: false,
         }
     }
 
-    /// Decides about a call that waits. The run goes on at once, on any worker.
+    /// Decides about something that the run [waits](Outcome::Waiting) for, as
+    /// [in one process](tool_core::run::Run::resolve). The first decision is final, and the run goes on at once, on any worker.
     ///
     /// # Errors
     ///
-    /// Fails if there is no such call, if it does not wait, if it was decided about before, or if the new arguments are not a JSON
-    /// object. The run is unchanged then.
-    pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
-        let decision = Decision { call: call_id.to_owned(), approval };
-        self.agent.call(self.agent.target(&self.key, "decide"), decision).await
+    /// Fails if the run does not wait for this, if it was [decided before](Error::decided), or if the decision does not fit. The run is
+    /// unchanged then.
+    pub async fn resolve(&self, wait: &WaitId, decision: run::Decision) -> Result<(), Error> {
+        self.decide(About::Wait(wait.clone()), decision).await
     }
 
-    /// Sends a message to a run that waits for a decision: the calls that await approval are denied, and the model reads the message.
+    /// Decides about a call that awaits approval, by its id: a short form of [`resolve`](Self::resolve).
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such call, if it does not await approval, or for the reasons of [`resolve`](Self::resolve).
+    pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
+        self.decide(About::Call(call_id.to_owned()), approval.into()).await
+    }
+
+    async fn decide(&self, about: About, decision: run::Decision) -> Result<(), Error> {
+        let sent = Decision { about: about.clone(), decision };
+        let decided = self.agent.call(self.agent.target(&self.key, "decide"), sent).await?;
+        match decided {
+            Json(Decided::Accepted) => Ok(()),
+            Json(Decided::Before(record)) => Err(Error::already_decided(&about, record)),
+        }
+    }
+
+    /// Sends a message to a run that waits for a decision: the calls that await approval are denied, questions are declined, and the
+    /// model reads the message.
     ///
     /// # Errors
     ///
@@ -595,8 +620,8 @@ async fn once_begun<F: Future<Output = Result<(), Error>>>(request: impl Fn() ->
 /// A reader of the events of a run.
 pub struct Events {
     run: Run,
-    position: u32,
-    received: VecDeque<RunEvent>,
+    position: u64,
+    received: VecDeque<EventRecord>,
     has_ended: bool,
     /// The run had ended when the reader last checked it.
     is_over: bool,
@@ -609,23 +634,25 @@ const POLLS_PER_CHECK: u64 = 50;
 const POLL_TIME: Duration = Duration::from_millis(100);
 
 impl Events {
-    /// Returns the next event, for which it asks the server ten times a second, or `None` after [`RunEvent::Ended`], or if the run ended
-    /// without storing events.
+    /// Returns the next event, for which it asks the server ten times a second, or `None` after the last one, or if the run ended
+    /// without storing events. A run ends with [`Event::Done`] or [`Event::Failed`]; one that waits for an operator emits `Failed`, too.
+    ///
+    /// [`Event::Done`]: tool_core::Event::Done
+    /// [`Event::Failed`]: tool_core::Event::Failed
     ///
     /// # Errors
     ///
     /// Fails if the server cannot be reached, if no worker lives, if there is no such run, if it was killed by the tools of the
     /// engine, or after the client's [limit](Client::wait_timeout). The reader can continue afterwards, and misses nothing.
-    pub async fn next(&mut self) -> Result<Option<RunEvent>, Error> {
+    pub async fn next(&mut self) -> Result<Option<EventRecord>, Error> {
         let client = self.run.agent.client.clone();
         client.wait_for(self.next_event()).await
     }
 
-    async fn next_event(&mut self) -> Result<Option<RunEvent>, Error> {
+    async fn next_event(&mut self) -> Result<Option<EventRecord>, Error> {
         for requests in 1_u64.. {
             if let Some(event) = self.received.pop_front() {
-                self.position += 1;
-                self.has_ended |= matches!(event, RunEvent::Ended);
+                self.position = event.position;
                 return Ok(Some(event));
             }
             if self.has_ended {
@@ -633,8 +660,9 @@ impl Events {
             }
             let (agent, key) = (&self.run.agent, &*self.run.key);
             let target = RequestTarget::object(events_service(&agent.name), key, "read");
-            let page = agent.call::<u32, Json<Page>>(target, self.position).await?;
-            if page.0.events.is_empty() {
+            let Json(page) = agent.call::<u64, Json<Page>>(target, self.position).await?;
+            self.has_ended = page.is_last;
+            if page.events.is_empty() && !page.is_last {
                 tokio::time::sleep(POLL_TIME).await;
                 if requests % POLLS_PER_CHECK == 0 {
                     // The last events of a run arrive soon after its end.
@@ -642,14 +670,14 @@ impl Events {
                     self.has_ended = was_over && self.is_over;
                 }
             }
-            self.received.extend(page.0.events);
+            self.received.extend(page.events);
         }
         Ok(None)
     }
 
-    /// Returns the position after the last event that was read, from which another reader can [continue](Run::events).
+    /// Returns the position of the last event that was read, after which another reader can [continue](Run::events).
     #[must_use]
-    pub fn position(&self) -> u32 {
+    pub fn position(&self) -> u64 {
         self.position
     }
 }

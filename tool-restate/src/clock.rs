@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tool_core::tool::Timestamp;
+
 /// Returns the present time in microseconds since 1970. Only steps that are recorded may call it.
 pub(crate) fn now() -> u64 {
     micros(SystemTime::now())
@@ -25,6 +27,11 @@ impl Clock {
     /// Returns the time at which this much will have passed since the last recorded time.
     pub(crate) fn after(&self, time: Duration) -> u64 {
         self.last.saturating_add(time.as_micros().try_into().unwrap_or(u64::MAX))
+    }
+
+    /// Returns the last recorded time.
+    pub(crate) fn time(&self) -> Timestamp {
+        Timestamp::from_millis(self.last / 1000)
     }
 
     /// Advances to this time and returns the time that has passed. Clocks of machines differ, so a time can be before the last.

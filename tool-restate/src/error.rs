@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use restate_sdk::ingress::ClientError;
 
+use tool_core::tool::{DecisionKind, DecisionRecord};
+
 use crate::client::message_of;
+use crate::names::About;
 
 /// The error of a request to the server.
 #[derive(Debug)]
@@ -13,6 +16,7 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    decided: Option<Box<DecisionRecord>>,
 }
 
 /// The kind of an [`Error`].
@@ -39,9 +43,9 @@ pub enum ErrorKind {
     KeyInUse,
     /// The run was sent and has not begun yet.
     NotStarted,
-    /// The call does not wait for a decision, or the run does not wait for a message.
+    /// The run does not wait for this decision, or for a message.
     NotWaiting,
-    /// The call was decided about before.
+    /// It was decided before: [`Error::decided`] says how and by whom. Also if the question has expired.
     AlreadyDecided,
     /// The question is larger than the engine takes.
     TooLarge,
@@ -51,7 +55,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: String) -> Self {
-        Self { kind, message, source: None }
+        Self { kind, message, source: None, decided: None }
     }
 
     pub(crate) fn with_source(
@@ -59,7 +63,7 @@ impl Error {
         message: impl Into<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
-        Self { kind, message: message.into(), source: Some(Box::new(source)) }
+        Self { kind, message: message.into(), source: Some(Box::new(source)), decided: None }
     }
 
     pub(crate) fn invalid_url(url: &str) -> Self {
@@ -87,6 +91,28 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    pub(crate) fn already_decided(about: &About, record: Option<DecisionRecord>) -> Self {
+        let mut message = match about {
+            About::Wait(_) => "this was decided before".to_owned(),
+            About::Call(call) => format!("the call `{call}` has a decision already"),
+        };
+        match &record {
+            Some(DecisionRecord { kind: DecisionKind::Expired, .. }) => {
+                message = "the question has expired".into()
+            }
+            Some(DecisionRecord { by: Some(by), .. }) => message.extend([" by ", by]),
+            _ => {}
+        }
+        let error = Self::new(ErrorKind::AlreadyDecided, message);
+        Self { decided: record.map(Box::new), ..error }
+    }
+
+    /// Returns the decision that was made before, of an error of the kind [`AlreadyDecided`](ErrorKind::AlreadyDecided).
+    #[must_use]
+    pub fn decided(&self) -> Option<&DecisionRecord> {
+        self.decided.as_deref()
     }
 
     /// Returns `true` if the server may be there in a moment.

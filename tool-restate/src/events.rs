@@ -4,7 +4,6 @@
 //! stream (a turn or a call), the attempt and the index of the batch, so that a repeated batch is ignored and a batch of an attempt
 //! that was given up is not mixed with those of the next.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::DropGuard;
-use tool_core::tool::{Progress, ToolExecution, ToolProgress};
-use tool_core::{CancellationToken, ToolCall};
+use tool_core::agent::EventRecord;
+use tool_core::tool::{Progress, ToolProgress};
+use tool_core::{CancellationToken, Event, ToolCall};
 
 use crate::client::Http;
 use crate::clock::now;
@@ -45,84 +45,6 @@ const MAX_UNSENT: usize = 4096;
 /// The size of the events that a reader gets at once, in bytes of JSON, unless a single one is larger.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// An event of a run that [publishes](crate::Question::events) them.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RunEvent {
-    /// A delta of the model's text.
-    #[non_exhaustive]
-    Text {
-        /// The number of the turn, starting at 1.
-        turn: u32,
-        /// The text.
-        text: String,
-    },
-    /// A delta of the model's reasoning.
-    #[non_exhaustive]
-    Reasoning {
-        /// The number of the turn.
-        turn: u32,
-        /// The text.
-        text: String,
-    },
-    /// The request of this turn was given up, for example because its worker died: the deltas of the turn so far are void.
-    #[non_exhaustive]
-    Voided {
-        /// The number of the turn.
-        turn: u32,
-    },
-    /// The reply of a turn is complete. Its text is authoritative: deltas can be missing if the engine could not be reached.
-    #[non_exhaustive]
-    TurnFinished {
-        /// The number of the turn.
-        turn: u32,
-        /// The whole text of the reply.
-        text: String,
-        /// The calls of the reply.
-        calls: Vec<ToolCall>,
-    },
-    /// A call reports its progress.
-    #[non_exhaustive]
-    CallProgress {
-        /// The id of the call.
-        id: String,
-        /// The text of the report.
-        text: String,
-        /// The amount of work done.
-        done: Option<u64>,
-        /// The total amount of work.
-        total: Option<u64>,
-    },
-    /// A call has an outcome, or an attempt of it has.
-    CallFinished(ToolExecution),
-    /// These calls wait for a decision.
-    ApprovalNeeded(Vec<ToolCall>),
-    /// The run waits for an operator, for this reason.
-    Paused(String),
-    /// The run has ended; always the last event.
-    Ended,
-}
-
-/// Shows sizes instead of texts, because conversations are private.
-impl fmt::Debug for RunEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text { turn, text } => write!(f, "Text({turn}, {} bytes)", text.len()),
-            Self::Reasoning { turn, text } => write!(f, "Reasoning({turn}, {} bytes)", text.len()),
-            Self::Voided { turn } => write!(f, "Voided({turn})"),
-            Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
-            Self::CallProgress { id, done, total, .. } => {
-                write!(f, "CallProgress({id}, {done:?}, {total:?})")
-            }
-            Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
-            Self::ApprovalNeeded(calls) => f.debug_tuple("ApprovalNeeded").field(calls).finish(),
-            Self::Paused(_) => f.write_str("Paused"),
-            Self::Ended => f.write_str("Ended"),
-        }
-    }
-}
-
 /// The object that a step publishes its events to.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct EventTarget {
@@ -137,12 +59,12 @@ pub(crate) struct EventTarget {
 pub(crate) struct Batch {
     pub(crate) token: String,
     pub(crate) stream: String,
-    /// The turn, if the stream is one.
-    pub(crate) turn: Option<u32>,
+    /// The turn and the number of its messages, if the stream is one.
+    pub(crate) turn: Option<(u32, usize)>,
     /// The time at which the attempt began: a later one makes an earlier one void.
     pub(crate) attempt: u64,
     pub(crate) index: u32,
-    pub(crate) events: Vec<RunEvent>,
+    pub(crate) events: Vec<EventRecord>,
 }
 
 /// The last batch of a stream.
@@ -152,17 +74,19 @@ struct Last {
     index: u32,
 }
 
-/// Events from a position.
+/// Events after a position.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Page {
-    pub(crate) events: Vec<RunEvent>,
-    pub(crate) next: u32,
+    pub(crate) events: Vec<EventRecord>,
+    /// None follow, because the run has ended.
+    pub(crate) is_last: bool,
 }
 
 /// The number of events that a reader gets at once.
-const PAGE: u32 = 256;
+const PAGE: u64 = 256;
 
 const LENGTH: &str = "length";
+const ENDED: &str = "ended";
 const TOKEN: &str = "token";
 
 pub(crate) struct Events;
@@ -170,15 +94,16 @@ pub(crate) struct Events;
 #[restate_sdk::object]
 pub(crate) trait EventsService {
     async fn open(token: String) -> HandlerResult<()>;
-    async fn add(events: Json<Vec<RunEvent>>) -> HandlerResult<()>;
+    async fn add(events: Json<Vec<EventRecord>>) -> HandlerResult<()>;
+    async fn end(events: Json<Vec<EventRecord>>) -> HandlerResult<()>;
     async fn publish(batch: Json<Batch>) -> HandlerResult<()>;
     async fn clear() -> HandlerResult<()>;
     #[shared]
-    async fn read(from: u32) -> HandlerResult<Json<Page>>;
+    async fn read(after: u64) -> HandlerResult<Json<Page>>;
 }
 
 /// The handlers that only runs call.
-pub(crate) const PRIVATE: [&str; 3] = ["open", "add", "clear"];
+pub(crate) const PRIVATE: [&str; 4] = ["open", "add", "end", "clear"];
 
 impl EventsService for Events {
     async fn open(&self, ctx: ObjectContext<'_>, token: String) -> HandlerResult<()> {
@@ -187,8 +112,15 @@ impl EventsService for Events {
     }
 
     /// Stores events of the run itself.
-    async fn add(&self, ctx: ObjectContext<'_>, Json(events): Json<Vec<RunEvent>>) -> HandlerResult<()> {
+    async fn add(&self, ctx: ObjectContext<'_>, Json(events): Json<Vec<EventRecord>>) -> HandlerResult<()> {
         append(&ctx, events).await?;
+        Ok(())
+    }
+
+    /// Stores the last events of the run.
+    async fn end(&self, ctx: ObjectContext<'_>, Json(events): Json<Vec<EventRecord>>) -> HandlerResult<()> {
+        append(&ctx, events).await?;
+        ctx.set(ENDED, true);
         Ok(())
     }
 
@@ -204,8 +136,8 @@ impl EventsService for Events {
             if (batch.attempt, batch.index) <= (last.attempt, last.index) {
                 return Ok(());
             }
-            if let Some(turn) = batch.turn.filter(|_| batch.attempt > last.attempt) {
-                events.insert(0, RunEvent::Voided { turn });
+            if let Some((turn, messages)) = batch.turn.filter(|_| batch.attempt > last.attempt) {
+                events.insert(0, Event::turn_started(turn, messages).at(0));
             }
         }
         ctx.set(&batch.stream, Json(Last { attempt: batch.attempt, index: batch.index }));
@@ -218,28 +150,29 @@ impl EventsService for Events {
         Ok(())
     }
 
-    async fn read(&self, ctx: SharedObjectContext<'_>, from: u32) -> HandlerResult<Json<Page>> {
-        let length = ctx.get::<u32>(LENGTH).await?.unwrap_or_default();
-        let next = length.min(from.saturating_add(PAGE));
-        let (mut events, mut bytes) = (Vec::new(), 0);
-        for position in from..next {
-            if let Some(Json(event)) = ctx.get::<Json<RunEvent>>(&position.to_string()).await? {
+    async fn read(&self, ctx: SharedObjectContext<'_>, after: u64) -> HandlerResult<Json<Page>> {
+        // Read first: events can be added between two reads of the state.
+        let has_ended = ctx.get::<bool>(ENDED).await?.unwrap_or_default();
+        let length = ctx.get::<u64>(LENGTH).await?.unwrap_or_default();
+        let (mut events, mut bytes, mut read) = (Vec::new(), 0, after);
+        while read < length.min(after.saturating_add(PAGE)) && bytes <= PAGE_BYTES {
+            read += 1;
+            if let Some(Json(event)) = ctx.get::<Json<EventRecord>>(&read.to_string()).await? {
                 bytes += limit::size(&event);
                 events.push(event);
             }
-            if bytes > PAGE_BYTES {
-                return Ok(Json(Page { events, next: position + 1 }));
-            }
         }
-        Ok(Json(Page { events, next: next.max(from) }))
+        Ok(Json(Page { events, is_last: has_ended && read >= length }))
     }
 }
 
-async fn append(ctx: &ObjectContext<'_>, events: Vec<RunEvent>) -> Result<(), TerminalError> {
-    let mut length = ctx.get::<u32>(LENGTH).await?.unwrap_or_default();
-    for event in events {
-        ctx.set(&length.to_string(), Json(event));
+/// Stores events, whose positions begin at 1.
+async fn append(ctx: &ObjectContext<'_>, events: Vec<EventRecord>) -> Result<(), TerminalError> {
+    let mut length = ctx.get::<u64>(LENGTH).await?.unwrap_or_default();
+    for mut event in events {
         length += 1;
+        event.position = length;
+        ctx.set(&length.to_string(), Json(event));
     }
     ctx.set(LENGTH, length);
     Ok(())
@@ -251,7 +184,7 @@ pub(crate) struct Publisher(pub(crate) ingress::Client<Http>);
 
 /// The events of one attempt of a step.
 pub(crate) struct Publishing {
-    sender: mpsc::Sender<RunEvent>,
+    sender: mpsc::Sender<Event>,
     /// Ends the task with the step, also if its tool has kept its reporter of progress.
     close: DropGuard,
     task: JoinHandle<()>,
@@ -259,7 +192,12 @@ pub(crate) struct Publishing {
 
 impl Publisher {
     /// Begins to publish an attempt of a step.
-    pub(crate) fn begin(&self, target: &EventTarget, stream: String, turn: Option<u32>) -> Publishing {
+    pub(crate) fn begin(
+        &self,
+        target: &EventTarget,
+        stream: String,
+        turn: Option<(u32, usize)>,
+    ) -> Publishing {
         let (sender, mut events) = mpsc::channel(MAX_UNSENT);
         let (client, target, attempt) = (self.0.clone(), target.clone(), now());
         let close = CancellationToken::new();
@@ -280,7 +218,8 @@ impl Publisher {
                 }
                 index += 1;
                 let (token, stream) = (target.token.clone(), stream.clone());
-                let batch = Batch { token, stream, turn, attempt, index, events: batch };
+                let events = batch.into_iter().map(|event| event.at(0)).collect();
+                let batch = Batch { token, stream, turn, attempt, index, events };
                 send(&client, &target, batch).await;
             }
         });
@@ -289,22 +228,16 @@ impl Publisher {
 }
 
 impl Publishing {
-    pub(crate) fn emit(&self, event: RunEvent) {
+    pub(crate) fn emit(&self, event: Event) {
         // Dropped if the engine does not keep up: a step never waits for its readers.
         let _ = self.sender.try_send(event);
     }
 
     /// Returns a reporter of the progress of a call.
-    pub(crate) fn progress(&self, id: &str) -> Progress {
-        let (sender, id) = (self.sender.clone(), Arc::<str>::from(id));
+    pub(crate) fn progress(&self, call: &ToolCall) -> Progress {
+        let (sender, id, name) = (self.sender.clone(), call.id.clone(), call.name.clone());
         Progress::new(move |progress: ToolProgress| {
-            let (id, text) = (id.to_string(), progress.text);
-            let _ = sender.try_send(RunEvent::CallProgress {
-                id,
-                text,
-                done: progress.done,
-                total: progress.total,
-            });
+            let _ = sender.try_send(Event::call_progress(&*id, &*name, progress));
         })
     }
 }
@@ -333,11 +266,15 @@ impl Unfinished {
 }
 
 /// Adds an event to a batch, and joins it with the last one if both are deltas of one text.
-fn join(batch: &mut Vec<RunEvent>, event: RunEvent) {
+fn join(batch: &mut Vec<Event>, event: Event) {
     match (batch.last_mut(), event) {
-        (Some(RunEvent::Text { text, .. }), RunEvent::Text { text: more, .. })
-        | (Some(RunEvent::Reasoning { text, .. }), RunEvent::Reasoning { text: more, .. }) => {
-            text.push_str(&more)
+        (Some(Event::Text(text)), Event::Text(more))
+        | (Some(Event::Reasoning(text)), Event::Reasoning(more))
+        | (Some(Event::Refusal(text)), Event::Refusal(more)) => text.push_str(&more),
+        (Some(Event::Arguments { index, text, .. }), Event::Arguments { index: same, text: more, .. })
+            if *index == same =>
+        {
+            text.push_str(&more);
         }
         (_, event) => batch.push(event),
     }
@@ -361,15 +298,15 @@ mod tests {
 
     #[test]
     fn deltas_of_one_text_are_joined() {
-        let text = |text: &str| RunEvent::Text { turn: 1, text: text.into() };
+        let text = |text: &str| Event::Text(text.into());
         let mut batch = vec![text("a")];
-        for event in [text("b"), RunEvent::Reasoning { turn: 1, text: "c".into() }, text("d"), text("e")] {
+        for event in [text("b"), Event::Reasoning("c".into()), text("d"), text("e")] {
             join(&mut batch, event);
         }
         let texts: Vec<_> = batch
             .iter()
             .map(|event| match event {
-                RunEvent::Text { text, .. } | RunEvent::Reasoning { text, .. } => text.as_str(),
+                Event::Text(text) | Event::Reasoning(text) => text.as_str(),
                 other => panic!("{other:?}"),
             })
             .collect();

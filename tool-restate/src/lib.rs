@@ -35,6 +35,5 @@ mod worker;
 
 pub use self::client::{Client, Events, Outcome, Question, RemoteAgent, Run, register};
 pub use self::error::{Error, ErrorKind};
-pub use self::events::RunEvent;
 pub use self::names::RunFailure;
 pub use self::worker::{ChangedTools, Worker, WorkerError};

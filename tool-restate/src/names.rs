@@ -7,11 +7,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tool_core::Message;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
-use tool_core::run::{Answer, StopReason};
-use tool_core::tool::{CallRequest, ToolExecution};
-use tool_core::{Approval, Message, ToolCall};
+use tool_core::run::{self, Answer, StopReason, Wait};
+use tool_core::tool::{CallRequest, DecisionRecord, ToolExecution, WaitId};
 
 use crate::events::EventTarget;
 
@@ -80,11 +80,15 @@ pub(crate) struct CallInput {
     pub(crate) context: JsonContext,
 }
 
-/// The calls of a run that wait for a person.
+/// What a run waits for.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     pub(crate) turn: u32,
-    pub(crate) calls: Vec<String>,
+    /// What waits for a decision.
+    pub(crate) waits: Vec<WaitId>,
+    /// The last wait for an approval of each call, by the id of the call.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) approvals: BTreeMap<String, WaitId>,
     /// The number of times that the run began to wait.
     pub(crate) round: u32,
     /// The reason that the run waits for an operator, if it does.
@@ -96,23 +100,47 @@ pub(crate) struct Waiting {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stop {
-    NeedsApproval(Vec<ToolCall>),
+    Waiting(Vec<Wait>),
     Paused(String),
     /// Nothing happened for a while.
     GoesOn,
     Ended,
 }
 
-/// A decision about a call that waits.
+/// A decision about something that a run waits for.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Decision {
-    pub(crate) call: String,
-    pub(crate) approval: Approval,
+    pub(crate) about: About,
+    pub(crate) decision: run::Decision,
 }
 
-/// A decision on its way to the run.
+/// What a decision is about.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Decided<T> {
+#[serde(rename_all = "snake_case")]
+pub(crate) enum About {
+    Wait(WaitId),
+    /// The approval of the call with this id.
+    Call(String),
+}
+
+/// The right to decide about a wait, which only one has.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) invocation: String,
+    pub(crate) record: Option<DecisionRecord>,
+}
+
+/// What became of a decision.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Decided {
+    Accepted,
+    Before(Option<DecisionRecord>),
+}
+
+/// A decision or a message on its way to the run.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Sent<T> {
     pub(crate) value: T,
     /// Microseconds since 1970.
     pub(crate) at: u64,
@@ -121,6 +149,7 @@ pub(crate) struct Decided<T> {
 /// The end of a run.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "it is matched where it is created")]
 pub(crate) enum Ended {
     #[serde(with = "compact")]
     Answer(Answer),

@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
-use tool_core::{Approval, ToolCall};
+use tool_core::run::{self, Wait, WaitReason};
+use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
 
 use crate::calls::Executor;
 use crate::clock::now;
 use crate::drive::Drive;
-use crate::names::{Added, Decided, Decision, Ended, Question, Stop, Waiting};
+use crate::names::{About, Added, Claim, Decided, Decision, Ended, Question, Sent, Stop, Waiting};
 use crate::turn::Model;
 
-/// The state of a run that its handlers share: the id of its invocation, the digest of its question, and the calls that wait for a person.
+/// The state of a run that its handlers share: the id of its invocation, the digest of its question, and what it waits for.
 pub(crate) const INVOCATION: &str = "invocation";
 pub(crate) const QUESTION: &str = "question";
 pub(crate) const WAITING: &str = "waiting";
@@ -38,9 +42,9 @@ pub(crate) fn stop(round: u32) -> String {
     format!("stop-{round}")
 }
 
-/// Returns the name of the signal of a decision about a call.
-pub(crate) fn decision_signal(call_id: &str) -> String {
-    format!("decision-{call_id}")
+/// Returns the name of the signal of a decision about a wait.
+pub(crate) fn decision_signal(wait: &WaitId) -> String {
+    format!("decision-{wait}")
 }
 
 /// Returns the name of the signal of a message to a run that waits in this turn.
@@ -78,7 +82,7 @@ pub(crate) trait RunsService {
     #[shared]
     async fn wait() -> HandlerResult<Json<Stop>>;
     #[shared]
-    async fn decide(decision: Json<Decision>) -> HandlerResult<()>;
+    async fn decide(decision: Json<Decision>) -> HandlerResult<Json<Decided>>;
     #[shared]
     async fn say(message: Json<Content>) -> HandlerResult<()>;
     #[shared]
@@ -108,10 +112,10 @@ impl RunsService for Runs {
         let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
         let undecided = undecided(&ctx, &waiting).await?;
         if !undecided.is_empty() {
-            return Ok(Json(Stop::NeedsApproval(undecided)));
+            return Ok(Json(Stop::Waiting(undecided)));
         }
         if let Some(reason) = &waiting.paused
-            && ctx.peek_promise::<String>(&resume_signal(waiting.round)).await?.is_none()
+            && ctx.peek_promise::<Json<Claim>>(&resume_signal(waiting.round)).await?.is_none()
             && ctx.peek_promise::<bool>(CANCELLED).await?.is_none()
         {
             return Ok(Json(Stop::Paused(reason.clone())));
@@ -125,54 +129,77 @@ impl RunsService for Runs {
         }
     }
 
-    /// Records a decision about a call that waits.
+    /// Records a decision about something that the run waits for.
     async fn decide(
         &self,
         ctx: SharedWorkflowContext<'_>,
         Json(decision): Json<Decision>,
-    ) -> HandlerResult<()> {
-        let Decision { call, approval } = decision;
-        let signal = decision_signal(&call);
-        if ctx.peek_promise::<String>(&signal).await?.is_some() {
-            return Err(already_decided(&call).into());
-        }
+    ) -> HandlerResult<Json<Decided>> {
+        let Decision { about, decision } = decision;
         let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
-        if !waiting.calls.contains(&call) {
-            let message = format!("the run `{}` has no call `{call}` that awaits approval", ctx.key());
-            return Err(TerminalError::new_with_code(404, message).into());
+        let not_waiting = match &about {
+            About::Wait(_) => format!("the run `{}` does not wait for this", ctx.key()),
+            About::Call(call) => format!("the run `{}` has no call `{call}` that awaits approval", ctx.key()),
+        };
+        let not_waiting = || TerminalError::new_with_code(404, not_waiting);
+        let id = match &about {
+            About::Wait(id) => id,
+            About::Call(call) => waiting.approvals.get(call).ok_or_else(not_waiting.clone())?,
+        };
+        let signal = decision_signal(id);
+        if let Some(Json(earlier)) = ctx.peek_promise::<Json<Claim>>(&signal).await? {
+            return Ok(Json(Decided::Before(earlier.record)));
         }
-        check(&approval)?;
-        if !claim(&ctx, &signal).await? {
-            return Err(already_decided(&call).into());
+        let undecided = undecided(&ctx, &waiting).await?;
+        let wait = undecided.iter().find(|wait| wait.id == *id).ok_or_else(not_waiting)?;
+        let invalid = |why: String| TerminalError::new_with_code(400, why);
+        if decision.is_deferred() {
+            return Err(invalid("a decision cannot be deferred; the call waits as it is".into()).into());
         }
-        resolve(&ctx, signal, approval).await
+        self.check(&ctx, wait, &decision).await?.map_err(invalid)?;
+        let at = time(&ctx).await?;
+        let now = Timestamp::from_millis(at / 1000);
+        if let Some(expired) = wait.expired(now) {
+            return Ok(Json(Decided::Before(Some(expired))));
+        }
+        if let Some(earlier) = claim(&ctx, &signal, record(&decision, id, now)).await? {
+            return Ok(Json(Decided::Before(earlier.record)));
+        }
+        send(&ctx, signal, decision, at).await?;
+        Ok(Json(Decided::Accepted))
     }
 
-    /// Sends a message to a run that waits: the calls that await approval are denied, and the model reads the message.
+    /// Sends a message to a run that waits: the calls that await approval are denied, questions are declined, and the model reads the
+    /// message.
     async fn say(&self, ctx: SharedWorkflowContext<'_>, Json(message): Json<Content>) -> HandlerResult<()> {
         let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
-        let signal = message_signal(waiting.turn);
+        let (signal, at) = (message_signal(waiting.turn), time(&ctx).await?);
+        let instead = run::Decision::deny("the user sent another message instead");
         let mut claimed = false;
-        // Nobody can decide any more about the calls that the message denies.
-        for call in undecided(&ctx, &waiting).await? {
-            claimed |= claim(&ctx, &decision_signal(&call.id)).await?;
+        // Nobody can decide any more about what the message denies.
+        for wait in undecided(&ctx, &waiting).await? {
+            if !matches!(wait.reason, WaitReason::CallerResult(_)) {
+                let record = record(&instead, &wait.id, Timestamp::from_millis(at / 1000));
+                claimed |= claim(&ctx, &decision_signal(&wait.id), record).await?.is_none();
+            }
         }
-        if !claimed || !claim(&ctx, &signal).await? {
+        if !claimed || claim(&ctx, &signal, None).await?.is_some() {
             let message = format!("the run `{}` does not wait for anybody; ask a new question", ctx.key());
             return Err(TerminalError::new_with_code(404, message).into());
         }
-        resolve(&ctx, signal, message).await
+        send(&ctx, signal, message, at).await
     }
 
     /// Resumes a run that waits for an operator.
     async fn resume(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
         let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
         let signal = resume_signal(waiting.round);
-        if waiting.paused.is_none() || !claim(&ctx, &signal).await? {
+        if waiting.paused.is_none() || claim(&ctx, &signal, None).await?.is_some() {
             let message = format!("the run `{}` does not wait for an operator", ctx.key());
             return Err(TerminalError::new_with_code(404, message).into());
         }
-        resolve(&ctx, signal, ()).await
+        let at = time(&ctx).await?;
+        send(&ctx, signal, (), at).await
     }
 
     /// Returns a part of the end of the run.
@@ -206,6 +233,28 @@ impl RunsService for Runs {
     }
 }
 
+impl Runs {
+    /// Checks that a decision fits, with the tools of the agent. Returns the reason if it does not.
+    async fn check(
+        &self,
+        ctx: &SharedWorkflowContext<'_>,
+        wait: &Wait,
+        decision: &run::Decision,
+    ) -> Result<Result<(), String>, TerminalError> {
+        let agent = &self.model.agent;
+        let check = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
+            Box::pin(async move {
+                let checked = AssertUnwindSafe(agent.check_decision(wait, decision)).catch_unwind().await;
+                // A provider that panics decides nothing.
+                let checked = checked.unwrap_or(Ok(()));
+                Ok(Json(checked.map_err(|error| error.to_string())))
+            })
+        };
+        let Json(checked) = ctx.run(check).name("check").await?;
+        Ok(checked)
+    }
+}
+
 /// Returns the id of the run's invocation. Fails if it has not begun.
 async fn invocation(ctx: &SharedWorkflowContext<'_>) -> Result<String, TerminalError> {
     ctx.get::<String>(INVOCATION).await?.ok_or_else(|| {
@@ -213,64 +262,60 @@ async fn invocation(ctx: &SharedWorkflowContext<'_>) -> Result<String, TerminalE
     })
 }
 
-/// Returns the calls of a run that wait for a decision which nobody has sent.
-async fn undecided(
-    ctx: &SharedWorkflowContext<'_>,
-    waiting: &Waiting,
-) -> Result<Vec<ToolCall>, TerminalError> {
+/// Returns what the run waits for and nobody has decided about.
+async fn undecided(ctx: &SharedWorkflowContext<'_>, waiting: &Waiting) -> Result<Vec<Wait>, TerminalError> {
     let mut undecided = Vec::new();
     let Some(last) = waiting.round.checked_sub(1) else { return Ok(undecided) };
-    let has_message = ctx.peek_promise::<String>(&message_signal(waiting.turn)).await?.is_some();
+    let has_message = ctx.peek_promise::<Json<Claim>>(&message_signal(waiting.turn)).await?.is_some();
     if has_message || ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
         return Ok(undecided);
     }
-    if waiting.calls.is_empty() {
+    if waiting.waits.is_empty() {
         return Ok(undecided);
     }
-    // It is resolved right after the calls were set.
-    if let Json(Stop::NeedsApproval(calls)) = ctx.promise::<Json<Stop>>(&stop(last)).await? {
-        for call in calls.into_iter().filter(|call| waiting.calls.contains(&call.id)) {
-            if ctx.peek_promise::<String>(&decision_signal(&call.id)).await?.is_none() {
-                undecided.push(call);
+    // It is resolved right after the waits were set.
+    if let Json(Stop::Waiting(waits)) = ctx.promise::<Json<Stop>>(&stop(last)).await? {
+        for wait in waits.into_iter().filter(|wait| waiting.waits.contains(&wait.id)) {
+            if ctx.peek_promise::<Json<Claim>>(&decision_signal(&wait.id)).await?.is_none() {
+                undecided.push(wait);
             }
         }
     }
     Ok(undecided)
 }
 
-/// Claims the right to resolve a signal, which only one caller gets.
-async fn claim(ctx: &SharedWorkflowContext<'_>, signal: &str) -> Result<bool, TerminalError> {
+/// Claims the right to resolve a signal, which only one caller gets. Returns the claim of another one.
+async fn claim(
+    ctx: &SharedWorkflowContext<'_>,
+    signal: &str,
+    record: Option<DecisionRecord>,
+) -> Result<Option<Claim>, TerminalError> {
     let own = ctx.invocation_id().to_owned();
-    ctx.resolve_promise(signal, own.clone());
-    let winner = ctx.promise::<String>(signal).await?;
-    Ok(winner == own)
+    ctx.resolve_promise(signal, Json(Claim { invocation: own.clone(), record }));
+    let Json(winner) = ctx.promise::<Json<Claim>>(signal).await?;
+    Ok(Some(winner).filter(|winner| winner.invocation != own))
 }
 
-async fn resolve<T: serde::Serialize + Send + 'static>(
+/// Returns the record of a decision, which is made now unless it says otherwise.
+fn record(decision: &run::Decision, wait: &WaitId, now: Timestamp) -> Option<DecisionRecord> {
+    let mut record = decision.record(wait)?;
+    record.at.get_or_insert(now);
+    Some(record)
+}
+
+/// Returns the present time, which is recorded.
+async fn time(ctx: &SharedWorkflowContext<'_>) -> Result<u64, TerminalError> {
+    ctx.run(|| async { Ok(now()) }).name("time").await
+}
+
+/// Resolves a signal of the run.
+async fn send<T: serde::Serialize + Send + 'static>(
     ctx: &SharedWorkflowContext<'_>,
     signal: String,
     value: T,
+    at: u64,
 ) -> HandlerResult<()> {
-    let at = ctx.run(|| async { Ok(now()) }).name("time").await?;
     let invocation = ctx.get::<String>(INVOCATION).await?.unwrap_or_default();
-    ctx.invocation_handle(invocation).signal(signal).resolve(Json(Decided { value, at }));
+    ctx.invocation_handle(invocation).signal(signal).resolve(Json(Sent { value, at }));
     Ok(())
-}
-
-fn already_decided(call: &str) -> TerminalError {
-    TerminalError::new_with_code(409, format!("the call `{call}` has a decision already"))
-}
-
-fn check(approval: &Approval) -> Result<(), TerminalError> {
-    let is_object =
-        |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).is_ok();
-    match approval {
-        Approval::ApproveWith(arguments) if !is_object(arguments) => {
-            Err(TerminalError::new_with_code(400, "the new arguments are not a JSON object"))
-        }
-        Approval::Defer => {
-            Err(TerminalError::new_with_code(400, "a decision cannot be deferred; the call waits as it is"))
-        }
-        _ => Ok(()),
-    }
 }

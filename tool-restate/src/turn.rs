@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
-use tool_core::Agent;
 use tool_core::model::{
     ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolKind, ToolPolicy,
 };
 use tool_core::run::{Run, RunErrorKind, Step};
+use tool_core::{Agent, Event};
 
 use crate::clock::now;
 use crate::context::ContextTypes;
-use crate::events::{EventTarget, Publisher, Publishing, RunEvent, Unfinished};
+use crate::events::{EventTarget, Publisher, Publishing, Unfinished};
 use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::worker::{ChangedTools, agent_tool_refused};
@@ -147,8 +147,9 @@ impl Model {
         let started = now();
         let turn = run.turns() + 1;
         let publisher = self.publisher.as_ref().zip(events);
-        let publishing =
-            publisher.map(|(publisher, target)| publisher.begin(target, format!("turn-{turn}"), Some(turn)));
+        let publishing = publisher.map(|(publisher, target)| {
+            publisher.begin(target, format!("turn-{turn}"), Some((turn, run.messages().len())))
+        });
         let asked = AssertUnwindSafe(self.ask_model(run, started_with, context, publishing.as_ref()));
         // The engine would repeat a step that panics without end.
         let asked =
@@ -203,10 +204,10 @@ impl Model {
             Err(reason) => return Ok(TurnOutcome::Refused(reason)),
         };
         let mut driver = ask.start();
-        let (time_left, turn) = (driver.run().time_left(), driver.run().turns() + 1);
+        let time_left = driver.run().time_left();
         let response = match driver.next().await {
             Ok(Step::CallModel(request)) => {
-                let response = chat(self.agent.model(), &request, turn, publishing);
+                let response = chat(self.agent.model(), &request, publishing);
                 match time_left {
                     Some(left) => match tokio::time::timeout(left, response).await {
                         Ok(response) => response,
@@ -227,7 +228,7 @@ impl Model {
         if let Err(error) = driver.record_response(response.clone()).await {
             return Ok(TurnOutcome::Refused(error.to_string()));
         }
-        let approvals = driver.run().awaiting_approval().map(|call| call.id.clone()).collect();
+        let approvals = driver.run().awaiting_approval().map(|call| call.id).collect();
         let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
         names.sort_unstable();
         names.dedup();
@@ -258,15 +259,15 @@ impl Model {
 async fn chat(
     model: &dyn ChatModel,
     request: &ChatRequest<'_>,
-    turn: u32,
     publishing: Option<&Publishing>,
 ) -> Result<ChatResponse, ModelError> {
     let Some(publishing) = publishing else { return model.chat(request).await };
     let mut deltas = model.stream(request);
     while let Some(delta) = deltas.next().await {
         match delta? {
-            Delta::Text(text) => publishing.emit(RunEvent::Text { turn, text }),
-            Delta::Reasoning(text) => publishing.emit(RunEvent::Reasoning { turn, text }),
+            Delta::Text(text) => publishing.emit(Event::Text(text)),
+            Delta::Reasoning(text) => publishing.emit(Event::Reasoning(text)),
+            Delta::Refusal(text) => publishing.emit(Event::Refusal(text)),
             Delta::Done(response) => return Ok(response),
             _ => {}
         }

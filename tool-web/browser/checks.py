@@ -191,17 +191,17 @@ def two_windows(driver):
             pass
         find(other, "#log", "Paid 80 euros to Anna.")
         [rest] = [one for one in json.loads(request(f"api/runs/{run}")[1])["open"]]
-        assert rest["arguments"].count("Eve") == 1
+        assert rest["reason"]["approval"]["arguments"].count("Eve") == 1
     finally:
         other.quit()
     # The same decisions, without a window that is too quick.
     wait = rest["id"]
     path = f"api/runs/{run}/decisions"
     assert request(path, {"wait": "0123", "decision": "approve"})[0] == 409
-    assert request(path, {"wait": wait, "decision": "deny", "reason": "no"})[0] == 200
-    assert request(path, {"wait": wait, "decision": "deny", "reason": "no"})[0] == 200
+    assert request(path, {"wait": wait, "decision": {"deny": "no"}})[0] == 200
+    assert request(path, {"wait": wait, "decision": {"deny": "no"}})[0] == 200
     status, text = request(path, {"wait": wait, "decision": "approve"})
-    assert (status, json.loads(text)["decision"], json.loads(text)["by"]) == (409, "denied", "local user"), text
+    assert (status, json.loads(text)["kind"], json.loads(text)["by"]) == (409, "denied", "local user"), text
     find(driver, "#log", "the call was denied: no")
 
 
@@ -211,6 +211,35 @@ def cancelled(driver):
     click(driver, "#cancel")
     driver.switch_to.alert.accept()
     find(driver, "#facts", "cancelled")
+
+
+def undone(driver):
+    run = ask("reserve", waits=False)
+    open_run(driver, run)
+    find(driver, "#log", "counting")
+    click(driver, "#cancel")
+    driver.switch_to.alert.accept()
+    find(driver, "#log", "undo: release")
+    find(driver, "#log", "Released table 4.")
+
+
+def plain(driver):
+    """Without scripts, everything can be read, and hostile texts are as harmless."""
+    run = ask("hostile")
+    driver.get(f"{BASE}plain")
+    find(driver, "h1", "Runs")
+    driver.get(f"{BASE}plain/{run}")
+    find(driver, "pre", "<script>document.title='owned'</script>")
+    find(driver, "li", r"invoice\u{202e}fdp.exe")
+    assert "owned" not in driver.title and not driver.find_elements(By.CSS_SELECTOR, "img, script")
+    shoot(driver, "plain")
+
+
+def requests(driver):
+    run = ask("sum")
+    open_run(driver, run)
+    click(driver, ".turn .raw", "request")
+    find(driver, "#json", '"tool_choice"')
 
 
 def hostile(driver):
@@ -342,8 +371,8 @@ def screenshots():
 driver = browser()
 try:
     for check in (
-        list_and_filters, live_run, changed_arguments, denied, questions, inside, two_windows, cancelled, hostile, no_key,
-        keyboard,
+        list_and_filters, live_run, changed_arguments, denied, questions, inside, two_windows, cancelled, undone, hostile,
+        plain, requests, no_key, keyboard,
     ):
         try:
             check(driver)

@@ -97,6 +97,54 @@ const tests = {
     assert.equal(answer(client), "Result: 3A on OS 87, economy, code of 2");
   },
 
+  async "a tool of the frontend"() {
+    const tools = [{
+      name: "pick_color", description: "Lets the user pick a color",
+      parameters: { type: "object", properties: { title: { type: "string" } }, required: ["title"] },
+    }, { name: "pay", description: "Does not take the place of the agent's", parameters: { type: "object" } }];
+    const client = agent();
+    client.addMessage({ id: `m${number++}`, role: "user", content: "color" });
+    const events = await run(client, { tools });
+    const { type, pendingToolCallIds } = outcome(events);
+    assert.deepEqual([type, pendingToolCallIds.length], ["success", 1]);
+    const call = client.messages.flatMap((message) => message.toolCalls ?? [])[0];
+    assert.deepEqual([call.id, call.function.name], [pendingToolCallIds[0], "pick_color"]);
+    client.addMessage({ id: `m${number++}`, role: "tool", toolCallId: call.id, content: "red" });
+    await run(client, { tools });
+    assert.equal(answer(client), "Result: red");
+    // Another conversation does not have it.
+    const [other] = await ask("color");
+    assert.equal(answer(other), "You said color, in message 1.");
+  },
+
+  async "a reader that reconnects"() {
+    const [client] = await ask("hello");
+    client.addMessage({ id: `m${number++}`, role: "user", content: "slow" });
+    const running = run(client);
+    const read = async (headers) => {
+      for (;;) {
+        const response = await fetch(`${base}api/ag-ui/${client.threadId}/stream`, { headers });
+        if (response.status !== 204) return response.body.pipeThrough(new TextDecoderStream()).getReader();
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    };
+    const until = async (reader, done) => {
+      let text = "";
+      while (!done(text)) text += (await reader.read()).value;
+      await reader.cancel();
+      return text.split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
+    };
+    const first = await until(await read({}), (text) => text.includes("ACTIVITY_SNAPSHOT"));
+    assert.equal(first[0].type, "RUN_STARTED");
+    const { messages } = first.find((event) => event.type === "MESSAGES_SNAPSHOT");
+    assert.deepEqual(messages.map(({ role, content }) => [role, content]),
+      [["user", "hello"], ["assistant", "You said hello, in message 1."], ["user", "slow"]]);
+    const rest = await until(await read({ "last-event-id": "4" }), (text) => text.includes("ACTIVITY_SNAPSHOT"));
+    assert.ok(!types(rest).includes("RUN_STARTED") && !types(rest).includes("MESSAGES_SNAPSHOT"), types(rest).join());
+    await fetch(`${base}api/ag-ui/${client.threadId}/stream`, { method: "DELETE" });
+    assert.equal(outcome(await running).type, "cancelled");
+  },
+
   async "errors by their kind"() {
     const [, events] = await ask("error");
     assert.deepEqual([events.at(-1).type, events.at(-1).message], ["RUN_ERROR", "the model is not available"]);

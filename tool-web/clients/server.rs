@@ -1,14 +1,16 @@
 //! The server for the tests with real clients and a real browser. Prints its URL and serves until its standard input closes.
 //!
 //! The model does what the last message of the user says: `text`, `sum`, `pay`, `two` (payments), `book` (with questions), `inner` (a payment of an agent
-//! inside), `error`, `slow`, `huge`, `hostile`.
+//! inside), `color` (with a tool of the frontend), `error`, `slow`, `reserve` (which is undone), `huge`, `hostile`.
 
 use std::error::Error;
 use std::io::Read;
 use std::time::Duration;
 
+use axum::Router;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture, Usage,
@@ -73,6 +75,16 @@ async fn book(flight: String, #[inject] user: &Asker) -> Result<String, ToolErro
     Ok(format!("{}{} on {flight}, {class}, code of {}", seat.row, seat.letter, code.len()))
 }
 
+#[tool("Reserves a table", undo = "release")]
+fn reserve(table: u8) -> String {
+    format!("Reserved table {table}.")
+}
+
+#[tool("Releases a table")]
+fn release(table: u8) -> String {
+    format!("Released table {table}.")
+}
+
 struct Scripted;
 
 impl Scripted {
@@ -104,6 +116,12 @@ impl Scripted {
                 "inner" => call(&[("helper", r#"{"question": "pay"}"#.to_owned())]),
                 "book" => call(&[("book", r#"{"flight": "OS 87"}"#.to_owned())]),
                 "slow" => call(&[("count", r#"{"to": 600}"#.to_owned())]),
+                "reserve" => {
+                    call(&[("reserve", r#"{"table": 4}"#.to_owned()), ("count", r#"{"to": 600}"#.to_owned())])
+                }
+                "color" if request.tools().iter().any(|tool| tool.name() == "pick_color") => {
+                    call(&[("pick_color", r#"{"title": "Wall"}"#.to_owned())])
+                }
                 "some" => call(&[("count", r#"{"to": 20}"#.to_owned())]),
                 "huge" => call(&[("huge", "{}".to_owned())]),
                 "error" => return Err(ModelError::new("secret host 10.0.0.7 refused the connection")),
@@ -164,24 +182,26 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let helper = Agent::builder(Scripted).tools(tools![pay]).build()?;
     let helper = helper.as_tool("helper", "Helps with a question");
     let agent = Agent::builder(Scripted)
-        .tools(tools![sum, pay, count, huge, hostile, book].with(helper)?)
+        .tools(tools![sum, pay, count, huge, hostile, book, reserve].with(helper)?)
+        .undo_tools(tools![release])
         .run_store(store)
         .build()?;
     // The same without a store, so that what waits is held by the chat.
     let plain = Agent::builder(Scripted).tools(tools![sum, pay, count]).build()?;
-    let web = Web::new().agent("desk", agent.clone()).agent("plain", plain);
+    let web = Web::new().record_requests().agent("desk", agent.clone()).agent("plain", plain);
     let keys = Web::new()
         .agent("desk", agent)
         .key("anna", "sk-anna", [Right::Read, Right::Decide, Right::Administer, Right::Ask])
         .key("eve", "sk-eve", [Right::Read]);
-    let router = web
-        .router()
-        .nest("/api/chat", web.ui_stream("desk").router())
-        .nest("/api/plain", web.ui_stream("plain").router())
-        .nest("/api/ag-ui", web.ag_ui("desk").router())
-        .nest_service("/keys", keys.router());
-    let server = web.spawn_router(router, "127.0.0.1:0").await?;
-    println!("{}", server.url());
+    let app = Router::new()
+        .fallback_service(web.service())
+        .nest_service("/api/chat", web.ui_stream("desk").into_service())
+        .nest_service("/api/plain", web.ui_stream("plain").into_service())
+        .nest_service("/api/ag-ui", web.ag_ui("desk").into_service())
+        .nest_service("/keys", keys.service());
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("http://{}/", listener.local_addr()?);
+    tokio::spawn(async move { axum::serve(listener, app).await });
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     Ok(())
 }

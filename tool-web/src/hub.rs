@@ -4,103 +4,72 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use futures_util::FutureExt;
+use sha2::{Digest, Sha256};
 use tool_core::content::Content;
 use tool_core::memory::{
-    InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore, StoredRun,
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, MemoryError, PostOutcome, PostedCommand, RunCommand,
+    RunStatus, RunStore, StoredRun,
 };
-use tool_core::run::{ResolveErrorKind, Run, WaitReason};
-use tool_core::tool::WaitId;
-use tool_core::{Agent, CancellationToken, ConversationId, Event, Message, ToolCall};
+use tool_core::model::ChatRequest;
+use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
+use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
+use tool_core::{
+    Agent, CancellationToken, ConversationId, Event, Message, ToolCall, ToolContext, ToolError, ToolSet,
+};
 
-use crate::entry::Entry;
+use crate::bounded::Bounded;
+use crate::entry::{Decided, Entry};
 use crate::index::Index;
-use crate::log::RunLog;
-use crate::wait::{DecideError, Pending, Recorded, Verdict, pending};
+use crate::log::{RunLog, Status};
+use crate::wait::{DecideError, find};
 
-/// The number of logs, their total size in bytes, and the number of decisions that are remembered.
+/// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
 const MAX_LOGS: usize = 1_000;
 const MAX_LOG_BYTES: usize = 64 << 20;
-const MAX_DECISIONS: usize = 10_000;
 
-/// The number of conversations that are remembered for agents without a memory, and of questions in each.
-const MAX_HISTORIES: usize = 1_000;
+/// The number of questions that are remembered in a conversation of an agent without a memory.
 const MAX_EXCHANGES: usize = 50;
 
 /// Where runs come from.
 pub(crate) struct Source {
     pub(crate) name: Arc<str>,
     pub(crate) agent: Option<Agent>,
-    /// The runs; those of an agent without a store are here while they wait.
     pub(crate) store: Arc<dyn RunStore>,
-    /// The store belongs to the hub, and nobody takes commands from its inboxes.
-    is_private: bool,
+    /// The agent has no store of its own.
+    is_temporary: bool,
 }
 
 /// All that is watched.
 pub(crate) struct Hub {
     pub(crate) sources: Vec<Arc<Source>>,
-    logs: Mutex<Logs>,
-    decisions: Mutex<Decisions>,
-    histories: Mutex<Histories>,
     pub(crate) index: Index,
+    state: Mutex<State>,
     /// Held while a stored run is changed, so that each is driven once.
     changing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Logs {
-    by_id: HashMap<String, Arc<RunLog>>,
-    /// The tokens of the runs that are driven here.
+struct State {
+    logs: HashMap<String, Arc<RunLog>>,
+    /// The ids of the logs, the oldest first.
+    order: VecDeque<String>,
+    /// The tokens of the runs that are driven by the hub.
     tokens: HashMap<String, CancellationToken>,
-    /// The ids, the oldest first.
-    order: VecDeque<String>,
+    decisions: Bounded<WaitId, Recorded, 10_000>,
+    /// The messages of conversations of agents without a memory.
+    histories: Bounded<ConversationId, VecDeque<Vec<Message>>, 1_000>,
+    /// The tools that frontends execute, by the ids of their runs.
+    tools: Bounded<String, ToolSet, 1_000>,
 }
 
-#[derive(Default)]
-struct Decisions {
-    by_wait: HashMap<String, Recorded>,
-    order: VecDeque<String>,
-}
-
-impl Decisions {
-    fn push(&mut self, wait: &str, recorded: Recorded) {
-        self.by_wait.insert(wait.to_owned(), recorded);
-        self.order.push_back(wait.to_owned());
-        if self.order.len() > MAX_DECISIONS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.by_wait.remove(&oldest);
-        }
-    }
-}
-
-/// The messages of conversations of agents without a memory.
-#[derive(Default)]
-struct Histories {
-    by_conversation: HashMap<ConversationId, VecDeque<Vec<Message>>>,
-    order: VecDeque<ConversationId>,
-}
-
-impl Histories {
-    fn messages(&self, conversation: &ConversationId) -> Vec<Message> {
-        self.by_conversation.get(conversation).into_iter().flatten().flatten().cloned().collect()
-    }
-
-    fn push(&mut self, conversation: &ConversationId, messages: Vec<Message>) {
-        if !self.by_conversation.contains_key(conversation) {
-            self.order.push_back(conversation.clone());
-        }
-        let exchanges = self.by_conversation.entry(conversation.clone()).or_default();
-        exchanges.push_back(messages);
-        if exchanges.len() > MAX_EXCHANGES {
-            exchanges.pop_front();
-        }
-        if self.order.len() > MAX_HISTORIES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.by_conversation.remove(&oldest);
-        }
-    }
+/// A decision that was recorded here.
+#[derive(Clone)]
+pub(crate) struct Recorded {
+    pub(crate) record: DecisionRecord,
+    digest: [u8; 32],
+    /// The position of the decision in the log of the run.
+    pub(crate) position: u64,
 }
 
 /// A stored run and where it was found.
@@ -112,91 +81,152 @@ pub(crate) struct Loaded {
 
 impl Source {
     pub(crate) fn agent(name: &str, agent: Agent) -> Self {
-        let store = agent.run_store().cloned();
-        let is_private = store.is_none();
-        let store = store.unwrap_or_else(|| Arc::new(InMemoryStore::new()));
-        Self { name: name.into(), agent: Some(agent), store, is_private }
+        let is_temporary = agent.run_store().is_none();
+        let store = Arc::clone(agent.run_store_or(InMemoryStore::new()));
+        Self { name: name.into(), agent: Some(agent), store, is_temporary }
     }
 
     pub(crate) fn store(name: &str, store: Arc<dyn RunStore>) -> Self {
-        Self { name: name.into(), agent: None, store, is_private: false }
+        Self { name: name.into(), agent: None, store, is_temporary: false }
     }
 
     /// Loads a run with its status.
-    pub(crate) async fn load(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
+    async fn load(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
         match &self.agent {
-            Some(agent) if !self.is_private => agent.stored_run(id).await,
-            _ => StoredRun::load(&*self.store, id, None).await,
+            Some(agent) => agent.stored_run(id).await,
+            None => StoredRun::load(&*self.store, id, None).await,
         }
     }
 
     /// Checks arguments that a person writes for a call that awaits approval, if the tools of the agent describe it.
-    fn check_arguments(&self, run: &Run, wait: &WaitId, arguments: &str) -> Result<(), DecideError> {
-        let waits = run.waits();
-        let own = waits.iter().find_map(|one| match &one.reason {
-            WaitReason::Approval(call) if one.id == *wait && one.path == call.id => Some(call),
-            _ => None,
-        });
-        let (Some(agent), Some(call), []) = (&self.agent, own, run.handoffs()) else { return Ok(()) };
-        let call = ToolCall::new(&call.id, &call.name, arguments);
-        let checked = agent.tools().check_arguments(&call);
-        checked.map_err(|error| DecideError::Invalid(error.to_string()))
+    fn check_arguments(&self, run: &Run, wait: &Wait, arguments: &str) -> Result<(), ToolError> {
+        match (find(run, self.agent.as_ref(), wait), &self.agent) {
+            ((agents, Some(_)), Some(agent)) if agents.is_empty() => {
+                agent.tools().check_arguments(&ToolCall::new(&*wait.path, &wait.tool, arguments))
+            }
+            ((_, Some(tool)), _) => tool.check_arguments(arguments, &ToolContext::new()),
+            _ => Ok(()),
+        }
     }
 
     /// Returns `true` if the agent of this source was asked, as far as names say so.
     fn was_asked(&self, run: &Run) -> bool {
         self.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name())
     }
+
+    /// Removes the oldest of too many runs that nobody has decided about. Nothing here waits, because the store is in memory.
+    fn prune(&self) {
+        let ids = self.store.runs().now_or_never().and_then(Result::ok).unwrap_or_default();
+        if !self.is_temporary || ids.len() <= MAX_LOGS {
+            return;
+        }
+        let is_free = |id: &&String| {
+            let nobody = DriverId::unique();
+            let lease = self.store.lease(id, &nobody, LeaseRequest::Check);
+            lease.now_or_never().is_some_and(|lease| lease.is_ok_and(|lease| lease == LeaseState::Free))
+        };
+        let age = |id: &&String| self.store.age(id).now_or_never().and_then(Result::ok).flatten();
+        if let Some(oldest) = ids.iter().filter(is_free).max_by_key(age) {
+            let _ = self.store.remove_run(oldest).now_or_never();
+        }
+    }
+}
+
+/// Returns a digest, by which equal decisions are recognized without storing an answer, which can be secret.
+fn digest(decision: &Decision) -> [u8; 32] {
+    // These can always be serialized.
+    Sha256::digest(serde_json::to_vec(decision).unwrap_or_default()).into()
+}
+
+fn request_json(request: &ChatRequest<'_>) -> String {
+    let json = serde_json::json!({
+        "messages": request.messages(), "tools": request.tools()[..], "tool_choice": request.tool_choice(),
+        "parallel_tool_calls": request.parallel_tool_calls(), "options": request.options(),
+        "response_format": request.response_format(),
+    });
+    json.to_string()
 }
 
 impl Hub {
-    /// Creates a hub that watches all later runs of the agents.
-    pub(crate) fn new(sources: Vec<Arc<Source>>) -> Arc<Self> {
+    /// Creates a hub that watches all later runs of the agents, and records the requests to their models if that is wanted.
+    pub(crate) fn new(sources: Vec<Arc<Source>>, records_requests: bool) -> Arc<Self> {
         Arc::new_cyclic(|hub: &Weak<Self>| {
             for source in &sources {
-                let (hub, name) = (hub.clone(), Arc::clone(&source.name));
                 let Some(agent) = &source.agent else { continue };
+                if records_requests {
+                    let hub = hub.clone();
+                    agent.watch_requests(move |run, turn, request| {
+                        if let Some(log) = hub.upgrade().and_then(|hub| hub.log(run.as_str())) {
+                            log.record_request(turn, request_json(request));
+                        }
+                    });
+                }
+                let (hub, watched) = (hub.clone(), Arc::downgrade(source));
                 agent.watch(move |run| {
-                    let follower = hub.upgrade().map(|hub| Follower::new(&hub, &name, run));
+                    let follower = hub.upgrade().zip(watched.upgrade());
+                    let follower = follower.map(|(hub, source)| Follower::new(&hub, &source, run));
+                    let hub = hub.clone();
                     move |event: &Event| {
-                        if let (Some(follower), Some(entry)) = (&follower, Entry::from_event(event)) {
-                            follower.0.push_event(entry);
+                        if let (Some(Follower(log)), Some(hub)) = (&follower, hub.upgrade()) {
+                            hub.receive(log, event);
                         }
                     }
                 });
             }
-            Self {
-                sources,
-                logs: Mutex::default(),
-                decisions: Mutex::default(),
-                histories: Mutex::default(),
-                index: Index::default(),
-                changing: tokio::sync::Mutex::default(),
-            }
+            let (index, state, changing) =
+                (Index::default(), Mutex::default(), tokio::sync::Mutex::default());
+            Self { sources, index, state, changing }
         })
     }
 
-    pub(crate) fn log(&self, id: &str) -> Option<Arc<RunLog>> {
-        self.logs().by_id.get(id).cloned()
+    /// Appends the event of a driver to a log.
+    fn receive(&self, log: &RunLog, event: &Event) {
+        // A run that waits ends the attempt to drive it, and of the runs that it drives, the hub knows why they fail.
+        let is_hidden = log.status() == Status::Waiting || self.lock().tokens.contains_key(&log.id);
+        if !(is_hidden && matches!(event, Event::Failed(_))) {
+            log.push(Entry::from_event(event));
+        }
     }
 
-    /// Returns all logs, the oldest first.
-    pub(crate) fn all_logs(&self) -> Vec<Arc<RunLog>> {
-        let logs = self.logs();
-        logs.order.iter().filter_map(|id| logs.by_id.get(id).cloned()).collect()
+    pub(crate) fn log(&self, id: &str) -> Option<Arc<RunLog>> {
+        self.lock().logs.get(id).cloned()
+    }
+
+    /// Returns all logs.
+    pub(crate) fn logs(&self) -> Vec<Arc<RunLog>> {
+        self.lock().logs.values().cloned().collect()
     }
 
     /// Returns the log of a run, which begins with what the run has done so far.
-    fn log_of(&self, source: &Arc<str>, run: &Run) -> Arc<RunLog> {
-        let mut logs = self.logs();
-        if let Some(log) = logs.by_id.get(run.id().as_str()) {
+    fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
+        let mut state = self.lock();
+        if let Some(log) = state.logs.get(run.id().as_str()) {
             return Arc::clone(log);
         }
-        let log = Arc::new(RunLog::new(Arc::clone(source), run));
-        logs.by_id.insert(log.id.clone(), Arc::clone(&log));
-        logs.order.push_back(log.id.clone());
-        logs.evict();
+        let log = Arc::new(RunLog::new(&source.name, run));
+        state.logs.insert(log.id.clone(), Arc::clone(&log));
+        state.order.push_back(log.id.clone());
+        state.evict();
         log
+    }
+
+    /// Returns the log to show a run with: that of this process, or one of what is stored now.
+    pub(crate) async fn shown_log(&self, id: &str) -> Option<Arc<RunLog>> {
+        if let Some(log) = self.log(id) {
+            return Some(log);
+        }
+        let loaded = self.load(id).await.ok()??;
+        Some(Arc::new(RunLog::new(&loaded.source.name, &loaded.run)))
+    }
+
+    /// Adds what another process has done to a log. Returns `false` if the run is gone, and the log has no end.
+    pub(crate) async fn refresh(&self, log: &RunLog) -> bool {
+        match self.load(&log.id).await {
+            Ok(Some(loaded)) => log.follow(&loaded.run),
+            Ok(None) => return log.has_end() || log.is_driven(),
+            Err(_) => {}
+        }
+        true
     }
 
     /// Loads a stored run, with the source that shows and drives it: of those that share its store, the one whose agent was asked.
@@ -227,70 +257,70 @@ impl Hub {
         }
     }
 
+    /// Offers tools to the model that a frontend executes, whenever the run is driven from here.
+    pub(crate) fn offer(&self, id: &str, tools: ToolSet) {
+        if !tools.is_empty() {
+            self.lock().tools.insert(id.to_owned(), tools);
+        }
+    }
+
     /// Drives a run in a task of its own: who asked or decided can leave.
-    pub(crate) fn drive(self: &Arc<Self>, source: &Arc<Source>, run: Run) {
+    fn drive(self: &Arc<Self>, source: &Arc<Source>, run: Run) {
         let Some(agent) = &source.agent else { return };
         let id = run.id().to_string();
-        let log = self.log_of(&source.name, &run);
+        self.index.forget(&id);
         // The run is at rest once it is stored again.
-        let follower = Follower::new(self, &source.name, &run);
-        log.hide_failures(true);
-        let conversation = run.conversation().cloned();
+        let follower = Follower::new(self, source, &run);
+        let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
-        self.logs().tokens.insert(id.clone(), token.clone());
-        let mut events = agent.resume(run).cancellation_token(token).stream();
-        let (hub, source) = (Arc::clone(self), Arc::clone(source));
+        let tools = {
+            let mut state = self.lock();
+            state.tokens.insert(id.clone(), token.clone());
+            state.tools.get(&id).cloned().unwrap_or_default()
+        };
+        let mut events = agent.resume(run).tools(tools).cancellation_token(token).stream();
+        let hub = Arc::clone(self);
         tokio::spawn(async move {
-            let mut failure = None;
             while let Some(event) = events.next().await {
-                match event {
-                    Ok(Event::Done(answer)) => hub.remember(&source, &conversation, answer.into_messages()),
-                    Ok(_) => {}
-                    Err(error) => failure = Some(error),
+                match (event, &conversation) {
+                    (Ok(Event::Done(answer)), Some(conversation)) => {
+                        hub.lock().remember(conversation, answer.into_messages());
+                    }
+                    (Ok(_), _) => {}
+                    (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
                 }
             }
-            let entry = failure.as_ref().and_then(Entry::from_error);
-            match (entry, failure) {
-                (Some(entry), _) => drop(log.push(entry)),
-                (None, Some(waiting)) if source.is_private => {
-                    let mut run = waiting.into_run();
-                    // The private store is in memory and does not fail.
-                    let _ = source.store.save_run(&id, &mut run).await;
-                }
-                _ => {}
-            }
-            log.hide_failures(false);
-            hub.logs().tokens.remove(&id);
+            hub.lock().tokens.remove(&id);
             hub.index.forget(&id);
-            drop(follower);
         });
     }
 
-    /// Returns what a run waits for now, or `None` if it is unknown.
-    pub(crate) async fn waits(&self, id: &str) -> Result<Option<Vec<Pending>>, MemoryError> {
-        Ok(self.load(id).await?.map(|loaded| pending(&loaded.run.waits())))
+    /// Returns the decision about a wait that was recorded here.
+    pub(crate) fn recorded(&self, wait: &WaitId) -> Option<Recorded> {
+        self.lock().decisions.get(wait).cloned()
     }
 
-    /// Returns the decision about a wait that was recorded here.
-    pub(crate) fn recorded(&self, wait: &str) -> Option<Recorded> {
-        self.decisions().by_wait.get(wait).cloned()
+    /// Returns `true` if this decision was recorded here.
+    pub(crate) fn is_repeated(&self, wait: &WaitId, decision: &Decision) -> bool {
+        self.recorded(wait).is_some_and(|recorded| recorded.digest == digest(decision))
     }
 
     /// Records decisions about what a run waits for, and continues the run if nobody drives it. Only the first decision about a
-    /// wait counts; an equal one is answered in the same way. If one of them is refused, none is recorded.
+    /// wait counts; an equal one is answered in the same way. If one of them is refused, none is recorded, unless another process
+    /// decides in the same moment.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         id: &str,
         by: &str,
-        verdicts: Vec<(String, Verdict)>,
+        decisions: Vec<(WaitId, Decision)>,
     ) -> Result<Vec<Recorded>, DecideError> {
         let _one = self.changing.lock().await;
         let (mut answers, mut open) = (Vec::new(), Vec::new());
-        for (wait, verdict) in verdicts {
+        for (wait, decision) in decisions {
             match self.recorded(&wait) {
-                Some(recorded) if recorded.digest == verdict.digest() => answers.push(recorded),
-                Some(recorded) => return Err(DecideError::AlreadyDecided(recorded)),
-                None => open.push((WaitId::from(wait), verdict)),
+                Some(recorded) if recorded.digest == digest(&decision) => answers.push(recorded),
+                Some(recorded) => return Err(DecideError::AlreadyDecided(recorded.record)),
+                None => open.push((wait, decision)),
             }
         }
         if open.is_empty() {
@@ -299,59 +329,62 @@ impl Hub {
         let loaded = self.load(id).await.map_err(|_| DecideError::Store)?;
         let Loaded { source, mut run, status } = loaded.ok_or(DecideError::UnknownRun)?;
         let posted = source.store.posted(id).await.map_err(|_| DecideError::Store)?;
-        let shown = pending(&run.waits());
+        let waits = run.waits();
         let mut found = Vec::new();
-        for (id, verdict) in open {
-            let is_it = |posted: &PostedCommand| matches!(&posted.command, RunCommand::Resolve { wait, .. } if *wait == id);
-            if posted.iter().any(is_it) {
-                return Err(DecideError::DecidedElsewhere);
+        for (id, decision) in open {
+            if let Some(earlier) = posted.iter().find_map(|posted| record_about(posted, &id)) {
+                return Err(DecideError::AlreadyDecided(earlier));
             }
-            if let Verdict::Edit(arguments) = &verdict {
-                source.check_arguments(&run, &id, arguments)?;
+            let wait = waits.iter().find(|wait| wait.id == id);
+            if let (Some(wait), Some(arguments)) = (wait, decision.edited_arguments()) {
+                let checked = source.check_arguments(&run, wait, arguments);
+                checked.map_err(|error| DecideError::Invalid(error.to_string()))?;
             }
-            let decision = verdict.decision(by);
+            let digest = digest(&decision);
+            let decision = decision.by(by).at(Timestamp::now());
             // The copy is only checked for whether the decision is valid; the driver of the run checks again.
             run.resolve(&id, decision.clone()).map_err(|error| match (error.kind(), error.decided()) {
                 (ResolveErrorKind::AlreadyDecided, Some(record)) => {
-                    DecideError::AlreadyDecided(Recorded::from(record))
+                    DecideError::AlreadyDecided(record.clone())
                 }
-                (ResolveErrorKind::UnknownWait | ResolveErrorKind::AlreadyDecided, _) => {
-                    DecideError::NotWaiting
-                }
+                (ResolveErrorKind::UnknownWait, _) => DecideError::NotWaiting,
                 _ => DecideError::Invalid(error.to_string()),
             })?;
-            let wait = shown.iter().find(|wait| wait.id == id.as_str()).ok_or(DecideError::NotWaiting)?;
-            found.push((wait, verdict, RunCommand::resolve(&id, decision)));
+            let record = decision.record(&id).ok_or(DecideError::NotWaiting)?;
+            found.push((wait.ok_or(DecideError::NotWaiting)?, decision, record, digest));
         }
         // A secret answer must not be in an inbox, so the run goes on from the copy.
-        let is_direct = source.is_private || found.iter().any(|(wait, ..)| wait.is_secret());
+        let is_secret = |wait: &Wait| wait.question().is_some_and(|question| question.is_secret());
+        let is_direct = found.iter().any(|(wait, ..)| is_secret(wait));
         if is_direct && (status == RunStatus::RunningElsewhere || source.agent.is_none()) {
-            return Err(DecideError::DecidedElsewhere);
+            return Err(DecideError::DrivenElsewhere);
         }
-        for (wait, verdict, command) in found {
+        let mut lost = None;
+        for (wait, decision, record, digest) in found {
             if !is_direct {
-                let posted = source.store.post(id, &PostedCommand::new(command)).await;
+                let command = PostedCommand::new(RunCommand::resolve(&wait.id, decision.clone()));
+                let posted = source.store.post(id, &command).await;
                 if !posted.is_ok_and(|outcome| outcome == PostOutcome::Posted) {
                     return Err(DecideError::Store);
                 }
+                if let Some(earlier) = source.earlier(id, &command, wait, decision).await {
+                    lost = Some(earlier);
+                    continue;
+                }
             }
-            let mut recorded = verdict.record(wait, by);
-            recorded.position = Some(self.log_of(&source.name, &run).push(Entry::Decided {
-                wait: wait.id.clone(),
-                call: wait.call.clone(),
-                decision: recorded.decision,
-                why: recorded.why.clone(),
-                by: by.to_owned(),
-            }));
-            self.decisions().push(&wait.id, recorded.clone());
+            let entry = Entry::Decided(Decided { call: wait.path.clone(), record: record.clone() });
+            let log = source.agent.as_ref().map(|_| self.log_of(&source, &run));
+            let position = log.map_or(0, |log| log.push(entry));
+            let recorded = Recorded { record, digest, position };
+            self.lock().decisions.insert(wait.id.clone(), recorded.clone());
             answers.push(recorded);
         }
         if is_direct {
-            self.drive_again(&source, run).await;
+            self.drive(&source, run);
         } else {
             self.resume_now(id).await.map_err(|_| DecideError::Store)?;
         }
-        Ok(answers)
+        lost.map_or(Ok(answers), |lost| Err(DecideError::AlreadyDecided(lost)))
     }
 
     /// Asks a question in a conversation. Returns the log of the run, or `None` if the source has no agent.
@@ -360,16 +393,19 @@ impl Hub {
         source: &Arc<Source>,
         conversation: &ConversationId,
         question: Content,
+        tools: ToolSet,
     ) -> Option<Arc<RunLog>> {
         let agent = source.agent.as_ref()?;
         let mut ask = agent.ask(question).conversation(conversation.clone());
         if agent.memory().is_none() {
-            ask = ask.history(self.histories().messages(conversation));
+            let state = self.lock();
+            ask = ask.history(state.histories.get(conversation).into_iter().flatten().flatten().cloned());
         }
         let run = ask.start().into_run();
-        let id = run.id().to_string();
+        self.offer(run.id().as_str(), tools);
+        let log = self.log_of(source, &run);
         self.drive(source, run);
-        self.log(&id)
+        Some(log)
     }
 
     /// Adds a message of the user to a run that waits: its calls are denied, and it goes on. Returns `None` if there is no such run.
@@ -381,33 +417,23 @@ impl Hub {
         let _one = self.changing.lock().await;
         let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
         let Some(Loaded { source, mut run, .. }) = loaded else { return Ok(None) };
-        let log = self.log_of(&source.name, &run);
-        let by = "the next message";
-        for wait in pending(&run.waits()) {
-            let reason = "the user sent another message instead".to_owned();
-            let verdict = Verdict::Deny(Some(reason));
+        let log = self.log_of(&source, &run);
+        for wait in run.waits() {
+            let denial = Decision::deny("the user sent another message instead").by("the next message");
+            let denial = denial.at(Timestamp::now());
             // Calls whose results the caller supplies go on waiting.
-            if run.resolve(&WaitId::from(wait.id.clone()), verdict.decision(by)).is_ok() {
-                let Recorded { decision, why, .. } = verdict.record(&wait, by);
-                log.push(Entry::Decided { wait: wait.id, call: wait.call, decision, why, by: by.to_owned() });
+            if run.resolve(&wait.id, denial.clone()).is_ok()
+                && let Some(record) = denial.record(&wait.id)
+            {
+                log.push(Entry::Decided(Decided { call: wait.path, record }));
             }
         }
         if run.push_user_message(message.clone()).is_err() {
             return Ok(None);
         }
         log.push(Entry::Question { text: message.text().into_owned() });
-        self.drive_again(&source, run).await;
+        self.drive(&source, run);
         Ok(Some(log))
-    }
-
-    /// Drives a run that was loaded.
-    async fn drive_again(self: &Arc<Self>, source: &Arc<Source>, run: Run) {
-        if source.is_private {
-            // The private store is in memory and does not fail.
-            let _ = source.store.remove_run(run.id().as_str()).await;
-        }
-        self.index.forget(run.id().as_str());
-        self.drive(source, run);
     }
 
     /// Continues a stored run unless somebody drives it. Returns `false` if there is no such run, or nobody here can drive it.
@@ -419,77 +445,92 @@ impl Hub {
     async fn resume_now(self: &Arc<Self>, id: &str) -> Result<bool, MemoryError> {
         self.index.forget(id);
         let Some(loaded) = self.load(id).await? else { return Ok(false) };
-        if loaded.source.agent.is_none() {
-            return Ok(false);
-        }
         if loaded.status != RunStatus::RunningElsewhere {
-            self.drive_again(&loaded.source, loaded.run).await;
+            self.drive(&loaded.source, loaded.run);
         }
-        Ok(true)
+        Ok(loaded.source.agent.is_some())
     }
 
     /// Cancels a run, in this process or in another. Returns `false` if there is no such run.
     pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<bool, MemoryError> {
         let _one = self.changing.lock().await;
-        let token = self.logs().tokens.get(id).cloned();
-        if let Some(token) = &token {
-            token.cancel();
-        }
-        let Some(mut loaded) = self.load(id).await? else { return Ok(token.is_some()) };
-        if loaded.source.is_private {
-            loaded.run.cancel();
-            self.drive_again(&loaded.source, loaded.run).await;
-            return Ok(true);
-        }
-        let store = &loaded.source.store;
-        let posted = store.post(id, &PostedCommand::new(RunCommand::Cancel)).await;
-        if posted.is_ok_and(|outcome| outcome == PostOutcome::Posted) {
-            self.resume_now(id).await?;
-            return Ok(true);
+        let token = self.lock().tokens.get(id).cloned();
+        token.iter().for_each(CancellationToken::cancel);
+        if let Some(loaded) = self.load(id).await? {
+            let posted = loaded.source.store.post(id, &PostedCommand::new(RunCommand::Cancel)).await;
+            if posted.is_ok_and(|outcome| outcome == PostOutcome::Posted) {
+                self.resume_now(id).await?;
+                return Ok(true);
+            }
         }
         Ok(token.is_some())
     }
 
-    /// Remembers the messages of an answer if its agent does not.
-    fn remember(&self, source: &Source, conversation: &Option<ConversationId>, messages: Vec<Message>) {
-        if let (Some(agent), Some(conversation)) = (&source.agent, conversation)
-            && agent.memory().is_none()
-        {
-            self.histories().push(conversation, messages);
-        }
-    }
-
-    fn histories(&self) -> MutexGuard<'_, Histories> {
-        self.histories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn logs(&self) -> MutexGuard<'_, Logs> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn decisions(&self) -> MutexGuard<'_, Decisions> {
-        self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Logs {
+impl Source {
+    /// Returns the decision that another process has posted about the same wait in the same moment, if it comes first. Drivers take
+    /// commands in the order of the inbox, and acknowledge what they have stored.
+    async fn earlier(
+        &self,
+        id: &str,
+        own: &PostedCommand,
+        wait: &Wait,
+        decision: Decision,
+    ) -> Option<DecisionRecord> {
+        let posted = self.store.posted(id).await.ok()?;
+        let about = posted.iter().find(|posted| record_about(posted, &wait.id).is_some());
+        if let Some(first) = about {
+            return record_about(first, &wait.id).filter(|_| first.id != own.id);
+        }
+        let mut run = self.load(id).await.ok()??.run;
+        let record = decision.record(&wait.id);
+        run.resolve(&wait.id, decision)
+            .err()?
+            .decided()
+            .cloned()
+            .filter(|first| Some(first) != record.as_ref())
+    }
+}
+
+/// Returns the record of a posted decision about a wait.
+fn record_about(posted: &PostedCommand, wait: &WaitId) -> Option<DecisionRecord> {
+    match &posted.command {
+        RunCommand::Resolve { wait: id, decision } if id == wait => decision.record(wait),
+        _ => None,
+    }
+}
+
+impl State {
+    /// Remembers the messages of an answer.
+    fn remember(&mut self, conversation: &ConversationId, messages: Vec<Message>) {
+        let mut exchanges = self.histories.get(conversation).cloned().unwrap_or_default();
+        exchanges.push_back(messages);
+        if exchanges.len() > MAX_EXCHANGES {
+            exchanges.pop_front();
+        }
+        self.histories.insert(conversation.clone(), exchanges);
+    }
+
     /// Drops the oldest logs of runs that nobody drives.
     fn evict(&mut self) {
-        let mut bytes: usize = self.by_id.values().map(|log| log.bytes()).sum();
-        let mut kept = VecDeque::new();
-        while self.order.len() + kept.len() > MAX_LOGS || bytes > MAX_LOG_BYTES {
+        let mut bytes: usize = self.logs.values().map(|log| log.bytes()).sum();
+        for _ in 1..self.order.len() {
+            if self.order.len() <= MAX_LOGS && bytes <= MAX_LOG_BYTES {
+                break;
+            }
             let Some(oldest) = self.order.pop_front() else { break };
-            match self.by_id.get(&oldest) {
-                Some(log) if log.is_driven() || self.order.is_empty() => kept.push_back(oldest),
-                Some(log) => {
-                    bytes -= log.bytes();
-                    self.by_id.remove(&oldest);
+            match self.logs.remove(&oldest) {
+                Some(log) if log.is_driven() => {
+                    self.logs.insert(oldest.clone(), log);
+                    self.order.push_back(oldest);
                 }
-                None => {}
+                log => bytes -= log.map_or(0, |log| log.bytes()),
             }
         }
-        kept.append(&mut self.order);
-        self.order = kept;
     }
 }
 
@@ -497,7 +538,8 @@ impl Logs {
 struct Follower(Arc<RunLog>);
 
 impl Follower {
-    fn new(hub: &Hub, source: &Arc<str>, run: &Run) -> Self {
+    fn new(hub: &Hub, source: &Source, run: &Run) -> Self {
+        source.prune();
         let log = hub.log_of(source, run);
         log.driver_joined(run);
         Self(log)

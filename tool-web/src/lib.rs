@@ -16,7 +16,7 @@
 //! }
 //! ```
 //!
-//! - [`serve`] and [`Web`]: the page, alone or as part of an [`axum`] application; see [the page](#the-page).
+//! - [`serve`] and [`Web`]: the page, alone or as part of an application; see [the page](#the-page).
 //! - [`ui_stream`] and [`ag_ui`]: chats with an agent for frontends of the Vercel AI SDK and of AG-UI; see
 //!   [web frontends](#web-frontends).
 //!
@@ -25,15 +25,18 @@
 #![doc = include_str!("../docs/frontends.md")]
 
 mod auth;
-mod entry;
-mod frontend;
+mod bounded;
 mod guard;
-mod hub;
-mod index;
+mod entry;
 mod log;
-mod page;
-mod sse;
 mod wait;
+mod index;
+mod hub;
+mod list;
+mod sse;
+mod frontend;
+mod plain;
+mod page;
 mod web;
 
 use std::io;
@@ -41,8 +44,9 @@ use std::io;
 use tool_core::Agent;
 
 pub use self::auth::{AuthFuture, Authenticate, Principal, Right};
-pub use self::frontend::{Frontend, ag_ui, ui_stream};
-pub use self::web::{RunningServer, Web};
+pub use self::frontend::Frontend;
+pub use self::web::{Web, ag_ui, ui_stream};
+pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
 /// Serves the page for the runs of an agent on a free loopback port, without login, until the returned server is dropped.
 ///

@@ -9,22 +9,26 @@ use axum::body::Bytes;
 use axum::extract::{OriginalUri, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::stream::{self, Stream};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
+use futures_util::stream::{self, Stream, StreamExt};
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
+use tool_core::Message;
+use tool_core::run::{Decision, Run};
+use tool_core::tool::{DecisionRecord, Timestamp, VerdictRecord, WaitId};
 use url::form_urlencoded;
 
 use crate::auth::Right;
-use crate::entry::Entry;
 use crate::guard::{Guard, HttpError, Sender, admit, admit_page, read_json};
 use crate::hub::Hub;
-use crate::index::{Filter, Row, Status};
-use crate::log::{Found, LogStatus, Reader};
+use crate::list::Filter;
+use crate::log::{Found, Row, RunLog, Status};
+use crate::plain;
 use crate::sse;
-use crate::wait::{DecideError, Described, Recorded, Verdict, describe};
+use crate::wait::{DecideError, Described, describe};
 
 const HTML: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
@@ -45,6 +49,7 @@ pub(crate) struct PageState {
 }
 
 type Shared = State<Arc<PageState>>;
+type Answer = Result<Response, HttpError>;
 
 pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
     let files = Router::new()
@@ -58,6 +63,9 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/api/runs/{id}", get(show))
         .route("/api/runs/{id}/events", get(events))
         .route("/api/runs/{id}/state", get(state))
+        .route("/api/runs/{id}/turns/{turn}", get(turn))
+        .route("/plain", get(plain_list))
+        .route("/plain/{id}", get(plain_run))
         .route("/api/runs/{id}/decisions", post(decide))
         .route("/api/runs/{id}/cancel", post(cancel))
         .route("/api/runs/{id}/resume", post(resume))
@@ -69,14 +77,14 @@ fn file(media_type: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, format!("{media_type}; charset=utf-8"))], text).into_response()
 }
 
-/// Returns the page, with the paths of its files below the path of the router.
+/// Returns the page, with relative links to its files: a page at `/runs` has them below `runs/`.
 async fn index(OriginalUri(uri): OriginalUri) -> Response {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~%".contains(&byte);
-    let prefix = uri.path().trim_end_matches('/');
-    if !prefix.bytes().all(is_plain) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte);
+    let last = uri.path().rsplit('/').next().filter(|last| !last.is_empty()).unwrap_or(".");
+    if !last.bytes().all(is_plain) {
         return HttpError::new(StatusCode::NOT_FOUND, "unknown URL").into_response();
     }
-    let html = HTML.replace("{prefix}", prefix);
+    let html = HTML.replace("{prefix}", last);
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
 }
 
@@ -87,24 +95,36 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-async fn list(
-    State(state): Shared,
-    sender: Sender,
-    RawQuery(query): RawQuery,
-) -> Result<Response, HttpError> {
+async fn list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
     sender.check(Right::Read)?;
+    Ok(json(StatusCode::OK, &state.hub.list(&filter(query)?).await))
+}
+
+async fn plain_list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
+    sender.check(Right::Read)?;
+    Ok(Html(plain::list(&state.hub.list(&filter(query)?).await)).into_response())
+}
+
+async fn plain_run(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
+    let Shown { row, open, .. } = shown(&state.hub, &sender, &id).await?;
+    let waits: Vec<_> = open.into_iter().map(|open| open.wait).collect();
+    let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
+    Ok(Html(plain::run(&row, &waits, &log)).into_response())
+}
+
+fn filter(query: Option<String>) -> Result<Filter, HttpError> {
     let query: HashMap<_, _> =
         form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()).into_owned().collect();
     let value = |name| query.get(name).filter(|value: &&String| !value.is_empty()).cloned();
-    let status = value("status").map(|name| Status::from_name(&name)).transpose();
+    let status = |name: String| Status::deserialize(StrDeserializer::<ValueError>::new(&name));
+    let status = value("status").map(status).transpose();
     let status = status.map_err(|error| HttpError::bad_request(format!("invalid status: {error}")))?;
     let limit: Option<usize> = value("limit")
         .map(|limit| limit.parse())
         .transpose()
         .map_err(|_| HttpError::bad_request("`limit` must be a number"))?;
     let limit = limit.unwrap_or(DEFAULT_RUNS).min(MAX_RUNS);
-    let filter = Filter { status, agent: value("agent"), text: value("text"), limit };
-    Ok(json(StatusCode::OK, &state.hub.list(&filter).await))
+    Ok(Filter { status, agent: value("agent"), text: value("text"), limit })
 }
 
 /// A run, as it is shown.
@@ -113,8 +133,10 @@ struct Shown {
     #[serde(flatten)]
     row: Row,
     open: Vec<ShownWait>,
+    /// What layers decided about the question and the answers.
+    verdicts: Vec<VerdictRecord>,
     rights: Rights,
-    now: u64,
+    now: Timestamp,
 }
 
 #[derive(Debug, Serialize)]
@@ -122,7 +144,7 @@ struct ShownWait {
     #[serde(flatten)]
     wait: Described,
     /// The decision, until the driver has taken it.
-    recorded: Option<Recorded>,
+    recorded: Option<DecisionRecord>,
 }
 
 #[derive(Debug, Serialize)]
@@ -131,22 +153,49 @@ struct Rights {
     administer: bool,
 }
 
-async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
-    sender.check(Right::Read)?;
-    let row = state.hub.row(&id).await.ok_or_else(HttpError::unknown_run)?;
-    // An unreadable run is shown with its error.
-    let loaded = state.hub.load(&id).await.ok().flatten();
-    let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
-    let open =
-        waits.into_iter().map(|wait| ShownWait { recorded: state.hub.recorded(&wait.pending.id), wait });
-    let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
-    let shown = Shown { row, open: open.collect(), rights, now: crate::log::unix_millis() };
-    Ok(json(StatusCode::OK, &shown))
+async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
+    Ok(json(StatusCode::OK, &shown(&state.hub, &sender, &id).await?))
 }
 
-async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn shown(hub: &Hub, sender: &Sender, id: &str) -> Result<Shown, HttpError> {
+    sender.check(Right::Read)?;
+    let row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
+    // An unreadable run is shown with its error.
+    let loaded = hub.load(id).await.ok().flatten();
+    let verdicts = loaded.as_ref().map(|loaded| loaded.run.verdicts().to_vec()).unwrap_or_default();
+    let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
+    let open = waits.into_iter().map(|wait| {
+        let recorded = hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
+        ShownWait { recorded, wait }
+    });
+    let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
+    Ok(Shown { row, open: open.collect(), verdicts, rights, now: Timestamp::now() })
+}
+
+/// Returns the request to the model and the response of a turn, as far as they are known.
+async fn turn(State(state): Shared, sender: Sender, Path((id, turn)): Path<(String, u32)>) -> Answer {
     sender.check(Right::Administer)?;
-    let loaded = state.hub.load(&id).await.map_err(|_| HttpError::store())?;
+    let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
+    let (recorded, response) = log.exchange(turn);
+    let recorded = recorded.and_then(|request| RawValue::from_string(request).ok());
+    let loaded = state.hub.load(&id).await.ok().flatten().filter(|_| recorded.is_none());
+    let messages = loaded.as_ref().and_then(|loaded| messages_before(&loaded.run, turn));
+    let request = recorded.or_else(|| to_raw_value(&serde_json::json!({ "messages": messages? })).ok());
+    Ok(json(StatusCode::OK, &serde_json::json!({ "request": request, "response": response })))
+}
+
+/// Returns the messages that a turn of a stored run has sent.
+fn messages_before(run: &Run, turn: u32) -> Option<&[Message]> {
+    let (all, new) = (run.messages(), run.new_messages());
+    let mut replies = new.iter().enumerate().filter(|(_, message)| message.as_assistant().is_some());
+    let earlier = run.turns().checked_sub(u32::try_from(replies.clone().count()).ok()?)?;
+    let (index, _) = replies.nth(turn.checked_sub(earlier + 1)?.try_into().ok()?)?;
+    all.get(..all.len() - new.len() + index)
+}
+
+async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
+    sender.check(Right::Administer)?;
+    let loaded = state.hub.load(&id).await?;
     match loaded {
         Some(loaded) => Ok(json(StatusCode::OK, &loaded.run)),
         None => Err(refusal(&state.hub, &id).await),
@@ -156,9 +205,9 @@ async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> 
 /// Explains why nothing can be done with a run.
 async fn refusal(hub: &Hub, id: &str) -> HttpError {
     let is_stored = matches!(hub.load(id).await, Ok(Some(_)));
-    match hub.log(id).map(|log| log.summary().status) {
+    match hub.log(id).map(|log| log.status()) {
         None if !is_stored => HttpError::unknown_run(),
-        Some(LogStatus::Done | LogStatus::Failed | LogStatus::Cancelled) if !is_stored => {
+        Some(status) if !is_stored && status.is_end() => {
             HttpError::new(StatusCode::CONFLICT, "the run has ended")
         }
         _ => {
@@ -167,142 +216,61 @@ async fn refusal(hub: &Hub, id: &str) -> HttpError {
     }
 }
 
-async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     sender.check(Right::Administer)?;
-    match state.hub.cancel(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.cancel(&id).await?).await
 }
 
-async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     sender.check(Right::Administer)?;
-    match state.hub.resume(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.resume(&id).await?).await
 }
 
-/// A decision, as the page sends it.
+async fn answer_action(hub: &Hub, id: &str, was_done: bool) -> Answer {
+    if was_done { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(refusal(hub, id).await) }
+}
+
+/// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
-    wait: String,
-    decision: SentKind,
-    /// The new arguments of an edited call, in which numbers keep every digit.
-    #[serde(default, deserialize_with = "present")]
-    arguments: Option<Box<RawValue>>,
-    /// The answer to a question.
-    #[serde(default, deserialize_with = "present")]
-    answer: Option<Box<RawValue>>,
-    reason: Option<String>,
-}
-
-/// Reads a member that can be `null`.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Deserialize::deserialize(deserializer).map(Some)
+    wait: WaitId,
+    decision: SentDecision,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum SentKind {
+enum SentDecision {
     Approve,
-    Edit,
-    Answer,
-    Deny,
+    Edit(Box<RawValue>),
+    Answer(Box<RawValue>),
+    Deny(Option<String>),
 }
 
-async fn decide(
-    State(state): Shared,
-    sender: Sender,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, HttpError> {
+async fn decide(State(state): Shared, sender: Sender, Path(id): Path<String>, request: Request) -> Answer {
     sender.check(Right::Decide)?;
     let sent: Sent = read_json(&state.guard, request).await?;
-    let verdict = match (sent.decision, sent.arguments, sent.answer) {
-        (SentKind::Approve, None, None) => Ok(Verdict::Approve),
-        (SentKind::Edit, Some(arguments), None) => Ok(Verdict::Edit(arguments.get().to_owned())),
-        (SentKind::Answer, None, Some(answer)) => Ok(Verdict::Answer(answer.get().to_owned())),
-        (SentKind::Deny, None, None) => {
-            Ok(Verdict::Deny(sent.reason.filter(|reason| !reason.trim().is_empty())))
+    let decision = match sent.decision {
+        SentDecision::Approve => Decision::approve(),
+        SentDecision::Edit(arguments) => Decision::approve_with(arguments.get()),
+        SentDecision::Answer(answer) => Decision::answer_json(answer.get()),
+        SentDecision::Deny(reason) => {
+            reason.filter(|why| !why.trim().is_empty()).map_or_else(Decision::decline, Decision::deny)
         }
-        (SentKind::Edit, None, _) => Err("the decision `edit` needs `arguments`, the new ones as JSON"),
-        (SentKind::Answer, _, None) => Err("the decision `answer` needs `answer`, a JSON value"),
-        (_, Some(_), None) => Err("`arguments` belongs to the decision `edit`"),
-        (_, _, Some(_)) => Err("`answer` belongs to the decision `answer`"),
     };
-    let verdict = verdict.map_err(HttpError::bad_request)?;
-    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait, verdict)]).await {
-        Ok(recorded) => Ok(json(StatusCode::OK, &recorded.first())),
-        Err(DecideError::AlreadyDecided(recorded)) => Ok(json(StatusCode::CONFLICT, &recorded)),
+    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait, decision)]).await {
+        Ok(recorded) => Ok(json(StatusCode::OK, &recorded.first().map(|recorded| &recorded.record))),
+        Err(DecideError::AlreadyDecided(record)) => Ok(json(StatusCode::CONFLICT, &record)),
         Err(DecideError::UnknownRun) => Err(refusal(&state.hub, &id).await),
         Err(error) => Err(error.into()),
     }
 }
 
-impl From<DecideError> for HttpError {
-    fn from(error: DecideError) -> Self {
-        match error {
-            DecideError::UnknownRun => Self::unknown_run(),
-            DecideError::NotWaiting => {
-                Self::new(StatusCode::CONFLICT, "the run does not wait for this any more; read it again")
-            }
-            DecideError::AlreadyDecided(recorded) => {
-                let by = recorded.by.as_deref().unwrap_or("somebody");
-                Self::new(StatusCode::CONFLICT, format!("`{by}` has decided otherwise"))
-            }
-            DecideError::DecidedElsewhere => {
-                Self::new(StatusCode::CONFLICT, "another program drives the run, or has decided already")
-            }
-            DecideError::Invalid(text) => Self::bad_request(text),
-            DecideError::Store => Self::store(),
-        }
-    }
-}
-
-async fn events(
-    State(state): Shared,
-    sender: Sender,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, HttpError> {
+async fn events(State(state): Shared, sender: Sender, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     sender.check(Right::Read)?;
-    if state.hub.row(&id).await.is_none() {
-        return Err(HttpError::unknown_run());
-    }
+    let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    Ok(sse::response(watch(Arc::clone(&state.hub), id, after)))
-}
-
-/// Where the events of a run come from.
-enum Feed {
-    Nothing {
-        after: Option<u64>,
-    },
-    Log(Reader),
-    /// The entries of the stored run that were sent.
-    Store(Vec<Entry>),
-}
-
-/// Streams the entries of a run for as long as it is watched: from its log while it is driven here, otherwise from the store. Where
-/// one does not continue the other, a `reset` says that the run follows from its beginning.
-fn watch(hub: Arc<Hub>, id: String, after: Option<u64>) -> impl Stream<Item = Bytes> + Send {
-    stream::unfold(Some(Feed::Nothing { after }), move |from| {
-        let (hub, id) = (Arc::clone(&hub), id.clone());
-        async move {
-            let mut from = from?;
-            loop {
-                let (next, out) = from.next(&hub, &id).await?;
-                if let Some(out) = out.filter(|out| !out.is_empty()) {
-                    return Some((Bytes::from(out), next));
-                }
-                from = next?;
-            }
-        }
-    })
+    Ok(sse::response(watch(Arc::clone(&state.hub), log, after)))
 }
 
 /// What follows is the run from its beginning.
@@ -311,66 +279,40 @@ const RESET: &str = "data: {\"type\":\"reset\"}\n\n";
 /// The run has ended in another process.
 const GONE: &str = "data: {\"type\":\"gone\"}\n\n";
 
-impl Feed {
-    /// Returns what to send, and the source after it; `None` if the run is gone.
-    async fn next(self, hub: &Hub, id: &str) -> Option<(Option<Self>, Option<String>)> {
-        match self {
-            Self::Nothing { after } => match hub.log(id).filter(|log| log.is_driven() || log.has_end()) {
-                Some(log) => {
-                    let known = after.filter(|after| *after < log.end());
-                    let reader = log.read(known.map_or(0, |after| after + 1));
-                    Some((Some(Self::Log(reader)), known.is_none().then(|| RESET.to_owned())))
-                }
-                None => Some((Some(Self::Store(Vec::new())), Some(RESET.to_owned()))),
-            },
-            Self::Log(mut reader) => {
+/// Streams the entries of a run for as long as it is watched. While nobody drives it here, the store is read again and again. Where
+/// the log does not go on, a `reset` says that the run follows from its beginning.
+fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Item = Bytes> + Send {
+    let after = after.filter(|after| *after < log.end());
+    let opening = after.is_none().then(|| Bytes::from_static(RESET.as_bytes()));
+    let reader = log.read(after.map_or(0, |after| after + 1));
+    let rest = stream::unfold(Some(reader), move |reader| {
+        let hub = Arc::clone(&hub);
+        async move {
+            let mut reader = reader?;
+            loop {
                 match reader.try_next() {
-                    Found::Entry(position, entry) => {
-                        let text = serde_json::to_string(&*entry).unwrap_or_default();
-                        return Some((Some(Self::Log(reader)), Some(sse::frames(&[text], Some(position)))));
+                    Found::Entry(position, logged) => {
+                        let frame = sse::frames(&[&logged.json], Some(position));
+                        return Some((frame.into(), Some(reader)));
                     }
-                    Found::Gap => {}
-                    Found::End { is_driven: true } => {
-                        reader.changed().await;
-                        return Some((Some(Self::Log(reader)), None));
-                    }
+                    Found::Gap => return Some((Bytes::from_static(RESET.as_bytes()), Some(reader))),
+                    Found::End { is_driven: true } => reader.changed().await,
                     Found::End { is_driven: false } => {
                         if timeout(POLL, reader.changed()).await.is_ok() {
-                            return Some((Some(Self::Log(reader)), None));
+                            continue;
                         }
-                        // Another process may have continued the run.
-                        return match hub.load(id).await {
-                            Ok(Some(loaded)) if !reader.log().agrees_with(&loaded.run) => {
-                                Some((Some(Self::Store(Vec::new())), Some(RESET.to_owned())))
+                        match hub.log(&reader.log().id).filter(|log| !Arc::ptr_eq(log, reader.log())) {
+                            Some(log) => {
+                                let reset = Bytes::from_static(RESET.as_bytes());
+                                return Some((reset, Some(log.read(log.first()))));
                             }
-                            Ok(None) if !reader.log().has_end() => Some((None, Some(GONE.to_owned()))),
-                            _ => Some((Some(Self::Log(reader)), None)),
-                        };
+                            None if hub.refresh(reader.log()).await => {}
+                            None => return Some((Bytes::from_static(GONE.as_bytes()), None)),
+                        }
                     }
                 }
-                Some((Some(Self::Log(reader)), Some(RESET.to_owned())))
-            }
-            Self::Store(sent) => {
-                if let Some(log) = hub.log(id).filter(|log| log.is_driven()) {
-                    return Some((Some(Self::Log(log.read(0))), Some(RESET.to_owned())));
-                }
-                let Some(loaded) = hub.load(id).await.ok()? else {
-                    return match hub.log(id).filter(|log| log.has_end()) {
-                        Some(log) => Some((Some(Self::Log(log.read(0))), Some(RESET.to_owned()))),
-                        None => Some((None, Some(GONE.to_owned()))),
-                    };
-                };
-                let entries = Entry::replay(&loaded.run);
-                let continues = entries.starts_with(&sent);
-                let mut out = if continues { String::new() } else { RESET.to_owned() };
-                let rest = entries.iter().skip(if continues { sent.len() } else { 0 });
-                let texts: Vec<_> = rest.filter_map(|entry| serde_json::to_string(entry).ok()).collect();
-                out.push_str(&sse::frames(&texts, None));
-                if out.is_empty() {
-                    tokio::time::sleep(POLL).await;
-                }
-                Some((Some(Self::Store(entries)), Some(out)))
             }
         }
-    }
+    });
+    stream::iter(opening).chain(rest)
 }

@@ -11,23 +11,21 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tokio::time::timeout;
 
 use crate::entry::Entry;
-use crate::log::{Found, LogStatus, Reader};
+use crate::log::{Found, Reader, Status};
 
 /// The longest time that a stream is silent, because proxies close silent connections.
 const MAX_SILENCE: Duration = Duration::from_secs(15);
 
 /// Converts the entries of a log into the events of a protocol.
 pub(crate) trait Encoder: Send + 'static {
+    /// The text after the last event.
+    const END: &str = "";
+
     /// Appends the JSON texts of the events of one entry.
     fn encode(&mut self, entry: &Entry, out: &mut Vec<String>);
 
     /// Appends the events that end a stream although the run has not ended.
     fn stop(&mut self, stop: Stop, out: &mut Vec<String>);
-
-    /// Returns the text after the last event.
-    fn end(&self) -> &'static str {
-        ""
-    }
 }
 
 /// Why a stream ends although the run has not ended.
@@ -43,9 +41,9 @@ pub(crate) enum Stop {
 ///
 /// The last event of an entry has its position as id, so that a client that has the id has all of the entry. What is at `after`
 /// and before is encoded, because encoders have a state, but not sent.
-pub(crate) fn events(
+pub(crate) fn events<E: Encoder>(
     reader: Reader,
-    encoder: impl Encoder,
+    encoder: E,
     after: Option<u64>,
     first: Vec<String>,
 ) -> impl Stream<Item = Bytes> + Send {
@@ -55,18 +53,18 @@ pub(crate) fn events(
         let mut out = Vec::new();
         loop {
             let (position, stop) = match reader.try_next() {
-                Found::Entry(position, entry) => {
-                    encoder.encode(&entry, &mut out);
+                Found::Entry(position, logged) => {
+                    encoder.encode(&logged.entry, &mut out);
                     if after.is_some_and(|after| position <= after) {
                         out.clear();
                     }
-                    (Some(position), entry.is_end())
+                    (Some(position), logged.entry.is_end())
                 }
                 Found::End { is_driven: true } => {
                     reader.changed().await;
                     continue;
                 }
-                Found::End { is_driven: false } if reader.log().summary().status == LogStatus::Waiting => {
+                Found::End { is_driven: false } if reader.log().status() == Status::Waiting => {
                     encoder.stop(Stop::Waits, &mut out);
                     (None, true)
                 }
@@ -76,7 +74,7 @@ pub(crate) fn events(
                 }
             };
             if stop {
-                return Some((Bytes::from(frames(&out, position) + encoder.end()), None));
+                return Some((Bytes::from(frames(&out, position) + E::END), None));
             }
             if !out.is_empty() {
                 return Some((Bytes::from(frames(&out, position)), Some((reader, encoder))));
@@ -87,14 +85,14 @@ pub(crate) fn events(
 }
 
 /// Writes events, the last with an id.
-pub(crate) fn frames(events: &[String], position: Option<u64>) -> String {
+pub(crate) fn frames(events: &[impl AsRef<str>], position: Option<u64>) -> String {
     let mut text = String::new();
     for (index, event) in events.iter().enumerate() {
         if let Some(position) = position.filter(|_| index + 1 == events.len()) {
             let _ = writeln!(text, "id: {position}");
         }
         // JSON texts have no line breaks.
-        let _ = write!(text, "data: {event}\n\n");
+        let _ = write!(text, "data: {}\n\n", event.as_ref());
     }
     text
 }

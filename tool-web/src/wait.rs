@@ -1,102 +1,34 @@
-//! What a run waits for, as it is shown, and the decisions about it.
+//! What a run waits for, as it is shown.
 
+use std::collections::HashMap;
+
+use axum::http::StatusCode;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
-use tool_core::Agent;
+use serde_json::{Map, Value};
+use tool_core::memory::MemoryError;
 use tool_core::model::ToolDefinition;
-use tool_core::run::{Decision, Run, Wait, WaitReason};
-use tool_core::tool::{DecisionKind, DecisionRecord, Question, Timestamp};
+use tool_core::run::{Run, Wait, WaitReason};
+use tool_core::tool::DecisionRecord;
+use tool_core::{Agent, Tool};
 
-use crate::log::unix_millis;
+use crate::guard::HttpError;
 
-/// What a call waits for. The call of an agent inside is named by its path.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Pending {
-    pub(crate) id: String,
-    pub(crate) call: String,
-    pub(crate) tool: String,
-    #[serde(flatten)]
-    pub(crate) reason: Reason,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) deadline: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
-pub(crate) enum Reason {
-    Approval {
-        arguments: String,
-    },
-    Answer {
-        question: Box<Question>,
-    },
-    Result {
-        arguments: String,
-    },
-    /// A point in time.
-    Until,
-}
-
-impl From<&Wait> for Pending {
-    fn from(wait: &Wait) -> Self {
-        let reason = match &wait.reason {
-            WaitReason::Approval(call) => Reason::Approval { arguments: call.arguments.clone() },
-            WaitReason::Answer(question) => Reason::Answer { question: Box::new(question.clone()) },
-            WaitReason::CallerResult(call) => Reason::Result { arguments: call.arguments.clone() },
-            _ => Reason::Until,
-        };
-        Self {
-            id: wait.id.to_string(),
-            call: wait.path.clone(),
-            tool: wait.tool.clone(),
-            reason,
-            deadline: wait.deadline.map(Timestamp::as_millis),
-        }
+/// Returns the arguments of a call that awaits approval.
+pub(crate) fn arguments(wait: &Wait) -> Option<&str> {
+    match &wait.reason {
+        WaitReason::Approval(call) => Some(&call.arguments),
+        _ => None,
     }
-}
-
-impl Pending {
-    pub(crate) fn is_question(&self) -> bool {
-        matches!(self.reason, Reason::Answer { .. })
-    }
-
-    pub(crate) fn is_secret(&self) -> bool {
-        matches!(&self.reason, Reason::Answer { question } if question.is_secret())
-    }
-
-    /// Returns the arguments of a call that awaits approval.
-    pub(crate) fn arguments(&self) -> Option<&str> {
-        match &self.reason {
-            Reason::Approval { arguments } => Some(arguments),
-            _ => None,
-        }
-    }
-
-    /// Returns one line for the list.
-    pub(crate) fn line(&self) -> String {
-        match &self.reason {
-            Reason::Approval { arguments } | Reason::Result { arguments } => {
-                format!("{} {arguments}", self.tool)
-            }
-            Reason::Answer { question } => format!("{}: {}", self.tool, question.text()),
-            Reason::Until => self.tool.clone(),
-        }
-    }
-}
-
-pub(crate) fn pending(waits: &[Wait]) -> Vec<Pending> {
-    waits.iter().map(Pending::from).collect()
 }
 
 /// A wait with what the agent knows about its tool.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Described {
     #[serde(flatten)]
-    pub(crate) pending: Pending,
+    pub(crate) wait: Wait,
     /// The tools by which the agents were called that lead to the call.
-    pub(crate) agents: Vec<String>,
+    agents: Vec<String>,
     description: Option<String>,
     /// Why the call needs approval.
     why: Option<String>,
@@ -107,7 +39,7 @@ pub(crate) struct Described {
 
 /// A member of the arguments, for a form.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Field {
+struct Field {
     name: String,
     /// The value, which is absent for a parameter that was not passed.
     json: Option<Box<RawValue>>,
@@ -120,154 +52,82 @@ pub(crate) struct Field {
 
 /// Returns what a run waits for, as it is shown. The tools of an agent describe it.
 pub(crate) fn describe(run: &Run, agent: Option<&Agent>) -> Vec<Described> {
-    pending(&run.waits()).into_iter().map(|pending| Described::new(run, pending, agent)).collect()
-}
-
-impl Described {
-    fn new(run: &Run, pending: Pending, agent: Option<&Agent>) -> Self {
-        let agents = agents_of(run, &pending.call);
-        let definitions = agent.filter(|_| agents.is_empty()).map(|agent| agent.tools().definitions());
-        let definition =
-            definitions.into_iter().flat_map(|all| all.iter()).find(|one| one.name() == pending.tool);
+    let described = |wait: Wait| {
+        let (agents, tool) = find(run, agent, &wait);
+        let definition = tool.map(Tool::definition);
         let schema = definition.map(ToolDefinition::parameters);
-        Self {
+        Described {
             agents,
             description: definition.and_then(ToolDefinition::description).map(str::to_owned),
             why: definition.and_then(ToolDefinition::approval_reason).map(str::to_owned),
             is_at_most_once: definition.is_some_and(|definition| definition.policy().at_most_once),
-            fields: pending.arguments().and_then(|arguments| fields(arguments, schema)),
-            pending,
+            fields: arguments(&wait).and_then(|arguments| fields(arguments, schema)),
+            wait,
+        }
+    };
+    run.waits().into_iter().map(described).collect()
+}
+
+impl Described {
+    /// Returns one line for the list.
+    pub(crate) fn line(&self) -> String {
+        let path: String = self.agents.iter().map(|agent| format!("{agent} › ")).collect();
+        let tool = &self.wait.tool;
+        match &self.wait.reason {
+            WaitReason::Approval(call) | WaitReason::CallerResult(call) => {
+                format!("{path}{tool} {}", call.arguments)
+            }
+            WaitReason::Answer(question) => format!("{path}{tool}: {}", question.text()),
+            _ => path + tool,
         }
     }
 }
 
-/// Returns the names of the agents on the path of a call.
-fn agents_of(run: &Run, mut path: &str) -> Vec<String> {
-    let (mut run, mut agents) = (run, Vec::new());
+/// Returns the names of the agents on the path of a call, and its tool. The tools of an agent that the run was handed off to are not
+/// known.
+pub(crate) fn find<'a>(
+    run: &Run,
+    agent: Option<&'a Agent>,
+    wait: &Wait,
+) -> (Vec<String>, Option<&'a dyn Tool>) {
+    let (mut run, mut path, mut agents) = (run, &*wait.path, Vec::new());
+    let own = agent.filter(|_| run.handoffs().is_empty());
+    let mut outer: Option<&'a dyn Tool> = None;
+    let tool = |outer: Option<&'a dyn Tool>, agents: &[String], name: &str| match agents {
+        [] => own.and_then(|agent| agent.tools().get(name)),
+        _ => outer.and_then(|outer| outer.inner_tool(name)),
+    };
     while let Some((inner, rest)) = run.inner_runs().find_map(|inner| {
         let rest = path.strip_prefix(inner.call_id())?.strip_prefix('/')?;
         inner.run().waits().iter().any(|wait| wait.path == rest).then_some((inner, rest))
     }) {
+        outer = tool(outer, &agents, inner.agent()).filter(|_| inner.run().handoffs().is_empty());
         agents.push(inner.agent().to_owned());
         (run, path) = (inner.run(), rest);
     }
-    agents
+    let tool = tool(outer, &agents, &wait.tool);
+    (agents, tool)
 }
 
 /// Splits arguments into their members, with the parameters that are absent.
 fn fields(arguments: &str, parameters: Option<&Value>) -> Option<Vec<Field>> {
     // The order of the members is that of the text.
-    let names: serde_json::Map<String, Value> = serde_json::from_str(arguments).ok()?;
-    let mut texts: std::collections::HashMap<String, Box<RawValue>> = serde_json::from_str(arguments).ok()?;
+    let names: Map<String, Value> = serde_json::from_str(arguments).ok()?;
+    let mut texts: HashMap<String, Box<RawValue>> = serde_json::from_str(arguments).ok()?;
     let properties = parameters.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
     let required = parameters.and_then(|schema| schema.get("required")).and_then(Value::as_array);
-    let mut field = |name: &String, schema: Option<&Value>| {
+    let absent = properties.into_iter().flat_map(Map::keys).filter(|name| !names.contains_key(*name));
+    let field = |name: &String| {
         let json = texts.remove(name);
         Field {
             name: name.clone(),
             text: json.as_ref().map(|json| json.get().to_owned()),
             json,
-            schema: schema.cloned(),
+            schema: properties.and_then(|properties| properties.get(name)).cloned(),
             is_required: required.is_some_and(|names| names.iter().any(|one| one == name)),
         }
     };
-    let schema_of = |name: &String| properties.and_then(|properties| properties.get(name));
-    let mut fields: Vec<_> = names.keys().map(|name| field(name, schema_of(name))).collect();
-    let absent = properties.into_iter().flatten().filter(|(name, _)| !names.contains_key(*name));
-    fields.extend(absent.map(|(name, schema)| field(name, Some(schema))));
-    Some(fields)
-}
-
-/// What somebody decides about a wait.
-#[derive(Clone, Debug)]
-pub(crate) enum Verdict {
-    Approve,
-    Edit(String),
-    Deny(Option<String>),
-    /// A JSON text.
-    Answer(String),
-    /// The result of a call that the caller executes.
-    Result(String),
-}
-
-impl Verdict {
-    pub(crate) fn decision(&self, by: &str) -> Decision {
-        let decision = match self {
-            Self::Approve => Decision::approve(),
-            Self::Edit(arguments) => Decision::approve_with(arguments),
-            Self::Deny(Some(reason)) => Decision::deny(reason),
-            Self::Deny(None) => Decision::decline(),
-            Self::Answer(json) => Decision::answer_json(json),
-            Self::Result(text) => Decision::result(Ok(tool_core::ToolOutput::text(text))),
-        };
-        decision.by(by).at(Timestamp::now())
-    }
-
-    fn kind(&self, is_question: bool) -> DecisionKind {
-        match self {
-            Self::Approve => DecisionKind::Approved,
-            Self::Edit(_) => DecisionKind::ApprovedWithChanges,
-            Self::Deny(_) if is_question => DecisionKind::Declined,
-            Self::Deny(_) => DecisionKind::Denied,
-            Self::Answer(_) => DecisionKind::Answered,
-            Self::Result(_) => DecisionKind::Supplied,
-        }
-    }
-
-    /// Returns a digest, by which equal decisions are recognized without storing an answer, which can be secret.
-    pub(crate) fn digest(&self) -> [u8; 32] {
-        let (tag, text) = match self {
-            Self::Approve => ("approve", ""),
-            Self::Edit(text) => ("edit", &**text),
-            Self::Deny(reason) => ("deny", reason.as_deref().unwrap_or_default()),
-            Self::Answer(text) => ("answer", &**text),
-            Self::Result(text) => ("result", &**text),
-        };
-        Sha256::digest(format!("{tag} {text}")).into()
-    }
-
-    /// Returns the record of this decision.
-    pub(crate) fn record(&self, wait: &Pending, by: &str) -> Recorded {
-        let why = match self {
-            Self::Deny(reason) => reason.clone(),
-            _ => None,
-        };
-        Recorded {
-            decision: self.kind(wait.is_question()),
-            why,
-            by: Some(by.to_owned()),
-            at: Some(unix_millis()),
-            digest: self.digest(),
-            position: None,
-        }
-    }
-}
-
-/// A decision that was recorded.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Recorded {
-    pub(crate) decision: DecisionKind,
-    pub(crate) why: Option<String>,
-    pub(crate) by: Option<String>,
-    pub(crate) at: Option<u64>,
-    #[serde(skip)]
-    pub(crate) digest: [u8; 32],
-    /// The position of the decision in the log of the run.
-    #[serde(skip)]
-    pub(crate) position: Option<u64>,
-}
-
-impl From<&DecisionRecord> for Recorded {
-    fn from(record: &DecisionRecord) -> Self {
-        Self {
-            decision: record.kind,
-            why: record.why.clone(),
-            by: record.by.clone(),
-            at: record.at.map(Timestamp::as_millis),
-            digest: [0; 32],
-            position: None,
-        }
-    }
+    Some(names.keys().chain(absent).map(field).collect())
 }
 
 /// The reason that a decision was refused.
@@ -276,12 +136,36 @@ pub(crate) enum DecideError {
     UnknownRun,
     /// The run does not wait for this, for example because something else was shown.
     NotWaiting,
-    /// Somebody decided otherwise before.
-    AlreadyDecided(Recorded),
-    /// Another process has posted a decision that was not taken yet, or drives the run.
-    DecidedElsewhere,
+    /// Somebody decided before.
+    AlreadyDecided(DecisionRecord),
+    /// Another process drives the run.
+    DrivenElsewhere,
     /// The arguments or the answer are not valid.
     Invalid(String),
     /// The store failed, or has no such run any more.
     Store,
+}
+
+impl From<DecideError> for HttpError {
+    fn from(error: DecideError) -> Self {
+        match error {
+            DecideError::UnknownRun => Self::unknown_run(),
+            DecideError::NotWaiting => {
+                Self::new(StatusCode::CONFLICT, "the run does not wait for this any more; read it again")
+            }
+            DecideError::AlreadyDecided(record) => {
+                let by = record.by.as_deref().unwrap_or("somebody");
+                Self::new(StatusCode::CONFLICT, format!("`{by}` has decided otherwise"))
+            }
+            DecideError::DrivenElsewhere => Self::new(StatusCode::CONFLICT, "another program drives the run"),
+            DecideError::Invalid(text) => Self::bad_request(text),
+            DecideError::Store => Self::store(),
+        }
+    }
+}
+
+impl From<MemoryError> for HttpError {
+    fn from(_: MemoryError) -> Self {
+        Self::store()
+    }
 }

@@ -1,8 +1,6 @@
 //! The builder of the page and the streams, and the server.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use std::{fmt, io};
 
 use axum::Router;
@@ -10,15 +8,15 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::net::ToSocketAddrs;
 use tool_core::Agent;
 use tool_core::memory::RunStore;
-use tool_http::server::{Access, BindError, Caller, Limiter, RunningServer as HttpServer, Shutdown, bind};
+use tool_http::server::{Access, BindError, Caller, HttpService, Limiter, RunningServer, Shutdown, bind};
 
 use crate::auth::{Authenticate, Principal, Right};
-use crate::frontend::{Frontend, Protocol};
+use crate::frontend::{Frontend, ProtocolName};
 use crate::guard::{Guard, LIMITS};
 use crate::hub::{Hub, Source};
 use crate::page;
 
-/// Agents and stores whose runs are watched: a [page](Self::router) for operators, and [streams](Self::ui_stream) for frontends.
+/// Agents and stores whose runs are watched: a [page](Self::service) for operators, and [streams](Self::ui_stream) for frontends.
 ///
 /// Without [keys](Self::key) or an [authentication](Self::authentication), every program of this machine has all rights, and only
 /// loopback addresses are bound.
@@ -31,19 +29,20 @@ use crate::page;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = Agent::builder(ScriptedModel::new()).build()?;
 /// let web = Web::new().agent("desk", agent).key("anna", "sk-secret", [Right::Read, Right::Decide]);
-/// let app = axum::Router::new().nest_service("/runs", web.router());
+/// let app = axum::Router::new().nest_service("/runs", web.service());
 /// # let _: axum::Router = app;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Default)]
-#[must_use = "nothing is watched until a router is created or it is spawned"]
+#[must_use = "nothing is watched until a service is created or it is spawned"]
 pub struct Web {
     sources: Vec<Arc<Source>>,
     access: Access,
     principals: Vec<(Caller, Principal)>,
     authentication: Option<Arc<dyn Authenticate>>,
     allows_remote: bool,
+    records_requests: bool,
     hub: std::sync::OnceLock<Arc<Hub>>,
 }
 
@@ -56,7 +55,7 @@ impl Web {
     /// Adds the runs of an agent: those that its clones in this process drive, and those of its
     /// [run store](tool_core::agent::AgentBuilder::run_store). Decisions continue them here.
     ///
-    /// Without a run store, runs that wait are lost with their caller, and only those of [streams](Self::ui_stream) can be decided.
+    /// An agent without a run store gets one in memory, for the latest 1,000 runs that wait.
     pub fn agent(mut self, name: impl AsRef<str>, agent: Agent) -> Self {
         self.sources.push(Source::agent(name.as_ref(), agent).into());
         self.hub = std::sync::OnceLock::new();
@@ -67,6 +66,15 @@ impl Web {
     /// the runs.
     pub fn store(mut self, name: impl AsRef<str>, store: impl RunStore + 'static) -> Self {
         self.sources.push(Source::store(name.as_ref(), Arc::new(store)).into());
+        self.hub = std::sync::OnceLock::new();
+        self
+    }
+
+    /// Records the latest requests to the models of the agents, up to 4 MiB per run. Who [administers](Right::Administer) can read them
+    /// with their responses, as they are before the agent's layers and the provider, so without keys. Without this, and for stored
+    /// runs, only the messages are shown that the stored state contains.
+    pub fn record_requests(mut self) -> Self {
+        self.records_requests = true;
         self.hub = std::sync::OnceLock::new();
         self
     }
@@ -111,24 +119,34 @@ impl Web {
         self
     }
 
-    /// Returns the page as an [`axum::Router`], to nest into another application: with `nest_service`, it is served below `/runs/` as
-    /// well as at `/runs`.
+    /// Returns the page as a service, to serve it as part of another application. Its links are relative: with `nest_service` of an
+    /// `axum::Router`, it is served at `/runs` as well as below `/runs/`, and other routers must add the last slash.
+    pub fn service(&self) -> HttpService {
+        HttpService::new(self.routes())
+    }
+
+    /// Returns the page as an [`axum::Router`].
+    #[cfg(feature = "unstable-axum")]
     pub fn router(&self) -> Router {
+        self.routes()
+    }
+
+    fn routes(&self) -> Router {
         page::router(self.hub(), self.guard(true))
     }
 
     /// Returns a chat with an agent of this page, in the Vercel AI SDK's UI message stream. The page shows its runs.
     pub fn ui_stream(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(Protocol::UiStream, self.hub(), agent.as_ref(), self.guard(false))
+        Frontend::new(ProtocolName::UiStream, self.hub(), agent.as_ref(), self.guard(false))
     }
 
     /// Returns a chat with an agent of this page, in AG-UI. The page shows its runs.
     pub fn ag_ui(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(Protocol::AgUi, self.hub(), agent.as_ref(), self.guard(false))
+        Frontend::new(ProtocolName::AgUi, self.hub(), agent.as_ref(), self.guard(false))
     }
 
     fn hub(&self) -> Arc<Hub> {
-        Arc::clone(self.hub.get_or_init(|| Hub::new(self.sources.clone())))
+        Arc::clone(self.hub.get_or_init(|| Hub::new(self.sources.clone(), self.records_requests)))
     }
 
     fn guard(&self, is_same_origin: bool) -> Arc<Guard> {
@@ -148,20 +166,6 @@ impl Web {
     /// Returns an error if the address cannot be bound, or is not a loopback address although nobody has to log in and
     /// [`allow_remote`](Self::allow_remote) was not called.
     pub async fn spawn(self, address: impl ToSocketAddrs) -> io::Result<RunningServer> {
-        let router = self.router();
-        self.spawn_router(router, address).await
-    }
-
-    /// Serves an application that contains the page or the streams, like [`spawn`](Self::spawn).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for the same reasons.
-    pub async fn spawn_router(
-        self,
-        router: Router,
-        address: impl ToSocketAddrs,
-    ) -> io::Result<RunningServer> {
         let has_login = self.access.has_keys() || self.authentication.is_some();
         let listener = bind(address, self.allows_remote || has_login).await;
         let listener = listener.map_err(|error| match error {
@@ -174,60 +178,24 @@ impl Web {
                 ),
             ),
         })?;
-        HttpServer::start(listener, router, "/", &LIMITS, Shutdown::new()).map(RunningServer)
+        RunningServer::start(listener, self.routes(), "/", &LIMITS, Shutdown::new())
     }
+}
+
+/// Serves an agent to frontends of the Vercel AI SDK, versions 6 and 7, on loopback without login. For anything else, use
+/// [`Web::ui_stream`].
+pub fn ui_stream(agent: Agent) -> Frontend {
+    Web::new().agent("agent", agent).ui_stream("agent")
+}
+
+/// Serves an agent to frontends of AG-UI, on loopback without login. For anything else, use [`Web::ag_ui`].
+pub fn ag_ui(agent: Agent) -> Frontend {
+    Web::new().agent("agent", agent).ag_ui("agent")
 }
 
 /// Shows the names of the agents and stores, never a key.
 impl fmt::Debug for Web {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.sources.iter().map(|source| &source.name)).finish()
-    }
-}
-
-/// A running server, returned by [`serve`](crate::serve). Dropping it closes the port.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::io::Result<()> {
-/// let server = tool_web::Web::new().spawn("127.0.0.1:0").await?;
-/// assert!(server.url().starts_with("http://127.0.0.1:"));
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "dropping it closes the port"]
-pub struct RunningServer(HttpServer);
-
-impl RunningServer {
-    /// Returns the address that the server listens on.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.0.address()
-    }
-
-    /// Returns the URL of the page, such as `http://127.0.0.1:8080/`.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("http://{}/", self.address())
-    }
-
-    /// Stops accepting requests, and ends the streams after the timeout. Runs that are driven here go on.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the server has failed.
-    pub async fn stop_within(self, timeout: Duration) -> io::Result<()> {
-        self.0.stop_within(timeout).await
-    }
-
-    /// Serves until the process ends.
-    pub async fn wait(&self) {
-        std::future::pending().await
-    }
-}
-
-impl fmt::Debug for RunningServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningServer").field("address", &self.address()).finish_non_exhaustive()
     }
 }

@@ -1,15 +1,21 @@
 //! The page over HTTP, without a browser.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
-use tool_core::memory::{InMemoryStore, RunStore};
-use tool_core::run::Run;
+use tool_core::layer::rewrite;
+use tool_core::memory::{
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
+    StoreFuture,
+};
+use tool_core::model::{Prices, UnknownModel, Usage};
+use tool_core::run::{Decision, Run, RunRevision};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, tool, tools};
+use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
 use tool_web::{Right, RunningServer, Web};
 
 #[tool("Pays a bill", needs_approval)]
@@ -22,6 +28,11 @@ fn breaks() -> Result<(), &'static str> {
     Err("broken")
 }
 
+#[tool("Reads")]
+fn read() -> &'static str {
+    "hunter2"
+}
+
 /// An agent whose first question pays, with a number that JavaScript cannot represent.
 fn agent(store: impl RunStore + 'static) -> Agent {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 18446744073709551615}"#).says("Done.");
@@ -30,7 +41,11 @@ fn agent(store: impl RunStore + 'static) -> Agent {
 
 /// Sends a request and returns the status and the body.
 async fn send(server: &RunningServer, head: &str, headers: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    send_to(server.address(), head, headers, body).await
+}
+
+async fn send_to(address: SocketAddr, head: &str, headers: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     let host = if headers.contains("host: ") { "" } else { "host: localhost\r\n" };
     let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
     let length = body.len();
@@ -42,6 +57,23 @@ async fn send(server: &RunningServer, head: &str, headers: &str, body: &str) -> 
     stream.read_to_string(&mut response).await.unwrap();
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+/// Returns the events of a run up to one that contains a text.
+async fn events_until(server: &RunningServer, run: &str, end: &str) -> String {
+    let request = format!(
+        "GET /api/runs/{run}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut events = String::new();
+    while !events.contains(end) {
+        let mut buffer = [0; 4096];
+        let count = stream.read(&mut buffer).await.unwrap();
+        assert_ne!(count, 0, "{events}");
+        events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+    }
+    events
 }
 
 async fn get(server: &RunningServer, path: &str) -> Value {
@@ -83,38 +115,37 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     let id = &wait["id"];
     let (status, text) = decide(json!({ "wait": "0123", "decision": "approve" })).await;
     assert_eq!((status, &*text), (409, "the run does not wait for this any more; read it again"));
-    let (status, _) = decide(json!({ "wait": id, "decision": "edit", "arguments": [1] })).await;
+    let (status, _) = decide(json!({ "wait": id, "decision": { "edit": [1] } })).await;
     assert_eq!(status, 400);
     let table = [
         (
-            json!({ "wait": id, "decision": "edit" }),
-            "the decision `edit` needs `arguments`, the new ones as JSON",
+            json!("edit"),
+            "invalid request: invalid type: unit variant, expected newtype variant at line 1 column 18",
         ),
-        (json!({ "wait": id, "decision": "answer" }), "the decision `answer` needs `answer`, a JSON value"),
         (
-            json!({ "wait": id, "decision": "approve", "arguments": {} }),
-            "`arguments` belongs to the decision `edit`",
+            json!({ "fork": 1 }),
+            "invalid request: unknown variant `fork`, expected one of `approve`, `edit`, `answer`, `deny` at line 1 column 19",
         ),
-        (json!({ "wait": id, "decision": "deny", "answer": 1 }), "`answer` belongs to the decision `answer`"),
+        (
+            json!({ "deny": 1 }),
+            "invalid request: invalid type: integer `1`, expected a string at line 1 column 21",
+        ),
     ];
-    for (body, expected) in table {
+    for (decision, expected) in table {
+        let body = json!({ "decision": decision, "wait": id });
         assert_eq!(decide(body).await, (400, expected.to_owned()));
     }
     // What does not match the tool is refused with the text that the model would read, and the call waits on.
-    let (status, text) =
-        decide(json!({ "wait": id, "decision": "edit", "arguments": { "cents": "many" } })).await;
+    let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": "many" } } })).await;
     let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
     assert_eq!((status, &*text), (400, expected));
     assert_eq!(&until(&server, &run, "waiting").await["open"][0]["id"], id);
-    let (status, text) = decide(json!({ "wait": id, "decision": "edit", "arguments": { "cents": 7 } })).await;
+    let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": 7 } } })).await;
     assert_eq!(status, 200, "{text}");
     let (status, text) = decide(json!({ "wait": id, "decision": "approve" })).await;
     let earlier: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status, 409);
-    assert_eq!(
-        (&earlier["decision"], &earlier["by"]),
-        (&json!("approved_with_changes"), &json!("local user"))
-    );
+    assert_eq!((&earlier["kind"], &earlier["by"]), (&json!("approved_with_changes"), &json!("local user")));
     let done = until(&server, &run, "done").await;
     assert_eq!((&done["turns"], &done["open"]), (&json!(2), &json!([])));
     // What has ended is distinguished from what has never been.
@@ -135,24 +166,12 @@ async fn new_arguments_keep_every_digit() {
     let server = tool_web::serve(agent.clone()).await.unwrap();
     let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
     let wait = until(&server, &run, "waiting").await["open"][0]["id"].clone();
-    let body =
-        format!(r#"{{"wait": {wait}, "decision": "edit", "arguments": {{"cents": 18446744073709551614}}}}"#);
+    let body = format!(r#"{{"wait": {wait}, "decision": {{"edit": {{"cents": 18446744073709551614}}}}}}"#);
     let (status, text) = send(&server, &format!("POST /api/runs/{run}/decisions"), "", &body).await;
     assert_eq!(status, 200, "{text}");
     until(&server, &run, "done").await;
-    let request = format!(
-        "GET /api/runs/{run}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
-    );
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut events = String::new();
-    while !events.contains(r#""type":"done""#) {
-        let mut buffer = [0; 4096];
-        let count = stream.read(&mut buffer).await.unwrap();
-        assert_ne!(count, 0, "{events}");
-        events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
-    }
-    assert!(events.contains(r#""output":"paid 18446744073709551614""#), "{events}");
+    let events = events_until(&server, &run, r#""type":"done""#).await;
+    assert!(events.contains(r#""content":"paid 18446744073709551614""#), "{events}");
 }
 
 #[tokio::test]
@@ -193,14 +212,16 @@ async fn queries_with_mistakes_are_refused() {
 #[tokio::test]
 async fn a_nested_page_is_served_with_and_without_a_slash() {
     let web = Web::new();
-    let app = axum::Router::new().nest_service("/runs", web.router());
-    let server = web.spawn_router(app, "127.0.0.1:0").await.unwrap();
-    for path in ["/runs", "/runs/"] {
-        let (status, body) = send(&server, &format!("GET {path}"), "", "").await;
+    let app = axum::Router::new().nest_service("/runs", web.service());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for (path, script) in [("/runs", "runs/page.js"), ("/runs/", "./page.js")] {
+        let (status, body) = send_to(address, &format!("GET {path}"), "", "").await;
         assert_eq!(status, 200);
-        assert!(body.contains(r#"src="/runs/page.js""#), "{body}");
+        assert!(body.contains(&format!(r#"src="{script}""#)), "{body}");
     }
-    assert_eq!(send(&server, "GET /runs/api/runs", "", "").await.0, 200);
+    assert_eq!(send_to(address, "GET /runs/api/runs", "", "").await.0, 200);
 }
 
 /// Of two agents on one store, the one that was asked is shown with its run and continues it, in whatever order they were added.
@@ -254,6 +275,256 @@ async fn a_decision_reaches_an_agent_in_another_program() {
     assert_eq!(send(&server, &path, "", &decision).await.0, 200);
     let answer = agent.resume(run).await.unwrap();
     assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some("local user"));
+}
+
+#[tokio::test]
+async fn an_agent_without_a_run_store_is_decided_in_its_process() {
+    let model = || ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Done.");
+    let build = || Agent::builder(model()).tools(tools![pay]).build().unwrap();
+    let agent = build();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let decide = |shown: &Value| json!({ "wait": shown["open"][0]["id"], "decision": "approve" }).to_string();
+    let shown = until(&server, run.id().as_str(), "waiting").await;
+    let path = format!("POST /api/runs/{}/decisions", run.id());
+    assert_eq!(send(&server, &path, "", &decide(&shown)).await.0, 200);
+    until(&server, run.id().as_str(), "done").await;
+    // The caller's copy is outdated, so nothing is paid twice.
+    let error = agent.resume(run).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Conflict), "{error}");
+
+    // A caller that decides itself goes on as without the page.
+    let agent = build();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let mut run = agent.ask("Pay").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    run.resolve(&wait, Decision::approve()).unwrap();
+    let id = run.id().to_string();
+    assert_eq!(agent.resume(run).await.unwrap().text(), "Done.");
+    until(&server, &id, "done").await;
+}
+
+#[tokio::test]
+async fn runs_that_nobody_decides_are_bounded() {
+    let model = (0..1_005).fold(ScriptedModel::new(), |model, _| model.calls("pay", r#"{"cents": 7}"#));
+    let agent = Agent::builder(model).tools(tools![pay]).build().unwrap();
+    let _server = tool_web::serve(agent.clone()).await.unwrap();
+    for _ in 0..1_005 {
+        agent.ask("Pay").await.unwrap_err();
+    }
+    assert_eq!(agent.stored_runs().await.unwrap().runs.len(), 1_001);
+}
+
+#[tokio::test]
+async fn calls_inside_agents_are_described_and_checked() {
+    let model = ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Paid.");
+    let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "Pay"}"#).says("Done.");
+    let agent = Agent::builder(model).tool(helper).run_store(InMemoryStore::new()).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+    let shown = until(&server, &run, "waiting").await;
+    let wait = &shown["open"][0];
+    assert_eq!((&wait["agents"], &wait["description"]), (&json!(["helper"]), &json!("Pays a bill")));
+    assert_eq!(
+        (&wait["fields"][0]["name"], &wait["fields"][0]["is_required"]),
+        (&json!("cents"), &json!(true))
+    );
+    assert_eq!(wait["fields"][0]["schema"]["type"], "integer");
+    let path = format!("POST /api/runs/{run}/decisions");
+    let edit = |cents: Value| json!({ "wait": wait["id"], "decision": { "edit": { "cents": cents } } });
+    let (status, text) = send(&server, &path, "", &edit(json!("many")).to_string()).await;
+    let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
+    assert_eq!((status, &*text), (400, expected));
+    assert_eq!(send(&server, &path, "", &edit(json!(8)).to_string()).await.0, 200);
+    until(&server, &run, "done").await;
+}
+
+/// Returns the body of a page of plain HTML.
+async fn html(server: &RunningServer, path: &str) -> String {
+    let (status, body) = send(server, &format!("GET /{path}"), "", "").await;
+    assert_eq!(status, 200, "{body}");
+    body
+}
+
+#[tokio::test]
+async fn runs_are_read_without_scripts() {
+    const HOSTILE: &str = "<script>alert('1')</script>&amp; \u{202e}fdp.exe";
+    const ESCAPED: &str = r"&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;amp; \u{202e}fdp.exe";
+    let model = ScriptedModel::new().calls("break", json!({ HOSTILE: HOSTILE }).to_string());
+    let model = model.calls("pay", r#"{"cents": 7}"#).says(HOSTILE);
+    let agent =
+        Agent::builder(model).tools(tools![breaks, pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let web = Web::new().agent(HOSTILE, agent.clone()).key("eve", "sk-eve", [Right::Ask]);
+    let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
+    for path in ["GET /plain", "GET /plain/x"] {
+        assert_eq!(send(&server, path, "", "").await.0, 401);
+        assert_eq!(send(&server, path, "authorization: Bearer sk-eve\r\n", "").await.0, 403);
+    }
+    let server = Web::new().agent(HOSTILE, agent.clone()).spawn("127.0.0.1:0").await.unwrap();
+    let run = agent.ask(HOSTILE).await.unwrap_err().into_run();
+    let id = run.id().to_string();
+    let list = html(&server, "plain").await;
+    let row = format!(
+        r#"<li><a href="plain/{id}">{ESCAPED}</a> waiting · {ESCAPED} · turn 2 · 0 tokens<br>pay {{&quot;cents&quot;: 7}}</li>"#
+    );
+    assert!(list.contains(&row), "{list}");
+    let waiting = html(&server, &format!("plain/{id}")).await;
+    assert!(waiting.contains("<ul><li>pay {&quot;cents&quot;: 7}</li></ul>"), "{waiting}");
+    let mut run = run;
+    run.resolve(&run.waits().remove(0).id, Decision::deny(HOSTILE)).unwrap();
+    agent.resume(run).await.unwrap();
+    let done = html(&server, &format!("plain/{id}")).await;
+    assert!(done.contains(&format!("Turn 3\n{ESCAPED}\n\n\nDone")), "{done}");
+    assert!(done.contains(&format!("denied: {ESCAPED}")), "{done}");
+    for page in [list, waiting, done] {
+        assert!(!page.contains("<script") && !page.contains('\u{202e}'), "{page}");
+    }
+    assert_eq!(send(&server, "GET /plain/unknown", "", "").await.0, 404);
+    assert_eq!(send(&server, "GET /plain", "sec-fetch-site: cross-site\r\n", "").await.0, 403);
+}
+
+#[tokio::test]
+async fn requests_to_the_model_are_recorded_if_that_is_wanted() {
+    let ask = async |web: Web| {
+        let agent = agent(InMemoryStore::new());
+        let server = web.agent("desk", agent.clone()).spawn("127.0.0.1:0").await.unwrap();
+        let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+        let first = get(&server, &format!("api/runs/{run}/turns/1")).await;
+        (server, run, first)
+    };
+    let (server, run, first) = ask(Web::new().record_requests()).await;
+    let request = &first["request"];
+    assert_eq!(request["messages"], json!([{ "role": "user", "message": "Pay" }]));
+    assert_eq!(request["tools"][0]["name"], "pay");
+    assert_eq!(first["response"]["message"]["tool_calls"][0]["name"], "pay");
+    assert_eq!(
+        get(&server, &format!("api/runs/{run}/turns/9")).await,
+        json!({ "request": null, "response": null })
+    );
+    // Otherwise, the stored state has the messages.
+    let (server, run, first) = ask(Web::new()).await;
+    assert_eq!(first["request"], json!({ "messages": [{ "role": "user", "message": "Pay" }] }));
+    assert_eq!(first["response"]["message"]["tool_calls"][0]["name"], "pay");
+    assert_eq!(send(&server, &format!("GET /api/runs/{run}/turns/x"), "", "").await.0, 400);
+    let reader = Web::new().agent("desk", agent(InMemoryStore::new())).key("eve", "sk", [Right::Read]);
+    let server = reader.spawn("127.0.0.1:0").await.unwrap();
+    let refused = send(&server, "GET /api/runs/x/turns/1", "authorization: Bearer sk\r\n", "").await;
+    assert_eq!(refused, (403, "`eve` may not administer".to_owned()));
+}
+
+#[tokio::test]
+async fn what_layers_changed_is_named_and_stays_hidden() {
+    let model = || ScriptedModel::new().calls("read", "{}").calls("pay", r#"{"cents": 7}"#).says("Done.");
+    let hide = || rewrite::output(|_: &ToolCall, _: &ToolOutput| "a [secret]").named("redaction");
+    let inner = Agent::builder(model()).tools(tools![read, pay]).layer(hide()).build().unwrap();
+    let outer = ScriptedModel::new().calls("helper", r#"{"question": "Read"}"#).says("Done.");
+    let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps"));
+    let agent = Agent::builder(model()).tools(tools![read, pay]).layer(hide());
+    for agent in [agent, outer] {
+        let agent = agent.run_store(InMemoryStore::new()).build().unwrap();
+        let server = tool_web::serve(agent.clone()).await.unwrap();
+        // From the log, and as another process reads it from the store.
+        let store = std::sync::Arc::clone(agent.run_store().unwrap());
+        let other = Web::new().store("store", store).spawn("127.0.0.1:0").await.unwrap();
+        let run = agent.ask("Read").await.unwrap_err().into_run().id().to_string();
+        for server in [&server, &other] {
+            let events = events_until(server, &run, r#""type":"waiting""#).await;
+            assert!(events.contains("a [secret]") && events.contains(r#""layer":"redaction""#), "{events}");
+            assert!(!events.contains("hunter2"), "{events}");
+            let plain = html(server, &format!("plain/{run}")).await;
+            assert!(plain.contains("a [secret] (changed by redaction)"), "{plain}");
+            assert!(!plain.contains("hunter2"), "{plain}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_cost_is_shown() {
+    let prices = r#"{ "currency": "EUR", "models": { "small": { "input": 1, "output": 2 } } }"#;
+    let prices = Prices::from_json(prices).unwrap().unknown_models(UnknownModel::WorstPrice);
+    let model = ScriptedModel::new().says("Hi").with_usage(Usage::new(1_000, 500));
+    let agent = Agent::builder(model).prices(prices).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let expected = agent.ask("Hello").await.unwrap().usage().cost.unwrap();
+    let list = get(&server, "api/runs").await;
+    assert_eq!(list["runs"][0]["usage"]["total_tokens"], 1_500);
+    assert_eq!(list["runs"][0]["usage"]["cost"], serde_json::to_value(expected).unwrap());
+    assert!(html(&server, "plain").await.contains(&format!("1500 tokens · {expected}")));
+}
+
+/// Two pages post opposite decisions after both have read an empty inbox.
+#[tokio::test]
+async fn of_two_programs_that_decide_in_the_same_moment_the_second_learns_of_the_first() {
+    let store = std::sync::Arc::new(Simultaneous(InMemoryStore::new(), tokio::sync::Barrier::new(2)));
+    let agent = agent(store.clone());
+    let one = Web::new().store("one", store.clone()).key("anna", "sk", [Right::Read, Right::Decide]);
+    let other = Web::new().store("other", store).key("eve", "sk", [Right::Read, Right::Decide]);
+    let one = one.spawn("127.0.0.1:0").await.unwrap();
+    let other = other.spawn("127.0.0.1:0").await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    let path = format!("POST /api/runs/{}/decisions", run.id());
+    let key = "authorization: Bearer sk\r\n";
+    let decide = |decision: Value| json!({ "wait": wait, "decision": decision }).to_string();
+    let (approve, deny) = (decide(json!("approve")), decide(json!({ "deny": null })));
+    let both = tokio::join!(send(&one, &path, key, &approve), send(&other, &path, key, &deny));
+    let mut both = [(both.0, "anna"), (both.1, "eve")];
+    both.sort_by_key(|((status, _), _)| *status);
+    let [((200, recorded), first), ((409, refused), _)] = both else { panic!("{both:?}") };
+    assert_eq!(refused, recorded, "the second reads the decision of the first");
+    let answer = agent.resume(run).await.unwrap();
+    assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some(first));
+}
+
+/// A store whose posts are made two at a time.
+struct Simultaneous(InMemoryStore, tokio::sync::Barrier);
+
+impl RunStore for Simultaneous {
+    fn replace_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        run: &'a Run,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        self.0.replace_run(id, expected, run)
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.0.load_run(id)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.0.remove_run(id)
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        self.0.runs()
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        self.0.lease(id, driver, request)
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        Box::pin(async move {
+            tokio::time::timeout(Duration::from_secs(10), self.1.wait()).await?;
+            self.0.post(id, command).await
+        })
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        self.0.posted(id)
+    }
+
+    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
+        self.0.acknowledge(id, commands)
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The client of Anthropic's Messages API.
 
 mod corpus;
+mod litellm;
 mod requests;
 mod runs;
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tests::support::RawServer;
-use tool_anthropic::{Cache, CacheTtl, HostedTool, Messages, Thinking, Warning};
+use tests::support::{RawServer, whole_answer};
+use tool_anthropic::{Cache, CacheTtl, ErrorKind, HostedTool, Messages, Thinking, Warning};
 use tool_core::content::{Content, File, Image, Part};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ResponseFormat, ToolChoice, ToolDefinition, ToolMessage,
@@ -14,7 +14,7 @@ use tool_core::model::{
 use tool_core::{ChatModel, Message, ModelOptions, ToolCall};
 
 use super::{MODEL, answering, bodies, builder, model};
-use crate::responses::endpoint::json_answer;
+use crate::responses::endpoint::{json_answer, streamed};
 
 /// Returns the answer `Good.`.
 fn good() -> Vec<u8> {
@@ -146,6 +146,11 @@ async fn refuses_what_cannot_be_combined() {
     let blank = question().with_options(ModelOptions::default().with_stop([" "]));
     let reserved = question().with_options(ModelOptions::default().with_extra("max_tokens", 7));
     let both = HostedTool::web_search().allowed_domains(["a"]).blocked_domains(["b"]);
+    let pointed = HostedTool::web_search().with("cache_control", json!({ "type": "ephemeral" }));
+    let place = json!({ "type": "object", "properties": {} });
+    let typed = question().with_response_format(ResponseFormat::json_schema("place", place));
+    let prefilled = ChatRequest::new([Message::user("When?"), Message::assistant("At ")]);
+    let searching = question().with_tools([ToolDefinition::new("web_search")]);
     let table = [
         (
             refusal(model, &required).await,
@@ -170,6 +175,27 @@ async fn refuses_what_cannot_be_combined() {
         (
             refusal(|server| model(server).hosted_tool(both), &question()).await,
             "the tool `web_search` has allowed and blocked domains; use one of them",
+        ),
+        (
+            refusal(|server| model(server).hosted_tool(pointed), &question()).await,
+            "the tool `web_search` sets `cache_control`; use `Messages::cache`",
+        ),
+        (
+            refusal(|server| model(server).hosted_tool(HostedTool::web_search()), &searching).await,
+            "two tools are named `web_search`; rename yours, or leave out one",
+        ),
+        (
+            refusal(|server| model(server).citations(true), &typed).await,
+            "an answer with a schema cannot have citations; leave out `citations`, or use `by_tool`",
+        ),
+        (
+            refusal(|server| model(server).hosted_tool(HostedTool::web_fetch().citations(true)), &typed)
+                .await,
+            "an answer with a schema cannot have citations; leave out `citations`, or use `by_tool`",
+        ),
+        (
+            refusal(model, &prefilled).await,
+            "the model `claude-sonnet-5-5` does not continue a reply; add a user message behind the last reply",
         ),
         (
             refusal(model, &blank).await,
@@ -219,6 +245,15 @@ async fn refuses_conversations_that_the_api_rejects() {
             question().with_tools([ToolDefinition::new("clock.now")]),
             "invalid tool name `clock.now`; use 1 to 128 letters, digits, `_` and `-`",
         ),
+        (
+            question().with_tools([ToolDefinition::new("a"), ToolDefinition::new("a")]),
+            "two tools are named `a`",
+        ),
+        (
+            question()
+                .with_tools((0..10_001).map(|n| ToolDefinition::new(format!("t{n}"))).collect::<Vec<_>>()),
+            "the request has 10001 tools, but the API accepts at most 10000",
+        ),
     ];
     for (request, expected) in table {
         assert_eq!(refusal(model, &request).await, expected);
@@ -263,6 +298,107 @@ async fn corrects_what_the_api_rejects() {
     ]);
     assert_eq!(body["messages"], expected);
     assert_eq!(body.get("system"), None);
+}
+
+/// System messages are written in their place, except the leading ones, and never between a call and its result.
+#[tokio::test]
+async fn system_messages_can_be_anywhere() {
+    let call = || ToolCall::new("1", "now", "{}");
+    let messages = [
+        Message::system("One."),
+        Message::system("Two."),
+        Message::user("When?"),
+        Message::system("Three."),
+        Message::Assistant(AssistantMessage::default().with_tool_calls([call()])),
+        Message::tool_text(&call(), "noon"),
+        Message::system("Four."),
+        Message::assistant("At noon."),
+        Message::system("Five."),
+    ];
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let body = sent(model, &ChatRequest::new(messages.to_vec())).await;
+    assert_eq!(body["system"], json!([text("One."), text("Two.")]));
+    let call = json!({ "type": "tool_use", "id": "1", "name": "now", "input": {} });
+    let result = json!({ "type": "tool_result", "tool_use_id": "1", "content": [text("noon")] });
+    let expected = json!([
+        { "role": "user", "content": [text("When?"), text("Three.")] },
+        { "role": "assistant", "content": [call] },
+        { "role": "user", "content": [result, text("Four.")] },
+        { "role": "assistant", "content": [text("At noon.")] },
+        { "role": "user", "content": [text("Five.")] },
+    ]);
+    assert_eq!(body["messages"], expected);
+    let mut split = messages.to_vec();
+    split.swap(5, 6);
+    assert_eq!(
+        refusal(model, &ChatRequest::new(split)).await,
+        "the call `1` has no result directly after it; repair the conversation, or leave out the call"
+    );
+}
+
+#[tokio::test]
+async fn results_contain_images_documents_and_errors() {
+    let calls = ["1", "2", "3", "4"].map(|id| ToolCall::new(id, "look", "{}"));
+    let png = Part::from(Image::from_bytes("image/png", [1, 2, 3]));
+    let pdf = Part::from(File::from_bytes("application/pdf", "%PDF").with_name("a.pdf"));
+    let contents =
+        [Content::from("See:").with_part(png.clone()), Content::from_iter([pdf]), Content::from("")];
+    let failed: ToolMessage =
+        serde_json::from_value(json!({ "call_id": "4", "name": "look", "content": "fog", "is_error": true }))
+            .unwrap();
+    let results = calls.iter().zip(contents).map(|(call, content)| {
+        let mut result = ToolMessage::new(&call.id, "look", "");
+        result.content = content;
+        Message::Tool(result)
+    });
+    let reply = AssistantMessage::default().with_tool_calls(calls.clone());
+    let start = [Message::user("Look."), Message::Assistant(reply)];
+    let messages: Vec<_> = start.into_iter().chain(results).chain([Message::Tool(failed)]).collect();
+    let body = sent(model, &ChatRequest::new(messages)).await;
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let source = |kind: &str, data: &str| json!({ "type": "base64", "media_type": kind, "data": data });
+    let expected = json!([
+        {
+            "type": "tool_result", "tool_use_id": "1",
+            "content": [text("See:"), { "type": "image", "source": source("image/png", "AQID") }],
+        },
+        {
+            "type": "tool_result", "tool_use_id": "2",
+            "content": [{ "type": "document", "source": source("application/pdf", "JVBERg=="), "title": "a.pdf" }],
+        },
+        { "type": "tool_result", "tool_use_id": "3" },
+        { "type": "tool_result", "tool_use_id": "4", "content": [text("fog")], "is_error": true },
+    ]);
+    assert_eq!(body["messages"][2]["content"], expected);
+}
+
+/// Older models reject a budget for thinking about the results of calls that were made without thinking.
+#[tokio::test]
+async fn a_budget_needs_thinking_before_the_last_calls() {
+    let call = ToolCall::new("call_1", "now", "{}");
+    let foreign = AssistantMessage::default().with_tool_calls([call.clone()]);
+    let mut messages =
+        vec![Message::user("When?"), Message::Assistant(foreign), Message::tool_text(&call, "noon")];
+    let server = answering(good()).await;
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&reported);
+    let hook = move |warning: &Warning<'_>| report.lock().unwrap().push(warning.to_string());
+    let model = builder(&server).on_warning(hook).build().unwrap().chat_model("claude-opus-4-5");
+    for (thinking, expected) in [
+        (Thinking::budget(2000), None),
+        (Thinking::adaptive(), Some("adaptive")),
+        (Thinking::off(), Some("disabled")),
+    ] {
+        model.clone().thinking(thinking).chat(&ChatRequest::new(messages.clone())).await.unwrap();
+        let body: Value = serde_json::from_str(bodies(&server).last().unwrap()).unwrap();
+        assert_eq!(body.pointer("/thinking/type").and_then(Value::as_str), expected);
+    }
+    let warning = "`Thinking::budget` was omitted, because the last calls were made without thinking";
+    assert_eq!(*reported.lock().unwrap(), [warning]);
+    messages.push(Message::user("Sure?"));
+    model.thinking(Thinking::budget(2000)).chat(&ChatRequest::new(messages)).await.unwrap();
+    let body: Value = serde_json::from_str(bodies(&server).last().unwrap()).unwrap();
+    assert_eq!(body["thinking"]["type"], "enabled");
 }
 
 #[tokio::test]
@@ -393,6 +529,31 @@ async fn sets_cache_points_where_they_pay() {
     assert_eq!(cache_points(&body), [point("", Value::Null)]);
 }
 
+/// Replies and tools that have cache points of their own do not exceed the four that the API accepts.
+#[tokio::test]
+async fn there_are_at_most_four_cache_points() {
+    let long = "Sail carefully. ".repeat(200);
+    let cached = json!({ "type": "ephemeral" });
+    let server =
+        answering(json_answer(&reply(json!([{ "type": "text", "text": long, "cache_control": cached }]))))
+            .await;
+    let mut messages = vec![Message::system(&long)];
+    for _ in 0..5 {
+        messages.push(Message::user("When?"));
+        let response = model(&server).chat(&ChatRequest::new(messages.clone())).await.unwrap();
+        messages.push(Message::Assistant(response.message));
+    }
+    messages.push(Message::user("When?"));
+    let request = ChatRequest::new(messages).with_tools([ToolDefinition::new("now").with_description(&long)]);
+    let body = sent(model, &request).await;
+    let found: Vec<_> = cache_points(&body).into_iter().map(|(path, _)| path).collect();
+    assert_eq!(found, ["/tools/0", "/system/0", "/messages/10/content/0"]);
+    let tool = json!({ "type": "web_search_20250305", "name": "web_search", "cache_control": cached });
+    let options = ModelOptions::default().with_extra("tools", json!([tool]));
+    let body = sent(model, &request.with_options(options)).await;
+    assert_eq!(cache_points(&body), [("/tools/1".to_owned(), Value::Null)]);
+}
+
 /// The provider looks for an earlier cache point among twenty blocks.
 #[tokio::test]
 async fn a_long_turn_has_a_point_behind_the_previous_one() {
@@ -433,6 +594,75 @@ async fn counts_tokens_and_describes_models() {
         (Some(true), Some(false), None)
     );
     assert!(server.requests()[0].starts_with("GET /v1/models/claude-sonnet-5-5 "));
+}
+
+#[tokio::test]
+async fn descriptions_are_bounded_and_errors_name_the_request() {
+    let headers = [("content-type", "application/json"), ("request-id", "req_1")];
+    let long = format!(r#"{{"max_tokens":1,"a":"{}"}}"#, "x".repeat(1 << 20));
+    let cut = "HTTP/1.1 200 OK\r\nrequest-id: req_1\r\ncontent-length: 99\r\n\r\n{\"max_tokens\":"
+        .as_bytes()
+        .to_vec();
+    let table = [
+        (whole_answer("200 OK", &headers, long.as_bytes()), "URL: the response is longer than 1048576 bytes"),
+        (
+            whole_answer("200 OK", &headers, b"[7]"),
+            "URL: the response does not follow the API; check the base URL",
+        ),
+        (
+            whole_answer("404 No", &headers, b""),
+            "URL failed with status 404: the response body is empty; check the base URL",
+        ),
+        (cut, "the connection to ADDRESS failed"),
+    ];
+    for (answer, expected) in table {
+        let server = answering(answer).await;
+        let model = model(&server);
+        let (info, count) = (format!("models/{MODEL}"), "messages/count_tokens".to_owned());
+        for (method, path, error) in [
+            ("GET", info, model.model_info().await.unwrap_err()),
+            ("POST", count, model.count_tokens(&question()).await.unwrap_err()),
+        ] {
+            let address = format!("{}/{path}", server.base_url());
+            let expected = expected.replacen("URL", &format!("{method} {address}"), 1);
+            let expected = expected.replace("ADDRESS", &address);
+            assert_eq!(error.to_string(), format!("{expected} (request req_1)"));
+        }
+    }
+}
+
+/// Every error that came with a response has the id of its request.
+#[tokio::test]
+async fn errors_have_the_id_of_the_request() {
+    let id = ("request-id", "req_1");
+    let stream = ("content-type", "text/event-stream");
+    let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let start = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\"}}\n\n";
+    let table = [
+        (whole_answer("529 Overloaded", &[id], overloaded.as_bytes()), ErrorKind::Overloaded),
+        (whole_answer("200 OK", &[id], overloaded.as_bytes()), ErrorKind::Overloaded),
+        (whole_answer("200 OK", &[id], b"<html>"), ErrorKind::InvalidResponse),
+        (whole_answer("200 OK", &[id, ("content-encoding", "br")], b"x"), ErrorKind::InvalidResponse),
+        (
+            whole_answer("302 Found", &[id, ("location", "https://example.org")], b""),
+            ErrorKind::InvalidResponse,
+        ),
+        (whole_answer("200 OK", &[id, stream], b""), ErrorKind::Incomplete),
+        (whole_answer("200 OK", &[id, stream], start.as_bytes()), ErrorKind::Incomplete),
+        (whole_answer("200 OK", &[id, stream], b"data: {]\n\n"), ErrorKind::InvalidResponse),
+        (
+            whole_answer("200 OK", &[id, stream], format!("{start}data: {overloaded}\n\n").as_bytes()),
+            ErrorKind::Overloaded,
+        ),
+    ];
+    for (answer, kind) in table {
+        let shown = String::from_utf8_lossy(&answer).into_owned();
+        let server = answering(answer).await;
+        let (model, request) = (model(&server), question());
+        let error = streamed(&model, &request).await.1.unwrap_err();
+        let error = error.downcast_ref::<tool_anthropic::Error>().unwrap();
+        assert_eq!((error.kind(), error.request_id()), (kind, Some("req_1")), "{shown}");
+    }
 }
 
 #[tokio::test]

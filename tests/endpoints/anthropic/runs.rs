@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::support::sampling::{cases, size};
 use tests::support::{RawServer, whole_answer};
-use tool_anthropic::{ErrorKind, HostedTool, ReplyDetails};
-use tool_core::model::{AssistantMessage, ChatRequest, FinishReason, Usage};
-use tool_core::{Agent, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
+use tool_anthropic::{ErrorKind, HostedTool, ReplyDetails, Thinking};
+use tool_core::memory::{InMemoryStore, Window};
+use tool_core::model::{AssistantMessage, ChatRequest, FinishReason};
+use tool_core::{Agent, ChatMemory, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
 use tool_openai::OpenAi;
 
 use super::{MODEL, answering, bodies, builder, model};
@@ -127,6 +128,19 @@ async fn a_typed_answer_is_constrained() {
     assert_eq!(body.get("tool_choice"), None);
 }
 
+/// Typed answers that cannot be constrained use a tool, whose call is not required, because newer models refuse that.
+#[tokio::test]
+async fn a_typed_answer_with_citations_uses_a_tool() {
+    let call =
+        json!({ "type": "tool_use", "id": "toolu_1", "name": "final_answer", "input": { "answer": 14 } });
+    let server = scripted(&[reply(json!([call]), "tool_use")], false).await;
+    let agent = Agent::builder(model(&server).citations(true)).build().unwrap();
+    let answer = agent.ask("When?").answer_as::<u8>().await;
+    let body: Value = serde_json::from_str(&bodies(&server)[0]).unwrap();
+    assert_eq!(answer.unwrap(), 14, "{body:#}");
+    assert_eq!((body.get("output_config"), body.get("tool_choice")), (None, None));
+}
+
 fn search(id: &str) -> Value {
     json!({ "type": "server_tool_use", "id": id, "name": "web_search", "input": { "query": "tide" } })
 }
@@ -163,7 +177,8 @@ async fn a_paused_reply_is_continued() {
             model.chat(&request).await.unwrap()
         };
         assert_eq!((&*response.message.text, &response.finish_reason), ("At 14:20.", &FinishReason::Stop));
-        assert_eq!(response.usage, Some(Usage::new(30, 15)));
+        let usage = response.usage.unwrap();
+        assert_eq!((usage.input_tokens, usage.output_tokens, usage.web_searches), (30, 15, Some(3)));
         let details = ReplyDetails::from_message(&response.message).unwrap();
         assert_eq!(details.hosted_tool_uses["web_search_requests"], 3);
         assert_eq!(json!(details.blocks), whole);
@@ -189,6 +204,39 @@ async fn pauses_are_bounded() {
     let response = model.chat(&ChatRequest::new([Message::user("When?")])).await.unwrap();
     assert_eq!(response.finish_reason, FinishReason::Other("pause_turn".into()));
     assert_eq!(server.requests().len(), 3);
+}
+
+/// A client's call in a paused reply is executed, and the search goes on in the next request.
+#[tokio::test]
+async fn a_paused_reply_with_calls_continues_with_their_results() {
+    let call =
+        json!({ "type": "tool_use", "id": "toolu_1", "name": "get_tide", "input": { "port": "Brest" } });
+    let first = json!([search("srvtoolu_1"), call]);
+    let replies = [
+        reply(first.clone(), "pause_turn"),
+        reply(json!([found("srvtoolu_1"), text("At 14:20.")]), "end_turn"),
+    ];
+    for is_streamed in [false, true] {
+        let server = scripted(&replies, is_streamed).await;
+        let model = model(&server).hosted_tool(HostedTool::web_search());
+        let agent = Agent::builder(model).tools(tools![get_tide]).build().unwrap();
+        let ask = agent.ask("When?");
+        let answer = if is_streamed {
+            let mut events = ask.stream();
+            loop {
+                if let Event::Done(answer) = events.next().await.unwrap().unwrap() {
+                    break answer;
+                }
+            }
+        } else {
+            ask.await.unwrap()
+        };
+        assert_eq!(answer.text(), "At 14:20.");
+        let body: Value = serde_json::from_str(&bodies(&server)[1]).unwrap();
+        let result = json!({ "type": "tool_result", "tool_use_id": "toolu_1", "content": [text("14:20, 6 hours ahead")] });
+        let expected = json!([user(json!([text("When?")])), assistant(&first), user(json!([result]))]);
+        assert_eq!(body["messages"], expected);
+    }
 }
 
 /// The container in which the provider executed code is continued.
@@ -291,6 +339,69 @@ async fn a_conversation_changes_the_provider() {
     }
 }
 
+/// A conversation starts with another provider, goes to Claude, and back: each reads its own reasoning, and none of the other's.
+#[tokio::test]
+async fn a_conversation_comes_from_another_provider() {
+    let reasoning = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "Z3B0" });
+    let call = json!({ "type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "get_tide", "arguments": "{\"port\":\"Brest\"}" });
+    let output =
+        json!({ "id": "resp_1", "object": "response", "status": "completed", "output": [reasoning, call] });
+    let other_server = answering(json_answer(&output)).await;
+    let openai = OpenAi::builder().base_url(other_server.base_url()).build().unwrap().responses_model("m");
+    let mut messages = vec![Message::user("When?")];
+    let response = openai.chat(&ChatRequest::new(messages.clone())).await.unwrap();
+    let call = response.message.tool_calls[0].clone();
+    messages.extend([Message::Assistant(response.message), Message::tool_text(&call, "14:20")]);
+
+    let server = scripted(&[reply(json!([thinking(), text("At 14:20.")]), "end_turn")], false).await;
+    let response = model(&server).chat(&ChatRequest::new(messages.clone())).await.unwrap();
+    let body: Value = serde_json::from_str(&bodies(&server)[0]).unwrap();
+    let sent_call =
+        json!({ "type": "tool_use", "id": "call_1", "name": "get_tide", "input": { "port": "Brest" } });
+    assert_eq!(body["messages"][1], assistant(&json!([sent_call])));
+    assert!(!body.to_string().contains("Z3B0"), "{body}");
+
+    messages.extend([Message::Assistant(response.message), Message::user("Sure?")]);
+    openai.chat(&ChatRequest::new(messages)).await.unwrap();
+    let body = bodies(&other_server).pop().unwrap();
+    assert!(body.contains("Z3B0") && body.contains("At 14:20.") && !body.contains("c2ln"), "{body}");
+}
+
+/// The window of a memory slides over a stored conversation. Thinking goes back until the start is another one.
+#[tokio::test]
+async fn a_memory_window_removes_thinking() {
+    for (limit, expected) in [(100, [0, 1, 2, 3]), (4, [0, 1, 2, 0]), (2, [0, 1, 0, 0])] {
+        let server = answering(json_answer(&reply(json!([thinking(), text("So.")]), "end_turn"))).await;
+        let store = Arc::new(InMemoryStore::new());
+        let mut counts = Vec::new();
+        for question in ["One?", "Two?", "Three?", "Four?"] {
+            // Each question is asked by another process.
+            let memory = ChatMemory::new(Arc::clone(&store)).window(Window::messages(limit));
+            let agent = Agent::builder(model(&server)).memory(memory).build().unwrap();
+            agent.ask(question).conversation("1").await.unwrap();
+            counts.push(bodies(&server).last().unwrap().matches(r#""signature""#).count());
+        }
+        assert_eq!(counts, expected, "{limit} messages");
+    }
+}
+
+/// A model that does not think rejects earlier thinking in front of results.
+#[tokio::test]
+async fn switching_thinking_off_removes_it() {
+    let call =
+        json!({ "type": "tool_use", "id": "toolu_1", "name": "get_tide", "input": { "port": "Brest" } });
+    let server = answering(json_answer(&reply(json!([thinking(), call]), "tool_use"))).await;
+    let thinks = model(&server).thinking(Thinking::adaptive());
+    let mut messages = vec![Message::user("When?")];
+    let response = thinks.chat(&ChatRequest::new(messages.clone())).await.unwrap();
+    let call = response.message.tool_calls[0].clone();
+    messages.extend([Message::Assistant(response.message), Message::tool_text(&call, "14:20")]);
+    for (model, has_thinking) in [(thinks.clone(), true), (thinks.thinking(Thinking::off()), false)] {
+        model.chat(&ChatRequest::new(messages.clone())).await.unwrap();
+        assert_eq!(bodies(&server).last().unwrap().contains(r#""signature""#), has_thinking);
+    }
+}
+
 /// Each agent reads its own thinking; the instructions of another agent are another start.
 #[tokio::test]
 async fn agents_hand_over_and_ask_each_other() {
@@ -333,6 +444,71 @@ async fn agents_hand_over_and_ask_each_other() {
     assert_eq!(has, [false, false, true, true]);
 }
 
+/// A run goes from one provider to another and back, by handoffs. Each reads all calls and results, and only its own reasoning.
+#[tokio::test]
+async fn agents_of_two_providers_hand_over() {
+    let call = |id: &str, name: &str| json!([thinking(), { "type": "tool_use", "id": id, "name": name, "input": {} }]);
+    let claude_server = scripted(
+        &[reply(call("toolu_1", "to_pilot"), "tool_use"), reply(json!([text("Sail at 14:20.")]), "end_turn")],
+        false,
+    )
+    .await;
+    let output = |items: Value| {
+        json_answer(&json!({ "id": "resp_1", "object": "response", "status": "completed", "output": items }))
+    };
+    let reasoning = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "Z3B0" });
+    let function = |id: &str, name: &str, arguments: &str| json!({ "type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": name, "arguments": arguments });
+    let openai_server = RawServer::answering_in_turn(vec![
+        output(json!([reasoning, function("call_1", "get_tide", r#"{"port":"Brest"}"#)])),
+        output(json!([function("call_2", "to_captain", "{}")])),
+    ])
+    .await;
+    let openai = OpenAi::builder().base_url(openai_server.base_url()).build().unwrap().responses_model("m");
+    let captain = Agent::builder(model(&claude_server).thinking(Thinking::budget(2000)))
+        .instructions("You are the captain.")
+        .build()
+        .unwrap();
+    let pilot = Agent::builder(openai)
+        .instructions("You are the pilot.")
+        .tools(tools![get_tide])
+        .handoff_to("to_captain", "Hands over to the captain", &captain)
+        .build()
+        .unwrap();
+    let clerk = Agent::builder(model(&claude_server))
+        .instructions("You are a clerk.")
+        .handoff_to("to_pilot", "Hands over to the pilot", &pilot)
+        .build()
+        .unwrap();
+    assert_eq!(clerk.ask("When do we sail?").await.unwrap().text(), "Sail at 14:20.");
+
+    let to_openai = bodies(&openai_server);
+    assert!(to_openai.iter().all(|body| body.contains("toolu_1") && !body.contains("c2ln")), "{to_openai:?}");
+    assert!(to_openai[1].contains("Z3B0"), "{}", to_openai[1]);
+    let to_claude: Value = serde_json::from_str(&bodies(&claude_server)[1]).unwrap();
+    assert!(
+        !to_claude.to_string().contains("Z3B0") && !to_claude.to_string().contains("c2ln"),
+        "{to_claude}"
+    );
+    let kinds = |message: &Value| {
+        let block = &message["content"][0];
+        let id = block["id"].as_str().or(block["tool_use_id"].as_str()).unwrap_or_default().to_owned();
+        (block["type"].as_str().unwrap().to_owned(), id)
+    };
+    let found: Vec<_> = to_claude["messages"].as_array().unwrap().iter().map(kinds).collect();
+    let expected = [
+        ("text", ""),
+        ("tool_use", "toolu_1"),
+        ("tool_result", "toolu_1"),
+        ("tool_use", "call_1"),
+        ("tool_result", "call_1"),
+        ("tool_use", "call_2"),
+        ("tool_result", "call_2"),
+    ];
+    assert_eq!(found, expected.map(|(kind, id)| (kind.to_owned(), id.to_owned())));
+    // The last call was made without thinking, so a budget would be rejected.
+    assert_eq!(to_claude.get("thinking"), None);
+}
+
 /// A change of what a request starts with.
 #[derive(Clone, Copy, Debug)]
 enum Change {
@@ -341,6 +517,7 @@ enum Change {
     Instructions,
     Tools,
     Model,
+    Thinking,
     EditQuestion,
     EditReply,
 }
@@ -352,6 +529,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => Just(Change::Instructions),
         1 => Just(Change::Tools),
         1 => Just(Change::Model),
+        1 => Just(Change::Thinking),
         1 => Just(Change::EditQuestion),
         1 => Just(Change::EditReply),
     ]
@@ -363,6 +541,7 @@ struct Conversation {
     model: usize,
     instructions: usize,
     has_tools: bool,
+    is_thinking: bool,
     /// The texts of users' messages and replies, in turn.
     texts: Vec<String>,
 }
@@ -391,7 +570,7 @@ proptest! {
         runtime.block_on(async {
             let server = answering(json_answer(&reply(json!([thinking(), text("So."), text(" ")]), "end_turn"))).await;
             let claude = model(&server);
-            let mut conversation = Conversation { model: 0, instructions: 0, has_tools: false, texts: Vec::new() };
+            let mut conversation = Conversation { model: 0, instructions: 0, has_tools: false, is_thinking: false, texts: Vec::new() };
             // Each reply with all that preceded it.
             let mut replies: Vec<(AssistantMessage, Conversation)> = Vec::new();
             for (turn, change) in changes.into_iter().enumerate() {
@@ -404,6 +583,7 @@ proptest! {
                     Change::Instructions => conversation.instructions = (conversation.instructions + 1) % 2,
                     Change::Tools => conversation.has_tools = !conversation.has_tools,
                     Change::Model => conversation.model = 1 - conversation.model,
+                    Change::Thinking => conversation.is_thinking = !conversation.is_thinking,
                     Change::EditQuestion if !replies.is_empty() => conversation.texts[0].push('!'),
                     Change::EditReply if !replies.is_empty() => {
                         replies[0].0.text.push('!');
@@ -413,6 +593,7 @@ proptest! {
                 }
                 conversation.texts.push(format!("Question {turn}?"));
                 let messages: Vec<_> = replies.iter().map(|(reply, _)| reply.clone()).collect();
+                let claude = if conversation.is_thinking { claude.clone().thinking(Thinking::adaptive()) } else { claude.clone() };
                 let response = claude.chat(&conversation.request(&messages)).await.unwrap();
                 let body: Value = serde_json::from_str(bodies(&server).last().unwrap()).unwrap();
                 let sent = body["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "assistant");

@@ -174,7 +174,7 @@ async fn a_stored_run_has_the_items_of_its_searches() {
     let error = agent(model(&first)).build().unwrap().ask("When?").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let mut run = restored(error.into_run());
-    let waiting: Vec<_> = run.awaiting_approval().map(|call| call.id.clone()).collect();
+    let waiting: Vec<_> = run.awaiting_approval().map(|call| call.id).collect();
     run.resolve_approval(&waiting[0], Approval::Approve).unwrap();
     // Another process.
     let second = server(&turns[2..], false).await;

@@ -123,7 +123,7 @@ async fn calls_inside_are_left_to_the_caller_by_an_outer_rule() {
     let error = agent().ask("Refund it").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     let mut run = restored(error.into_run());
-    let call = run.awaiting_results().next().unwrap().clone();
+    let call = run.awaiting_results().next().unwrap();
     assert_eq!(call.id, "call_0_0/call_0_0/call_0_0");
     run.record_result(ToolExecution::new(call, Ok("sent by the caller".into()))).unwrap();
     assert_eq!(fate(&agent().resume(run).await.unwrap()), "sent by the caller");

@@ -168,7 +168,7 @@ async fn a_state_that_is_cancelled_while_a_nested_call_waits_undoes_all_levels()
     let agent = travel(desk, hotels, &effects).build().unwrap();
     let error = agent.ask("Go on").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
-    let awaiting: Vec<_> = error.awaiting_approval().map(|call| call.id.clone()).collect();
+    let awaiting: Vec<_> = error.awaiting_approval().map(|call| call.id).collect();
     assert_eq!(awaiting, ["call_0_0/call_1_0/call_0_1"]);
     let mut run = restored(error.into_run());
     run.cancel();

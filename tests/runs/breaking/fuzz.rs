@@ -310,7 +310,7 @@ impl Twins {
             Action::Calls(calls) => {
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 assert!(!calls.is_empty() && ids.len() == calls.len(), "{shown}");
-                let waiting: Vec<_> = self.run.awaiting_approval().map(|call| call.id.clone()).collect();
+                let waiting: Vec<_> = self.run.awaiting_approval().map(|call| call.id).collect();
                 assert!(!calls.iter().any(|call| waiting.contains(&call.id)), "{shown}");
                 let is_alone = calls.iter().any(|call| call.name.ends_with("alone"));
                 assert!(!is_alone || calls.len() == 1, "{shown}");

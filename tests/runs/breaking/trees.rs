@@ -207,7 +207,7 @@ async fn check(seed: u64) {
             && matches!(error.kind(), RunErrorKind::Waiting)
         {
             let mut run = restored(outcome.unwrap_err().into_run());
-            let calls: Vec<_> = run.awaiting_approval().cloned().collect();
+            let calls: Vec<_> = run.awaiting_approval().collect();
             for call in calls {
                 run.resolve_approval(&call.id, decide(&call)).unwrap();
             }

@@ -404,7 +404,7 @@ fn a_call_of_an_external_tool_awaits_its_result() {
     assert!(matches!(replaced.next(&self::tools(|_| {})), Step::CallModel(_)));
     let refused = replaced.messages().last().unwrap().text().into_owned();
     assert_eq!(refused, "the call was not executed: another kind of tool has its name now");
-    assert_eq!(run.awaiting_results().map(|call| &*call.id).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(run.awaiting_results().map(|call| call.id).collect::<Vec<_>>(), ["a"]);
     assert_eq!(run.awaiting_approval().count(), 0);
     assert_eq!(refusal(run.begin_call("a")), "the tool is external: the caller executes the call");
     assert_eq!(refusal(run.resolve_approval("a", Approval::Approve)), "the call does not await approval");
@@ -439,7 +439,7 @@ fn a_call_of_an_external_tool_can_need_approval_first() {
     );
     run.resolve_approval("a", Approval::ApproveWith(r#"{"at": 2}"#.into())).unwrap();
     assert!(matches!(run.next(&tools), Step::Waiting(_)));
-    let approved: Vec<_> = run.awaiting_results().cloned().collect();
+    let approved: Vec<_> = run.awaiting_results().collect();
     assert_eq!(approved[0].arguments, r#"{"at": 2}"#);
     run.record_result(ToolExecution::external(approved[0].clone(), Ok("1".into()))).unwrap();
     assert_eq!(run.tool_executions()[0].original_arguments(), "{}");

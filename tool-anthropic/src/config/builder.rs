@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tool_http::client::{
-    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, key_from_env, parse_base_url, read_variable,
+    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, parse_base_url, read_variable,
 };
 
 use super::anthropic::Anthropic;
@@ -72,7 +72,7 @@ pub struct AnthropicBuilder {
     version: Option<String>,
     betas: Vec<String>,
     connection: ConnectionConfig,
-    retry: RetryPolicy,
+    retry: RetryPolicy<Error>,
     hooks: Hooks,
 }
 
@@ -184,7 +184,7 @@ impl AnthropicBuilder {
     /// # Ok::<_, tool_anthropic::Error>(())
     /// ```
     pub fn on_retry(mut self, hook: impl Fn(&Retry<'_>) + Send + Sync + 'static) -> Self {
-        self.hooks.on_retry = Some(Arc::new(hook));
+        self.retry.on_retry = Some(Arc::new(hook));
         self
     }
 
@@ -229,26 +229,14 @@ impl AnthropicBuilder {
         if let Some(version) = self.version {
             endpoint.version = version.into();
         }
-        let key = match self.api_key {
-            None if self.has_key_from_env => Some(key_from_env(endpoint.api_key_variable.as_deref())?),
-            key => key,
+        let header = match endpoint.auth_scheme {
+            AuthScheme::ApiKey => KeyHeader::Named("x-api-key"),
+            AuthScheme::Bearer => KeyHeader::Bearer,
         };
         let mut connection = self.connection;
-        // Another server may need no key, and a custom client or header may provide it.
-        let is_key_optional =
-            self.base_url.is_some() || connection.http.is_some() || !connection.headers.is_empty();
-        if let (None, Some(variable), false) = (&key, &endpoint.api_key_variable, is_key_optional) {
-            return Err(Error::config(format!(
-                "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
-            )));
-        }
-        if let Some(key) = key {
-            let header = match endpoint.auth_scheme {
-                AuthScheme::ApiKey => KeyHeader::Named("x-api-key"),
-                AuthScheme::Bearer => KeyHeader::Bearer,
-            };
-            connection.key = Some((header, key));
-        }
+        // Another server may need no key.
+        let (is_optional, variable) = (self.base_url.is_some(), endpoint.api_key_variable.as_deref());
+        connection.set_key(header, self.api_key, self.has_key_from_env, variable, is_optional)?;
         connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
         if !self.betas.is_empty() {
             connection.plain_headers.push(("anthropic-beta".into(), self.betas.join(",")));

@@ -1,8 +1,7 @@
 //! Errors as the API reports them.
 
 use reqwest::StatusCode;
-use serde_json::Value;
-use tool_http::client::RetryHeaders;
+use tool_http::client::{ErrorBody, RetryHeaders};
 
 /// An error that the API reports.
 #[derive(Debug, Default, PartialEq)]
@@ -18,24 +17,14 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// Parses the error in a body: `{error: {type, message, details: {error_code}}, request_id}`, and what compatible servers send
-    /// in its place, such as `{error: "…"}`, `{message}` and `{detail}`. Returns `None` if there is none.
+    /// Parses the error in a body. Few errors have a code, in their details. Returns `None` if there is no error.
     pub(crate) fn parse(body: &str) -> Option<Self> {
-        let body: Value = serde_json::from_str(body).ok()?;
-        let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
-        let text = |value: &Value| match value {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        };
-        let message = [Some(error), error.get("message"), error.get("detail")];
-        let message = message.into_iter().flatten().find_map(|message| message.as_str())?.to_owned();
-        let code = error.pointer("/details/error_code").or_else(|| error.get("code"));
+        let error = ErrorBody::parse(body)?;
         Some(Self {
-            message,
-            error_type: error.get("type").and_then(text).filter(|kind| kind != "error"),
-            code: code.and_then(text),
-            request_id: body.get("request_id").and_then(text),
+            code: error.text("/details/error_code").or(error.code.clone()),
+            request_id: error.outer_text("/request_id"),
+            message: error.message,
+            error_type: error.error_type,
             ..Self::default()
         })
     }

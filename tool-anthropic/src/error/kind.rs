@@ -1,38 +1,8 @@
-//! The kinds of errors, and how the API's errors are classified.
+//! The kinds of the API's errors.
+
+use tool_http::client::ErrorKind;
 
 use super::api::ApiError;
-
-/// The kind of an [`Error`](crate::Error).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The configuration of the endpoint is invalid.
-    Config,
-    /// The request is invalid: the API rejected it, or it could not even be sent.
-    InvalidRequest,
-    /// Connecting to the endpoint failed.
-    Connect,
-    /// The endpoint took too long to respond.
-    Timeout,
-    /// The connection failed in another way.
-    Transport,
-    /// The key is missing, wrong or not authorized.
-    Authentication,
-    /// Too many requests or tokens in a period of time: see [`retry_after`](crate::Error::retry_after).
-    RateLimit,
-    /// The account has no credit left, or has reached its spend limit. Waiting does not help.
-    Quota,
-    /// The provider is overloaded.
-    Overloaded,
-    /// The conversation is longer than the model's context.
-    ContextLength,
-    /// The server failed.
-    Server,
-    /// The response does not follow the API, or is a redirect.
-    InvalidResponse,
-    /// The stream ended before the response was complete: see [`partial`](crate::Error::partial).
-    Incomplete,
-}
 
 /// The kinds for codes and types, the most specific first: <https://platform.claude.com/docs/en/api/errors>.
 const NAMES: [(&str, ErrorKind); 8] = [
@@ -56,41 +26,23 @@ const MESSAGES: [(&str, ErrorKind); 5] = [
     ("credit balance is too low", ErrorKind::Quota),
 ];
 
-impl ErrorKind {
-    /// Classifies an error of the API by its code, its type, its message or its status, in this order.
-    pub(super) fn classify(error: &ApiError) -> Self {
-        let by_name = |name: &Option<String>| NAMES.iter().find(|(known, _)| Some(*known) == name.as_deref());
-        let message = error.message.to_lowercase();
-        let by_message = || MESSAGES.iter().find(|(part, _)| message.contains(part));
-        let by_status = || error.status.map(|status| status.as_u16()).filter(|status| *status >= 400);
-        by_name(&error.code)
-            .or_else(|| by_name(&error.error_type))
-            .or_else(by_message)
-            .map(|(_, kind)| *kind)
-            .or_else(|| by_status().map(Self::from_status))
-            .unwrap_or(match error.error_type.as_deref() {
-                Some("invalid_request_error" | "not_found_error" | "request_too_large") => {
-                    Self::InvalidRequest
-                }
-                _ => Self::Server,
-            })
-    }
-
-    fn from_status(status: u16) -> Self {
-        match status {
-            401 | 403 => Self::Authentication,
-            402 => Self::Quota,
-            429 => Self::RateLimit,
-            503 | 529 => Self::Overloaded,
-            408 | 409 | 500.. => Self::Server,
-            _ => Self::InvalidRequest,
-        }
-    }
-
-    /// Returns `true` if the same request may succeed later.
-    pub(super) fn is_transient(self) -> bool {
-        matches!(self, Self::RateLimit | Self::Overloaded | Self::Server)
-    }
+/// Classifies an error of the API by its code, its type, its message or its status, in this order.
+pub(super) fn classify(error: &ApiError) -> ErrorKind {
+    let by_name = |name: &Option<String>| NAMES.iter().find(|(known, _)| Some(*known) == name.as_deref());
+    let message = error.message.to_lowercase();
+    let by_message = || MESSAGES.iter().find(|(part, _)| message.contains(part));
+    let by_status = || error.status.map(|status| status.as_u16()).filter(|status| *status >= 400);
+    by_name(&error.code)
+        .or_else(|| by_name(&error.error_type))
+        .or_else(by_message)
+        .map(|(_, kind)| *kind)
+        .or_else(|| by_status().map(ErrorKind::from_status))
+        .unwrap_or(match error.error_type.as_deref() {
+            Some("invalid_request_error" | "not_found_error" | "request_too_large") => {
+                ErrorKind::InvalidRequest
+            }
+            _ => ErrorKind::Server,
+        })
 }
 
 #[cfg(test)]
@@ -129,7 +81,7 @@ mod tests {
             (error(0, "not_found_error", None, ""), ErrorKind::InvalidRequest),
         ];
         for (error, kind) in table {
-            assert_eq!(ErrorKind::classify(&error), kind, "{error:?}");
+            assert_eq!(classify(&error), kind, "{error:?}");
         }
     }
 }

@@ -8,19 +8,16 @@ use std::fmt;
 use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
-use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::{ConfigError, FieldError, Retryable, redact_url, root_cause};
+pub use tool_http::client::ErrorKind;
+use tool_http::client::{
+    ConfigError, FieldError, MAX_EXCERPT_CHARS, MAX_MESSAGE_CHARS, Retryable, error_name, excerpt,
+    redact_url, root_cause,
+};
 
 pub(crate) use self::api::ApiError;
-pub use self::kind::ErrorKind;
-
-/// The number of characters of an unexpected body that are quoted.
-const MAX_EXCERPT_CHARS: usize = 120;
-
-/// The number of characters of the API's message that are displayed.
-const MAX_MESSAGE_CHARS: usize = 300;
+use self::kind::classify;
 
 /// An error of the endpoint. `Display` is one line with the request, the status, what the server sent, and the id of the request.
 /// Neither it nor the `Debug` output contains the key.
@@ -152,9 +149,20 @@ impl Error {
             Cause::Transport(error) if error.is_timeout() => ErrorKind::Timeout,
             Cause::Transport(error) if error.is_connect() => ErrorKind::Connect,
             Cause::Transport(_) => ErrorKind::Transport,
-            Cause::Api(error) => ErrorKind::classify(error),
+            Cause::Api(error) => classify(error),
             Cause::Redirected(..) | Cause::InvalidResponse(_) => ErrorKind::InvalidResponse,
             Cause::Incomplete(_) => ErrorKind::Incomplete,
+        }
+    }
+
+    /// Returns `true` if the request certainly costs nothing: it was not sent or was rejected.
+    pub(crate) fn is_unbilled(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Config | ErrorKind::Connect => true,
+            _ => match &self.0.cause {
+                Cause::Request(_) => true,
+                _ => self.0.partial.is_none() && self.status().is_some_and(ErrorKind::is_rejection),
+            },
         }
     }
 
@@ -174,15 +182,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match &self.0.cause {
             Cause::Transport(error) => !error.is_builder() && !error.is_redirect(),
-            Cause::Api(error) => {
-                let kind = ErrorKind::classify(error);
-                match error.retry.should {
-                    _ if error.retry.is_too_long() => false,
-                    _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
-                    Some(should) => should,
-                    None => kind.is_transient(),
-                }
-            }
+            Cause::Api(error) => error.retry.allow_retry_after(classify(error)),
             Cause::Incomplete(cause) => cause.as_ref().is_none_or(Self::is_retryable),
             _ => false,
         }
@@ -265,7 +265,7 @@ impl fmt::Display for Error {
                 if let Some(status) = &error.status {
                     write!(f, " with status {}", status.as_u16())?;
                 }
-                if let Some(name) = error.code.as_ref().or(error.error_type.as_ref()) {
+                if let Some(name) = error_name(error.code.as_deref(), error.error_type.as_deref()) {
                     write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
                 }
                 write!(f, ": {}", excerpt(&error.message, MAX_MESSAGE_CHARS))?;
@@ -273,7 +273,7 @@ impl fmt::Display for Error {
                 if is_unexplained && error.status.is_some_and(|status| matches!(status.as_u16(), 404 | 405)) {
                     f.write_str("; check the base URL")?;
                 }
-                if error.lacks_key && ErrorKind::classify(error) == ErrorKind::Authentication {
+                if error.lacks_key && classify(error) == ErrorKind::Authentication {
                     f.write_str("; no key was sent, set one with `api_key` or `api_key_from_env`")?;
                 }
                 Ok(())
@@ -340,19 +340,7 @@ impl From<FieldError> for Error {
 
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
-        let is_permanent =
-            matches!(error.kind(), ErrorKind::Config | ErrorKind::InvalidRequest | ErrorKind::ContextLength);
-        let error = Self::new(error);
-        if is_permanent { error.permanent() } else { error }
+        let (kind, is_unbilled) = (error.kind(), error.is_unbilled());
+        kind.model_error(error, is_unbilled)
     }
-}
-
-/// Returns the start of a text, printable and on one line.
-pub(crate) fn excerpt(text: &str, max_chars: usize) -> String {
-    let mut words = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = words.char_indices().nth(max_chars) {
-        words.truncate(end);
-        words.push('…');
-    }
-    words
 }

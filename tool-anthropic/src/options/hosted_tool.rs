@@ -76,9 +76,21 @@ impl HostedTool {
 
     /// Returns why the API would reject the tool.
     pub(crate) fn find_violation(&self) -> Option<String> {
-        let has_both = self.0.contains_key("allowed_domains") && self.0.contains_key("blocked_domains");
-        let name = self.0.get("name").and_then(Value::as_str).unwrap_or_default();
-        has_both.then(|| format!("the tool `{name}` has allowed and blocked domains; use one of them"))
+        let (has, name) = (|member: &str| self.0.contains_key(member), self.name());
+        if has("allowed_domains") && has("blocked_domains") {
+            return Some(format!("the tool `{name}` has allowed and blocked domains; use one of them"));
+        }
+        has("cache_control").then(|| format!("the tool `{name}` sets `cache_control`; use `Messages::cache`"))
+    }
+
+    /// Returns the name by which the model uses the tool.
+    pub(crate) fn name(&self) -> &str {
+        self.0.get("name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Returns `true` if replies cite what the tool finds because the caller demands it.
+    pub(crate) fn has_citations(&self) -> bool {
+        self.0.get("citations").is_some_and(|citations| citations["enabled"] == true)
     }
 
     /// Returns the tool as the API writes it.

@@ -19,6 +19,13 @@ pub(crate) struct MessagesOptions {
     pub(crate) max_pauses: u32,
 }
 
+impl MessagesOptions {
+    /// Returns `true` if replies have citations because the caller demands them. The API then accepts no schema for the reply.
+    pub(crate) fn has_citations(&self) -> bool {
+        self.has_citations || self.hosted_tools.iter().any(HostedTool::has_citations)
+    }
+}
+
 impl Default for MessagesOptions {
     fn default() -> Self {
         Self {

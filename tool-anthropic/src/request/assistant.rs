@@ -59,7 +59,7 @@ fn stored_blocks(message: &AssistantMessage, details: ReplyDetails) -> Option<Re
     let mut calls = message.tool_calls.iter();
     let mut blocks = Vec::new();
     for block in valid.filter(|block| !block.is_blank()) {
-        let json = block.to_json()?;
+        let json = without_cache_point(block.to_json()?);
         let call = if block.kind == BlockKind::ToolUse { calls.next() } else { None };
         let updated = call.and_then(|call| updated_call(&json, call));
         blocks.push(ReplyBlock { json: updated.unwrap_or(json), is_thinking: block.kind.is_thinking() });
@@ -67,6 +67,12 @@ fn stored_blocks(message: &AssistantMessage, details: ReplyDetails) -> Option<Re
     let has_thinking = blocks.iter().any(|block| block.is_thinking);
     let prefix = has_thinking.then_some(details.prefix);
     Some(ReplyBlocks { blocks, prefix, container: details.container })
+}
+
+/// Returns a block without a cache point. Only this crate sets those, because the API accepts four.
+fn without_cache_point(json: String) -> String {
+    let mut members = Members::parse(&json).unwrap_or_default();
+    if members.remove("cache_control") { members.to_json() } else { json }
 }
 
 /// Returns the block of a call with the values of the message, or `None` if it already has them. The id changes if another
@@ -153,6 +159,15 @@ mod tests {
         assert_eq!(sent(&message, "anthropic"), [THINKING, SEARCH, TEXT, CALL]);
         assert_eq!(blocks(&message, "anthropic").prefix.as_deref(), Some("p"));
         assert_eq!(blocks(&reply(&[TEXT, CALL]), "anthropic").prefix, None);
+    }
+
+    #[test]
+    fn cache_points_do_not_go_back() {
+        let cached = TEXT.replace('}', r#","cache_control":{"type":"ephemeral"}}"#);
+        let call = CALL.replace(r#"{"b": 1.10}"#, r#"{"cache_control": 1}"#);
+        let mut message = reply(&[&cached, &call]);
+        message.tool_calls[0].arguments = r#"{"cache_control":1}"#.into();
+        assert_eq!(sent(&message, "anthropic"), [TEXT, &call]);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) struct State {
     /// The messages before this one are sent without thinking.
     thinking_start: usize,
     has_thinking: bool,
+    /// The last message is the results of a reply that is sent without thinking at its start.
+    pub(super) lacks_thinking: bool,
     /// The container of the latest reply that used one.
     pub(super) container: Option<String>,
 }
@@ -144,6 +146,9 @@ impl Writer<'_> {
         if !matches!(message, Message::Tool(_)) {
             reject_pending(&self.state.pending)?;
         }
+        if matches!(message, Message::System(_) | Message::User(_)) {
+            self.state.lacks_thinking = false;
+        }
         match message {
             // Only newer models accept system messages among the others.
             Message::System(content) => {
@@ -180,11 +185,17 @@ impl Writer<'_> {
             self.state.container = reply.container;
         }
         for block in &reply.blocks {
+            let is_first = self.state.role != Some(Role::Assistant);
             if !block.is_thinking {
                 self.push(Role::Assistant, &block.json);
             } else if !is_stale && index >= self.state.thinking_start {
                 self.state.has_thinking = true;
                 self.push_unhashed(Role::Assistant, &block.json);
+            } else {
+                continue;
+            }
+            if is_first {
+                self.state.lacks_thinking = !block.is_thinking;
             }
         }
         is_stale

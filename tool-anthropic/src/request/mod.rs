@@ -7,10 +7,12 @@ mod content;
 mod assistant;
 mod messages;
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tool_core::ModelOptions;
-use tool_core::model::{ChatRequest, Message, ToolChoice};
+use tool_core::model::{ChatRequest, Message, ToolChoice, ToolDefinition};
 use tool_http::client::{BodyWriter, FieldWriter, RequestBody};
 
 use self::content::ContentRules;
@@ -21,7 +23,7 @@ use self::tools::{EncodedTools, Rules, push_element};
 use crate::client::Client;
 use crate::endpoint::FIRST_VERSION;
 use crate::error::Error;
-use crate::options::{Cache, MessagesOptions};
+use crate::options::{Cache, MessagesOptions, Thinking};
 use crate::warning::Warning;
 
 /// The fields that extra fields must not set, and what sets them.
@@ -109,54 +111,61 @@ pub(crate) fn encode(
     let report = |tool: &str, limit| client.warn(&Warning::NotStrict { tool, limit });
     let tools = tools::encode(request.tools(), rules, report).map_err(Error::request)?;
     reject_combinations(client, model, options, request)?;
-
-    fields.write("model", Some(model))?;
-    fields.write("stream", (purpose == Purpose::Stream).then_some(true))?;
-    if purpose != Purpose::Count {
-        fields.write("max_tokens", Some(max_tokens(client, options, request.options())))?;
-    }
-    fields.write("thinking", options.thinking.map(|thinking| thinking.to_json()))?;
-    fields.write("output_config", output_config(request.options(), format))?;
-    if purpose != Purpose::Count {
-        write_options(&mut fields, client, model, request.options())?;
-    }
-    // An extra `cache_control` lets the provider set the cache points.
-    let cache = if endpoint.supports_cache && !fields.has_extra("cache_control") {
-        options.cache
-    } else {
-        Cache::off()
-    };
+    let extra_tools = extra.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    // With these, the caller sets the cache points.
+    let has_points = fields.has_extra("cache_control")
+        || extra_tools.iter().any(|tool| tool.get("cache_control").is_some());
+    let cache = if endpoint.supports_cache && !has_points { options.cache } else { Cache::off() };
     let mut prefix = Prefix { point: cache.prefix_point(), bytes: 0, digest: Sha256::new() };
-    prefix.digest.update(format!("{} {model} ", endpoint.name));
+    // A model that does not think rejects earlier thinking.
+    let is_thinking = options.thinking.map(Thinking::is_on);
+    prefix.digest.update(format!("{} {model} {is_thinking:?} {} ", endpoint.name, json!(extra_tools)));
     let tools = prefix.tools(options, &tools)?;
-    fields.write_json("tools", tools.as_deref())?;
     let leading = request.messages().iter().take_while(|message| matches!(message, Message::System(_)));
     let leading = leading.count();
     let system = prefix.system(&request.messages()[..leading])?;
-    fields.write_json("system", system.as_deref())?;
-    let has_tools = tools.is_some() || fields.has_extra("tools");
-    let choice = tools::choice(request.tool_choice(), request.parallel_tool_calls());
-    let choice = choice.filter(|_| has_tools && !fields.has_extra("tool_choice"));
-    let sends_container = purpose != Purpose::Count && !fields.has_extra("container");
-
-    let body = fields.finish("messages")?;
     let seed = prefix.digest.finalize().into();
-    let rules =
+    let content_rules =
         ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
+
     request.cached(|messages: &mut MessageCache| {
-        messages.append_new(request.messages(), leading, seed, &endpoint.name, rules)?;
+        messages.append_new(request.messages(), leading, seed, &endpoint.name, content_rules)?;
         reject_pending(&messages.state.pending)?;
         if messages.json.is_empty() {
             return Err(Error::request("the request has no message with content; add a user message"));
         }
+        fields.write("model", Some(model))?;
+        fields.write("stream", (purpose == Purpose::Stream).then_some(true))?;
+        if purpose != Purpose::Count {
+            fields.write("max_tokens", Some(max_tokens(client, options, request.options())))?;
+        }
+        let has_budget = options.thinking.is_some_and(|thinking| thinking.budget_tokens().is_some());
+        let thinking = options.thinking.filter(|_| !(has_budget && messages.state.lacks_thinking));
+        if thinking != options.thinking && purpose != Purpose::Count {
+            client.warn(&Warning::ThinkingOmitted);
+        }
+        fields.write("thinking", thinking.map(Thinking::to_json))?;
+        fields.write("output_config", output_config(request.options(), format))?;
+        if purpose != Purpose::Count {
+            write_options(&mut fields, client, model, request.options())?;
+        }
+        fields.write_json("tools", tools.as_deref())?;
+        fields.write_json("system", system.as_deref())?;
+        let has_tools = tools.is_some() || fields.has_extra("tools");
+        let choice = tools::choice(request.tool_choice(), request.parallel_tool_calls());
+        let choice = choice.filter(|_| has_tools && !fields.has_extra("tool_choice"));
+        let container = messages.state.container.as_ref();
+        let container =
+            container.filter(|_| purpose != Purpose::Count && !fields.has_extra("container"));
+
         let point = cache.message_point().filter(|_| has_tools || messages.state.has_reply);
-        let mut body = with_messages(body, messages, point, prefix.bytes);
+        let mut body = with_messages(fields.finish("messages")?, messages, point, prefix.bytes);
         let json = body.json();
         json.extend_from_slice(b"]}]");
         if let Some(choice) = choice {
             json.extend_from_slice(format!(r#","tool_choice":{choice}"#).as_bytes());
         }
-        if let Some(container) = messages.state.container.as_ref().filter(|_| sends_container) {
+        if let Some(container) = container {
             json.extend_from_slice(format!(r#","container":{}"#, json!(container)).as_bytes());
         }
         json.push(b'}');
@@ -251,9 +260,9 @@ fn format(
     let Some(format) = request.response_format().filter(|_| client.endpoint.supports_output_format) else {
         return Ok(None);
     };
-    if options.has_citations {
+    if options.has_citations() {
         return Err(Error::request(
-            "an answer with a schema cannot have citations; leave out `Messages::citations`, or use `by_tool`",
+            "an answer with a schema cannot have citations; leave out `citations`, or use `by_tool`",
         ));
     }
     let schema = enforceable(format.schema());
@@ -322,6 +331,12 @@ fn reject_combinations(
             "`temperature` and `top_p` cannot be combined with thinking; unset them, or use `Thinking::off`",
         ));
     }
+    let names = request.tools().iter().map(ToolDefinition::name);
+    let mut names: HashSet<&str> = names.collect();
+    if let Some(tool) = options.hosted_tools.iter().find(|tool| !names.insert(tool.name())) {
+        let name = tool.name();
+        return Err(Error::request(format!("two tools are named `{name}`; rename yours, or leave out one")));
+    }
     let requires_call = matches!(request.tool_choice(), ToolChoice::Required | ToolChoice::Tool(_));
     if !requires_call || request.tools().is_empty() {
         return Ok(());
@@ -336,6 +351,20 @@ fn reject_combinations(
     Err(Error::request(format!(
         "{reason} cannot be required to call a tool; use `ToolChoice::Auto`, and ask for the call in the instructions"
     )))
+}
+
+/// Rejects a reply at the end of a request, which newer models do not continue unless they paused it.
+pub(crate) fn reject_prefill(model: &str, messages: &[Message]) -> Result<(), Error> {
+    match messages.last() {
+        Some(Message::Assistant(reply))
+            if model_name::refuses_prefill(model) && !reply.text.trim().is_empty() =>
+        {
+            Err(Error::request(format!(
+                "the model `{model}` does not continue a reply; add a user message behind the last reply"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reports what of a request is left out.

@@ -28,6 +28,11 @@ pub(super) fn refuses_sampling(name: &str) -> bool {
     }
 }
 
+/// Returns `true` for models that reject a reply at the end of the messages: all from 4.6.
+pub(super) fn refuses_prefill(name: &str) -> bool {
+    parse(name).is_some_and(|(_, version)| version >= (4, 6))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,20 +40,21 @@ mod tests {
     #[test]
     fn models_are_known_by_name() {
         let table = [
-            ("claude-opus-5-5", true, true),
-            ("claude-sonnet-5-5", true, true),
-            ("claude-fable-5-1", true, true),
-            ("claude-fable-5", false, true),
-            ("claude-opus-4-7", false, true),
-            ("claude-sonnet-5", false, true),
-            ("claude-haiku-4-5", false, false),
-            ("claude-haiku-4-5-20251001", false, false),
-            ("claude-opus-4-6", false, false),
-            ("claude-3-5-haiku-20241022", false, false),
-            ("qwen3", false, false),
+            ("claude-opus-5-5", true, true, true),
+            ("claude-sonnet-5-5", true, true, true),
+            ("claude-fable-5-1", true, true, true),
+            ("claude-fable-5", false, true, true),
+            ("claude-opus-4-7", false, true, true),
+            ("claude-sonnet-5", false, true, true),
+            ("claude-haiku-4-5", false, false, false),
+            ("claude-haiku-4-5-20251001", false, false, false),
+            ("claude-opus-4-6", false, false, true),
+            ("claude-3-5-haiku-20241022", false, false, false),
+            ("qwen3", false, false, false),
         ];
-        for (name, calls, sampling) in table {
-            assert_eq!((refuses_required_calls(name), refuses_sampling(name)), (calls, sampling), "{name}");
+        for (name, calls, sampling, prefill) in table {
+            let found = (refuses_required_calls(name), refuses_sampling(name), refuses_prefill(name));
+            assert_eq!(found, (calls, sampling, prefill), "{name}");
         }
     }
 }

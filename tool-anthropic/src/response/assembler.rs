@@ -1,6 +1,6 @@
 //! Assembles a reply from the events of its stream, or from a whole response.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub(crate) struct ReplyAssembler {
     /// The response before the pause that this one continues.
     earlier: Option<ChatResponse>,
     blocks: Vec<Block>,
+    /// The latest block of each position that the events name.
+    positions: HashMap<u64, usize>,
     call_ids: HashSet<String>,
     has_started: bool,
     id: Option<String>,
@@ -80,7 +82,10 @@ impl ReplyAssembler {
             }
             Some("content_block_start") => {
                 self.has_started = true;
-                self.add(Block::start(position(&event), event.get("content_block").unwrap_or("{}")), emit)?;
+                self.add(Block::start(event.get("content_block").unwrap_or("{}")), emit)?;
+                if let Some(position) = position(&event) {
+                    self.positions.insert(position, self.blocks.len() - 1);
+                }
             }
             Some("content_block_delta") => self.push_piece(&event, emit)?,
             Some("content_block_stop") => {
@@ -231,9 +236,9 @@ impl ReplyAssembler {
                     id = random_id();
                     block.set_id(&id);
                 }
-                let index = self.call_ids.len();
+                block.call_index = self.call_ids.len();
                 self.call_ids.insert(id.clone());
-                emit(Delta::ToolCall { index, id, name });
+                emit(Delta::ToolCall { index: block.call_index, id, name });
             }
             BlockKind::Fallback => {
                 if let Some(model) = block.model() {
@@ -254,8 +259,7 @@ impl ReplyAssembler {
         let piece = block.push(&parse(event.get("delta").unwrap_or("{}"))?);
         match kind {
             BlockKind::ToolUse if !piece.is_empty() => {
-                let index = self.call_index(at);
-                emit(Delta::Arguments { index, text: piece });
+                emit(Delta::Arguments { index: block.call_index, text: piece });
             }
             kind => emit_text(kind, &piece, emit),
         }
@@ -264,24 +268,24 @@ impl ReplyAssembler {
 
     /// Ends a block. The arguments of a call that had no pieces are known only then.
     fn close(&mut self, at: usize, emit: &mut dyn FnMut(Delta)) {
-        if !self.blocks[at].is_open() {
+        let block = &mut self.blocks[at];
+        if !block.is_open() {
             return;
         }
-        let had_pieces = !self.blocks[at].arguments().is_empty();
-        self.blocks[at].close();
-        if self.blocks[at].kind == BlockKind::ToolUse && !had_pieces {
-            let text = self.blocks[at].arguments();
-            emit(Delta::Arguments { index: self.call_index(at), text });
+        let had_pieces = !block.arguments().is_empty();
+        block.close();
+        if block.kind == BlockKind::ToolUse && !had_pieces {
+            emit(Delta::Arguments { index: block.call_index, text: block.arguments() });
         }
     }
 
-    fn find(&self, index: Option<u64>) -> Option<usize> {
-        self.blocks.iter().rposition(|block| block.is_open() && (index.is_none() || block.index == index))
-    }
-
-    /// Returns the position of a block among the calls.
-    fn call_index(&self, at: usize) -> usize {
-        self.blocks[..at].iter().filter(|block| block.kind == BlockKind::ToolUse).count()
+    /// Returns the open block that an event belongs to: without a position, the last block.
+    fn find(&self, position: Option<u64>) -> Option<usize> {
+        let at = match position {
+            Some(position) => *self.positions.get(&position)?,
+            None => self.blocks.len().checked_sub(1)?,
+        };
+        self.blocks[at].is_open().then_some(at)
     }
 }
 
@@ -474,6 +478,13 @@ mod tests {
         };
         let response = reply((0..4000).flat_map(call));
         assert_eq!(response.message.tool_calls.len(), 4000);
+        // Open calls that receive their pieces in turn.
+        let call =
+            |id| start(id, &format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{{}}}}"#));
+        let piece =
+            |number: usize| delta(number % MAX_BLOCKS, r#"{"type":"input_json_delta","partial_json":" "}"#);
+        let events = (0..MAX_BLOCKS).map(call).chain((0..400_000).map(piece));
+        assert_eq!(reply(events).message.tool_calls.len(), MAX_BLOCKS);
         assert!(clock.elapsed() < Duration::from_secs(20), "{:?}", clock.elapsed());
     }
 }

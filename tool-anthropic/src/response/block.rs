@@ -9,9 +9,9 @@ use crate::json::{Members, elements, string};
 /// A block, which arrives whole or in pieces.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// The position that the events of the stream name.
-    pub(crate) index: Option<u64>,
     pub(crate) kind: BlockKind,
+    /// The position among the calls, if it is one.
+    pub(crate) call_index: usize,
     /// The block as it started.
     start: String,
     /// The pieces of its text, its thinking or its input, after those of the start.
@@ -70,11 +70,11 @@ impl BlockKind {
 
 impl Block {
     /// Starts a block. Returns `None` if the JSON is no object.
-    pub(crate) fn start(index: Option<u64>, json: &str) -> Option<Self> {
+    pub(crate) fn start(json: &str) -> Option<Self> {
         let kind = Members::parse(json)?.text("type").unwrap_or_default();
         Some(Self {
-            index,
             kind: BlockKind::from_type(&kind),
+            call_index: 0,
             start: json.to_owned(),
             pieces: String::new(),
             members: Vec::new(),
@@ -85,7 +85,7 @@ impl Block {
 
     /// Returns a block that is whole.
     pub(crate) fn whole(json: &str) -> Option<Self> {
-        Some(Self { is_open: false, ..Self::start(None, json)? })
+        Some(Self { is_open: false, ..Self::start(json)? })
     }
 
     /// Adds a piece, and returns what is new of the text, the thinking or the input. Unknown members are ignored.
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn assembled(start: &str, pieces: &[&str]) -> Block {
-        let mut block = Block::start(Some(0), start).unwrap();
+        let mut block = Block::start(start).unwrap();
         for piece in pieces {
             block.push(&Members::parse(piece).unwrap());
         }
@@ -280,7 +280,7 @@ mod tests {
             assembled(start, &[r#"{"type":"input_json_delta","partial_json":""}"#]).arguments(),
             r#"{"z":1,"a":1.10}"#
         );
-        assert_eq!(Block::start(None, start).unwrap().arguments(), "");
+        assert_eq!(Block::start(start).unwrap().arguments(), "");
         let piece = r#"{"type":"input_json_delta","partial_json":"{\"a\": 2}"}"#;
         assert_eq!(assembled(start, &[piece]).to_call(), ToolCall::new("1", "f", r#"{"a": 2}"#));
     }

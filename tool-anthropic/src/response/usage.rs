@@ -44,6 +44,8 @@ impl WireUsage {
         let mut usage = Usage::new(input, sum(&[count("output_tokens")], "output_tokens"));
         usage.cached_tokens = read;
         usage.cache_write_tokens = written;
+        usage.long_cache_write_tokens = self.long_cache_writes();
+        usage.web_searches = self.hosted_tool_uses().get("web_search_requests").copied();
         let details = self.0.get("output_tokens_details");
         usage.reasoning_tokens = details.and_then(|details| details["thinking_tokens"].as_u64());
         Some(usage)

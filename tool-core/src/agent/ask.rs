@@ -13,7 +13,8 @@ use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
 use crate::agent::{Agent, Answerer, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
-use crate::model::{ConversationId, Message, ModelOptions, ResponseFormat, ToolChoice};
+use crate::memory::KeyedBudget;
+use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
@@ -252,6 +253,19 @@ impl Ask {
     /// Limits the number of tokens that this run may use. The other limits remain as they are.
     pub fn max_total_tokens(mut self, tokens: u64) -> Self {
         self.limits_mut().max_total_tokens = Some(tokens);
+        self
+    }
+
+    /// Limits the money that this run may spend on models, with all agents that it asks. The other limits remain as they are.
+    pub fn max_cost(mut self, cost: Cost) -> Self {
+        self.limits_mut().max_cost = Some(cost);
+        self
+    }
+
+    /// Charges the run, with all agents that it asks, to a [budget](crate::memory::Budget), in addition to earlier ones. A resumed run
+    /// needs it again.
+    pub fn budget(mut self, budget: KeyedBudget) -> Self {
+        self.rules.budgets.push(budget);
         self
     }
 

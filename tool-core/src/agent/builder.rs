@@ -1,7 +1,7 @@
 //! The builder of an agent: its model, tools and context.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
@@ -57,15 +57,18 @@ impl AgentBuilder {
             tool_search: None,
             hooks: Vec::new(),
             watchers: RwLock::default(),
+            request_watchers: RwLock::default(),
             before_turn: None,
             sends_earlier_turns: true,
             options: ModelOptions::default(),
             memory: None,
-            run_store: None,
+            run_store: OnceLock::new(),
             stored_runs: Default::default(),
             call_timeout: None,
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
             trace: Default::default(),
+            prices: None,
+            model_infos: Default::default(),
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));
         Self { agent, tools, undo_tools, max_output_chars: None }

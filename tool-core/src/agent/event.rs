@@ -9,7 +9,8 @@ use futures_channel::mpsc;
 use futures_util::stream::{self, Stream, StreamExt};
 use futures_util::{FutureExt, SinkExt};
 
-use crate::model::{ChatResponse, ToolCall};
+use super::event_record::EventRecord;
+use crate::model::{ChatResponse, Cost, ToolCall};
 use crate::run::{Answer, RunError, Wait};
 use crate::tool::{ToolExecution, ToolProgress};
 
@@ -17,7 +18,7 @@ use crate::tool::{ToolExecution, ToolProgress};
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// A request is sent to the model.
+    /// A request is sent to the model. A turn that starts again replaces what was emitted of it, because its request was given up.
     #[non_exhaustive]
     TurnStarted {
         /// The number of the turn, starting at 1.
@@ -37,7 +38,7 @@ pub enum Event {
         /// The position of the call in the reply.
         index: usize,
         /// The id that the model gave the call. Some servers do not make it unique; the id in
-        /// [`CallReady`](Self::CallReady) is.
+        /// [`CallReady`](Self::CallReady), which has the same index, is.
         id: String,
         /// The tool's name.
         name: String,
@@ -51,7 +52,14 @@ pub enum Event {
         text: String,
     },
     /// A call is complete. It will be executed, by the run or by the caller, unless it is denied.
-    CallReady(ToolCall),
+    #[non_exhaustive]
+    CallReady {
+        /// The position in the reply at which the call was [announced](Self::CallAnnounced). A call that some models write for
+        /// several others is announced once, and becomes several.
+        index: usize,
+        /// The call, with its final id.
+        call: ToolCall,
+    },
     /// The model's reply is complete.
     #[non_exhaustive]
     TurnFinished {
@@ -60,6 +68,9 @@ pub enum Event {
         /// The reply, with the tokens used if the provider reports them.
         response: ChatResponse,
     },
+    /// A request to a model cost this, or may have. It is emitted for requests that failed, too, of agents with
+    /// [prices](crate::agent::AgentBuilder::prices).
+    Charged(Cost),
     /// The execution of a call starts.
     CallStarted(ToolCall),
     /// A tool reports its progress.
@@ -74,7 +85,9 @@ pub enum Event {
     },
     /// A call failed and will be retried.
     CallRetried(ToolExecution),
-    /// A call has finished, with its outcome, its duration and the repairs to its arguments.
+    /// A call has finished, with its outcome, its duration, the repairs to its arguments and the
+    /// [decisions](ToolExecution::decisions) about it. A call that was denied, refused or answered from an earlier one was not
+    /// started. A denial that was recorded while nobody drove the run is known to the party that recorded it.
     CallFinished(ToolExecution),
     /// Nothing is left to do until these waits are [resolved](crate::run::Run::resolve).
     Waiting(Vec<Wait>),
@@ -101,6 +114,42 @@ pub enum Event {
     /// The run ended without an answer or cannot continue for now; carries the text of the error. Only
     /// [hooks](crate::agent::AgentBuilder::on_event) receive it, as a stream ends with the error itself.
     Failed(String),
+    /// An event of a kind that this version does not know. Only [records](crate::agent::EventRecord) that a later version wrote
+    /// contain it.
+    Unknown,
+}
+
+/// What the crates of this project share (feature `unstable-internals`).
+#[cfg(feature = "unstable-internals")]
+impl Event {
+    /// Creates the event of a request.
+    #[must_use]
+    pub fn turn_started(turn: u32, messages: usize) -> Self {
+        Self::TurnStarted { turn, messages }
+    }
+
+    /// Creates the event of a complete reply.
+    #[must_use]
+    pub fn turn_finished(turn: u32, response: ChatResponse) -> Self {
+        Self::TurnFinished { turn, response }
+    }
+
+    /// Creates the event of a complete call.
+    #[must_use]
+    pub fn call_ready(index: usize, call: ToolCall) -> Self {
+        Self::CallReady { index, call }
+    }
+
+    /// Creates the event of a report.
+    pub fn call_progress(id: impl Into<String>, name: impl Into<String>, progress: ToolProgress) -> Self {
+        Self::CallProgress { id: id.into(), name: name.into(), progress }
+    }
+
+    /// Converts the event of an agent that a call asked into one of the outer run.
+    #[must_use]
+    pub fn inside(self, agent: impl Into<String>, call_id: impl Into<String>) -> Self {
+        Self::Agent { agent: agent.into(), call_id: call_id.into(), event: Box::new(self) }
+    }
 }
 
 /// Shows sizes instead of texts, because conversations are private.
@@ -113,7 +162,7 @@ impl fmt::Debug for Event {
             Self::Refusal(text) => write!(f, "Refusal({} bytes)", text.len()),
             Self::CallAnnounced { index, id, name } => write!(f, "CallAnnounced({index}, {id}, {name})"),
             Self::Arguments { index, text } => write!(f, "Arguments({index}, {} bytes)", text.len()),
-            Self::CallReady(call) => f.debug_tuple("CallReady").field(call).finish(),
+            Self::CallReady { index, call } => write!(f, "CallReady({index}, {call:?})"),
             Self::CallProgress { id, name, progress } => {
                 write!(f, "CallProgress({id}, {name}, {progress:?})")
             }
@@ -121,11 +170,13 @@ impl fmt::Debug for Event {
             Self::Waiting(waits) => f.debug_tuple("Waiting").field(waits).finish(),
             Self::Failed(text) => write!(f, "Failed({} bytes)", text.len()),
             Self::TurnFinished { turn, .. } => write!(f, "TurnFinished({turn})"),
+            Self::Charged(cost) => f.debug_tuple("Charged").field(cost).finish(),
             Self::CallStarted(call) => f.debug_tuple("CallStarted").field(call).finish(),
             Self::CallFinished(execution) => f.debug_tuple("CallFinished").field(execution).finish(),
             Self::Agent { agent, call_id, event } => write!(f, "Agent({agent}, {call_id}, {event:?})"),
             Self::HandedOff { agent } => write!(f, "HandedOff({agent})"),
             Self::Done(answer) => f.debug_tuple("Done").field(answer).finish(),
+            Self::Unknown => f.write_str("Unknown"),
         }
     }
 }
@@ -156,6 +207,12 @@ impl EventStream {
         // One task polls both, so no work continues once the stream is dropped.
         let silent = stream::once(driver).filter_map(|()| ready(None));
         Self(Box::pin(stream::select(events, silent)))
+    }
+
+    /// Returns the events with their positions, which begin behind `last`: 0, or the last position of an earlier stream of the run.
+    pub fn records(self, last: u64) -> impl Stream<Item = Result<EventRecord, RunError>> + Send + use<> {
+        self.zip(stream::iter(last.saturating_add(1)..))
+            .map(|(event, position)| event.map(|event| event.at(position)))
     }
 
     /// Returns the next event, or `None` after the last one. Like `StreamExt::next`, without the import.

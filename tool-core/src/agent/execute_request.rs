@@ -1,5 +1,6 @@
 //! Executes a call apart from its run, for drivers whose calls run in other processes.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -8,9 +9,11 @@ use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::gate::Gate;
 use super::layers::Layers;
+use super::spending::Spending;
 use super::trace::RunTrace;
 use crate::agent::Agent;
-use crate::run::{Run, RunError};
+use crate::model::ToolCall;
+use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason};
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
@@ -68,7 +71,9 @@ impl Agent {
             Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, notes, .. } = request;
-        let layers = Arc::new(Layers::new(self.clone(), context.clone()));
+        // What the run has spent is not known here.
+        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None), Vec::new());
+        let layers = Arc::new(Layers::new(self.clone(), context.clone(), spending));
         let context = context.with_rules(Arc::clone(&layers) as _);
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
         let executor = CallExecutor {
@@ -96,6 +101,23 @@ impl Agent {
         }
     }
 
+    /// Checks that a decision fits a wait of a run of this agent, with the tools that [`execute_request`](Self::execute_request) would
+    /// use: new arguments must match the tool. Those of a tool that is not found are accepted.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the reasons of [`Wait::check`], or if new arguments do not match the tool.
+    pub async fn check_decision(&self, wait: &Wait, decision: &Decision) -> Result<(), ResolveError> {
+        wait.check(decision)?;
+        let (WaitReason::Approval(call), Some(arguments)) = (&wait.reason, decision.edited_arguments())
+        else {
+            return Ok(());
+        };
+        let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
+        let Ok(Some(tools)) = self.tools_with(&call.name, &self.0.context).await else { return Ok(()) };
+        tools.check_arguments(&call).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
+    }
+
     /// Returns a set that contains the tool of a call, or the agent's own tools, whose error names them. Refuses the call if a
     /// provider fails that could have the tool, because another one of this name must not take its place.
     async fn tools_for(
@@ -104,19 +126,34 @@ impl Agent {
         context: &ToolContext,
     ) -> Result<ToolSet, Box<ToolExecution>> {
         let (agent, name) = (&self.0, &*request.call.name);
-        let bound = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some());
-        if let Some(tools) = bound.or_else(|| agent.tools.get(name).map(|_| &agent.tools)) {
+        if let Some(tools) = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some()) {
             return tools.accept(request);
         }
-        for provider in &agent.providers {
-            let Ok(tools) = provider.tools(&ToolProviderRequest::new(&[], context)).await else {
+        match self.tools_with(name, context).await {
+            Ok(Some(tools)) => tools.accept(request),
+            Ok(None) => Ok(agent.tools.clone()),
+            Err(_) => {
                 let error = ToolError::not_executed("a provider of tools failed; call the tool again later");
-                return Err(ToolExecution::new(request.call.clone(), Err(error)).into());
-            };
-            if tools.get(name).is_some() {
-                return tools.accept(request);
+                Err(ToolExecution::new(request.call.clone(), Err(error)).into())
             }
         }
-        Ok(agent.tools.clone())
+    }
+
+    /// Returns the agent's tools, or those of the first provider, among which the tool with this name is.
+    async fn tools_with(
+        &self,
+        name: &str,
+        context: &ToolContext,
+    ) -> Result<Option<ToolSet>, Box<dyn Error + Send + Sync>> {
+        if self.0.tools.get(name).is_some() {
+            return Ok(Some(self.0.tools.clone()));
+        }
+        for provider in &self.0.providers {
+            let tools = provider.tools(&ToolProviderRequest::new(&[], context)).await?;
+            if tools.get(name).is_some() {
+                return Ok(Some(tools));
+            }
+        }
+        Ok(None)
     }
 }

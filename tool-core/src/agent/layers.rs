@@ -1,4 +1,4 @@
-//! The layers around a run: those of its agents, and of the runs that it is inside of.
+//! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
+use super::spending::Spending;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
@@ -25,6 +26,8 @@ pub(super) struct Layers {
     all: Vec<Placed>,
     /// Those that see requests to the model.
     of_model: Vec<Arc<dyn Layer>>,
+    /// What the requests to the models are charged to.
+    pub(super) spending: Spending,
 }
 
 /// One run.
@@ -90,12 +93,14 @@ pub(super) struct OpenQuestion {
     placed: Placed,
     /// The name under which the verdict is recorded.
     key: String,
+    /// Its position among the messages of the user.
+    position: usize,
 }
 
 impl Layers {
-    pub(super) fn new(agent: Agent, context: ToolContext) -> Self {
+    pub(super) fn new(agent: Agent, context: ToolContext, spending: Spending) -> Self {
         let level = Level { called_as: None, handed_off_to: Vec::new(), agents: vec![agent], context };
-        Self { levels: vec![level], all: Vec::new(), of_model: Vec::new() }.listed()
+        Self { levels: vec![level], all: Vec::new(), of_model: Vec::new(), spending }.listed()
     }
 
     /// Adds the layers of the run to which the call with this name belongs.
@@ -104,6 +109,7 @@ impl Layers {
             own.called_as = Some(called_as.to_owned());
         }
         self.levels.extend_from_slice(&outer.levels);
+        self.spending.inside(&outer.spending);
         self.listed()
     }
 
@@ -174,21 +180,29 @@ impl Layers {
         placed.ask(|layer| ask(layer, subject, &place)).await
     }
 
-    /// Returns the layers of the run that have not judged its question.
+    /// Returns the questions that layers of the run have not judged.
     pub(super) fn open_questions(&self, run: &Run, is_beside: bool) -> Vec<OpenQuestion> {
         let own = self.that_see(Part::Question).filter(|placed| placed.level == 0);
-        let keyed = own.map(|placed| OpenQuestion { placed: placed.clone(), key: question_key(placed) });
-        let is_open = |open: &OpenQuestion| !run.verdicts().iter().any(|verdict| verdict.layer == open.key);
-        keyed.filter(|open| open.placed.layer.is_beside() == is_beside && is_open(open)).collect()
+        let own = own.filter(|placed| placed.layer.is_beside() == is_beside);
+        let open = own.flat_map(|placed| {
+            let key = question_key(placed);
+            let passed =
+                |verdict: &&VerdictRecord| verdict.layer == key && verdict.kind == VerdictKind::Passed;
+            let passed = run.verdicts().iter().filter(passed).count();
+            let open = passed..run.questions().count();
+            open.map(move |position| OpenQuestion { placed: placed.clone(), key: key.clone(), position })
+        });
+        open.collect()
     }
 
     /// Judges the question of a run.
     pub(super) async fn question(
         &self,
         open: &OpenQuestion,
-        question: &Content,
         run: &Run,
     ) -> Result<(VerdictRecord, Option<String>), RunErrorKind> {
+        let none = Content::from("");
+        let question = run.questions().nth(open.position).unwrap_or(&none);
         let verdict = self.ask(&open.placed, run, question, |layer, it, at| layer.question(it, at)).await?;
         let record = |kind| VerdictRecord::new(&open.key, 0, kind);
         Ok(match verdict {
@@ -272,6 +286,7 @@ impl Layers {
                 OutputVerdict::End(why) => return Ok(Some(placed.end(why))),
             }
         }
+        execution.metadata.is_seen = true;
         Ok(None)
     }
 

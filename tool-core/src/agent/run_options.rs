@@ -10,7 +10,7 @@ use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, Turn, WhileW
 use crate::layer::Place;
 use crate::layer::{CallVerdict, Layer, OutputVerdict, guard};
 use crate::memory::{ChatMemory, RunStore};
-use crate::model::{ModelOptions, ToolCall};
+use crate::model::{Cost, ModelOptions, Prices, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
 use crate::toolset::IntoToolSet;
@@ -39,6 +39,35 @@ impl AgentBuilder {
     /// Limits the number of tokens that one run may use, read and written.
     pub fn max_total_tokens(mut self, tokens: u64) -> Self {
         self.agent.limits.max_total_tokens = Some(tokens);
+        self
+    }
+
+    /// Sets what the models of the agent cost. Answers, errors, traces and events then have the cost of each run. Agents that the calls of
+    /// this one [ask](crate::Agent::as_tool) have the same prices, unless they have prices of their own. See the
+    /// [guide](crate::guide::costs).
+    ///
+    /// ```
+    /// use tool_core::Agent;
+    /// use tool_core::model::{Cost, Currency, ModelPrices, Prices, Usage};
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let prices = Prices::from_fn(Currency::USD, |_model| Some(ModelPrices::new(0.4, 1.6)));
+    /// let model = ScriptedModel::new().says("Good morning!").with_usage(Usage::new(1_000, 100));
+    /// let agent = Agent::builder(model).prices(prices).build()?;
+    /// assert_eq!(agent.ask("Hello").await?.cost(), Some(Cost::usd(0.000_56)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prices(mut self, prices: Prices) -> Self {
+        self.agent.prices = Some(prices);
+        self
+    }
+
+    /// Limits the money that one run may spend on models, with all agents that it asks. It requires [prices](Self::prices).
+    pub fn max_cost(mut self, cost: Cost) -> Self {
+        self.agent.limits.max_cost = Some(cost);
         self
     }
 
@@ -366,7 +395,8 @@ impl AgentBuilder {
     ///
     /// Give agents that share a store a [name](Self::name), so that none of them takes the runs of another.
     pub fn run_store(mut self, store: impl RunStore + 'static) -> Self {
-        self.agent.run_store = Some(Arc::new(store));
+        let store: Arc<dyn RunStore> = Arc::new(store);
+        self.agent.run_store = store.into();
         self
     }
 

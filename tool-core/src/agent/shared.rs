@@ -1,10 +1,11 @@
 //! An agent: its model, instructions, tools and options, which its clones share.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::emitter::Hook;
+use super::spending::ModelInfos;
 use super::stored_run_options::StoredRunOptions;
 use super::tool_search::Divided;
 use super::trace;
@@ -15,8 +16,8 @@ use crate::layer::Layer;
 #[cfg(feature = "unstable-internals")]
 use crate::layer::Part;
 use crate::memory::{ChatMemory, RunStore};
-use crate::model::{ChatModel, Message, ModelOptions, ToolChoice};
-use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunLimits};
+use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, ToolChoice};
+use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
 use crate::tool::ToolContext;
 use crate::toolset::{ToolProvider, ToolSet};
 
@@ -74,19 +75,26 @@ pub(super) struct Shared {
     pub(super) tool_search: Option<(ToolSearch, Mutex<Option<Arc<Divided>>>)>,
     pub(super) hooks: Vec<Hook>,
     pub(super) watchers: RwLock<Vec<Box<Watcher>>>,
+    pub(super) request_watchers: RwLock<Vec<Box<RequestWatcher>>>,
     pub(super) before_turn: Option<Box<BeforeTurn>>,
     pub(super) sends_earlier_turns: bool,
     pub(super) options: ModelOptions,
     pub(super) memory: Option<ChatMemory>,
-    pub(super) run_store: Option<Arc<dyn RunStore>>,
+    pub(super) run_store: OnceLock<Arc<dyn RunStore>>,
     pub(super) stored_runs: StoredRunOptions,
     pub(super) call_timeout: Option<Duration>,
     pub(super) max_concurrent_calls: usize,
     pub(super) trace: trace::Settings,
+    pub(super) prices: Option<Prices>,
+    /// What the agent's models are known to allow.
+    pub(super) model_infos: Arc<ModelInfos>,
 }
 
 /// Returns the hook of a run that starts or is resumed.
 type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
+
+/// Receives each request to the model, with the id of the run and the number of the turn.
+type RequestWatcher = dyn Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync;
 
 /// Changes the next request to the model.
 type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
@@ -149,7 +157,26 @@ impl Agent {
     /// Returns the agent's [run store](crate::agent::AgentBuilder::run_store), for example to show its runs.
     #[must_use]
     pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {
-        self.0.run_store.as_ref()
+        self.0.run_store.get()
+    }
+
+    /// Returns the agent's run store. If it has none, the later runs of this agent and its clones are stored in this one, so that others
+    /// can decide about those that wait.
+    ///
+    /// ```
+    /// use tool_core::Agent;
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new()).build()?;
+    /// agent.run_store_or(InMemoryStore::new());
+    /// assert!(agent.clone().run_store().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_store_or(&self, store: impl RunStore + 'static) -> &Arc<dyn RunStore> {
+        self.0.run_store.get_or_init(|| Arc::new(store))
     }
 
     /// Registers a watcher of all later runs of this agent and its clones, for as long as they live. It is called with each run that
@@ -188,6 +215,17 @@ impl Agent {
         watchers.push(Box::new(move |run| Arc::new(watcher(run))));
     }
 
+    /// Registers a watcher of the requests to the model in all later turns of this agent and its clones. It receives the id of the run and
+    /// the number of the turn, too.
+    pub fn watch_requests(&self, watcher: impl Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync + 'static) {
+        self.0.request_watchers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(watcher));
+    }
+
+    pub(super) fn watch_request(&self, run: &RunId, turn: u32, request: &ChatRequest<'_>) {
+        let watchers = self.0.request_watchers.read().unwrap_or_else(PoisonError::into_inner);
+        watchers.iter().for_each(|watcher| watcher(run, turn, request));
+    }
+
     /// Returns the hooks of the watchers for a run.
     pub(super) fn watch_run(&self, run: &Run) -> Vec<Hook> {
         let watchers = self.0.watchers.read().unwrap_or_else(PoisonError::into_inner);
@@ -198,7 +236,7 @@ impl Agent {
     #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn has_run_store(&self) -> bool {
-        self.0.run_store.is_some()
+        self.0.run_store.get().is_some()
     }
 
     /// Returns `true` if the agent's model [searches for tools](crate::agent::AgentBuilder::tool_search).

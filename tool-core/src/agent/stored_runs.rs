@@ -47,7 +47,7 @@ impl Agent {
     ///
     /// Fails if the runs cannot be listed. A run that cannot be read is among the [`unreadable`](StoredRuns::unreadable).
     pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
-        match &self.0.run_store {
+        match self.0.run_store.get() {
             Some(store) => {
                 let mut stored = StoredRuns::load(&**store, self.0.stored_runs.max_age).await?;
                 stored.runs.retain(|stored| stored.run.is_driven_by(self.name()));
@@ -64,7 +64,7 @@ impl Agent {
     ///
     /// Fails if the run cannot be read.
     pub async fn stored_run(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
-        match &self.0.run_store {
+        match self.0.run_store.get() {
             Some(store) => {
                 let stored = StoredRun::load(&**store, id, self.0.stored_runs.max_age).await?;
                 Ok(stored.filter(|stored| stored.run.is_driven_by(self.name())))
@@ -110,7 +110,7 @@ impl Agent {
     ///
     /// Fails if the command cannot be stored.
     pub async fn post(&self, run: &str, command: RunCommand) -> Result<PostOutcome, MemoryError> {
-        match &self.0.run_store {
+        match self.0.run_store.get() {
             Some(store) => post(&**store, run, command).await,
             None => Ok(PostOutcome::Unsupported),
         }

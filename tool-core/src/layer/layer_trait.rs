@@ -6,9 +6,8 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_channel::mpsc;
-use futures_util::stream::{self, StreamExt};
-use futures_util::{FutureExt, SinkExt};
+use futures_util::SinkExt;
+use futures_util::stream;
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
@@ -169,7 +168,7 @@ impl<'a> Next<'a> {
             Some((layer, layers)) => layer.model(request, Self { layers, ..self }),
             None if self.is_streamed => stream(self.model, request),
             None => {
-                let response = async move { self.model.chat(&request).await.map(Delta::Done) };
+                let response = async move { request.send_to(self.model).await.map(Delta::Done) };
                 ChatStream::new(stream::once(response))
             }
         }
@@ -196,17 +195,14 @@ impl<'a> Next<'a> {
 
 /// Streams the reply to a request that the stream owns: the model borrows it.
 fn stream<'a>(model: &'a dyn ChatModel, request: ChatRequest<'a>) -> ChatStream<'a> {
-    let (mut sender, deltas) = mpsc::channel(0);
-    let sending = async move {
-        let mut deltas = model.stream(&request);
+    ChatStream::sent_by(|mut sender| async move {
+        let mut deltas = request.stream_to(model);
         while let Some(delta) = deltas.next().await {
             if sender.send(delta).await.is_err() {
                 break;
             }
         }
-    };
-    let silent = stream::once(sending.boxed()).filter_map(|()| ready(None));
-    ChatStream::new(stream::select(deltas, silent))
+    })
 }
 
 impl fmt::Debug for Next<'_> {

@@ -1,17 +1,18 @@
 //! A store in memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
-    StoreFuture,
+    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome,
+    PostedCommand, RunStore, SaveOutcome, StoreFuture,
 };
-use crate::model::{ConversationId, Message};
+use crate::model::{ConversationId, Message, unique_id};
 use crate::run::{Run, RunId, RunRevision};
+use crate::tool::Timestamp;
 
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
 ///
@@ -41,6 +42,16 @@ struct Contents {
     inboxes: BTreeMap<String, Vec<PostedCommand>>,
     /// The runs that were removed last.
     removed: VecDeque<RunId>,
+    /// What was spent in each period of a key, by its start.
+    budgets: HashMap<(String, Timestamp), BudgetSum>,
+}
+
+/// What was spent of a budget in a period, with the reservations that are part of it.
+struct BudgetSum {
+    spent: u64,
+    ends: Timestamp,
+    /// The amounts, and when they expire.
+    reserved: HashMap<String, (u64, Timestamp)>,
 }
 
 impl InMemoryStore {
@@ -53,6 +64,59 @@ impl InMemoryStore {
     fn contents(&self) -> MutexGuard<'_, Contents> {
         // A panic leaves no partial change, because every change is a single operation on a map.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BudgetStore for InMemoryStore {
+    fn reserve<'a>(
+        &'a self,
+        period: &'a BudgetPeriod,
+        at_least: u64,
+        at_most: u64,
+    ) -> StoreFuture<'a, Option<BudgetReservation>> {
+        Box::pin(async move {
+            let budgets = &mut self.contents().budgets;
+            budgets.retain(|_, sum| sum.ends > period.now);
+            let sum = budgets.entry((period.key.clone(), period.starts)).or_insert_with(|| BudgetSum {
+                spent: 0,
+                ends: period.ends,
+                reserved: HashMap::new(),
+            });
+            let left = period.limit.saturating_sub(sum.spent);
+            if left < at_least {
+                return Ok(None);
+            }
+            let reservation = BudgetReservation { id: unique_id("reservation"), amount: at_most.min(left) };
+            sum.spent += reservation.amount;
+            sum.reserved.retain(|_, (_, expires)| *expires > period.now);
+            sum.reserved.insert(reservation.id.clone(), (reservation.amount, period.expires));
+            Ok(Some(reservation))
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        reservation: &'a BudgetReservation,
+        spent: u64,
+        now: Timestamp,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            for sum in self.contents().budgets.values_mut() {
+                if let Some((amount, _)) =
+                    sum.reserved.remove(&reservation.id).filter(|(_, expires)| *expires > now)
+                {
+                    sum.spent = sum.spent.saturating_sub(amount).saturating_add(spent);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn spent<'a>(&'a self, period: &'a BudgetPeriod) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            let contents = self.contents();
+            Ok(contents.budgets.get(&(period.key.clone(), period.starts)).map_or(0, |sum| sum.spent))
+        })
     }
 }
 

@@ -1,9 +1,10 @@
-//! Stored conversations and runs: stores, the window that is sent to the model, repair of histories, and exclusive access.
+//! Stored conversations, runs and budgets: stores, the window that is sent to the model, repair of histories, and exclusive access.
 
 mod error;
 mod lease;
 mod inbox;
 mod store;
+mod budget;
 mod in_memory;
 mod locks;
 mod repair;
@@ -15,6 +16,8 @@ mod sqlite;
 #[cfg(feature = "testing")]
 pub(crate) mod run_store_check;
 
+pub(crate) use self::budget::BudgetUnit;
+pub use self::budget::{Budget, BudgetPeriod, BudgetReservation, BudgetStore, KeyedBudget};
 pub use self::chat_memory::{ChatMemory, OpenConversation};
 pub use self::error::{MemoryError, MemoryErrorKind, RunConflict};
 pub use self::in_memory::InMemoryStore;

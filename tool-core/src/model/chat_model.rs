@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::Stream;
+use futures_channel::mpsc;
 use futures_util::stream::{self, StreamExt};
+use futures_util::{FutureExt, Stream};
 
 use crate::model::{ChatRequest, ChatResponse, Delta, ModelError, ModelInfo};
 
@@ -39,6 +40,17 @@ impl<'a> ChatStream<'a> {
     /// Creates the stream that a model returns.
     pub fn new(deltas: impl Stream<Item = Result<Delta, ModelError>> + Send + 'a) -> Self {
         Self(Box::pin(deltas))
+    }
+
+    /// Creates the stream of the deltas that a future sends.
+    pub(crate) fn sent_by<F>(send: impl FnOnce(mpsc::Sender<Result<Delta, ModelError>>) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'a,
+    {
+        let (sender, deltas) = mpsc::channel(0);
+        // One task polls both, so nothing continues once the stream is dropped.
+        let silent = send(sender).into_stream().filter_map(|()| ready(None));
+        Self::new(stream::select(deltas, silent))
     }
 
     /// Returns the next delta, or `None` after the last one. Like `StreamExt::next`, without the import.
@@ -158,6 +170,12 @@ pub trait ChatModel: Send + Sync {
         Box::pin(ready(Ok(None)))
     }
 
+    /// Returns `true` if the model is made of others and passes requests on to them with [`ChatRequest::send_to`] or
+    /// [`ChatRequest::stream_to`], so that what each of them costs is counted. Any other model is assumed to send one request.
+    fn passes_requests_on(&self) -> bool {
+        false
+    }
+
     /// Returns the provider's name as defined by [OpenTelemetry], such as `openai`, for traces.
     ///
     /// [OpenTelemetry]: https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/
@@ -201,6 +219,10 @@ macro_rules! delegate {
 
             fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
                 (**self).model_info()
+            }
+
+            fn passes_requests_on(&self) -> bool {
+                (**self).passes_requests_on()
             }
 
             fn provider_name(&self) -> Option<&str> {

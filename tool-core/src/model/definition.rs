@@ -59,6 +59,8 @@ pub enum ToolKind {
     Handoff,
     /// The tool [searches](crate::agent::AgentBuilder::tool_search) other tools.
     Search,
+    /// A call of the tool stands for a call of the tool that its arguments name. The run sees the latter.
+    CallThrough,
 }
 
 /// The policy by which a run executes the calls of a tool.

@@ -14,7 +14,36 @@ use std::fmt;
 /// ```
 pub struct ModelError {
     error: Box<dyn Error + Send + Sync>,
+    kind: ModelErrorKind,
     is_permanent: bool,
+    is_unbilled: bool,
+}
+
+/// The kind of a [`ModelError`], the same for all providers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ModelErrorKind {
+    /// The provider cannot be reached, fails or is overloaded, or its response did not arrive whole.
+    Unavailable,
+    /// The response took too long.
+    Timeout,
+    /// Too many requests were sent.
+    RateLimit,
+    /// The account has no money left.
+    Quota,
+    /// The key is missing, invalid or not allowed to use the model.
+    Authentication,
+    /// The conversation is too long for the model.
+    ContextLength,
+    /// A filter of the provider rejected the request.
+    ContentFilter,
+    /// The request is invalid.
+    InvalidRequest,
+    /// A limit of the run's cost or a budget leaves too little money for the request. It was not sent.
+    Unaffordable,
+    /// Another kind, or one that the provider does not report.
+    #[default]
+    Other,
 }
 
 impl ModelError {
@@ -23,7 +52,9 @@ impl ModelError {
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         match error.into().downcast::<Self>() {
             Ok(error) => *error,
-            Err(error) => Self { error, is_permanent: false },
+            Err(error) => {
+                Self { error, kind: ModelErrorKind::Other, is_permanent: false, is_unbilled: false }
+            }
         }
     }
 
@@ -31,6 +62,30 @@ impl ModelError {
     #[must_use]
     pub fn permanent(self) -> Self {
         Self { is_permanent: true, ..self }
+    }
+
+    /// Sets the kind of the error.
+    #[must_use]
+    pub fn with_kind(self, kind: ModelErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Returns the kind of the error, by which a [`Fallback`](crate::model::Fallback) decides.
+    #[must_use]
+    pub fn kind(&self) -> ModelErrorKind {
+        self.kind
+    }
+
+    /// Marks the error as one of a request that certainly costs nothing, because it was rejected or did not reach the provider.
+    #[must_use]
+    pub fn unbilled(self) -> Self {
+        Self { is_unbilled: true, ..self }
+    }
+
+    /// Returns `true` if the request certainly costs nothing.
+    #[must_use]
+    pub fn is_unbilled(&self) -> bool {
+        self.is_unbilled
     }
 
     /// Returns `true` if the same request cannot succeed later, as far as the provider knows.
@@ -51,8 +106,8 @@ impl ModelError {
     ///
     /// Returns `self` if the provider's error is of another type.
     pub fn downcast<E: Error + 'static>(self) -> Result<E, Self> {
-        let is_permanent = self.is_permanent;
-        self.error.downcast().map(|error| *error).map_err(|error| Self { error, is_permanent })
+        let Self { error, kind, is_permanent, is_unbilled } = self;
+        error.downcast().map(|error| *error).map_err(|error| Self { error, kind, is_permanent, is_unbilled })
     }
 }
 

@@ -124,6 +124,9 @@ pub struct AssistantMessage {
     /// Data that the provider expects back with the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_data: Option<ProviderData>,
+    /// The name of the model, if a [`Fallback`](crate::model::Fallback) or a [`Router`](crate::model::Router) chose it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 impl AssistantMessage {

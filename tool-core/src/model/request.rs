@@ -2,11 +2,12 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Message, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
+use crate::model::{Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
 
 /// A request to a model: the conversation so far and the available tools.
 ///
@@ -30,6 +31,7 @@ pub struct ChatRequest<'a> {
     options: Options<'a>,
     response_format: Option<ResponseFormat>,
     cache: Cache<'a>,
+    meter: Metered<'a>,
 }
 
 /// Boxed or borrowed, because the options are large and mostly unset.
@@ -64,6 +66,22 @@ struct Cache<'a>(Option<&'a RequestCache>);
 impl PartialEq for Cache<'_> {
     fn eq(&self, _other: &Self) -> bool {
         true
+    }
+}
+
+/// Compares equal to any other, as what counts a request does not change its meaning.
+#[derive(Clone, Copy)]
+struct Metered<'a>(Option<&'a dyn Meter>);
+
+impl PartialEq for Metered<'_> {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Metered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Metered" } else { "Unmetered" })
     }
 }
 
@@ -105,7 +123,54 @@ impl<'a> ChatRequest<'a> {
             options: Options::Unset,
             response_format: None,
             cache: Cache(None),
+            meter: Metered(None),
         }
+    }
+
+    /// Returns the same request for another model, which shares no cache with this one, nor the name of the model.
+    pub(crate) fn for_other_model(&self) -> ChatRequest<'_> {
+        let options = ModelOptions { model: None, ..self.options().clone() };
+        ChatRequest { cache: Cache(None), ..self.borrowed() }.with_options(options)
+    }
+
+    /// Returns the same request with another limit of output tokens.
+    pub(crate) fn limited_to(&self, max_output_tokens: Option<u32>) -> ChatRequest<'_> {
+        match max_output_tokens {
+            Some(tokens) => {
+                self.borrowed().with_options(self.options().clone().with_max_output_tokens(tokens))
+            }
+            None => self.borrowed(),
+        }
+    }
+
+    fn borrowed(&self) -> ChatRequest<'_> {
+        ChatRequest {
+            messages: Cow::Borrowed(&self.messages),
+            tools: self.tools.clone(),
+            has_tool_search: self.has_tool_search,
+            tool_choice: self.tool_choice.clone(),
+            parallel_tool_calls: self.parallel_tool_calls,
+            options: Options::Borrowed(self.options()),
+            response_format: self.response_format.clone(),
+            cache: self.cache,
+            meter: self.meter,
+        }
+    }
+
+    /// Sets what counts the attempts of the request.
+    pub(crate) fn metered(mut self, meter: Option<&'a dyn Meter>) -> Self {
+        self.meter = Metered(meter);
+        self
+    }
+
+    pub(crate) fn meter(&self) -> Option<&'a dyn Meter> {
+        self.meter.0
+    }
+
+    /// Replaces the conversation.
+    pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
+        (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
+        self
     }
 
     /// Sets the tools that the model can call: [`ToolDefinitions`], a list of definitions, or a [`&ToolSet`](crate::ToolSet).
@@ -152,13 +217,13 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
+    /// Sets the cache that this request shares with later ones, which append messages to it.
     /// Returns this request with other messages.
     pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
         (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
         self
     }
 
-    /// Sets the cache that this request shares with later ones, which append messages to it.
     pub(crate) fn sharing(mut self, cache: &'a RequestCache) -> Self {
         self.cache = Cache(Some(cache));
         self

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AssistantMessage, TokenLogprob};
+use crate::model::{AssistantMessage, Cost, TokenLogprob};
 
 /// A model's response to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,10 @@ pub struct ChatResponse {
     pub id: Option<String>,
     /// The model that answered, as the provider names it.
     pub model: Option<String>,
+    /// The [provider](crate::ChatModel::provider_name) that answered, if a [`Fallback`](crate::model::Fallback) or a
+    /// [`Router`](crate::model::Router) chose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
     /// The log probabilities of the text's tokens, if they were
     /// [requested](crate::ModelOptions::top_logprobs).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,7 +37,15 @@ impl ChatResponse {
     pub fn new(message: AssistantMessage) -> Self {
         let finish_reason =
             if message.tool_calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
-        Self { message, finish_reason, usage: None, id: None, model: None, logprobs: Vec::new() }
+        Self {
+            message,
+            finish_reason,
+            usage: None,
+            id: None,
+            model: None,
+            provider: None,
+            logprobs: Vec::new(),
+        }
     }
 
     /// Returns this response with the number of tokens used.
@@ -93,9 +105,19 @@ pub struct Usage {
     /// Input tokens that were written to the provider's cache, which some providers charge more for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write_tokens: Option<u64>,
+    /// Those of them that stay in the cache for an hour instead of minutes, if the provider reports it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub long_cache_write_tokens: Option<u64>,
     /// Output tokens that were spent on reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
+    /// Web searches that the provider made and charges for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub web_searches: Option<u64>,
+    /// What the tokens cost, of an agent with [prices](crate::agent::AgentBuilder::prices). It includes what failed requests may
+    /// have cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 impl Usage {
@@ -126,6 +148,9 @@ impl AddAssign for Usage {
         self.total_tokens = self.total_tokens.saturating_add(other.total_tokens);
         self.cached_tokens = sum(self.cached_tokens, other.cached_tokens);
         self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
+        self.long_cache_write_tokens = sum(self.long_cache_write_tokens, other.long_cache_write_tokens);
         self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
+        self.web_searches = sum(self.web_searches, other.web_searches);
+        self.cost = Cost::sum(self.cost, other.cost);
     }
 }

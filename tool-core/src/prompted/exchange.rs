@@ -47,6 +47,7 @@ impl<'m> Exchange<'m> {
             let conversation = TextConversation::from_request(request, None);
             let inner = ChatRequest::borrowing(&conversation.messages)
                 .sharing(&conversation.cache)
+                .metered(request.meter())
                 .with_options(request.options().clone())
                 .with_response_format(request.response_format().cloned());
             return self.send(&inner, None).await;
@@ -67,7 +68,7 @@ impl<'m> Exchange<'m> {
                 Some(messages) => ChatRequest::borrowing(messages),
                 None => ChatRequest::borrowing(&conversation.messages).sharing(&conversation.cache),
             };
-            let inner = inner.with_options(request.options().clone());
+            let inner = inner.metered(request.meter()).with_options(request.options().clone());
             let mut parser = ReplyParser::new(&prompt.tool_names, &mut joiner);
             let mut response = self.send(&inner, Some(&mut parser)).await?;
             let is_final = response.finish_reason.is_truncated() || response.message.refusal.is_some();
@@ -118,7 +119,7 @@ impl<'m> Exchange<'m> {
     ) -> Result<ChatResponse, ModelError> {
         let mut streamed = 0;
         let response = if self.sender.is_some() {
-            let mut deltas = self.model.stream(request);
+            let mut deltas = request.stream_to(self.model);
             loop {
                 let Some(delta) = deltas.next().await.transpose()? else {
                     return Err(ModelError::new("the model's stream ended before the response was complete"));
@@ -135,7 +136,7 @@ impl<'m> Exchange<'m> {
                 }
             }
         } else {
-            self.model.chat(request).await?
+            request.send_to(self.model).await?
         };
         if let Some(parser) = parser {
             let not_streamed = response.message.text.get(streamed..).unwrap_or_default();

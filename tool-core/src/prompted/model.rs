@@ -1,11 +1,8 @@
 //! The wrapper that adds tools to a model.
 
 use std::fmt;
-use std::future::ready;
 
-use futures_channel::mpsc;
 use futures_util::SinkExt;
-use futures_util::stream::{self, StreamExt};
 
 use super::exchange::{Exchange, is_pass_through};
 use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture, ModelInfo};
@@ -108,24 +105,21 @@ impl<M: ChatModel> PromptedTools<M> {
 impl<M: ChatModel> ChatModel for PromptedTools<M> {
     fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
         if is_pass_through(request) {
-            return self.model.chat(request);
+            return request.send_to(&self.model);
         }
         Box::pin(Exchange::new(&self.model, self.max_corrections, None).run(request))
     }
 
     fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
         if is_pass_through(request) {
-            return self.model.stream(request);
+            return request.stream_to(&self.model);
         }
-        let (mut sender, deltas) = mpsc::channel(0);
-        let exchange = Exchange::new(&self.model, self.max_corrections, Some(sender.clone()));
-        let driver = async move {
+        ChatStream::sent_by(|mut sender| async move {
+            let exchange = Exchange::new(&self.model, self.max_corrections, Some(sender.clone()));
             let outcome = exchange.run(request).await.map(Delta::Done);
             // The receiver is never dropped before this future, as the stream owns both.
             let _ = sender.send(outcome).await;
-        };
-        let driver = stream::once(driver).filter_map(|()| ready(None));
-        ChatStream::new(stream::select(deltas, driver))
+        })
     }
 
     fn supports_response_format(&self) -> bool {
@@ -134,6 +128,10 @@ impl<M: ChatModel> ChatModel for PromptedTools<M> {
 
     fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {
         self.model.model_info()
+    }
+
+    fn passes_requests_on(&self) -> bool {
+        true
     }
 
     fn provider_name(&self) -> Option<&str> {

@@ -31,6 +31,7 @@ impl Run {
             stored_conversation_len: None,
             turns: 0,
             usage: Usage::default(),
+            cost_in_flight: None,
             elapsed: Duration::ZERO,
             now: Timestamp::default(),
             tool_executions: Vec::new(),
@@ -212,7 +213,7 @@ impl Run {
     /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let mut usage = self.usage;
+        let mut usage = self.usage_with_request_in_flight();
         self.inner_runs().for_each(|inner| usage += inner.run().usage());
         usage
     }
@@ -255,6 +256,12 @@ impl Run {
     #[must_use]
     pub fn undo_executions(&self) -> &[ToolExecution] {
         &self.undo_executions
+    }
+
+    /// Returns the record of a call of the current or the last turn, if it has finished.
+    pub(crate) fn finished_call(&self, call_id: &str) -> Option<&ToolExecution> {
+        let current = self.record(call_id).and_then(CallRecord::outcome);
+        current.or_else(|| self.tool_executions.iter().rev().find(|one| one.call.id == call_id))
     }
 
     pub(super) fn calls(&self) -> &[ToolCall] {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{FinishReason, Message, Usage};
+use crate::model::{Cost, FinishReason, Message, Usage};
 use crate::run::{Handoff, InnerRun};
 use crate::tool::ToolExecution;
 use crate::transcript::Transcript;
@@ -78,6 +78,20 @@ impl Answer {
         parts
     }
 
+    /// Returns what the run cost, with the runs of the [agents](Self::inner_runs) that its calls asked and with requests that failed;
+    /// `None` without [prices](crate::agent::AgentBuilder::prices).
+    #[must_use]
+    pub fn cost(&self) -> Option<Cost> {
+        self.usage.cost
+    }
+
+    /// Returns what each agent cost, under the names of [`usage_by_agent`](Self::usage_by_agent).
+    #[must_use]
+    pub fn cost_by_agent(&self) -> Vec<(String, Cost)> {
+        let parts = self.usage_by_agent().into_iter();
+        parts.filter_map(|(agent, usage)| Some((agent, usage.cost?))).collect()
+    }
+
     /// Sets the name of the agent that was asked.
     pub(crate) fn set_agent_name(&mut self, name: Option<&str>) {
         if let Some((first, _)) = self.own_usage_by_agent.first_mut() {
@@ -110,6 +124,22 @@ impl Answer {
         let own = Transcript::new(&self.messages, &self.tool_executions);
         let own = Handoff::add_to_transcript(&self.handoffs, &self.tool_executions, own);
         InnerRun::add_transcripts(&self.inner_runs, own)
+    }
+
+    /// Returns the answer without its messages, executions and inner runs.
+    pub(crate) fn summary(&self) -> Self {
+        Self {
+            text: self.text.clone(),
+            refusal: self.refusal.clone(),
+            finish_reason: self.finish_reason.clone(),
+            tool_executions: Vec::new(),
+            usage: self.usage,
+            own_usage_by_agent: self.usage_by_agent(),
+            handoffs: Vec::new(),
+            inner_runs: Vec::new(),
+            turns: self.turns,
+            messages: Vec::new(),
+        }
     }
 
     /// Converts the answer into its [`messages`](Self::messages).

@@ -1,48 +1,34 @@
 //! Calls that a person has to approve.
 
 use super::approval::Approval;
-use super::call_path::CallPath;
-use super::inner::SEVERAL_CALLS;
 use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
-use super::wait::Author;
+use super::wait::{Author, Decision, WaitReason};
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::tool::{ToolError, ToolExecution};
 
-fn is_object(text: &str) -> bool {
+pub(super) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 impl Run {
     /// Returns the calls that await approval, in their order. The id of a call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
-    pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
-        self.awaiting_approval_at_levels().map(|(call, _)| call)
-    }
-
-    /// Returns the calls about which an approver of this run may decide: those whose approval no outer run demands.
-    pub(crate) fn awaiting_own_approval(&self) -> impl Iterator<Item = &ToolCall> {
-        self.awaiting_approval_at_levels().filter(|(_, level)| *level == 0).map(|(call, _)| call)
-    }
-
-    /// Returns the calls that await approval, each with the number of levels further out at which it is demanded.
-    pub(super) fn awaiting_approval_at_levels(&self) -> impl Iterator<Item = (&ToolCall, usize)> {
-        self.calls_with_records().flat_map(|(call, record)| {
-            let inner = record.open_inner().into_iter();
-            let inner = inner.flat_map(|inner| inner.awaiting_approval.iter().zip(&inner.approval_levels));
-            let inner = inner.map(|(call, level)| (call, level.saturating_sub(1)));
-            record.awaits_approval().then_some((call, record.approval_level)).into_iter().chain(inner)
+    /// [called as a tool](crate::Agent::as_tool) is its [path](crate::run::Wait::path).
+    pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
+        self.waits().into_iter().filter_map(|wait| match wait.reason {
+            WaitReason::Approval(call) => Some(ToolCall { id: wait.path, ..call }),
+            _ => None,
         })
     }
 
     /// Returns the calls of [external](crate::model::ToolKind::Caller) tools that await the results of the caller, in their
     /// order. Pass each result to [`record_result`](Self::record_result). The id of a call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
-    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
-        self.calls_with_records().flat_map(|(call, record)| {
-            let inner = record.open_inner().into_iter().flat_map(|inner| &inner.awaiting_results);
-            record.awaits_result().then_some(call).into_iter().chain(inner)
+    /// [called as a tool](crate::Agent::as_tool) is its [path](crate::run::Wait::path).
+    pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
+        self.waits().into_iter().filter_map(|wait| match wait.reason {
+            WaitReason::CallerResult(call) => Some(ToolCall { id: wait.path, ..call }),
+            _ => None,
         })
     }
 
@@ -78,8 +64,8 @@ impl Run {
         Ok(())
     }
 
-    /// Records the decision about a call that awaits approval. A call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) has a [path](CallPath), such as `["billing", "call_1"]`.
+    /// Records the decision about a call that awaits approval: its id, or the [path](crate::run::Wait::path) of a call of an agent that
+    /// was [called as a tool](crate::Agent::as_tool).
     ///
     /// ```
     /// use tool_core::model::{AssistantMessage, ChatResponse};
@@ -107,61 +93,51 @@ impl Run {
     /// # Errors
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
-    pub fn resolve_approval<'a>(
-        &mut self,
-        call: impl Into<CallPath<'a>>,
-        approval: Approval,
-    ) -> Result<(), StepError> {
-        self.resolve_approval_at(call.into().segments(), approval)
+    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
+        let (run, id) = self.call_at(call, CallRecord::awaits_approval)?;
+        run.decide_approval(id, approval, Author::default())
     }
 
-    pub(super) fn resolve_approval_at(&mut self, path: &[&str], approval: Approval) -> Result<(), StepError> {
-        match path {
-            [id] => {
-                match (self.has_own_open_call(id), self.awaits_inner(id, |inner| &inner.awaiting_approval)) {
-                    // Only in a state of an earlier version, which did not replace ids that look like paths.
-                    (true, true) => Err(StepError(SEVERAL_CALLS)),
-                    (false, true) => self.resolve_inner_approval(path, approval),
-                    (_, false) => self.decide_own_approval(id, approval, Author::default()),
-                }
-            }
-            path => self.resolve_inner_approval(path, approval),
-        }
-    }
-
-    pub(super) fn resolve_own_approval(
+    /// Records a decision about a call of this run that awaits approval, and who made it.
+    pub(super) fn decide_approval(
         &mut self,
         call_id: &str,
         approval: Approval,
+        mut author: Author,
     ) -> Result<(), StepError> {
         let position = self.call_position(call_id);
-        let record = self.open_record(call_id)?;
         if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {
             return Err(StepError("the new arguments are not a JSON object"));
         }
-        if !record.awaits_approval() {
+        if !self.open_record(call_id)?.awaits_approval() {
             return Err(StepError("the call does not await approval"));
         }
-        if matches!(approval, Approval::Approve | Approval::ApproveWith(_)) {
-            record.approve();
+        if let Approval::Deny(reason) = &approval {
+            author.why = author.why.or_else(|| reason.clone());
         }
-        let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
-        let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
-            return Ok(());
-        };
+        let call = position.and_then(|position| self.calls().get(position)).cloned();
+        let (Some(call), Some(wait)) = (call, self.wait_of(call_id)) else { return Ok(()) };
+        self.record_decision(call_id, wait, Decision::from(approval.clone()).kind(), author);
+        let record = self.open_record(call_id)?;
         match approval {
-            Approval::Approve | Approval::Defer => Ok(()),
+            Approval::Defer => {}
+            Approval::Approve => record.approve(),
             Approval::ApproveWith(arguments) => {
+                record.approve();
+                record.original_arguments.get_or_insert(call.arguments);
                 // The model later reads the arguments that were executed.
-                let original = std::mem::replace(&mut call.arguments, arguments);
-                self.open_record(call_id)?.original_arguments.get_or_insert(original);
-                Ok(())
+                if let (Some(Message::Assistant(reply)), Some(position)) =
+                    (self.messages.last_mut(), position)
+                {
+                    reply.tool_calls[position].arguments = arguments;
+                }
             }
             Approval::Deny(reason) => {
-                let denied = ToolExecution::new(call.clone(), Err(ToolError::denied(reason.as_deref())));
-                self.finish_call(call_id, denied)
+                let denied = ToolExecution::new(call, Err(ToolError::denied(reason.as_deref())));
+                return self.finish_call(call_id, denied);
             }
         }
+        Ok(())
     }
 
     /// Makes approved calls await approval again whose new arguments are refused, with the arguments of the model. Returns the first
@@ -191,10 +167,9 @@ impl Run {
     /// Records the same decision about all calls that await approval. New arguments that are not a JSON object decide nothing: the
     /// calls still await approval.
     pub fn resolve_all_approvals(&mut self, approval: &Approval) {
-        let pending: Vec<_> = self.awaiting_approval().map(|call| call.id.clone()).collect();
-        for id in pending {
+        for call in self.awaiting_approval() {
             // Fails if the arguments are invalid, or if an earlier decision ended the run.
-            let _ = self.resolve_approval(&id, approval.clone());
+            let _ = self.resolve_approval(&call.id, approval.clone());
         }
     }
 

@@ -258,7 +258,7 @@ impl CallRecord {
     /// Finishes the call. The run of an agent that it asked ends, too.
     pub(super) fn finish(&mut self, execution: ToolExecution) {
         if let Some(inner) = self.inner_mut() {
-            inner.cancel();
+            inner.run.cancel();
         }
         self.state = CallState::Finished(Box::new(self.complete(execution)));
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
-use crate::model::{Message, ModelError, ToolCall, ToolDefinition};
+use crate::model::{Cost, Message, ModelError, ToolCall, ToolDefinition};
 use crate::run::{ResolveError, Run, StepError, StopReason};
-use crate::tool::ToolExecution;
+use crate::tool::{Timestamp, ToolExecution};
 use crate::toolset::MissingContext;
 use crate::transcript::Transcript;
 
@@ -56,6 +56,26 @@ pub enum RunErrorKind {
     Waiting,
     /// The request to the model failed.
     Model(ModelError),
+    /// The next request can cost more than [`max_cost`](crate::run::RunLimits::max_cost) leaves. It was not sent, or its answer was cut
+    /// off in the middle of calls, of which none was executed. The run can be [resumed](crate::Agent::resume) with a [higher
+    /// limit](crate::agent::Ask::max_cost).
+    #[non_exhaustive]
+    MaxCost {
+        /// What the run has spent, with the agents that it asked.
+        spent: Cost,
+        /// The limit.
+        limit: Cost,
+        /// The least that the next request can cost at worst.
+        needed: Cost,
+    },
+    /// A [budget](crate::memory::Budget) of the question is used up. No request was sent to the model. The run can be resumed later.
+    #[non_exhaustive]
+    Budget {
+        /// The key of the budget.
+        key: String,
+        /// The time at which its period ends, and the next one begins.
+        ends: Timestamp,
+    },
     /// The run or its conversation could not be stored or loaded.
     Store(Box<dyn Error + Send + Sync>),
     /// The run was continued or removed elsewhere since this copy of it was loaded, for example by another process that
@@ -137,8 +157,9 @@ impl RunError {
     pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
         if matches!(self.kind, RunErrorKind::Waiting) {
             // The definitions are not those of agents that the run asked.
-            let own = || self.awaiting_approval().filter(|call| self.run.call_position(&call.id).is_some());
-            let awaits = |tool: &&ToolDefinition| own().any(|call| call.name == tool.name());
+            let calls = self.run.calls_with_records().filter(|(_, record)| record.awaits_approval());
+            let names: Vec<_> = calls.map(|(call, _)| &*call.name).collect();
+            let awaits = |tool: &&ToolDefinition| names.contains(&tool.name());
             let reasons = tools.iter().filter(awaits).filter_map(ToolDefinition::approval_reason);
             self.approval_reasons = reasons.map(str::to_owned).collect();
         }
@@ -162,12 +183,12 @@ impl RunError {
     }
 
     /// Returns the calls that await approval.
-    pub fn awaiting_approval(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.run.awaiting_approval()
     }
 
     /// Returns the calls that await their results from the caller.
-    pub fn awaiting_results(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.run.awaiting_results()
     }
 
@@ -255,6 +276,18 @@ impl fmt::Display for RunError {
                 self.approval_reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
             }
             RunErrorKind::Model(error) => write!(f, "the request to the model failed: {error}"),
+            RunErrorKind::MaxCost { spent, limit, needed } => write!(
+                f,
+                "the run has spent {spent} of {limit}, and the next request can cost {needed}; `resume` it with a higher `max_cost`"
+            ),
+            RunErrorKind::Budget { key, ends } => {
+                let seconds = ends.since(Timestamp::now()).as_secs();
+                let key = key.escape_debug();
+                write!(
+                    f,
+                    "the budget of `{key}` is used up; its period ends in {seconds} seconds; `resume` the run then"
+                )
+            }
             RunErrorKind::Store(error) => write!(f, "the store failed: {error}"),
             RunErrorKind::Conflict => write!(
                 f,

@@ -2,35 +2,20 @@
 
 use std::collections::HashSet;
 
-use super::approval::Approval;
 use super::handoff::Handoff;
-use super::resolve_error::ResolveError;
 use super::state::{CallRecord, InnerRun, Memo, Run, Stage};
 use super::step_error::StepError;
-use super::wait::Decision;
 use crate::model::{ToolCall, Usage};
-use crate::tool::{Timestamp, ToolExecution, WaitId};
 use crate::transcript::Transcript;
 
-pub(super) const SEVERAL_CALLS: &str = "several calls have this path; begin it with the id of the outer call";
+const NO_CALL: &str = "no call with this path is open";
 
-/// Returns those calls of an inner run that await a decision, or those that await a result.
-type Awaiting = fn(&InnerRun) -> &[ToolCall];
+/// Returns `true` if a call awaits a decision, or if it awaits a result.
+type Awaits = fn(&CallRecord) -> bool;
 
 impl InnerRun {
     pub(crate) fn new(call_id: String, agent: String, has_own_limits: bool, run: Run) -> Self {
-        let mut inner = Self {
-            call_id,
-            agent,
-            has_own_limits,
-            is_revoked: false,
-            run,
-            awaiting_approval: Vec::new(),
-            approval_levels: Vec::new(),
-            awaiting_results: Vec::new(),
-        };
-        inner.update_awaiting();
-        inner
+        Self { call_id, agent, has_own_limits, is_revoked: false, run }
     }
 
     /// Returns the id of the call of the outer run that asked the agent.
@@ -72,37 +57,15 @@ impl InnerRun {
         self.run.inner_runs().for_each(|inner| inner.add_usage(&name, parts));
     }
 
-    /// Lists the calls that the run awaits now.
-    pub(super) fn update_awaiting(&mut self) {
-        let with_path =
-            |call: &ToolCall| ToolCall { id: format!("{}/{}", self.call_id, call.id), ..call.clone() };
-        let awaiting = self.run.awaiting_approval_at_levels();
-        (self.awaiting_approval, self.approval_levels) =
-            awaiting.map(|(call, level)| (with_path(call), level)).unzip();
-        self.awaiting_results = self.run.awaiting_results().map(with_path).collect();
-    }
-
-    pub(super) fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
-        let resolved = self.run.resolve(wait, decision);
-        self.update_awaiting();
-        resolved
-    }
-
-    pub(super) fn tick(&mut self, now: Timestamp) -> bool {
-        self.run.tick(now)
-    }
-
-    /// Stops the run, so that it continues only to undo its calls. A run that has stopped already stays as it is.
-    pub(super) fn cancel(&mut self) {
-        self.run.cancel();
-        self.update_awaiting();
+    /// Returns the path of a call of the run, from the path of the call in the outer one.
+    fn path_within<'p>(&self, path: &'p str) -> Option<&'p str> {
+        path.strip_prefix(&*self.call_id)?.strip_prefix('/')
     }
 
     /// Stops the run, also if it has an answer already.
     pub(super) fn revoke(&mut self) {
         self.is_revoked = true;
         self.run.revoke();
-        self.update_awaiting();
     }
 
     /// Returns `true` if calls of the run are to be undone with those of the outer run, or were.
@@ -112,6 +75,17 @@ impl InnerRun {
 
     fn is_ended(&self) -> bool {
         matches!(self.run.stage, Stage::Ended(_))
+    }
+}
+
+impl CallRecord {
+    /// Returns `true` if a call of the agent that this open call asked has this path in the outer run, and awaits this.
+    fn awaits_inside(&self, path: &str, awaits: Awaits) -> bool {
+        let within = self.open_inner().and_then(|inner| Some((&inner.run, inner.path_within(path)?)));
+        within.is_some_and(|(run, path)| {
+            let mut inside = run.stage.records().iter();
+            run.record(path).is_some_and(awaits) || inside.any(|record| record.awaits_inside(path, awaits))
+        })
     }
 }
 
@@ -146,9 +120,7 @@ impl Run {
     /// Fails if no such call is open.
     pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
         if let Some(position) = self.undone_inner_run(&inner.call_id) {
-            let current = &mut self.inner_runs[position];
-            current.run = inner.run;
-            current.update_awaiting();
+            self.inner_runs[position].run = inner.run;
             return Ok(());
         }
         let record = self.open_record(&inner.call_id)?;
@@ -184,75 +156,28 @@ impl Run {
         self.inner_runs().filter(|inner| !inner.has_own_limits).map(|inner| &inner.run)
     }
 
-    /// Returns the inner run of an open call with this path, and the rest of the path.
-    fn inner_run_at<'p>(
+    /// Returns the run that the call with this path belongs to, and the call's id. Of the calls of inner runs, only those that await
+    /// this are found.
+    pub(super) fn call_at<'p>(
         &mut self,
-        path: &[&'p str],
-        awaiting: Awaiting,
-    ) -> Result<(&mut InnerRun, Vec<&'p str>), StepError> {
-        let records = match &mut self.stage {
-            Stage::Calling(turn) => &mut *turn.calls,
-            _ => &mut [],
-        };
-        let open = records.iter_mut().filter(|record| record.is_open());
-        let mut found: Vec<_> = open.filter_map(CallRecord::inner_mut).collect();
-        let rest = match path {
-            [joined] => {
-                found.retain(|inner| awaiting(inner).iter().any(|call| call.id == *joined));
-                let rest = found.first().and_then(|inner| joined.get(inner.call_id.len() + 1..));
-                rest.into_iter().collect()
+        path: &'p str,
+        awaits: Awaits,
+    ) -> Result<(&mut Self, &'p str), StepError> {
+        let records = self.stage.records().iter().enumerate();
+        let inside = records.filter(|(_, record)| record.awaits_inside(path, awaits));
+        match (self.has_open_call(path), &*inside.map(|(position, _)| position).collect::<Vec<_>>()) {
+            (_, []) => Ok((self, path)),
+            (false, [position]) => {
+                let Stage::Calling(turn) = &mut self.stage else { return Err(StepError(NO_CALL)) };
+                let inner = turn.calls[*position].inner_mut().ok_or(StepError(NO_CALL))?;
+                let path = inner.path_within(path).ok_or(StepError(NO_CALL))?;
+                inner.run.call_at(path, awaits)
             }
-            [first, rest @ ..] => {
-                let is_id = found.iter().any(|inner| inner.call_id == *first);
-                // The model chooses the ids. One that is the name of an agent must not stand for another's call.
-                if is_id && found.iter().any(|inner| inner.agent == *first && inner.call_id != *first) {
-                    return Err(StepError(
-                        "the path begins with the id of one call and the agent of another; pass the path as one text, \
-                         as the run returns it",
-                    ));
-                }
-                found.retain(|inner| *first == if is_id { &inner.call_id } else { &inner.agent });
-                rest.to_vec()
+            // Only in a state of an earlier version, which did not replace ids that look like paths.
+            _ => {
+                Err(StepError("several calls have this path; use `resolve` with the id of one of `waits()`"))
             }
-            [] => return Err(StepError("the path of the call is empty")),
-        };
-        let is_unique = found.len() == 1;
-        match found.pop() {
-            Some(inner) if is_unique => Ok((inner, rest)),
-            Some(_) => Err(StepError(SEVERAL_CALLS)),
-            None => Err(StepError("no call with this path is open")),
         }
-    }
-
-    pub(super) fn resolve_inner_approval(
-        &mut self,
-        path: &[&str],
-        approval: Approval,
-    ) -> Result<(), StepError> {
-        let (inner, rest) = self.inner_run_at(path, |inner| &inner.awaiting_approval)?;
-        let resolved = inner.run.resolve_approval_at(&rest, approval);
-        inner.update_awaiting();
-        resolved
-    }
-
-    /// Returns `true` if a call of this run itself is open and has this id.
-    pub(super) fn has_own_open_call(&self, id: &str) -> bool {
-        self.record(id).is_some_and(CallRecord::is_open)
-    }
-
-    pub(super) fn awaits_inner(&self, path: &str, awaiting: Awaiting) -> bool {
-        let open = self.stage.records().iter().filter_map(CallRecord::open_inner);
-        open.flat_map(awaiting).any(|call| call.id == path)
-    }
-
-    /// Records the result of a call of an inner run, which the caller supplies. The id of the call is its path.
-    pub(super) fn record_inner_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
-        let path = std::mem::take(&mut execution.call.id);
-        let (inner, rest) = self.inner_run_at(&[&path], |inner| &inner.awaiting_results)?;
-        execution.call.id = rest.concat();
-        let recorded = inner.run.record_result(execution);
-        inner.update_awaiting();
-        recorded
     }
 
     /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::Cost;
 use crate::tool::timing::optional_micros;
 
 /// Limits of a run. A run that would exceed one of them stops with an error that carries all the work done so far.
@@ -30,6 +31,12 @@ pub struct RunLimits {
     /// The number of tokens that the model may read and write over all turns; checked after each reply.
     #[serde(rename = "tokens", skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<u64>,
+    /// The money that the run may spend on models, with all agents that it asks. Before each request, its worst case is reserved: all
+    /// input and the longest possible answer, which is [limited](crate::ModelOptions::max_output_tokens) by what is left. It requires
+    /// [prices](crate::agent::AgentBuilder::prices). A run that stops here returns [`MaxCost`](crate::RunErrorKind::MaxCost) and
+    /// can be resumed with a higher limit.
+    #[serde(rename = "cost", skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<Cost>,
     /// The time that the run may take. Time spent awaiting approval, or stored, does not count.
     #[serde(rename = "time", with = "optional_micros", skip_serializing_if = "Option::is_none")]
     pub max_time: Option<Duration>,
@@ -87,6 +94,7 @@ setters! {
     max_turns: u32,
     max_calls: u32,
     max_total_tokens: u64,
+    max_cost: Cost,
     max_time: Duration,
     max_output_chars: usize,
     max_repeated_calls: u32,
@@ -100,6 +108,7 @@ impl Default for RunLimits {
             max_turns: 10,
             max_calls: None,
             max_total_tokens: None,
+            max_cost: None,
             max_time: None,
             max_output_chars: None,
             max_repeated_calls: 3,

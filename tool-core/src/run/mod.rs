@@ -2,12 +2,11 @@
 //!
 //! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
-//! and `call_ids` their ids. `check_limits`, `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
+//! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
 //! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and
 //! `saved_stage` are the stored form.
 
 mod id;
-mod call_path;
 mod stop_reason;
 mod error_policy;
 mod normalize;
@@ -27,6 +26,7 @@ mod access;
 mod call;
 mod turn;
 mod call_ids;
+mod ledger;
 mod check_limits;
 mod revise;
 mod inner;
@@ -35,6 +35,7 @@ mod repeated_calls;
 mod undo;
 mod approve;
 mod resolve;
+mod room;
 mod transitions;
 mod review;
 #[cfg(feature = "unstable-internals")]
@@ -42,23 +43,26 @@ mod remote;
 mod answer;
 mod error;
 mod finish;
+mod reported;
 mod saved_stage;
 mod saved;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
-pub use self::call_path::CallPath;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;
 pub use self::handoff::Handoff;
 pub use self::id::RunId;
+pub(crate) use self::ledger::{Ledger, LedgerError};
 pub(crate) use self::limits::MAX_DEPTH;
 pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
+pub use self::reported::ReportedCalls;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
 pub(crate) use self::review::{REJECTED, Ruling};
 pub use self::revision::RunRevision;
+pub use self::room::InFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};
 pub use self::state::{InnerRun, Run};
 pub use self::step::Step;

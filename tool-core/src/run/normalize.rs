@@ -29,7 +29,11 @@ struct ToolUse<'a> {
 const MAX_UNPACKED: usize = 1024;
 
 /// A response whose calls are those that the run executes, so that every rule about calls sees the same names.
-pub(crate) struct NormalizedResponse(pub(super) ChatResponse);
+pub(crate) struct NormalizedResponse {
+    pub(super) response: ChatResponse,
+    /// For each call, the position in the reply of the call that it was a part of.
+    positions: Vec<usize>,
+}
 
 impl NormalizedResponse {
     /// Splits calls that contain several calls, and removes from names what cannot be part of one. `unwrap` replaces a call by
@@ -38,7 +42,8 @@ impl NormalizedResponse {
         let normalize = |call| with_clean_name(unwrap(with_clean_name(call)));
         let mut room = MAX_UNPACKED;
         let mut calls = Vec::with_capacity(response.message.tool_calls.len());
-        for call in response.message.tool_calls.drain(..).map(normalize) {
+        let mut positions = Vec::with_capacity(calls.capacity());
+        for (position, call) in response.message.tool_calls.drain(..).map(normalize).enumerate() {
             match split_parallel(&call, room) {
                 Some(inner) => {
                     room -= inner.len();
@@ -46,17 +51,22 @@ impl NormalizedResponse {
                 }
                 None => calls.push(call),
             }
+            positions.resize(calls.len(), position);
         }
         response.message.tool_calls = calls;
-        Self(response)
+        Self { response, positions }
     }
 
     pub(crate) fn response(&self) -> &ChatResponse {
-        &self.0
+        &self.response
+    }
+
+    pub(crate) fn positions(&self) -> &[usize] {
+        &self.positions
     }
 
     pub(crate) fn response_mut(&mut self) -> &mut ChatResponse {
-        &mut self.0
+        &mut self.response
     }
 }
 
@@ -112,7 +122,7 @@ mod tests {
 
     fn normalize_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
         let message = AssistantMessage::default().with_tool_calls(calls);
-        NormalizedResponse::new(ChatResponse::new(message), |call| call).0.message.tool_calls
+        NormalizedResponse::new(ChatResponse::new(message), |call| call).response.message.tool_calls
     }
 
     #[test]

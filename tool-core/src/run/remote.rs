@@ -1,5 +1,6 @@
 //! What drivers need that execute calls in other processes.
 
+use super::room::InFlight;
 use super::state::CallRecord;
 use crate::model::ToolDefinitions;
 use crate::run::{Run, Step, StepError};
@@ -7,30 +8,28 @@ use crate::tool::CallRequest;
 
 impl Run {
     /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
-    /// machines. Calls whose ids match the predicate do not count as interrupted, and are not returned again; a step without calls
-    /// means that nothing else can be done until one of them has an outcome.
+    /// machines. Those in flight do not count as interrupted, and are not returned again; a step without calls means that nothing
+    /// else can be done until one of them has an outcome. The calls of a step are [those that can be started](Self::startable) now.
     ///
     /// ```
     /// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
-    /// use tool_core::run::{Run, Step};
+    /// use tool_core::run::{InFlight, Run, Step};
     /// use tool_core::{Message, ToolCall};
     ///
     /// let tools = ToolDefinitions::default();
     /// let mut run = Run::new([Message::user("Go")]);
     /// let calls = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
     /// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
+    /// let mut in_flight = InFlight::new(4);
     /// run.begin_call("a")?;
-    /// let Step::CallTools(calls) = run.next_with_in_flight(&tools, |id| id == "a") else { panic!() };
+    /// in_flight.begin("a");
+    /// let Step::CallTools(calls) = run.next_with_in_flight(&tools, &in_flight) else { panic!() };
     /// assert_eq!(calls.len(), 1);
     /// assert_eq!(calls[0].id, "b");
     /// # Ok::<_, tool_core::run::StepError>(())
     /// ```
     #[must_use]
-    pub fn next_with_in_flight<'a>(
-        &'a mut self,
-        tools: &ToolDefinitions,
-        in_flight: impl Fn(&str) -> bool,
-    ) -> Step<'a> {
+    pub fn next_with_in_flight<'a>(&'a mut self, tools: &ToolDefinitions, in_flight: &InFlight) -> Step<'a> {
         self.next_beside(tools, in_flight)
     }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::approval::Approval;
+use super::approve::is_object;
 use super::call_state::{ApprovalScope, CallState};
 use super::id::RunId;
 use super::resolve_error::{ResolveError, ResolveErrorKind};
@@ -23,20 +24,72 @@ fn wait_id(run: &RunId, call_id: &str, shown: &impl Serialize) -> WaitId {
     digest[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
+fn wrong_decision(reason: &WaitReason) -> ResolveError {
+    let detail = Some(reason.expected_decision().to_owned());
+    ResolveError { detail, ..ResolveError::new(ResolveErrorKind::WrongDecision) }
+}
+
+impl Wait {
+    /// Checks that a decision fits, as [`Run::resolve`] does. Only a driver with the tools knows whether new arguments match them, and
+    /// only the tool whether an answer has its type.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the decision is of another kind, if an answer is not among the choices, or if new arguments are not a JSON object.
+    pub fn check(&self, decision: &Decision) -> Result<(), ResolveError> {
+        match (&self.reason, &decision.verdict) {
+            (WaitReason::Approval(_), Verdict::Approval(Approval::ApproveWith(arguments)))
+                if !is_object(arguments) =>
+            {
+                Err(ResolveError::invalid_arguments("the new arguments are not a JSON object"))
+            }
+            (WaitReason::Answer(_), Verdict::Answer(answer)) if answer.len() > MAX_TEXT => {
+                Err(ResolveError::invalid("it is too long"))
+            }
+            (WaitReason::Answer(question), Verdict::Answer(answer)) => {
+                question.check(answer).map_err(ResolveError::invalid)
+            }
+            (WaitReason::Approval(_), Verdict::Approval(_) | Verdict::Declined)
+            | (WaitReason::CallerResult(_), Verdict::Result { .. })
+            | (
+                WaitReason::Answer(_),
+                Verdict::Declined | Verdict::Unavailable | Verdict::Approval(Approval::Deny(_)),
+            ) => Ok(()),
+            (reason, _) => Err(wrong_decision(reason)),
+        }
+    }
+}
+
+#[cfg(feature = "unstable-internals")]
+impl Wait {
+    /// Returns the record of its end, if its deadline has come.
+    #[must_use]
+    pub fn expired(&self, now: Timestamp) -> Option<DecisionRecord> {
+        let is_over = self.question().is_some() && self.deadline.is_some_and(|deadline| deadline <= now);
+        is_over.then(|| DecisionRecord::expired(self.id.clone(), now))
+    }
+}
+
 impl Run {
     /// Returns what the run waits for, in the order of its calls, with what the agents that they asked wait for. Other calls may
     /// still be executed meanwhile.
     #[must_use]
     pub fn waits(&self) -> Vec<Wait> {
-        let mut waits = Vec::new();
-        for (call, record) in self.calls_with_records() {
-            waits.extend(self.waits_of(call, record));
-            for mut wait in record.open_inner().into_iter().flat_map(|inner| inner.run().waits()) {
-                wait.path.insert_str(0, &format!("{}/", call.id));
-                waits.push(wait);
-            }
-        }
-        waits
+        self.waits_at_levels().map(|(wait, _)| wait).collect()
+    }
+
+    /// Returns the waits, each with the number of levels further out at which approval is demanded: an approver of this run decides
+    /// only about those of level 0.
+    pub(crate) fn waits_at_levels(&self) -> impl Iterator<Item = (Wait, usize)> {
+        self.calls_with_records().flat_map(|(call, record)| {
+            let own = self.waits_of(call, record).into_iter().map(|wait| (wait, record.approval_level));
+            let inner = record.open_inner().map(|inner| inner.run().waits_at_levels().collect::<Vec<_>>());
+            let inner = inner.into_iter().flatten().map(|(wait, level)| {
+                let path = format!("{}/{}", call.id, wait.path);
+                (Wait { path, ..wait }, level.saturating_sub(1))
+            });
+            own.chain(inner)
+        })
     }
 
     fn waits_of(&self, call: &ToolCall, record: &CallRecord) -> Vec<Wait> {
@@ -72,6 +125,12 @@ impl Run {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the id of what a call of this run waits for.
+    pub(super) fn wait_of(&self, call_id: &str) -> Option<WaitId> {
+        let (call, record) = self.requested_call(call_id).zip(self.record(call_id))?;
+        self.waits_of(call, record).into_iter().next().map(|wait| wait.id)
     }
 
     /// The id covers the definition, and the decisions before, so that it changes when approval is asked for again.
@@ -117,7 +176,7 @@ impl Run {
             for inner in
                 turn.calls.iter_mut().filter(|record| record.is_open()).filter_map(CallRecord::inner_mut)
             {
-                let resolved = inner.resolve(wait, decision.clone());
+                let resolved = inner.run.resolve(wait, decision.clone());
                 if !matches!(&resolved, Err(error) if error.kind == ResolveErrorKind::UnknownWait) {
                     return resolved;
                 }
@@ -133,29 +192,23 @@ impl Run {
         if decision.is_deferred() {
             return Ok(());
         }
+        wait.check(&decision)?;
         let kind = decision.kind();
-        let expected = wait.reason.expected_decision();
         let Decision { verdict, mut author } = decision;
         let reply = match (wait.reason, verdict) {
             (WaitReason::Approval(_), Verdict::Approval(approval)) => {
-                let decided = self.decide_own_approval(&wait.path, approval, author);
+                let decided = self.decide_approval(&wait.path, approval, author);
                 return decided.map_err(|StepError(detail)| ResolveError::invalid_arguments(detail));
             }
             (WaitReason::Approval(_), Verdict::Declined) => {
                 let denied = Approval::Deny(author.why.clone());
-                return Ok(self.decide_own_approval(&wait.path, denied, author)?);
+                return Ok(self.decide_approval(&wait.path, denied, author)?);
             }
             (WaitReason::CallerResult(call), Verdict::Result { outcome }) => {
                 self.record_decision(&wait.path, wait.id, kind, author);
                 return Ok(self.record_result(ToolExecution::new(call, outcome))?);
             }
-            (WaitReason::Answer(question), Verdict::Answer(answer)) => {
-                if answer.len() > MAX_TEXT {
-                    return Err(ResolveError::invalid("it is too long"));
-                }
-                question.check(&answer).map_err(ResolveError::invalid)?;
-                (question, Reply::Answer(answer))
-            }
+            (WaitReason::Answer(question), Verdict::Answer(answer)) => (question, Reply::Answer(answer)),
             (WaitReason::Answer(question), Verdict::Declined) => {
                 (question, Reply::Declined(author.why.clone()))
             }
@@ -163,11 +216,11 @@ impl Run {
                 author.why = author.why.or_else(|| reason.clone());
                 (question, Reply::Declined(reason))
             }
-            (WaitReason::Answer(question), Verdict::Unavailable) => (question, Reply::Unavailable),
-            _ => {
-                let detail = Some(expected.to_owned());
-                return Err(ResolveError { detail, ..ResolveError::new(ResolveErrorKind::WrongDecision) });
+            (WaitReason::Answer(question), Verdict::Unavailable) => {
+                (question, author.why.clone().map_or(Reply::Unavailable, Reply::Refused))
             }
+            // Checked before.
+            (reason, _) => return Err(wrong_decision(&reason)),
         };
         self.record_decision(&wait.path, wait.id, kind, author);
         let (question, reply) = reply;
@@ -177,36 +230,13 @@ impl Run {
         Ok(())
     }
 
-    /// Records a decision about a call that awaits approval, and who made it.
-    pub(super) fn decide_own_approval(
+    pub(super) fn record_decision(
         &mut self,
         call_id: &str,
-        approval: Approval,
-        mut author: Author,
-    ) -> Result<(), StepError> {
-        if let Approval::Deny(reason) = &approval {
-            author.why = author.why.or_else(|| reason.clone());
-        }
-        let decision = Decision::from(approval.clone());
-        let shown = self.requested_call(call_id).zip(self.record(call_id));
-        let id = shown.and_then(|(call, record)| match &record.state {
-            CallState::AwaitingApproval(scope) => Some(self.approval_id(call, record, scope)),
-            _ => None,
-        });
-        let before = self.record(call_id).map_or(0, |record| record.decisions.len());
-        if let Some(id) = id {
-            self.record_decision(call_id, id, decision.kind(), author);
-        }
-        let resolved = self.resolve_own_approval(call_id, approval);
-        if resolved.is_err()
-            && let Ok(record) = self.open_record(call_id)
-        {
-            record.decisions.truncate(before);
-        }
-        resolved
-    }
-
-    fn record_decision(&mut self, call_id: &str, wait: WaitId, kind: Option<DecisionKind>, author: Author) {
+        wait: WaitId,
+        kind: Option<DecisionKind>,
+        author: Author,
+    ) {
         let Author { by, at, why } = author;
         let at = at.or_else(|| Some(self.now).filter(|now| *now != Timestamp::default()));
         if let (Some(kind), Ok(record)) = (kind, self.open_record(call_id)) {
@@ -240,20 +270,18 @@ impl Run {
                 record.since.get_or_insert(now);
             }
             if let Some(inner) = record.inner_mut() {
-                has_changed |= inner.tick(now);
+                has_changed |= inner.run.tick(now);
             }
             let Some(notes) = record.waiting_notes() else { continue };
             let was_waiting = notes.is_waiting();
             let expired = notes.tick(now);
             expired.iter().for_each(|question| notes.reply(question, Reply::Expired));
             has_changed |= !expired.is_empty() || notes.is_waiting() != was_waiting;
-            record.decisions.extend(expired.into_iter().map(|question| DecisionRecord {
-                wait: wait_id(&run_id, &call.id, &question),
-                kind: DecisionKind::Expired,
-                by: None,
-                at: Some(now),
-                why: None,
-            }));
+            record.decisions.extend(
+                expired
+                    .into_iter()
+                    .map(|question| DecisionRecord::expired(wait_id(&run_id, &call.id, &question), now)),
+            );
         }
         has_changed
     }

@@ -15,7 +15,7 @@ use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::settings::Settings;
 use super::state::{CallRecord, Stage};
-use crate::model::{ConversationId, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
+use crate::model::{ConversationId, Cost, Message, RequestCache, ToolCall, ToolChoice, ToolMessage, Usage};
 use crate::run::{Handoff, InnerRun, Run, RunId, RunRevision};
 use crate::tool::timing::micros;
 use crate::tool::{
@@ -50,6 +50,8 @@ struct State<'a> {
     settings: &'a Settings,
     turns: u32,
     usage: Usage,
+    #[serde(rename = "may_cost", skip_serializing_if = "Option::is_none")]
+    cost_in_flight: Option<Cost>,
     #[serde(rename = "time", with = "micros", skip_serializing_if = "Duration::is_zero")]
     elapsed: Duration,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -129,6 +131,7 @@ impl Serialize for Run {
             settings: &self.settings,
             turns: self.turns,
             usage: self.usage,
+            cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
             calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
             undo_executions: &self.undo_executions,
@@ -184,6 +187,8 @@ struct AnyState {
     // Since format 4.
     #[serde(rename = "agent")]
     agent_name: Option<String>,
+    #[serde(rename = "may_cost")]
+    cost_in_flight: Option<Cost>,
     #[serde(default)]
     verdicts: Vec<VerdictRecord>,
     // Format 1 only.
@@ -221,6 +226,7 @@ impl AnyState {
             stored_conversation_len: self.stored_conversation_len,
             turns: self.turns,
             usage: self.usage,
+            cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
             now: Timestamp::default(),
             tool_executions,

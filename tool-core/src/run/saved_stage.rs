@@ -91,7 +91,6 @@ impl SavedRecord {
             None if format == 2 => self.format_2_state()?,
             _ => return Err("a call has no state"),
         };
-        self.inner.iter_mut().for_each(|inner| inner.update_awaiting());
         let is_waiting = matches!(state, CallState::Waiting { .. });
         if is_waiting && self.notes.is_none() {
             return Err("a call waits for nothing");

@@ -15,7 +15,7 @@ use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{
-    ConversationId, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
+    ConversationId, Cost, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
 };
 use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution, VerdictRecord};
 
@@ -42,6 +42,8 @@ pub struct Run {
     pub(crate) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
+    /// What the request in flight can cost.
+    pub(super) cost_in_flight: Option<Cost>,
     pub(super) elapsed: Duration,
     /// The latest time that [`tick`](Run::tick) has set. It is not stored.
     pub(super) now: Timestamp,
@@ -172,15 +174,6 @@ pub struct InnerRun {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_revoked: bool,
     pub(super) run: Run,
-    /// The calls that await approval, with their paths in place of their ids. They follow from the run.
-    #[serde(skip)]
-    pub(super) awaiting_approval: Vec<ToolCall>,
-    /// For each of them, how many levels outside of the run approval is demanded.
-    #[serde(skip)]
-    pub(super) approval_levels: Vec<usize>,
-    /// The calls that await results of the caller, in the same form.
-    #[serde(skip)]
-    pub(super) awaiting_results: Vec<ToolCall>,
 }
 
 impl Stage {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::FinishReason;
+use crate::model::{Cost, FinishReason};
 use crate::tool::ToolError;
 
 /// The reason that a run ended without an answer. It is final: it is saved with the run, which cannot be driven any further.
@@ -25,6 +25,11 @@ pub enum StopReason {
     /// The run used more tokens than allowed. Carries [`max_total_tokens`](crate::run::RunLimits::max_total_tokens).
     #[serde(rename = "tokens")]
     MaxTotalTokens(u64),
+    /// The run of an agent that was [called as a tool](crate::Agent::as_tool) spent as much as its own limit allows. Carries
+    /// [`max_cost`](crate::run::RunLimits::max_cost). The outermost run returns
+    /// [`RunErrorKind::MaxCost`](crate::RunErrorKind::MaxCost) instead.
+    #[serde(rename = "cost")]
+    MaxCost(Cost),
     /// The run took longer than allowed. Carries [`max_time`](crate::run::RunLimits::max_time).
     #[serde(rename = "time")]
     MaxTime(Duration),
@@ -73,6 +78,7 @@ impl StopReason {
             Self::MaxTurns(_)
                 | Self::MaxCalls(_)
                 | Self::MaxTotalTokens(_)
+                | Self::MaxCost(_)
                 | Self::MaxTime(_)
                 | Self::MaxOutputChars(_)
                 | Self::RepeatedCall(_)
@@ -85,6 +91,7 @@ impl StopReason {
             Self::MaxTurns(_) => "the run had used all its turns",
             Self::MaxCalls(_) => "the run would have exceeded its limit of calls",
             Self::MaxTotalTokens(_) => "the run had used all its tokens",
+            Self::MaxCost(_) => "the run had spent all its money",
             Self::MaxTime(_) => "the run had used all its time",
             Self::MaxOutputChars(_) => "the run had reached its limit of tool output",
             Self::Truncated(_) => "the reply was cut short",
@@ -105,6 +112,7 @@ impl fmt::Debug for StopReason {
             Self::MaxTurns(limit) => f.debug_tuple("MaxTurns").field(limit).finish(),
             Self::MaxCalls(limit) => f.debug_tuple("MaxCalls").field(limit).finish(),
             Self::MaxTotalTokens(limit) => f.debug_tuple("MaxTotalTokens").field(limit).finish(),
+            Self::MaxCost(limit) => f.debug_tuple("MaxCost").field(limit).finish(),
             Self::MaxTime(limit) => f.debug_tuple("MaxTime").field(limit).finish(),
             Self::MaxOutputChars(limit) => f.debug_tuple("MaxOutputChars").field(limit).finish(),
             Self::RepeatedCall(tool) => f.debug_tuple("RepeatedCall").field(tool).finish(),
@@ -139,6 +147,7 @@ impl fmt::Display for StopReason {
                 f,
                 "the run used more than {limit} tokens; raise `max_total_tokens`, or send less history"
             ),
+            Self::MaxCost(limit) => write!(f, "the run would cost more than {limit}; raise `max_cost`"),
             Self::MaxTime(limit) => write!(f, "the run took longer than {limit:?}; raise `max_time`"),
             Self::MaxOutputChars(limit) => write!(
                 f,

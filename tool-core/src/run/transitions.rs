@@ -1,8 +1,9 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
 use super::handoff::executions_of_agent;
+use super::room::InFlight;
 use super::state::{CallRecord, Memo, Stage, Turn, last_calls};
-use crate::model::{ChatRequest, ChatResponse, Message, ToolCall, ToolDefinitions, ToolPolicy};
+use crate::model::{ChatRequest, ChatResponse, Message, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolError, ToolExecution};
 
@@ -12,15 +13,11 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.next_beside(tools, |_| false)
+        self.next_beside(tools, &InFlight::NONE)
     }
 
-    /// Returns the next step beside the calls with these ids, which are in flight.
-    pub(super) fn next_beside<'a>(
-        &'a mut self,
-        tools: &ToolDefinitions,
-        in_flight: impl Fn(&str) -> bool,
-    ) -> Step<'a> {
+    /// Returns the next step beside the calls in flight.
+    pub(super) fn next_beside<'a>(&'a mut self, tools: &ToolDefinitions, in_flight: &InFlight) -> Step<'a> {
         let policy =
             |_, name: &str| tools.iter().find(|one| one.name() == name).map(|one| one.policy().clone());
         self.next_with_undo_tools(tools, policy, in_flight)
@@ -32,9 +29,9 @@ impl Run {
         &'a mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
-        in_flight: impl Fn(&str) -> bool,
+        in_flight: &InFlight,
     ) -> Step<'a> {
-        self.apply_tool_policies(tools, undo_policy, &in_flight);
+        self.apply_tool_policies(tools, undo_policy, in_flight);
         match &self.stage {
             Stage::Asking => Step::CallModel(
                 ChatRequest::borrowing(&self.messages)
@@ -51,29 +48,9 @@ impl Run {
                 }
                 Step::Waiting(self.waits())
             }
-            Stage::Undoing(undoing) if in_flight(&undoing.call.id) => Step::CallTools(Vec::new()),
-            Stage::Undoing(undoing) => Step::CallTools(vec![undoing.call.clone()]),
+            Stage::Undoing(_) => Step::CallTools(self.startable(in_flight)),
             Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
         }
-    }
-
-    /// Returns the calls that can be started now, which are none while others must finish first. Returns `None` if all open calls
-    /// wait.
-    fn ready_calls(&self, in_flight: impl Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
-        let is_exclusive = |(_, record): &(&ToolCall, &CallRecord)| record.is_exclusive();
-        let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
-        let (running, startable): (Vec<_>, Vec<_>) = ready.partition(|(call, _)| in_flight(&call.id));
-        let (exclusive, others): (Vec<_>, Vec<_>) = startable.into_iter().partition(is_exclusive);
-        // An exclusive call runs alone, once no other call is ready or in flight.
-        let calls = if running.iter().any(is_exclusive) {
-            &[]
-        } else if running.is_empty() && others.is_empty() {
-            &exclusive[..exclusive.len().min(1)]
-        } else {
-            &*others
-        };
-        let calls: Vec<_> = calls.iter().map(|(call, _)| (*call).clone()).collect();
-        (!calls.is_empty() || !running.is_empty()).then_some(calls)
     }
 
     /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
@@ -81,13 +58,13 @@ impl Run {
         &mut self,
         tools: &ToolDefinitions,
         undo_policy: impl Fn(usize, &str) -> Option<ToolPolicy>,
-        in_flight: impl Fn(&str) -> bool,
+        in_flight: &InFlight,
     ) {
         if let Stage::Calling(turn) = &mut self.stage {
             let of_agent = executions_of_agent(&self.tool_executions, &self.handoffs);
             let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
             let mut stop_reason = None;
-            for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight(&call.id)) {
+            for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight.contains(&call.id)) {
                 if let Some(execution) = record.apply_policy(call, tools, of_agent) {
                     let (execution, reason) = self.settings.error_policies.apply(execution);
                     record.finish(execution);
@@ -101,7 +78,7 @@ impl Run {
                 None => self.close_turn_if_finished(),
             }
         }
-        if self.next_undo_call().is_none_or(|call| !in_flight(&call.id)) {
+        if self.next_undo_call().is_none_or(|call| !in_flight.contains(&call.id)) {
             self.apply_undo_policy(undo_policy);
         }
     }
@@ -120,8 +97,9 @@ impl Run {
         if !self.is_asking() {
             return Err(StepError("the run expects no response of the model"));
         }
-        let ChatResponse { mut message, finish_reason, usage, .. } = response.0;
+        let ChatResponse { mut message, finish_reason, usage, .. } = response.response;
         self.turns = self.turns.saturating_add(1);
+        self.cost_in_flight = None;
         let usage = usage.unwrap_or_default();
         self.usage += usage;
         if let Some(handoff) = self.handoffs.last_mut() {
@@ -181,10 +159,13 @@ impl Run {
         if execution.is_waiting() {
             return notes.map_or(Ok(()), |notes| self.record_waiting(&execution.call.id, *notes));
         }
-        if !self.has_own_open_call(&execution.call.id)
-            && self.awaits_inner(&execution.call.id, |inner| &inner.awaiting_results)
-        {
-            return self.record_inner_result(execution);
+        if !self.has_open_call(&execution.call.id) {
+            let path = std::mem::take(&mut execution.call.id);
+            let (run, id) = self.call_at(&path, CallRecord::awaits_result)?;
+            execution.call.id = id.to_owned();
+            if id != path {
+                return run.record_result(execution);
+            }
         }
         let id = execution.call.id.clone();
         let will_retry = self.will_retry(&execution);
@@ -233,8 +214,9 @@ impl Run {
         Ok(())
     }
 
-    /// Returns `true` if the call failed and will be executed again.
-    pub(crate) fn will_retry(&self, execution: &ToolExecution) -> bool {
+    /// Returns `true` if the call failed and will be executed again. Asked before its outcome is [recorded](Self::record_result).
+    #[must_use]
+    pub fn will_retry(&self, execution: &ToolExecution) -> bool {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
         let next_attempt = |record: &CallRecord| {

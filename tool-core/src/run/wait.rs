@@ -3,10 +3,13 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::approval::Approval;
 use crate::model::ToolCall;
-use crate::tool::{DecisionKind, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome};
+use crate::tool::{
+    DecisionKind, DecisionRecord, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome,
+};
 
 /// Something that a call of a run waits for. [`Run::waits`](crate::run::Run::waits) returns all of them, and
 /// [`Run::resolve`](crate::run::Run::resolve) ends one.
@@ -33,7 +36,7 @@ use crate::tool::{DecisionKind, Question, Timestamp, ToolError, ToolOutput, Wait
 pub struct Wait {
     /// The id, by which the wait is resolved.
     pub id: WaitId,
-    /// The [path](crate::run::CallPath) of the call as one text: its id, after those of the calls that ask its agent.
+    /// The path of the call: its id, behind those of the calls that lead to its agent, as in `call_1/call_2`.
     pub path: String,
     /// The name of the call's tool.
     pub tool: String,
@@ -166,7 +169,7 @@ impl Decision {
     }
 
     /// Answers a question.
-    pub fn answer(answer: impl Into<serde_json::Value>) -> Self {
+    pub fn answer(answer: impl Into<Value>) -> Self {
         Self::new(Verdict::Answer(answer.into().to_string()))
     }
 
@@ -175,12 +178,33 @@ impl Decision {
         Self::new(Verdict::Answer(answer.into()))
     }
 
+    /// Answers a question with what a person wrote or a program sent: one of the choices, a JSON text, or else a text.
+    ///
+    /// ```
+    /// use tool_core::run::Decision;
+    /// use tool_core::tool::Question;
+    ///
+    /// let question: Question = serde_json::from_str(r#"{"text": "Name?", "schema": {"type": "string"}}"#)?;
+    /// assert!(Decision::answer_text(&question, "42") == Decision::answer("42"));
+    /// let question: Question = serde_json::from_str(r#"{"text": "How many?", "schema": {"type": "integer"}}"#)?;
+    /// assert!(Decision::answer_text(&question, "42") == Decision::answer(42));
+    /// # Ok::<_, serde_json::Error>(())
+    /// ```
+    pub fn answer_text(question: &Question, text: &str) -> Self {
+        let is_text = question.schema()["type"] == "string";
+        let is_json = serde_json::from_str(text).is_ok_and(|value: Value| value.is_string() || !is_text);
+        if is_json && !question.choices().contains(&text.into()) {
+            return Self::answer_json(text);
+        }
+        Self::answer(text)
+    }
+
     /// Declines to answer a question.
     pub fn decline() -> Self {
         Self::new(Verdict::Declined)
     }
 
-    /// States that there is nobody to answer a question. Its default is the answer, if it has one.
+    /// States that there is nobody to answer a question, and [why](Self::because). Its default is the answer, if it has one.
     pub fn unavailable() -> Self {
         Self::new(Verdict::Unavailable)
     }
@@ -219,8 +243,28 @@ impl Decision {
         matches!(self.verdict, Verdict::Approval(Approval::Defer))
     }
 
+    /// Returns the record of this decision about a wait, or `None` if it is postponed.
+    ///
+    /// ```
+    /// use tool_core::run::Decision;
+    /// use tool_core::tool::DecisionKind;
+    ///
+    /// let record = Decision::deny("too much").by("ada").record(&"0123".into()).unwrap();
+    /// assert_eq!((record.kind, record.by.as_deref(), record.why.as_deref()), (DecisionKind::Denied, Some("ada"), Some("too much")));
+    /// ```
+    #[must_use]
+    pub fn record(&self, wait: &WaitId) -> Option<DecisionRecord> {
+        let Author { by, at, why } = self.author.clone();
+        let why = why.or_else(|| match &self.verdict {
+            Verdict::Approval(Approval::Deny(reason)) => reason.clone(),
+            _ => None,
+        });
+        Some(DecisionRecord { wait: wait.clone(), kind: self.kind()?, by, at, why })
+    }
+
     /// Returns the arguments that replace the model's.
-    pub(crate) fn edited_arguments(&self) -> Option<&str> {
+    #[must_use]
+    pub fn edited_arguments(&self) -> Option<&str> {
         match &self.verdict {
             Verdict::Approval(Approval::ApproveWith(arguments)) => Some(arguments),
             _ => None,

@@ -73,6 +73,11 @@ pub trait Tool: Send + Sync {
         Ok(())
     }
 
+    /// Returns the tool with this name of the agent that the tool asks, for a person who decides about a call of that agent.
+    fn inner_tool(&self, _name: &str) -> Option<&dyn Tool> {
+        None
+    }
+
     /// Returns the values that the tool takes from its context, or `None` if they are not known. A run whose context
     /// lacks one of them is refused before a request is sent to the model.
     fn injections(&self) -> Option<&[Injection]> {

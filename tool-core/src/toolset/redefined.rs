@@ -24,8 +24,17 @@ pub(super) struct Converted {
 }
 
 /// Returns the tool's own arguments, or `None` if it receives them unchanged; and the repairs.
-pub(super) type Convert =
-    Box<dyn Fn(&str, &ToolContext) -> Result<(Option<String>, Vec<Repair>), ToolError> + Send + Sync>;
+pub(super) type Convert = Box<
+    dyn Fn(&str, &ToolContext, Purpose) -> Result<(Option<String>, Vec<Repair>), ToolError> + Send + Sync,
+>;
+
+/// Why arguments are converted.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Purpose {
+    Call,
+    /// Nothing of the application is called.
+    Check,
+}
 
 impl ToolRef {
     /// Returns this tool with another definition of the same arguments.
@@ -44,6 +53,20 @@ pub(crate) fn redefined(tool: impl Tool + 'static, definition: ToolDefinition) -
     Redefined { tool: ToolRef::Shared(Arc::new(tool)), definition, converted: None }
 }
 
+impl Redefined {
+    fn convert(
+        &self,
+        arguments: &str,
+        context: &ToolContext,
+        purpose: Purpose,
+    ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
+        match &self.converted {
+            Some(converted) => (converted.convert)(arguments, context, purpose),
+            None => Ok((None, Vec::new())),
+        }
+    }
+}
+
 impl Tool for Redefined {
     fn definition(&self) -> &ToolDefinition {
         &self.definition
@@ -51,9 +74,8 @@ impl Tool for Redefined {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let tool = self.tool.get();
-        let converted = self.converted.as_ref().map(|converted| (converted.convert)(arguments, context));
-        let (own, repairs) = match converted.transpose() {
-            Ok(converted) => converted.unwrap_or_default(),
+        let (own, repairs) = match self.convert(arguments, context, Purpose::Call) {
+            Ok(converted) => converted,
             Err(error) => return ToolFuture::ready(Err(error)),
         };
         let future = match own {
@@ -63,12 +85,13 @@ impl Tool for Redefined {
         future.with_repairs(repairs)
     }
 
-    // Converting arguments can call a function of the application.
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
-        match self.converted {
-            Some(_) => Ok(()),
-            None => self.tool.get().check_arguments(arguments, context),
-        }
+        let (own, _) = self.convert(arguments, context, Purpose::Check)?;
+        self.tool.get().check_arguments(own.as_deref().unwrap_or(arguments), context)
+    }
+
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.tool.get().inner_tool(name)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

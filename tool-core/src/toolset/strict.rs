@@ -73,7 +73,7 @@ fn to_strict(tool: &ToolRef) -> Result<ToolRef, StrictError> {
     let strict = definition.clone().into_strict()?;
     // Strict mode requires every property, so the model writes `null` for one that it omits.
     let (own, shape) = (tool.clone(), OnceLock::new());
-    let convert = move |arguments: &str, _: &ToolContext| {
+    let convert = move |arguments: &str, _: &ToolContext, _| {
         let own = without_omitted_arguments(&shape, own.get().definition().parameters(), arguments);
         Ok((own, Vec::new()))
     };

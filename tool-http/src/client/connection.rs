@@ -75,6 +75,34 @@ pub struct ConnectionConfig {
 }
 
 impl ConnectionConfig {
+    /// Sets the key, if there is one: this one, or that of the endpoint's environment variable if `is_from_env`. The endpoint needs a
+    /// key if it has such a variable, unless it `is_optional`, or the caller's client or headers may contain it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no key although there should be.
+    pub fn set_key(
+        &mut self,
+        header: KeyHeader,
+        key: Option<SecretString>,
+        is_from_env: bool,
+        variable: Option<&str>,
+        is_optional: bool,
+    ) -> Result<(), ConfigError> {
+        let key = match key {
+            None if is_from_env => Some(key_from_env(variable)?),
+            key => key,
+        };
+        let is_optional = is_optional || self.http.is_some() || !self.headers.is_empty();
+        if let (None, Some(variable), false) = (&key, variable, is_optional) {
+            return Err(ConfigError(format!(
+                "no API key; set one with `api_key`, or read it from {variable} with `api_key_from_env`"
+            )));
+        }
+        self.key = key.map(|key| (header, key));
+        Ok(())
+    }
+
     /// Connects to the API at this URL.
     ///
     /// # Errors
@@ -254,8 +282,8 @@ pub enum SendError {
 /// Why a response cannot be used.
 #[derive(Debug)]
 pub enum BadResponse {
-    /// It is compressed, which the request does not accept; this rules out decompression bombs. The encoding is named, because the
-    /// body would look like garbage.
+    /// It is compressed, which the request does not accept; this rules out decompression bombs. A message for users names the encoding,
+    /// because the body would look like garbage.
     Compressed(String),
     /// It is a redirect to this location, without secrets.
     Redirected(StatusCode, String),
@@ -302,7 +330,12 @@ impl Connection {
             let encodings = response.headers().get_all(CONTENT_ENCODING).iter();
             let mut encodings = encodings.map(|value| value.to_str().unwrap_or("unreadable").trim());
             let is_encoding = |name: &&str| !name.is_empty() && !name.eq_ignore_ascii_case("identity");
-            return encodings.find(is_encoding).map(|name| BadResponse::Compressed(name.to_owned()));
+            return encodings.find(is_encoding).map(|name| {
+                BadResponse::Compressed(format!(
+                    "the response is compressed ({name}), although the request does not accept that; turn compression off in \
+                     the server or its proxy"
+                ))
+            });
         }
         if status.is_redirection() {
             let location = response.headers().get("location").and_then(|value| value.to_str().ok());

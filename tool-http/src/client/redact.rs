@@ -55,16 +55,19 @@ impl Redactor {
         }
     }
 
-    /// Adds the user info of a URL, also as it is sent in a header, and the values of the query.
+    /// Adds the user info of a URL, also as it is sent in a header, and the values of the query, except a version of the API, which
+    /// helps to understand an error.
     pub fn add_url(&mut self, url: &Url) {
         let (user, password) = (url.username(), url.password().unwrap_or_default());
         let sent = [&*Decoded::new(user).bytes, b":", &*Decoded::new(password).bytes].concat();
         let sent = if sent == b":" { String::new() } else { BASE64.encode(sent) };
         [user, password, &sent].iter().for_each(|secret| self.add(secret));
         for pair in url.query().unwrap_or_default().split('&') {
-            let value = pair.split_once('=').map_or(pair, |(_, value)| value);
-            self.add(value);
-            self.add(&value.replace('+', " "));
+            let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+            if name != "api-version" {
+                self.add(value);
+                self.add(&value.replace('+', " "));
+            }
         }
     }
 

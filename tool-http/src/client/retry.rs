@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::HeaderMap;
 
+use super::error_kind::ErrorKind;
 use crate::backoff::Backoff;
 
 /// The default number of retries of a request.
@@ -80,25 +81,74 @@ pub trait Retryable {
     fn retry_after(&self) -> Option<Duration>;
 }
 
+/// A retry that is about to happen, as passed to a [`RetryHook`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Retry<'a, E> {
+    /// The number of the retry, starting at 1.
+    pub number: u32,
+    /// The delay before the retry.
+    pub delay: Duration,
+    /// The error that caused the retry.
+    pub error: &'a E,
+}
+
+/// A function that is called before each retry.
+pub type RetryHook<E> = Arc<dyn Fn(&Retry<'_, E>) + Send + Sync>;
+
 /// The rules by which requests are retried.
-#[derive(Clone, Debug)]
-pub struct RetryPolicy {
+pub struct RetryPolicy<E> {
     /// The largest number of retries of a request.
     pub max: u32,
     /// The limit for all requests together.
     pub budget: Option<RetryBudget>,
+    /// The function that is called before each retry.
+    pub on_retry: Option<RetryHook<E>>,
 }
 
-impl Default for RetryPolicy {
+impl<E> Default for RetryPolicy<E> {
     fn default() -> Self {
-        Self { max: DEFAULT_MAX_RETRIES, budget: None }
+        Self { max: DEFAULT_MAX_RETRIES, budget: None, on_retry: None }
     }
 }
 
-impl RetryPolicy {
+impl<E> Clone for RetryPolicy<E> {
+    fn clone(&self) -> Self {
+        Self { max: self.max, budget: self.budget.clone(), on_retry: self.on_retry.clone() }
+    }
+}
+
+impl<E> fmt::Debug for RetryPolicy<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetryPolicy")
+            .field("max", &self.max)
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E: Retryable> RetryPolicy<E> {
+    /// Calls `attempt` until it succeeds or its error must not be retried.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the last attempt.
+    pub async fn run<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let mut retries = self.start();
+        loop {
+            match attempt().await {
+                Ok(value) => return Ok(value),
+                Err(error) => retries.wait(error).await?,
+            }
+        }
+    }
+
     /// Starts the retries of one request.
     #[must_use]
-    pub fn start(&self) -> Retries<'_> {
+    pub fn start(&self) -> Retries<'_, E> {
         if let Some(budget) = &self.budget {
             budget.add_request();
         }
@@ -108,23 +158,18 @@ impl RetryPolicy {
 
 /// The retries of one request.
 #[derive(Debug)]
-pub struct Retries<'a> {
-    policy: &'a RetryPolicy,
+pub struct Retries<'a, E> {
+    policy: &'a RetryPolicy<E>,
     count: u32,
 }
 
-impl Retries<'_> {
-    /// Waits until the request may be sent again. Before it waits, it calls `on_retry` with the number of the retry, which starts at
-    /// 1, the delay and the error.
+impl<E: Retryable> Retries<'_, E> {
+    /// Waits until the request may be sent again.
     ///
     /// # Errors
     ///
     /// Returns the error itself if the request must not be retried.
-    pub async fn wait<E: Retryable>(
-        &mut self,
-        error: E,
-        on_retry: impl FnOnce(u32, Duration, &E),
-    ) -> Result<(), E> {
+    pub async fn wait(&mut self, error: E) -> Result<(), E> {
         let policy = self.policy;
         if self.count >= policy.max || !error.is_retryable() {
             return Err(error);
@@ -134,7 +179,9 @@ impl Retries<'_> {
         }
         let delay = error.retry_after().unwrap_or_else(|| BACKOFF.delay(self.count));
         self.count += 1;
-        on_retry(self.count, delay, &error);
+        if let Some(on_retry) = &policy.on_retry {
+            on_retry(&Retry { number: self.count, delay, error: &error });
+        }
         drop(error);
         tokio::time::sleep(delay).await;
         Ok(())
@@ -174,6 +221,17 @@ impl RetryHeaders {
         // A number beyond any duration is certainly too long.
         let after = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         Self { after, should }
+    }
+
+    /// Returns `true` if a request that failed with an error of this kind may be sent again.
+    #[must_use]
+    pub fn allow_retry_after(&self, kind: ErrorKind) -> bool {
+        match self.should {
+            _ if self.is_too_long() => false,
+            _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
+            Some(should) => should,
+            None => kind.is_transient(),
+        }
     }
 
     /// Returns `true` if the requested delay is too long to wait for.

@@ -3,11 +3,7 @@
 use std::fmt;
 
 use reqwest::StatusCode;
-use serde_json::Value;
-use tool_http::client::RetryHeaders;
-
-use super::excerpt::{MAX_MESSAGE_CHARS, excerpt};
-use super::kind::ErrorKind;
+use tool_http::client::{ErrorBody, ErrorKind, MAX_MESSAGE_CHARS, RetryHeaders, error_name, excerpt};
 
 /// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -67,58 +63,23 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// Parses the error in a body, in any of the forms that servers use. Returns `None` if there is none.
-    ///
-    /// `{error: {message, type, code}}` (OpenAI), `{error: "…"}` and `[{error}]` (Gemini), `{object: "error", message}`
-    /// (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI); the code is a string or a number. Google
-    /// sends the name of the status instead of a type.
+    /// Parses the error in a body. Returns `None` if there is none.
     pub(crate) fn parse(body: &str) -> Option<Self> {
-        let body: Value = serde_json::from_str(body).ok()?;
-        let body = body.get(0).unwrap_or(&body);
-        let error = match body.get("error") {
-            Some(Value::Null) | None => body,
-            Some(error) => error,
-        };
-        let message = match error {
-            Value::String(message) => message.clone(),
-            _ => error.get("message").or_else(|| error.get("detail")).and_then(message_text)?,
-        };
-        let text = |name: &str| match error.get(name)? {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        };
+        let error = ErrorBody::parse(body)?;
         Some(Self {
-            message,
-            // In a stream of the Responses API, the type is that of the event.
-            error_type: text("type")
-                .or_else(|| error.get("status")?.as_str().map(str::to_owned))
-                .filter(|kind| !matches!(&**kind, "error" | "response.error")),
-            code: text("code"),
-            param: text("param"),
-            failed_generation: text("failed_generation"),
+            param: error.text("/param"),
+            failed_generation: error.text("/failed_generation"),
+            message: error.message,
+            error_type: error.error_type,
+            code: error.code,
             ..Self::default()
         })
     }
 }
 
-fn message_text(message: &Value) -> Option<String> {
-    match message {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(parts) => {
-            let parts: Vec<_> = parts.iter().filter_map(message_text).collect();
-            (!parts.is_empty()).then(|| parts.join("; "))
-        }
-        Value::Object(object) => {
-            ["detail", "msg", "message"].iter().find_map(|name| message_text(object.get(*name)?))
-        }
-        _ => None,
-    }
-}
-
 /// Returns `true` if the body reports an error.
 pub(crate) fn is_error_body(body: &str) -> bool {
-    body.len() <= MAX_ERROR_BODY_BYTES && ApiError::parse(body).is_some()
+    body.len() <= MAX_ERROR_BODY_BYTES && ErrorBody::parse(body).is_some()
 }
 
 /// Returns `true` if the value of a field `error` is an error. Some servers always send the field.
@@ -159,10 +120,7 @@ impl ApiError {
         if let Some(status) = &self.status {
             write!(f, " with status {}", status.as_u16())?;
         }
-        // A code that is a number only repeats the status.
-        let names = [&self.code, &self.error_type].into_iter().flatten();
-        let name = names.clone().find(|name| name.parse::<u16>().is_err()).or(names.clone().next());
-        if let Some(name) = name {
+        if let Some(name) = error_name(self.code.as_deref(), self.error_type.as_deref()) {
             write!(f, ", {}", excerpt(name, MAX_MESSAGE_CHARS))?;
         }
         write!(f, ": {}", excerpt(&self.message, MAX_MESSAGE_CHARS))?;
@@ -196,35 +154,5 @@ pub(super) fn write_base_url_hint(f: &mut fmt::Formatter<'_>, versioned: Option<
     match versioned {
         Some(url) => write!(f, ", did you mean `{url}`?"),
         None => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_errors_of_all_forms() {
-        let table = [
-            (r#"{"error":{"message":"no","type":"t","code":"c"}}"#, Some(("no", Some("t"), Some("c")))),
-            (r#"{"error":{"message":"no","code":429}}"#, Some(("no", None, Some("429")))),
-            (r#"{"error":"no"}"#, Some(("no", None, None))),
-            (r#"{"type":"error","message":"no","code":"c","param":null}"#, Some(("no", None, Some("c")))),
-            (r#"[{"error":{"message":"no","code":400}}]"#, Some(("no", None, Some("400")))),
-            (r#"{"object":"error","message":"no","type":"t"}"#, Some(("no", Some("t"), None))),
-            (r#"{"message":{"detail":[{"msg":"a"},{"msg":"b"}]}}"#, Some(("a; b", None, None))),
-            (r#"{"detail":"no"}"#, Some(("no", None, None))),
-            (r#"{"detail":[{"msg":"a"}]}"#, Some(("a", None, None))),
-            (r#"{"choices":[]}"#, None),
-            ("<html>", None),
-            ("[]", None),
-        ];
-        for (body, expected) in table {
-            let error = ApiError::parse(body);
-            let found = error
-                .as_ref()
-                .map(|error| (&*error.message, error.error_type.as_deref(), error.code.as_deref()));
-            assert_eq!(found, expected, "{body}");
-        }
     }
 }

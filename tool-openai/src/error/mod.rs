@@ -1,7 +1,5 @@
 //! Errors of endpoints.
 
-mod excerpt;
-mod kind;
 mod api;
 
 use std::error::Error as StdError;
@@ -11,16 +9,13 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
-use tool_http::client::{ConfigError, FieldError, RetryHeaders, redact_url, root_cause};
+pub use tool_http::client::ErrorKind;
+use tool_http::client::{
+    ConfigError, FieldError, MAX_EXCERPT_CHARS, RetryHeaders, excerpt, malformed_body, redact_url, root_cause,
+};
 
 use self::api::{ApiError, write_base_url_hint};
 pub(crate) use self::api::{is_error_body, is_error_value};
-use self::excerpt::{MAX_MESSAGE_CHARS, excerpt};
-pub use self::kind::ErrorKind;
-use crate::url_text::{without_query, without_user_info};
-
-/// The number of characters of an unexpected body that are quoted.
-const MAX_EXCERPT_CHARS: usize = 120;
 
 /// The number of characters of a web page that are stored.
 const MAX_HTML_CHARS: usize = 64 << 10;
@@ -170,8 +165,7 @@ impl Error {
     }
 
     pub(crate) fn redirected(status: StatusCode, location: &str) -> Self {
-        let location = without_user_info(without_query(location));
-        Self::new(Cause::Redirected { status, location: excerpt(&location, MAX_EXCERPT_CHARS) })
+        Self::new(Cause::Redirected { status, location: excerpt(location, MAX_EXCERPT_CHARS) })
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
@@ -186,17 +180,8 @@ impl Error {
             return error;
         }
         let content_type = content_type.unwrap_or("no content type");
-        // What may be a model's reply is not quoted.
-        let may_be_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
-        let body = match excerpt(body, MAX_EXCERPT_CHARS).as_str() {
-            "" => "it is empty".to_owned(),
-            _ if may_be_reply => format!("it has {} bytes", body.len()),
-            excerpt => format!("it starts with `{excerpt}`"),
-        };
-        Self::invalid_response(format!(
-            "the response does not follow the API ({content_type}: {}); check the base URL; {body}",
-            excerpt(&reason.to_string(), MAX_MESSAGE_CHARS)
-        ))
+        let reason = format!("{content_type}: {reason}");
+        Self::invalid_response(malformed_body(&reason, body, content_type == "text/event-stream"))
     }
 
     /// Creates an error for a stream that ended too early.
@@ -246,6 +231,18 @@ impl Error {
         }
     }
 
+    /// Returns `true` if the request certainly costs nothing: it was not sent or was rejected.
+    pub(crate) fn is_unbilled(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Config | ErrorKind::Connect => true,
+            ErrorKind::MalformedToolCall => false,
+            _ => match &self.0.cause {
+                Cause::Request(_) => true,
+                _ => self.0.partial.is_none() && self.status().is_some_and(ErrorKind::is_rejection),
+            },
+        }
+    }
+
     /// Returns `true` if the endpoint took too long, before the response or in the middle of a stream.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
@@ -262,15 +259,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match &self.0.cause {
             Cause::Transport { error, .. } => !error.is_builder() && !error.is_redirect(),
-            Cause::Api(error) => {
-                let kind = error.kind();
-                match error.retry.should {
-                    _ if error.retry.is_too_long() => false,
-                    _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
-                    Some(should) => should,
-                    None => kind.is_transient(),
-                }
-            }
+            Cause::Api(error) => error.retry.allow_retry_after(error.kind()),
             Cause::Empty => true,
             Cause::Incomplete { cause } => cause.as_ref().is_none_or(Self::is_retryable),
             _ => false,
@@ -427,15 +416,8 @@ impl From<FieldError> for Error {
 
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
-        let is_permanent = matches!(
-            error.kind(),
-            ErrorKind::Config
-                | ErrorKind::InvalidRequest
-                | ErrorKind::ContextLength
-                | ErrorKind::ContentFilter
-        );
-        let error = Self::new(error);
-        if is_permanent { error.permanent() } else { error }
+        let (kind, is_unbilled) = (error.kind(), error.is_unbilled());
+        kind.model_error(error, is_unbilled)
     }
 }
 

@@ -13,14 +13,17 @@ use tool_core::model::{
     ToolMessage, Usage,
 };
 use tool_core::run::{Run, RunLimits};
-use tool_core::tool::ToolExecution;
+use tool_core::tool::{Timestamp, ToolExecution};
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
 use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas, flatten};
-use super::caller_tools::{CallerTools, DecidingAnswerer, DecidingApprover};
+use super::caller_tools::{CallerTools, DecidingApprover};
 use super::error::ApiError;
-use super::paused_run::{Continuation, PausedRun, SegmentStart};
+use super::paused_run::{Awaited, Continuation, PausedRun, SegmentStart};
+use super::questions::{
+    ASK_USER, CallerAnswerer, question_call, record_answer, refuse_closed_questions, without_questions,
+};
 use super::state::ServerState;
 use crate::ids;
 
@@ -35,13 +38,16 @@ pub(super) async fn answer(
     let none = ToolDefinitions::default();
     let declared = if *chat.tool_choice() == ToolChoice::None { &none } else { chat.tools() };
     let caller_tools = CallerTools::new(declared, agent)?;
+    let is_declared = declared.iter().any(|tool| tool.name() == ASK_USER);
+    let is_asked = is_declared || request.is_asked && *chat.tool_choice() != ToolChoice::None;
     let segment = |run: Run, caller_tools, continuation: Option<Continuation>| {
-        RunSegment::new(agent, request, state, run, caller_tools, continuation).deltas(is_streamed)
+        RunSegment::new(agent, request, state, run, (caller_tools, is_asked), continuation)
+            .deltas(is_streamed)
     };
     if let Some(results) = SentResults::find(state, request) {
         let continued = results.paused.answer(
             request_fingerprint(request),
-            |run| results.record(run),
+            |run| results.record(run, request.field_names.messages),
             |run, continuation| segment(run, caller_tools.clone(), Some(continuation)),
         )?;
         if let Some(answer) = continued {
@@ -64,6 +70,7 @@ struct RunSegment {
 struct SegmentContext {
     state: Arc<ServerState>,
     caller: Caller,
+    agent: Agent,
     caller_tools: CallerTools,
     /// The fingerprint of the conversation of the request.
     conversation: u64,
@@ -87,7 +94,7 @@ impl RunSegment {
         request: &BackendRequest,
         state: &Arc<ServerState>,
         run: Run,
-        caller_tools: CallerTools,
+        (caller_tools, is_asked): (CallerTools, bool),
         continuation: Option<Continuation>,
     ) -> Self {
         let chat = &request.chat;
@@ -96,11 +103,12 @@ impl RunSegment {
             state: Arc::clone(state),
             caller: request.caller,
             // Used only if the run pauses.
-            conversation: if caller_tools.0.is_empty() {
+            conversation: if caller_tools.0.is_empty() && !is_asked {
                 0
             } else {
                 fingerprint(&request.model, chat.messages())
             },
+            agent: agent.clone(),
             start,
             caller_tools,
             continuation,
@@ -114,16 +122,19 @@ impl RunSegment {
         if let Some(continuation) = context.continuation.clone() {
             let agent = agent.clone();
             ask = ask.on_event(move |event| {
-                if let Event::CallStarted(call) = event
-                    && may_be_at_most_once(&agent, &call.name)
-                {
+                let may_be_at_most_once = match event {
+                    Event::CallStarted(call) => may_be_at_most_once(&agent, &call.name),
+                    Event::Agent { event, .. } => starts_a_call(event),
+                    _ => false,
+                };
+                if may_be_at_most_once {
                     continuation.note_at_most_once_call();
                 }
             });
         }
         let ask = ask.tools(context.caller_tools.0.clone());
-        let ask =
-            ask.approver(DecidingApprover(agent.approver())).answerer(DecidingAnswerer(agent.answerer()));
+        let answerer = CallerAnswerer { of_agent: agent.answerer(), is_caller_asked: is_asked };
+        let ask = ask.approver(DecidingApprover(agent.approver())).answerer(answerer);
         Self { ask, repeated, context }
     }
 
@@ -161,7 +172,7 @@ impl SegmentContext {
         match result {
             Ok(answer) => Ok(self.answer_outcome(&answer)),
             Err(error) => {
-                let calls = self.caller_tools.pending_calls(error.run());
+                let calls = self.pending_calls(error.run());
                 if matches!(error.kind(), RunErrorKind::Waiting) && !calls.is_empty() {
                     return Ok(self.pause(error.run(), calls));
                 }
@@ -188,18 +199,33 @@ impl SegmentContext {
         SegmentOutcome { messages, returned, response: response.with_finish_reason(reason) }
     }
 
-    /// Stores the run and returns the calls to the caller. Their ids are unguessable, because they grant access to the run.
-    fn pause(&self, run: &Run, calls: Vec<ToolCall>) -> SegmentOutcome {
-        let ids: Vec<_> = calls.iter().map(|call| (ids::random_id("call_"), call.id.clone())).collect();
-        if let (Ok(saved), Some((first, _))) = (serde_json::to_string(run), ids.first()) {
-            let (first, bytes) = (first.clone(), saved.len());
+    /// Returns the calls that the caller receives for what the run waits for. Their ids are unguessable, because they grant access to
+    /// the run.
+    fn pending_calls(&self, run: &Run) -> Vec<(ToolCall, Awaited)> {
+        let calls = self.caller_tools.pending_calls(run).map(|call| {
+            let sent = ToolCall::new(ids::random_id("call_"), call.name, call.arguments);
+            (sent, Awaited::Result(call.id))
+        });
+        let questions = run.waits().into_iter().filter_map(|wait| {
+            let is_inner = wait.path.contains('/');
+            let may_be_at_most_once = is_inner || may_be_at_most_once(&self.agent, &wait.tool);
+            let question = wait.question().filter(|question| !question.is_secret())?;
+            Some((question_call(question), Awaited::Answer { wait: wait.id.clone(), may_be_at_most_once }))
+        });
+        calls.chain(questions).collect()
+    }
+
+    /// Stores the run and returns the calls to the caller.
+    fn pause(&self, run: &Run, calls: Vec<(ToolCall, Awaited)>) -> SegmentOutcome {
+        let (calls, awaited): (Vec<_>, Vec<_>) =
+            calls.into_iter().map(|(call, awaited)| (call.clone(), (call.id, awaited))).unzip();
+        if let (Ok(saved), Some(first)) = (serde_json::to_string(run), calls.first()) {
+            let bytes = saved.len();
             let answer_weight = self.state.paused_runs.add_weight(0);
-            let paused = PausedRun::new(saved, self.conversation, ids.clone(), answer_weight);
-            self.state.paused_runs.insert(first, self.caller, paused, bytes);
+            let paused = PausedRun::new(saved, self.conversation, awaited, answer_weight);
+            self.state.paused_runs.insert(first.id.clone(), self.caller, paused, bytes);
         }
         let messages = self.new_messages(run.new_messages());
-        let calls =
-            ids.into_iter().zip(calls).map(|((id, _), call)| ToolCall::new(id, call.name, call.arguments));
         let message = merge_replies(&messages).with_tool_calls(calls);
         let response = ChatResponse::new(message).with_usage(self.new_usage(run.usage()));
         let response = response.with_finish_reason(FinishReason::ToolCalls);
@@ -262,6 +288,14 @@ fn text_deltas(messages: &[Message]) -> Vec<Delta> {
 /// Returns `true` unless the tool is one of the agent's that may be executed twice.
 fn may_be_at_most_once(agent: &Agent, tool: &str) -> bool {
     agent.tools().get(tool).is_none_or(|tool| tool.definition().policy().at_most_once)
+}
+
+/// Returns `true` if an agent that the agent asked starts a call. Its tools are unknown here.
+fn starts_a_call(event: &Event) -> bool {
+    match event {
+        Event::Agent { event, .. } => starts_a_call(event),
+        event => matches!(event, Event::CallStarted(_)),
+    }
 }
 
 /// Merges the replies of all turns into one message, whose text equals the streamed text.
@@ -332,24 +366,37 @@ impl<'a> SentResults<'a> {
         is_same.then(|| Self { paused, messages: &messages[reply_index + 1..] })
     }
 
-    /// Returns the run with the results recorded, or `None` if one is missing.
-    fn record(&self, mut run: Run) -> Option<Run> {
+    /// Returns the run with the results recorded, or `None` if they do not fit. Fails if an answer is not valid.
+    fn record(&self, mut run: Run, param: &str) -> Result<Option<Run>, ApiError> {
+        // Expiry precedes answers.
+        run.tick(Timestamp::now());
         let mut awaiting: HashMap<_, _> =
-            run.awaiting_results().map(|call| (call.id.clone(), call.clone())).collect();
+            run.awaiting_results().map(|call| (call.id.clone(), call)).collect();
         let results = results_by_id(self.messages);
-        for (caller_id, run_id) in &self.paused.calls {
-            let call = awaiting.remove(run_id)?;
-            let output = ToolOutput::from(results.get(&**caller_id)?.content.clone());
-            run.record_result(ToolExecution::external(call, Ok(output))).ok()?;
-        }
-        for message in self.messages {
-            match message {
-                Message::Tool(_) => {}
-                Message::User(content) => run.push_user_message(content.clone()).ok()?,
-                _ => return None,
+        for (caller_id, awaited) in &self.paused.calls {
+            let Some(result) = results.get(&**caller_id) else { return Ok(None) };
+            match awaited {
+                Awaited::Answer { wait, .. } => record_answer(&mut run, wait, &result.content.text(), param)?,
+                Awaited::Result(id) => {
+                    let Some(call) = awaiting.remove(id) else { return Ok(None) };
+                    let output = ToolOutput::from(result.content.clone());
+                    if run.record_result(ToolExecution::external(call, Ok(output))).is_err() {
+                        return Ok(None);
+                    }
+                }
             }
         }
-        Some(run)
+        for message in self.messages {
+            let is_recorded = match message {
+                Message::Tool(_) => true,
+                Message::User(content) => run.push_user_message(content.clone()).is_ok(),
+                _ => false,
+            };
+            if !is_recorded {
+                return Ok(None);
+            }
+        }
+        Ok(Some(run))
     }
 }
 
@@ -367,7 +414,8 @@ fn results_by_id(messages: &[Message]) -> HashMap<&str, &ToolMessage> {
 async fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run, ApiError> {
     let invalid =
         || ApiError::invalid(param, "the last message must be a user message or the result of a call");
-    let messages = chat.messages();
+    refuse_closed_questions(chat.messages(), param)?;
+    let messages = &*without_questions(chat.messages());
     let is_question = |message: &Message| matches!(message, Message::User(_));
     let question_index = messages.iter().rposition(is_question).ok_or_else(invalid)?;
     let Message::User(question) = &messages[question_index] else { return Err(invalid()) };

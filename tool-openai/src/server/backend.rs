@@ -23,6 +23,8 @@ pub(super) struct BackendRequest {
     /// The name of the backend.
     pub(super) model: String,
     pub(super) chat: ChatRequest<'static>,
+    /// The caller is asked the questions of tools, also if it has not declared a tool for them.
+    pub(super) is_asked: bool,
     pub(super) field_names: &'static FieldNames,
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use tool_core::agent::{Answerer, AnswererFuture, Approver, ApproverFuture};
+use tool_core::agent::{Approver, ApproverFuture};
 use tool_core::model::ToolDefinitions;
-use tool_core::run::{Decision, Run};
-use tool_core::tool::{ExternalTool, Question};
+use tool_core::run::Run;
+use tool_core::tool::ExternalTool;
 use tool_core::{Agent, Approval, Tool, ToolCall, ToolSet};
 
 use super::error::ApiError;
@@ -42,25 +42,9 @@ impl CallerTools {
 
     /// Returns the calls of a run that await results of the caller. Calls of agents that the run asked are not among them: their
     /// tools are not the caller's, whatever their names.
-    pub(super) fn pending_calls(&self, run: &Run) -> Vec<ToolCall> {
+    pub(super) fn pending_calls<'r>(&'r self, run: &'r Run) -> impl Iterator<Item = ToolCall> {
         let own: HashSet<_> = run.current_calls().map(|(call, _)| &*call.id).collect();
-        let is_of_caller = |call: &&ToolCall| own.contains(&*call.id) && self.0.get(&call.name).is_some();
-        run.awaiting_results().filter(is_of_caller).cloned().collect()
-    }
-}
-
-/// Asks the agent's answerer. Where it does not answer, nobody can be asked: callers of an endpoint are sent no questions.
-pub(super) struct DecidingAnswerer(pub(super) Option<Arc<dyn Answerer>>);
-
-impl Answerer for DecidingAnswerer {
-    fn answer<'a>(&'a self, question: &'a Question) -> AnswererFuture<'a> {
-        Box::pin(async move {
-            let decision = match &self.0 {
-                Some(answerer) => answerer.answer(question).await,
-                None => Decision::unavailable(),
-            };
-            if decision.is_deferred() { Decision::unavailable() } else { decision }
-        })
+        run.awaiting_results().filter(move |call| own.contains(&*call.id) && self.0.get(&call.name).is_some())
     }
 }
 

@@ -32,6 +32,26 @@
 //! run failed. If the caller disconnected while an `at_most_once` call of the agent was executed, the repeated request is refused
 //! with status 409, because the outcome of the call is unknown.
 //!
+//! # Questions
+//!
+//! A tool of an agent can [ask a person](tool_core::tool::Asker). A question that the agent's own answerer leaves open is returned to
+//! the caller, as a call of the function `ask_user` with these arguments:
+//!
+//! | argument | |
+//! | --- | --- |
+//! | `question` | the text |
+//! | `schema` | the JSON Schema of the answer |
+//! | `choices`, `default` | the answers to choose from, and the one to suggest, if there are any |
+//! | `problem` | what was wrong with the last answer, if the question is asked again |
+//!
+//! The result of the call is the answer, as JSON or, for a text, as the text itself; an empty one declines. The run then continues, in the
+//! Responses API by `previous_response_id`. An answer that is not one of the choices is refused with status 400 (`invalid_answer`), and
+//! can be sent again. A second answer, and one for a run that is gone, is refused with status 409 (`question_closed`). The agent's
+//! model sees neither questions nor answers, only the results of its tools.
+//!
+//! A request to the Chat Completions API, or one that is not stored, is asked only if it declares a function `ask_user`; with
+//! `tool_choice: "none"`, none is. The tool otherwise reads that nobody can be asked. Callers are never asked for secrets or approvals.
+//!
 //! # Access
 //!
 //! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
@@ -56,6 +76,7 @@ mod shared_answer;
 mod paused_run;
 mod state;
 mod caller_tools;
+mod questions;
 mod agent;
 mod dispatch;
 mod request;

@@ -1,4 +1,4 @@
-//! Runs that wait for the results of the caller's calls, and then the answers to the requests that sent them.
+//! Runs that wait for the caller, and then the answers to the requests that sent what they wait for.
 //!
 //! A run continues once, because clients repeat requests after a timeout, and users click twice. Requests that repeat the one
 //! that continued the run share its answer, while it is generated and afterwards. If the run failed, a repeated request starts
@@ -10,18 +10,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tool_core::model::Usage;
 use tool_core::run::Run;
+use tool_core::tool::WaitId;
 
 use super::backend::Deltas;
 use super::error::ApiError;
 use super::shared_answer::SharedAnswer;
 use super::store::Weight;
 
+/// What a run awaits of the caller.
+pub(super) enum Awaited {
+    /// The result of the call with this id in the run.
+    Result(String),
+    /// The answer to a question, after which a call is executed that must not be repeated, or may be one.
+    Answer { wait: WaitId, may_be_at_most_once: bool },
+}
+
 /// A run that waits for the results of the caller's calls, or was continued with them.
 pub(super) struct PausedRun {
     /// The fingerprint of the conversation that the caller had sent.
     pub(super) conversation: u64,
-    /// Pairs of the id that the caller received for a call, and its id in the run.
-    pub(super) calls: Vec<(String, String)>,
+    /// The ids that the caller received for calls, and what is awaited for each.
+    pub(super) calls: Vec<(String, Awaited)>,
     inner: Mutex<Inner>,
 }
 
@@ -99,7 +108,7 @@ impl PausedRun {
     pub(super) fn new(
         run: String,
         conversation: u64,
-        calls: Vec<(String, String)>,
+        calls: Vec<(String, Awaited)>,
         answer_weight: Weight,
     ) -> Self {
         let inner = Mutex::new(Inner { state: State::Paused(run), answer_weight });
@@ -109,17 +118,18 @@ impl PausedRun {
     /// Returns the answer to a request that sends the results, or `None` if another request has continued the run.
     ///
     /// The first request calls `record` to record the results, which returns `None` if they do not fit, and then `answer` to
-    /// generate the answer.
+    /// generate the answer. An error of `record` leaves the run as it was.
     pub(super) fn answer(
         self: &Arc<Self>,
         request: u64,
-        record: impl FnOnce(Run) -> Option<Run>,
+        record: impl FnOnce(Run) -> Result<Option<Run>, ApiError>,
         answer: impl FnOnce(Run, Continuation) -> Deltas,
     ) -> Result<Option<Arc<SharedAnswer>>, ApiError> {
         let mut inner = self.lock();
         let (run, start) = match &inner.state {
             State::Paused(run) => {
-                let Some(run) = serde_json::from_str(run).ok().and_then(record) else { return Ok(None) };
+                let Ok(run) = serde_json::from_str(run) else { return Ok(None) };
+                let Some(run) = record(run)? else { return Ok(None) };
                 let start = SegmentStart::at(&run);
                 (run, start)
             }
@@ -139,7 +149,11 @@ impl PausedRun {
             }
         };
         let from = Checkpoint { run: serde_json::to_string(&run).map_err(|_| ApiError::internal())?, start };
-        let has_begun_once = Arc::<AtomicBool>::default();
+        // The attempt that asked continues, without another event of its start.
+        let continues_once = |(_, awaited): &(_, Awaited)| {
+            matches!(awaited, Awaited::Answer { may_be_at_most_once: true, .. })
+        };
+        let has_begun_once = Arc::new(AtomicBool::new(self.calls.iter().any(continues_once)));
         let continuation =
             Continuation { paused: Arc::clone(self), start, has_begun_once: Arc::clone(&has_begun_once) };
         let paused = Arc::downgrade(self);

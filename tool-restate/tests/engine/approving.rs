@@ -84,11 +84,41 @@ async fn other_calls_are_executed_while_one_waits_and_each_is_decided_once() {
     let expected = format!("the run `{}` has no call `call_1_1` that awaits approval", run.key());
     assert_eq!(unknown.to_string(), expected);
     let invalid = run.resolve_approval("call_1_2", Approval::ApproveWith("[]".into())).await.unwrap_err();
-    assert_eq!(invalid.to_string(), "the new arguments are not a JSON object");
+    let expected =
+        "the call cannot be approved with these arguments: the new arguments are not a JSON object";
+    assert_eq!(invalid.to_string(), expected);
     run.resolve_approval("call_1_2", Approval::Deny(None)).await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
     let late = run.resolve_approval("call_1_2", Approval::Approve).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::AlreadyDecided);
+}
+
+/// The arguments of a person are checked before they are accepted, also for tools that were converted or come from a provider.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn edited_arguments_that_do_not_match_the_tool_are_refused() {
+    let mistake = r#"the call cannot be approved with these arguments: invalid arguments: `euros`: expected an integer from 0 to 4294967295, got "x""#;
+    for kind in ["own", "strict", "provided"] {
+        let name = unique("clerk");
+        let builder = Agent::builder(pays_ada().says("Settled.")).name(&*name);
+        let clerk = match kind {
+            "own" => builder.tools(tools![pay]),
+            "strict" => builder.tools(tools![pay].strict().unwrap()),
+            _ => builder.tool_provider(|_: &ToolProviderRequest<'_>| tools![pay]),
+        };
+        let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
+        let run = agent(&name).ask("Pay Ada").send().await.unwrap();
+        let calls = waiting_calls(&run).await;
+        let approve = |euros| {
+            let arguments = format!(r#"{{"to": "Ada", "euros": {euros}}}"#);
+            run.resolve_approval(&calls[0], Approval::ApproveWith(arguments))
+        };
+        let error = approve(r#""x""#).await.unwrap_err();
+        assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, mistake), "{kind}");
+        approve("5").await.unwrap();
+        let answer = answer(&run).await;
+        assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5 to Ada", "{kind}");
+    }
 }
 
 #[tokio::test]

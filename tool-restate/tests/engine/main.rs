@@ -10,6 +10,7 @@ mod crashing;
 mod large;
 mod measuring;
 mod mistakes;
+mod questions;
 mod spreading;
 mod streaming;
 mod upgrading;

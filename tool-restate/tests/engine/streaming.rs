@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture,
 };
+use tool_core::run::{Decision, Wait};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{Progress, ToolProgress};
-use tool_core::{Agent, Approval, tool, tools};
-use tool_restate::{Events, RunEvent, Worker};
+use tool_core::tool::{AskError, Asker, Attempt, Progress, ToolProgress};
+use tool_core::{Agent, Approval, Event, tool, tools};
+use tool_restate::{Events, Outcome, Worker};
 
 use crate::support::{agent, answer, free_address, serve, serve_at, unique, waiting_calls};
 
@@ -16,15 +17,26 @@ fn ingress() -> String {
     std::env::var("RESTATE_INGRESS").unwrap()
 }
 
-fn describe(event: &RunEvent) -> String {
+fn describe(event: &Event) -> String {
     match event {
-        RunEvent::Text { turn, text, .. } => format!("{turn} text {text}"),
-        RunEvent::Voided { turn, .. } => format!("{turn} voided"),
-        RunEvent::TurnFinished { turn, text, calls, .. } => format!("{turn} finished {text} {}", calls.len()),
-        RunEvent::CallProgress { id, text, done, total, .. } => format!("{id} {text} {done:?} {total:?}"),
-        RunEvent::CallFinished(execution) => format!("{} {}", execution.call(), execution.output().unwrap()),
-        RunEvent::ApprovalNeeded(calls) => format!("approve {}", calls[0].id),
-        RunEvent::Ended => "ended".to_owned(),
+        Event::TurnStarted { turn, messages, .. } => format!("turn {turn}, {messages} messages"),
+        Event::Text(text) => format!("text {text}"),
+        Event::CallReady { index, call, .. } => format!("ready {index} {call}"),
+        Event::TurnFinished { turn, response, .. } => {
+            format!("turn {turn} finished {}", response.message.text)
+        }
+        Event::CallStarted(call) => format!("started {call}"),
+        Event::CallProgress { id, name, progress, .. } => {
+            format!("{name} {id} {} {:?} {:?}", progress.text, progress.done, progress.total)
+        }
+        Event::CallRetried(execution) => format!("retried {}", execution.error().unwrap()),
+        Event::CallFinished(execution) => match execution.outcome() {
+            Ok(output) => format!("finished {} {output}", execution.call()),
+            Err(error) => format!("finished {} {error}", execution.call()),
+        },
+        Event::Waiting(waits) => format!("waiting {}", waits[0].path),
+        Event::Done(answer) => format!("done {}", answer.text()),
+        Event::Failed(text) => format!("failed {text}"),
         other => panic!("{other:?}"),
     }
 }
@@ -34,7 +46,8 @@ async fn read(events: &mut Events, count: usize) -> Vec<String> {
     while read.len() < count
         && let Some(event) = events.next().await.unwrap()
     {
-        read.push(describe(&event));
+        assert_eq!(event.position, events.position());
+        read.push(describe(&event.event));
     }
     read
 }
@@ -56,22 +69,26 @@ async fn a_reader_that_reconnects_misses_nothing() {
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let run = agent(&name).ask("Work").events().send().await.unwrap();
         let mut first = run.events(0);
-        assert_eq!(read(&mut first, 2).await, ["1 finished  1", "approve call_1_0"]);
+        let begin = ["turn 1, 1 messages", "ready 0 work {}", "turn 1 finished ", "waiting call_1_0"];
+        assert_eq!(read(&mut first, 4).await, begin);
+        assert_eq!(first.position(), 4);
         run.resolve_approval(&waiting_calls(&run).await[0], Approval::Approve).await.unwrap();
         answer(&run).await;
         let rest = [
-            "call_1_0 working Some(1) Some(2)",
-            "work {} worked",
-            "2 text Done.",
-            "2 finished Done. 0",
-            "ended",
+            "started work {}",
+            "work call_1_0 working Some(1) Some(2)",
+            "finished work {} worked",
+            "turn 2, 3 messages",
+            "text Done.",
+            "turn 2 finished Done.",
+            "done Done.",
         ];
         // The run has ended, and the reader was away.
         let mut second = run.events(first.position());
         assert_eq!(read(&mut second, 99).await, rest);
         assert!(second.next().await.unwrap().is_none());
         // A reader from the beginning reads all.
-        assert_eq!(read(&mut run.events(0), 99).await.len(), 7);
+        assert_eq!(read(&mut run.events(0), 99).await.len(), 11);
     }
 }
 
@@ -99,7 +116,7 @@ impl ChatModel for Stalling {
 
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_reader_sees_that_a_turn_was_voided() {
+async fn a_reader_sees_that_a_turn_begins_again() {
     let name = unique("clerk");
     let worker = || {
         let clerk = Agent::builder(Stalling).name(&*name).build().unwrap();
@@ -111,7 +128,7 @@ async fn a_reader_sees_that_a_turn_was_voided() {
     crate::support::register_at(address).await;
     let run = agent(&name).ask("Go").events().send().await.unwrap();
     let mut events = run.events(0);
-    assert_eq!(read(&mut events, 1).await, ["1 text The ans"]);
+    assert_eq!(read(&mut events, 2).await, ["turn 1, 1 messages", "text The ans"]);
     drop(serving);
     dying.shutdown_background();
     while tokio::net::TcpListener::bind(address).await.is_err() {
@@ -119,7 +136,7 @@ async fn a_reader_sees_that_a_turn_was_voided() {
     }
     let _worker = serve_at(worker(), address).await;
     assert_eq!(answer(&run).await.text(), "The answer.");
-    let rest = ["1 voided", "1 text The answer.", "1 finished The answer. 0", "ended"];
+    let rest = ["turn 1, 1 messages", "text The answer.", "turn 1 finished The answer.", "done The answer."];
     assert_eq!(read(&mut events, 99).await, rest);
 }
 
@@ -131,15 +148,16 @@ async fn events_of_others_are_refused() {
     let clerk = Agent::builder(ScriptedModel::new().says("Done.")).name(&*name).build().unwrap();
     let _worker = serve(Worker::new().agent(clerk)).await;
     let run = agent(&name).ask("Go").events().send().await.unwrap();
-    assert_eq!(read(&mut run.events(0), 99).await, ["1 finished Done. 0", "ended"]);
+    let expected = ["turn 1, 1 messages", "turn 1 finished Done.", "done Done."];
+    assert_eq!(read(&mut run.events(0), 99).await, expected);
     let batch =
-        r#"{"token": "", "stream": "turn-1", "turn": 1, "attempt": 9, "index": 1, "events": ["ended"]}"#;
+        r#"{"token": "", "stream": "turn-1", "turn": [1, 1], "attempt": 9, "index": 1, "events": []}"#;
     let url = format!("{}/restate/call/{name}.events/{}/publish", ingress(), run.key());
     let sent = crate::support::http().post(url).header("content-type", "application/json").body(batch);
     let response = sent.send().await.unwrap();
     assert_eq!(response.status(), 403);
     assert!(response.text().await.unwrap().contains("the run does not publish events here"));
-    assert_eq!(read(&mut run.events(0), 99).await.len(), 2);
+    assert_eq!(read(&mut run.events(0), 99).await.len(), 3);
 }
 
 #[derive(serde::Serialize)]
@@ -152,7 +170,8 @@ async fn the_events_of_a_run_that_never_started_end() {
     let clerk = Agent::builder(ScriptedModel::new()).name(&*name).build().unwrap();
     let _worker = serve(Worker::new().agent(clerk)).await;
     let run = agent(&name).ask("Go").context_json(&Unread).events().send().await.unwrap();
-    assert_eq!(read(&mut run.events(0), 99).await, ["ended"]);
+    let read = read(&mut run.events(0), 99).await;
+    assert!(read.len() == 1 && read[0].starts_with("failed the question has a context `Unread`"), "{read:?}");
 }
 
 /// The URL accepts connections and never answers.
@@ -166,5 +185,90 @@ async fn events_that_cannot_be_published_do_not_stop_a_run() {
     let _worker = serve(Worker::new().agent(clerk).publish_events(url)).await;
     let run = agent(&name).ask("Go").events().send().await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
-    assert_eq!(read(&mut run.events(0), 99).await, ["1 finished Done. 0", "ended"]);
+    let expected = ["turn 1, 1 messages", "turn 1 finished Done.", "done Done."];
+    assert_eq!(read(&mut run.events(0), 99).await, expected);
+}
+
+#[tool("Is busy at first", attempts = 2)]
+fn busy(#[inject] attempt: &Attempt) -> Result<&'static str, &'static str> {
+    if attempt.number == 1 { Err("busy") } else { Ok("idle") }
+}
+
+#[tool("Asks", needs_approval)]
+async fn ask(#[inject] user: &Asker) -> Result<String, AskError> {
+    user.ask("Which?").await
+}
+
+/// The same events as in one process, also of calls that were denied, retried, or have waited.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn events_are_those_of_one_process() {
+    let model = || {
+        let calls = [("ask", "{}"), ("busy", "{}"), ("work", "{}")];
+        ScriptedModel::new().calls_all(calls).says("Done.")
+    };
+    let name = unique("clerk");
+    let clerk = |name: &str| {
+        let builder = Agent::builder(model()).name(name).tools(tools![ask, busy, work]);
+        builder.max_concurrent_calls(1).build().unwrap()
+    };
+    let decision = |wait: &Wait| match &*wait.path {
+        "call_1_2" => Decision::deny("no"),
+        _ if wait.question().is_some() => Decision::answer("this"),
+        _ => Decision::approve(),
+    };
+    let kind = |event: &Event| match describe(event) {
+        // One process waits once nothing else is to be done.
+        text if text.starts_with("waiting") => None,
+        text => Some(text),
+    };
+    let (mut run, mut expected) = (None::<tool_core::run::Run>, Vec::new());
+    let here = clerk(&name);
+    loop {
+        let asked = match run.take() {
+            Some(run) => here.resume(run),
+            None => here.ask("Go"),
+        };
+        let mut events = asked.stream();
+        let ended = loop {
+            match events.next().await.unwrap() {
+                Ok(Event::Text(_) | Event::CallAnnounced { .. } | Event::Arguments { .. }) => {}
+                Ok(Event::Done(answer)) => break Ok(answer),
+                Ok(event) => expected.extend(kind(&event)),
+                Err(error) => break Err(error),
+            }
+        };
+        let Err(error) = ended else { break };
+        let mut waiting = error.into_run();
+        for wait in waiting.waits() {
+            waiting.resolve(&wait.id, decision(&wait)).unwrap();
+        }
+        run = Some(waiting);
+    }
+    let _worker = serve(Worker::new().agent(clerk(&name))).await;
+    let run = agent(&name).ask("Go").events().send().await.unwrap();
+    loop {
+        match run.wait().await.unwrap() {
+            Outcome::Waiting(waits) => {
+                for wait in waits {
+                    let _ = run.resolve(&wait.id, decision(&wait)).await;
+                }
+            }
+            Outcome::Answer(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    let (mut events, mut read) = (run.events(0), Vec::new());
+    while let Some(record) = events.next().await.unwrap() {
+        if !matches!(record.event, Event::Done(_)) {
+            read.extend(kind(&record.event));
+        }
+    }
+    // Calls run beside waits, in another order.
+    expected.sort();
+    read.sort();
+    // A denial is known to those who made it while nobody drove the run.
+    expected.push("finished work {} the call was denied: no".into());
+    expected.sort();
+    assert_eq!(read, expected);
 }

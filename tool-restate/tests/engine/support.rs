@@ -145,7 +145,7 @@ pub(crate) async fn failure(run: &Run) -> RunFailure {
 
 pub(crate) async fn waiting_calls(run: &Run) -> Vec<String> {
     match run.wait().await.unwrap() {
-        Outcome::NeedsApproval(calls) => calls.into_iter().map(|call| call.id).collect(),
+        Outcome::Waiting(waits) => waits.into_iter().map(|wait| wait.path).collect(),
         other => panic!("{other:?}"),
     }
 }

@@ -186,7 +186,7 @@ async fn a_call_waits_for_a_person_while_its_run_is_paused() {
     loop {
         match within(20, "the pause", run.wait()).await.unwrap() {
             Outcome::Paused(_) => break,
-            Outcome::NeedsApproval(_) => tokio::time::sleep(std::time::Duration::from_secs(6)).await,
+            Outcome::Waiting(_) => tokio::time::sleep(std::time::Duration::from_secs(6)).await,
             other => panic!("{other:?}"),
         }
     }

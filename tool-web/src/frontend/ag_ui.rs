@@ -1,17 +1,21 @@
 //! AG-UI, version 1.0.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::content::Content;
+use tool_core::model::ToolDefinition;
+use tool_core::run::{Wait, WaitReason};
+use tool_core::tool::ExternalTool;
+use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
-use super::adapter::{Adapter, Block, Part};
-use super::{About, Asked, Given, Reply};
-use crate::entry::Entry;
+use super::adapter::{Block, Part, Protocol};
+use super::asked::{About, Asked, Given, Reply};
 use crate::guard::HttpError;
-use crate::sse::{Encoder, Stop};
-use crate::wait::{Pending, Reason};
+use crate::hub::Source;
 
-/// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like tools, state and context.
+/// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like state and context.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request {
@@ -19,7 +23,18 @@ pub(crate) struct Request {
     pub(crate) run_id: String,
     messages: Vec<AgMessage>,
     #[serde(default)]
+    tools: Vec<FrontendTool>,
+    #[serde(default)]
     resume: Vec<Resume>,
+}
+
+/// A tool that the frontend executes.
+#[derive(Debug, Deserialize)]
+struct FrontendTool {
+    name: String,
+    #[serde(default)]
+    description: String,
+    parameters: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +56,22 @@ struct Resume {
 }
 
 impl Request {
-    pub(super) fn asked(self) -> Result<Asked, HttpError> {
+    /// Returns what is asked for, and the tools of the frontend. They do not take the place of those of the agent.
+    pub(super) fn asked(mut self, source: &Source) -> Result<(Asked, ToolSet), HttpError> {
+        let own = source.agent.as_ref().map(Agent::tools);
+        let foreign = std::mem::take(&mut self.tools).into_iter();
+        let foreign = foreign.filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
+        let external = foreign.map(|FrontendTool { name, description, parameters }| {
+            let definition = ToolDefinition::new(name).with_description(description);
+            let parameters = parameters.filter(Value::is_object);
+            let definition = parameters.into_iter().fold(definition, ToolDefinition::with_parameters);
+            Arc::new(ExternalTool::new(definition)) as Arc<dyn Tool>
+        });
+        let tools = ToolSet::new(external).map_err(|error| HttpError::bad_request(error.to_string()))?;
+        Ok((self.reply()?, tools))
+    }
+
+    fn reply(self) -> Result<Asked, HttpError> {
         if !self.resume.is_empty() {
             let reply = |resume: Resume| {
                 let is_cancelled = resume.status == "cancelled";
@@ -81,27 +111,54 @@ fn text(content: &Value) -> String {
     content.as_str().map_or_else(|| content.to_string(), str::to_owned)
 }
 
-/// Encodes the entries of a run.
+/// AG-UI's stream of a part of a run.
 #[derive(Debug)]
-pub(crate) struct AgUiEncoder {
-    adapter: Adapter,
-    thread: String,
-    run: String,
+pub(crate) struct AgUi {
+    pub(crate) thread: String,
+    /// The client's id of this part.
+    pub(crate) run: String,
     /// The id of the assistant's message that calls belong to.
-    message: String,
+    pub(crate) message: String,
 }
 
-impl AgUiEncoder {
-    /// `run` is the client's id of this part of the stored run `stored`.
-    pub(crate) fn new(stored: &str, thread: String, run: String, message: String) -> Self {
-        Self { adapter: Adapter::new(stored), thread, run, message }
-    }
-
-    pub(crate) fn start(thread: &str, run: &str) -> String {
+impl AgUi {
+    pub(crate) fn start(&self) -> String {
+        let (thread, run) = (&self.thread, &self.run);
         json!({ "type": "RUN_STARTED", "threadId": thread, "runId": run, "protocolVersion": "1.0" })
             .to_string()
     }
 
+    fn finished(&self, outcome: Value) -> Value {
+        json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
+    }
+
+    /// Returns the conversation up to the question that is being answered, for a client that has none. The instructions are not part of it.
+    pub(crate) fn snapshot(messages: &[Message]) -> Option<String> {
+        let end = messages.iter().rposition(|message| matches!(message, Message::User(_)))? + 1;
+        let shown = |(index, message): (usize, &Message)| {
+            let id = format!("message_{index}");
+            Some(match message {
+                Message::User(content) => json!({ "id": id, "role": "user", "content": content.text() }),
+                Message::Assistant(reply) => {
+                    let call = |call: &ToolCall| {
+                        let function = json!({ "name": call.name, "arguments": call.arguments });
+                        json!({ "id": call.id, "type": "function", "function": function })
+                    };
+                    let calls: Vec<_> = reply.tool_calls.iter().map(call).collect();
+                    json!({ "id": id, "role": "assistant", "content": reply.text, "toolCalls": calls })
+                }
+                Message::Tool(result) => json!({
+                    "id": id, "role": "tool", "toolCallId": result.call_id, "content": result.content.text(),
+                }),
+                _ => return None,
+            })
+        };
+        let messages: Vec<_> = messages[..end].iter().enumerate().filter_map(shown).collect();
+        Some(json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages }).to_string())
+    }
+}
+
+impl Protocol for AgUi {
     fn write(&self, part: Part, out: &mut Vec<String>) {
         let events: &[Value] = &match part {
             Part::BlockStart { kind: Block::Text, id } => {
@@ -148,9 +205,9 @@ impl AgUiEncoder {
                 "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id,
                 "content": output, "role": "tool",
             })],
-            Part::Progress { id, text, done, total } => vec![json!({
+            Part::Progress { id, progress } => vec![json!({
                 "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress",
-                "content": { "text": text, "done": done, "total": total },
+                "content": progress,
             })],
             Part::Agent { call, agent } => {
                 vec![json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } })]
@@ -164,7 +221,7 @@ impl AgUiEncoder {
             Part::Waits(waits) => {
                 let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
                 let outcome = if interrupts.is_empty() {
-                    let results: Vec<_> = waits.into_iter().map(|wait| wait.call).collect();
+                    let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
                     json!({ "type": "success", "pendingToolCallIds": results })
                 } else {
                     json!({ "type": "interrupt", "interrupts": interrupts })
@@ -182,17 +239,13 @@ impl AgUiEncoder {
         };
         out.extend(events.iter().map(Value::to_string));
     }
-
-    fn finished(&self, outcome: Value) -> Value {
-        json!({ "type": "RUN_FINISHED", "threadId": self.thread, "runId": self.run, "outcome": outcome })
-    }
 }
 
 /// Returns the interrupt of a wait that a person ends. Naming `editedArgs` offers to change the arguments.
-fn interrupt(wait: &Pending) -> Option<Value> {
+fn interrupt(wait: &Wait) -> Option<Value> {
     Some(match &wait.reason {
-        Reason::Approval { .. } => json!({
-            "id": wait.id, "reason": "tool_call", "toolCallId": wait.call,
+        WaitReason::Approval(_) => json!({
+            "id": wait.id, "reason": "tool_call", "toolCallId": wait.path,
             "message": format!("`{}` needs approval", wait.tool),
             "responseSchema": {
                 "type": "object",
@@ -204,24 +257,10 @@ fn interrupt(wait: &Pending) -> Option<Value> {
                 "required": ["approved"],
             },
         }),
-        Reason::Answer { question } => json!({
+        WaitReason::Answer(question) => json!({
             "id": wait.id, "reason": "input_required", "message": question.text(),
             "responseSchema": question.schema(),
         }),
         _ => return None,
     })
-}
-
-impl Encoder for AgUiEncoder {
-    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.convert(entry, &mut parts);
-        parts.into_iter().for_each(|part| self.write(part, out));
-    }
-
-    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.stop(stop, &mut parts);
-        parts.into_iter().for_each(|part| self.write(part, out));
-    }
 }

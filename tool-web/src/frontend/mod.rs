@@ -4,12 +4,10 @@
 //! the decisions about calls that wait, are taken.
 
 mod adapter;
+mod asked;
 mod ag_ui;
-#[cfg(test)]
-mod tests;
 mod ui;
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,25 +17,25 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde_json::Value;
-use tool_core::Agent;
+use tool_core::ToolSet;
 use tool_core::content::Content;
-use tool_core::memory::MemoryError;
+use tool_core::memory::RunStatus;
 use tool_core::model::ConversationId;
+use tool_core::tool::{DecisionKind, WaitId};
+use tool_http::server::HttpService;
 
-use self::ag_ui::AgUiEncoder;
-use self::ui::UiEncoder;
+use self::adapter::{Encoding, Protocol};
+use self::ag_ui::AgUi;
+use self::asked::{About, Asked, Reply, is_same};
+use self::ui::UiStream;
 use crate::auth::Right;
+use crate::bounded::Bounded;
 use crate::entry::Entry;
 use crate::guard::{Guard, HttpError, Sender, admit, read_json};
 use crate::hub::{Hub, Source};
 use crate::log::RunLog;
 use crate::sse;
-use crate::wait::{Pending, Reason, Verdict};
-use crate::web::Web;
-
-/// The number of chats of which the current run is remembered.
-const MAX_CHATS: usize = 10_000;
+use crate::wait::arguments;
 
 /// A chat with an agent, returned by [`ui_stream`](crate::ui_stream) and [`ag_ui`](crate::ag_ui).
 ///
@@ -56,46 +54,45 @@ const MAX_CHATS: usize = 10_000;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = Agent::builder(ScriptedModel::new()).build()?;
 /// let app = axum::Router::new()
-///     .nest("/api/chat", tool_web::ui_stream(agent.clone()).router())
-///     .nest("/api/ag-ui", tool_web::ag_ui(agent).router());
+///     .nest_service("/api/chat", tool_web::ui_stream(agent.clone()).into_service())
+///     .nest_service("/api/ag-ui", tool_web::ag_ui(agent).into_service());
 /// # let _: axum::Router = app;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a chat does nothing until its router is served"]
+#[must_use = "a chat does nothing until its service is served"]
 pub struct Frontend {
-    protocol: Protocol,
+    protocol: ProtocolName,
     hub: Arc<Hub>,
     source: Option<Arc<Source>>,
     guard: Arc<Guard>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ProtocolName {
     UiStream,
     AgUi,
 }
 
-/// Serves an agent to frontends of the Vercel AI SDK, versions 6 and 7, on loopback without login. For anything else, use
-/// [`Web::ui_stream`].
-pub fn ui_stream(agent: Agent) -> Frontend {
-    Web::new().agent("agent", agent).ui_stream("agent")
-}
-
-/// Serves an agent to frontends of AG-UI, on loopback without login. For anything else, use [`Web::ag_ui`].
-pub fn ag_ui(agent: Agent) -> Frontend {
-    Web::new().agent("agent", agent).ag_ui("agent")
-}
-
 impl Frontend {
-    pub(crate) fn new(protocol: Protocol, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
+    pub(crate) fn new(protocol: ProtocolName, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
         let source = hub.sources.iter().find(|source| &*source.name == agent && source.agent.is_some());
         Self { protocol, source: source.cloned(), hub, guard }
     }
 
-    /// Returns the routes as an [`axum::Router`], to nest into an application. Without an agent of the name, all requests are
+    /// Returns the routes as a service, to serve them as part of an application. Without an agent of the name, all requests are
     /// answered with status 404.
+    pub fn into_service(self) -> HttpService {
+        HttpService::new(self.routes())
+    }
+
+    /// Returns the routes as an [`axum::Router`].
+    #[cfg(feature = "unstable-axum")]
     pub fn router(self) -> Router {
+        self.routes()
+    }
+
+    fn routes(self) -> Router {
         let guard = Arc::clone(&self.guard);
         let Some(source) = self.source else { return Router::new() };
         let chats = Chats {
@@ -119,113 +116,55 @@ impl fmt::Debug for Frontend {
     }
 }
 
-/// What a request asks for.
-#[derive(Debug)]
-enum Asked {
-    Question(Content),
-    Replies(Vec<Reply>),
-}
-
-/// A reply of the client to something that the run waits for.
-#[derive(Debug)]
-struct Reply {
-    about: About,
-    given: Given,
-    /// The call and its arguments, as the client has them.
-    shown: Option<(String, Value)>,
-}
-
-#[derive(Debug)]
-enum About {
-    Wait(String),
-    /// A call whose result the client supplies, or a question that was shown as a call.
-    Call(String),
-}
-
-#[derive(Debug)]
-enum Given {
-    Verdict(Verdict),
-    Output(Value),
-    /// The payload of an interrupt, unless it was cancelled.
-    Payload(Option<Value>),
-}
-
-impl Given {
-    /// Returns the verdict about a wait. One that is not open any more is taken for what the reply looks like.
-    fn verdict(self, wait: Option<&Pending>) -> Result<Verdict, HttpError> {
-        let is_result = wait.is_some_and(|wait| matches!(wait.reason, Reason::Result { .. }));
-        Ok(match self {
-            Self::Verdict(verdict) => verdict,
-            Self::Output(output) if is_result => {
-                Verdict::Result(output.as_str().map_or_else(|| output.to_string(), str::to_owned))
-            }
-            Self::Output(answer) => Verdict::Answer(answer.to_string()),
-            Self::Payload(None) => Verdict::Deny(None),
-            Self::Payload(Some(payload)) if wait.is_some_and(Pending::is_question) => {
-                Verdict::Answer(payload.to_string())
-            }
-            Self::Payload(Some(payload)) => {
-                let reason = payload.get("reason").and_then(Value::as_str).map(str::to_owned);
-                match (payload.get("approved").and_then(Value::as_bool), payload.get("editedArgs")) {
-                    (Some(false), _) => Verdict::Deny(reason),
-                    (Some(true), Some(arguments)) => Verdict::Edit(arguments.to_string()),
-                    (Some(true), None) => Verdict::Approve,
-                    (None, _) if wait.is_none() => Verdict::Answer(payload.to_string()),
-                    (None, _) => {
-                        return Err(HttpError::bad_request(
-                            "`resume` needs a `payload` with a boolean `approved`",
-                        ));
-                    }
-                }
-            }
-        })
-    }
-}
-
 /// The chats of one router.
 struct Chats {
-    protocol: Protocol,
+    protocol: ProtocolName,
     hub: Arc<Hub>,
     source: Arc<Source>,
     guard: Arc<Guard>,
-    /// The latest run of each conversation, and the conversations, the oldest first.
-    runs: Mutex<(HashMap<ConversationId, String>, VecDeque<ConversationId>)>,
+    /// The latest run of each conversation.
+    runs: Mutex<Bounded<ConversationId, String, 10_000>>,
 }
 
 type Shared = State<Arc<Chats>>;
+type Answer = Result<Response, HttpError>;
 
-async fn send(State(chats): Shared, sender: Sender, request: Request) -> Result<Response, HttpError> {
+/// The log of a run, and the position after which the response begins.
+type Taken = Result<(Arc<RunLog>, u64), HttpError>;
+
+async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer {
     sender.check(Right::Ask)?;
     match chats.protocol {
-        Protocol::UiStream => {
+        ProtocolName::UiStream => {
             let request: ui::Request = read_json(&chats.guard, request).await?;
             let conversation = conversation(&sender, &request.id)?;
-            let (log, from) = chats.take(&sender, &conversation, request.asked()?, false).await?;
+            let (log, from) =
+                chats.take(&sender, &conversation, request.asked()?, ToolSet::default(), false).await?;
             Ok(ui_response(&log, Some(from), true))
         }
-        Protocol::AgUi => {
+        ProtocolName::AgUi => {
             let request: ag_ui::Request = read_json(&chats.guard, request).await?;
             let (thread, run) = (request.thread_id.clone(), request.run_id.clone());
             let conversation = conversation(&sender, &thread)?;
-            let started = AgUiEncoder::start(&thread, &run);
+            let mut protocol = AgUi { thread, run, message: String::new() };
+            let started = protocol.start();
             // Clients expect errors of the run in the stream.
-            let asked = match request.asked() {
-                Ok(asked) => chats.take(&sender, &conversation, asked, true).await,
+            let asked = match request.asked(&chats.source) {
+                Ok((asked, tools)) => chats.take(&sender, &conversation, asked, tools, true).await,
                 Err(error) => Err(error),
             };
-            let (log, from) = match asked {
-                Ok(found) => found,
+            match asked {
+                Ok((log, from)) => {
+                    protocol.message = message_id(&log);
+                    Ok(response(&log, protocol, Some(from), vec![started]))
+                }
                 Err(HttpError(status, text)) if status.is_client_error() => {
                     let error = serde_json::json!({ "type": "RUN_ERROR", "message": text }).to_string();
                     let events = sse::frames(&[started, error], None);
-                    return Ok(sse::response(futures_util::stream::iter([events.into()])));
+                    Ok(sse::response(futures_util::stream::iter([events.into()])))
                 }
-                Err(error) => return Err(error),
-            };
-            let message = message_id(&log);
-            let encoder = AgUiEncoder::new(&log.id, thread, run, message);
-            let events = sse::events(log.read(log.first()), encoder, Some(from), vec![started]);
-            Ok(sse::response(events))
+                Err(error) => Err(error),
+            }
         }
     }
 }
@@ -235,21 +174,27 @@ async fn resume(
     sender: Sender,
     Path(chat): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, HttpError> {
+) -> Answer {
     sender.check(Right::Ask)?;
     let conversation = conversation(&sender, &chat)?;
     let run = chats.run(&conversation).await;
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let known: Option<u64> = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let known = known.filter(|known| *known < log.end());
     let question = log.position(|entry| matches!(entry, Entry::Question { .. })).unwrap_or_default();
     Ok(match chats.protocol {
-        Protocol::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
-        Protocol::AgUi => {
-            let start = AgUiEncoder::start(&chat, &log.id);
-            let encoder = AgUiEncoder::new(&log.id, chat, log.id.clone(), message_id(&log));
-            let first = if known.is_none() { vec![start] } else { Vec::new() };
-            sse::response(sse::events(log.read(log.first()), encoder, known.or(Some(question)), first))
+        ProtocolName::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
+        ProtocolName::AgUi => {
+            let (run, message) = (log.id.clone(), message_id(&log));
+            let protocol = AgUi { thread: chat, run, message };
+            let mut first = Vec::new();
+            if known.is_none() {
+                first.push(protocol.start());
+                let loaded = chats.hub.load(&log.id).await?;
+                first.extend(loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages())));
+            }
+            response(&log, protocol, known.or(Some(question)), first)
         }
     })
 }
@@ -262,18 +207,18 @@ async fn stop(
     sender.check(Right::Ask)?;
     let conversation = conversation(&sender, &chat)?;
     let run = chats.run(&conversation).await.ok_or_else(HttpError::unknown_run)?;
-    match chats.hub.cancel(&run).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT),
-        Ok(false) => Err(HttpError::unknown_run()),
-        Err(_) => Err(HttpError::store()),
-    }
+    let is_cancelled = chats.hub.cancel(&run).await?;
+    if is_cancelled { Ok(StatusCode::NO_CONTENT) } else { Err(HttpError::unknown_run()) }
 }
 
-/// Streams a run from after a position on.
+/// Streams a run from after a position on, behind the first events.
+fn response(log: &Arc<RunLog>, protocol: impl Protocol, after: Option<u64>, first: Vec<String>) -> Response {
+    sse::response(sse::events(log.read(log.first()), Encoding::new(&log.id, protocol), after, first))
+}
+
 fn ui_response(log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Response {
-    let first = if is_message { vec![UiEncoder::start(&message_id(log))] } else { Vec::new() };
-    let events = sse::events(log.read(log.first()), UiEncoder::new(&log.id), after, first);
-    let mut response = sse::response(events);
+    let first = if is_message { vec![ui::start(&message_id(log))] } else { Vec::new() };
+    let mut response = response(log, UiStream, after, first);
     response.headers_mut().insert("x-vercel-ai-ui-message-stream", HeaderValue::from_static("v1"));
     response
 }
@@ -298,23 +243,10 @@ fn conversation(sender: &Sender, chat: &str) -> Result<ConversationId, HttpError
 impl Chats {
     /// Returns the latest run of a conversation, which an earlier process can have stored.
     async fn run(&self, conversation: &ConversationId) -> Option<String> {
-        let known = self.runs.lock().unwrap_or_else(PoisonError::into_inner).0.get(conversation).cloned();
+        let known = self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(conversation).cloned();
         match known {
             Some(run) => Some(run),
             None => self.source.store.runs_of(conversation).await.ok()?.pop(),
-        }
-    }
-
-    fn remember(&self, conversation: &ConversationId, run: String) {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let (by_chat, order) = &mut *runs;
-        if by_chat.insert(conversation.clone(), run).is_none() {
-            order.push_back(conversation.clone());
-        }
-        while order.len() > MAX_CHATS
-            && let Some(oldest) = order.pop_front()
-        {
-            by_chat.remove(&oldest);
         }
     }
 
@@ -324,12 +256,14 @@ impl Chats {
         sender: &Sender,
         conversation: &ConversationId,
         asked: Asked,
+        tools: ToolSet,
         is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    ) -> Taken {
         match asked {
-            Asked::Question(question) => self.ask(conversation, question, is_complete).await,
+            Asked::Question(question) => self.ask(conversation, question, tools, is_complete).await,
             Asked::Replies(replies) => {
                 let run = self.run(conversation).await.ok_or_else(HttpError::unknown_run)?;
+                self.hub.offer(&run, tools);
                 self.decide(sender, &run, replies, is_complete).await
             }
         }
@@ -339,8 +273,9 @@ impl Chats {
         &self,
         conversation: &ConversationId,
         question: Content,
+        tools: ToolSet,
         is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+    ) -> Taken {
         if let Some(run) = self.run(conversation).await {
             if self.hub.log(&run).is_some_and(|log| log.is_driven()) {
                 return Err(HttpError::new(
@@ -348,112 +283,69 @@ impl Chats {
                     "the last question is still being answered",
                 ));
             }
-            let waits = self.hub.waits(&run).await?;
-            if is_complete && waits.is_some_and(|waits| !waits.is_empty()) {
+            let loaded = self.hub.load(&run).await?;
+            if is_complete && loaded.is_some_and(|loaded| loaded.status == RunStatus::Waiting) {
                 return Err(HttpError::new(
                     StatusCode::CONFLICT,
                     "the run waits for decisions; send `resume`",
                 ));
             }
+            self.hub.offer(&run, tools.clone());
             let pushed = self.hub.push_message(&run, &question).await?;
             if let Some(log) = pushed {
                 let from = log.position(|entry| matches!(entry, Entry::Question { .. }));
                 return Ok((log, from.unwrap_or_default()));
             }
         }
-        let log = self.hub.ask(&self.source, conversation, question);
+        let log = self.hub.ask(&self.source, conversation, question, tools);
         let log = log.ok_or_else(HttpError::unknown_run)?;
-        self.remember(conversation, log.id.clone());
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.insert(conversation.clone(), log.id.clone());
+        drop(runs);
         Ok((Arc::clone(&log), log.first()))
     }
 
     /// Records replies of the client. It must have been shown what it decides about.
-    async fn decide(
-        &self,
-        sender: &Sender,
-        run: &str,
-        replies: Vec<Reply>,
-        is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
-        let waits = self.hub.waits(run).await?.unwrap_or_default();
-        let mut verdicts = Vec::new();
+    async fn decide(&self, sender: &Sender, run: &str, replies: Vec<Reply>, is_complete: bool) -> Taken {
+        let waits = self.hub.load(run).await?.map(|loaded| loaded.run.waits()).unwrap_or_default();
+        let mut decisions = Vec::new();
         for Reply { about, given, shown } in replies {
-            let is_call = matches!(about, About::Call(_));
-            let (id, open) = match about {
-                About::Wait(id) => {
-                    let open = waits.iter().find(|wait| wait.id == id);
-                    (id, open)
-                }
-                About::Call(call) => {
-                    let is_it = |wait: &&Pending| match wait.reason {
-                        Reason::Result { .. } => wait.call == call,
-                        Reason::Answer { .. } => wait.id == call,
-                        _ => false,
-                    };
-                    let open = waits.iter().find(is_it);
-                    (open.map_or(call, |open| open.id.clone()), open)
-                }
-            };
+            let open = about.find(&waits);
             if let (Some(open), Some((call, input))) = (open, shown)
-                && (open.call != call
-                    || !open.arguments().is_some_and(|arguments| is_same(arguments, &input)))
+                && (open.path != call || !arguments(open).is_some_and(|arguments| is_same(arguments, &input)))
             {
                 return Err(HttpError::new(StatusCode::CONFLICT, "the call is not the one that was shown"));
             }
-            let verdict = given.verdict(open)?;
+            let decision = given.decision(open)?;
+            let is_call = matches!(about, About::Call(_));
+            let (About::Wait(id) | About::Call(id)) = about;
+            let id = open.map_or_else(|| WaitId::from(id), |open| open.id.clone());
             // Other calls of the message had their results before.
-            let is_repeated = || self.hub.recorded(&id).is_some_and(|one| one.digest == verdict.digest());
-            if is_call && open.is_none() && !is_repeated() {
+            if is_call && open.is_none() && !self.hub.is_repeated(&id, &decision) {
                 continue;
             }
-            if matches!(verdict, Verdict::Approve | Verdict::Edit(_) | Verdict::Deny(_)) {
+            let kind = decision.record(&id).map(|record| record.kind);
+            if !matches!(kind, Some(DecisionKind::Answered | DecisionKind::Supplied)) {
                 sender.check(Right::Decide)?;
             }
-            verdicts.push((id, verdict));
+            decisions.push((id, decision));
         }
-        let is_decided = |id: &str| verdicts.iter().any(|(wait, _)| wait == id);
+        let is_decided = |id: &WaitId| decisions.iter().any(|(wait, _)| wait == id);
         if is_complete
             && !waits.iter().all(|wait| is_decided(&wait.id) || self.hub.recorded(&wait.id).is_some())
         {
             return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
         }
-        if verdicts.is_empty() {
+        if decisions.is_empty() {
             return Err(HttpError::new(StatusCode::CONFLICT, "the run does not wait for what was sent"));
         }
-        let recorded = self.hub.decide(run, sender.0.name(), verdicts).await?;
+        let recorded = self.hub.decide(run, sender.0.name(), decisions).await?;
         let log = self.hub.log(run).ok_or_else(HttpError::unknown_run)?;
         // The response to a repeated request begins where the first one began.
-        let first = recorded.iter().filter_map(|recorded| recorded.position).min();
-        let from = first.unwrap_or_else(|| log.end()).saturating_sub(1);
-        Ok((log, from))
+        let first = recorded.iter().map(|recorded| recorded.position).min().unwrap_or_default();
+        Ok((log, first.saturating_sub(1)))
     }
 }
 
-/// Compares arguments with what a browser has made of them.
-fn is_same(arguments: &str, shown: &Value) -> bool {
-    serde_json::from_str::<Value>(arguments).is_ok_and(|value| is_same_value(&value, shown))
-        || shown.as_str() == Some(arguments)
-}
-
-/// JavaScript's numbers have no more digits than an `f64`.
-fn is_same_value(value: &Value, shown: &Value) -> bool {
-    match (value, shown) {
-        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            let is_in = |(name, value): (&String, _)| {
-                other.get(name).is_some_and(|other| is_same_value(value, other))
-            };
-            one.len() == other.len() && one.iter().all(is_in)
-        }
-        _ => value == shown,
-    }
-}
-
-impl From<MemoryError> for HttpError {
-    fn from(_: MemoryError) -> Self {
-        Self::store()
-    }
-}
+#[cfg(test)]
+mod tests;

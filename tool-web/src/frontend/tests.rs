@@ -1,42 +1,46 @@
 //! What would end a client's stream: calls that were not announced, members that change prototypes, unfinished parts.
 
 use serde_json::{Value, json};
-use tool_core::model::{FinishReason, Usage};
+use tool_core::model::{AssistantMessage, ChatResponse};
+use tool_core::{Event, ToolCall, ToolError, ToolExecution, ToolOutput};
 
-use super::ag_ui::AgUiEncoder;
-use super::ui::UiEncoder;
-use crate::entry::{CallStatus, Entry, Finished};
+use super::adapter::Encoding;
+use super::ag_ui::AgUi;
+use super::ui::UiStream;
+use crate::entry::Entry;
 use crate::sse::{Encoder, Stop};
-use crate::wait::{Pending, Reason};
 
-fn finished(id: &str, status: CallStatus, output: &str) -> Entry {
-    Entry::CallFinished(Box::new(Finished {
-        id: id.into(),
-        name: "pay".into(),
-        arguments: "{}".into(),
-        output: output.into(),
-        status,
-        duration_ms: 1,
-        attempts: 1,
-        repairs: Vec::new(),
-        original_arguments: None,
-        decisions: Vec::new(),
-        is_undo: false,
-    }))
+fn read(event: Value) -> Entry {
+    let mut record = json!({ "position": 0 });
+    record.as_object_mut().unwrap().extend(event.as_object().unwrap().clone());
+    Entry::Event(serde_json::from_value(record).unwrap())
+}
+
+fn finished(id: &str, outcome: Result<ToolOutput, ToolError>) -> Entry {
+    Event::CallFinished(ToolExecution::new(ToolCall::new(id, "pay", "{}"), outcome)).into()
 }
 
 fn ready(id: &str, arguments: &str) -> Entry {
-    Entry::CallReady { id: id.into(), name: "pay".into(), arguments: arguments.into() }
+    Event::call_ready(0, ToolCall::new(id, "pay", arguments)).into()
+}
+
+fn turn(turn: u32) -> Entry {
+    Event::turn_started(turn, 1).into()
 }
 
 fn waiting(call: &str) -> Entry {
-    let reason = Reason::Approval { arguments: "{}".into() };
-    let wait = Pending { id: "w".into(), call: call.into(), tool: "pay".into(), reason, deadline: None };
-    Entry::Waiting { waits: vec![wait] }
+    let reason = json!({ "approval": ToolCall::new(call, "pay", "{}") });
+    let wait =
+        json!({ "id": "w", "path": call, "tool": "pay", "reason": reason, "since": 0, "deadline": null });
+    read(json!({ "type": "waiting", "waits": [wait] }))
 }
 
 fn done() -> Entry {
-    Entry::Done { text: String::new(), finish_reason: FinishReason::Stop, usage: Usage::default() }
+    let usage = json!({ "input_tokens": 0, "output_tokens": 0, "total_tokens": 0 });
+    read(json!({
+        "type": "done", "text": "", "finish_reason": "stop", "tool_executions": [], "usage": usage, "turns": 1,
+        "messages": [],
+    }))
 }
 
 fn encode(mut encoder: impl Encoder, entries: &[Entry]) -> Vec<String> {
@@ -45,8 +49,12 @@ fn encode(mut encoder: impl Encoder, entries: &[Entry]) -> Vec<String> {
     out
 }
 
+fn ag_ui() -> Encoding<AgUi> {
+    Encoding::new("run", AgUi { thread: "t".into(), run: "r".into(), message: "m".into() })
+}
+
 fn ui(entries: &[Entry]) -> Vec<String> {
-    encode(UiEncoder::new("run"), entries)
+    encode(Encoding::new("run", UiStream), entries)
 }
 
 fn types(events: &[String]) -> Vec<String> {
@@ -57,15 +65,16 @@ fn types(events: &[String]) -> Vec<String> {
 
 #[test]
 fn a_call_that_was_never_announced_is_shown_before_its_outcome() {
-    let events = ui(&[finished("c", CallStatus::Failed, "no")]);
+    let events = ui(&[finished("c", Err(ToolError::failed("no")))]);
     assert_eq!(types(&events), ["tool-input-start", "tool-input-available", "tool-output-error"]);
 }
 
 #[test]
 fn a_repeated_id_is_announced_once_and_a_call_that_was_not_made_is_closed() {
-    let announced = |index, id: &str| Entry::CallAnnounced { index, id: id.into(), name: "pay".into() };
-    let turn = |turn| Entry::TurnStarted { turn };
-    let end = Entry::TurnFinished { turn: 1, usage: Usage::default() };
+    let announced = |index: usize, id: &str| {
+        read(json!({ "type": "call_announced", "index": index, "id": id, "name": "pay" }))
+    };
+    let end = Event::turn_finished(1, ChatResponse::new(AssistantMessage::default())).into();
     let events = ui(&[
         turn(1),
         announced(0, "c"),
@@ -96,8 +105,7 @@ fn arguments_keep_their_digits_and_never_change_prototypes() {
 
 #[test]
 fn a_call_that_was_denied_elsewhere_has_an_end() {
-    let entries =
-        [Entry::TurnStarted { turn: 1 }, ready("c", "{}"), waiting("c"), Entry::TurnStarted { turn: 2 }];
+    let entries = [turn(1), ready("c", "{}"), waiting("c"), turn(2)];
     let events = ui(&entries);
     assert_eq!(
         types(&events)[3..],
@@ -107,8 +115,8 @@ fn a_call_that_was_denied_elsewhere_has_an_end() {
 
 #[test]
 fn everything_is_closed_before_an_end() {
-    let entries = [Entry::TurnStarted { turn: 1 }, Entry::Text { text: "a".into() }, done()];
-    let encoder = AgUiEncoder::new("run", "t".into(), "r".into(), "m".into());
+    let entries = [turn(1), Event::Text("a".into()).into(), done()];
+    let encoder = ag_ui();
     assert_eq!(
         types(&encode(encoder, &entries)),
         [
@@ -128,14 +136,14 @@ fn everything_is_closed_before_an_end() {
 
 #[test]
 fn a_call_inside_an_agent_has_its_path() {
-    let inner = |event: Entry| Entry::Agent { agent: "helper".into(), call: "a".into(), event: event.into() };
+    let inner = |entry: Entry| entry.event().unwrap().clone().inside("helper", "a").into();
     let events = ui(&[
-        Entry::TurnStarted { turn: 1 },
+        turn(1),
         ready("a", "{}"),
         inner(ready("b", "{}")),
         waiting("a/b"),
-        inner(finished("b", CallStatus::Succeeded, "paid")),
-        finished("a", CallStatus::Succeeded, "done"),
+        inner(finished("b", Ok(ToolOutput::text("paid")))),
+        finished("a", Ok(ToolOutput::text("done"))),
     ]);
     let shown: Vec<_> = events.iter().filter(|event| event.contains("a/b")).cloned().collect();
     assert_eq!(
@@ -147,7 +155,7 @@ fn a_call_inside_an_agent_has_its_path() {
 #[test]
 fn a_stream_that_waits_or_breaks_says_so() {
     let mut out = Vec::new();
-    let mut encoder = AgUiEncoder::new("run", "t".into(), "r".into(), "m".into());
+    let mut encoder = ag_ui();
     encoder.encode(&waiting("c"), &mut out);
     encoder.stop(Stop::Waits, &mut out);
     let last: Value = serde_json::from_str(out.last().unwrap()).unwrap();

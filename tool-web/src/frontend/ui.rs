@@ -4,13 +4,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
+use tool_core::run::Decision;
 
-use super::adapter::{Adapter, Block, Part as Piece};
-use super::{About, Asked, Given, Reply};
-use crate::entry::{CallStatus, Entry};
+use super::adapter::{Block, CallStatus, Part as Piece, Protocol};
+use super::asked::{About, Asked, Given, Reply};
 use crate::guard::HttpError;
-use crate::sse::{Encoder, Stop};
-use crate::wait::Verdict;
 
 /// A request of `useChat`. All but the last message is the browser's memory, and is ignored.
 #[derive(Debug, Deserialize)]
@@ -89,10 +87,11 @@ fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
     for part in parts {
         match (part.state.as_deref(), part.approval, part.tool_call_id) {
             (Some("approval-responded"), Some(UiApproval { id, approved: Some(approved), reason }), call) => {
-                let verdict = if approved { Verdict::Approve } else { Verdict::Deny(reason) };
+                let denied = || reason.map_or_else(Decision::decline, Decision::deny);
+                let decision = if approved { Decision::approve() } else { denied() };
                 replies.push(Reply {
                     about: About::Wait(id),
-                    given: Given::Verdict(verdict),
+                    given: Given::Decision(decision),
                     shown: call.zip(part.input),
                 });
             }
@@ -107,7 +106,7 @@ fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
             (Some("output-error"), None, Some(call)) => {
                 replies.push(Reply {
                     about: About::Call(call),
-                    given: Given::Verdict(Verdict::Deny(None)),
+                    given: Given::Decision(Decision::decline()),
                     shown: None,
                 });
             }
@@ -117,122 +116,100 @@ fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
     Ok(Asked::Replies(replies))
 }
 
-/// Encodes the entries of a run.
+/// Returns the first chunk of a response. The continuation of a message has its id.
+pub(crate) fn start(message: &str) -> String {
+    json!({ "type": "start", "messageId": message }).to_string()
+}
+
+/// The UI message stream.
 #[derive(Debug)]
-pub(crate) struct UiEncoder {
-    adapter: Adapter,
-}
+pub(crate) struct UiStream;
 
-impl UiEncoder {
-    pub(crate) fn new(run: &str) -> Self {
-        Self { adapter: Adapter::new(run) }
+impl Protocol for UiStream {
+    const END: &str = "data: [DONE]\n\n";
+
+    fn write(&self, part: Piece, out: &mut Vec<String>) {
+        let name = |kind: Block| if kind == Block::Text { "text" } else { "reasoning" };
+        let chunk = match part {
+            Piece::BlockStart { kind, id } => json!({ "type": format!("{}-start", name(kind)), "id": id }),
+            Piece::BlockDelta { kind, id, text } => {
+                json!({ "type": format!("{}-delta", name(kind)), "id": id, "delta": text })
+            }
+            Piece::BlockEnd { kind, id } => json!({ "type": format!("{}-end", name(kind)), "id": id }),
+            Piece::StepStart { .. } => json!({ "type": "start-step" }),
+            Piece::StepEnd { .. } => json!({ "type": "finish-step" }),
+            Piece::CallStart { id, name } => {
+                json!({ "type": "tool-input-start", "toolCallId": id, "toolName": name })
+            }
+            Piece::CallArguments { id, text } => {
+                json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": text })
+            }
+            Piece::CallEnd { id, name, arguments, .. } => {
+                let mut chunk = json!({ "type": "tool-input-available", "toolCallId": id, "toolName": name });
+                return out.push(with_raw(&mut chunk, "input", &arguments));
+            }
+            Piece::CallVoid { id, name } => json!({
+                "type": "tool-input-error", "toolCallId": id, "toolName": name, "input": "",
+                "errorText": "the call was not executed",
+            }),
+            Piece::CallOutput { id, status: CallStatus::Succeeded, output } => {
+                let mut chunk = json!({ "type": "tool-output-available", "toolCallId": id });
+                return out.push(with_raw(&mut chunk, "output", &output));
+            }
+            Piece::CallOutput { id, status: CallStatus::Denied, .. } => {
+                json!({ "type": "tool-output-denied", "toolCallId": id })
+            }
+            Piece::CallOutput { id, output, .. } => {
+                json!({ "type": "tool-output-error", "toolCallId": id, "errorText": output })
+            }
+            Piece::Progress { id, progress } => {
+                json!({ "type": "data-progress", "id": id, "transient": true, "data": progress })
+            }
+            Piece::Agent { call, agent } => {
+                json!({ "type": "data-agent", "id": call, "transient": true, "data": { "agent": agent } })
+            }
+            Piece::HandedOff { agent } => {
+                json!({ "type": "data-handoff", "id": "handoff", "transient": true, "data": { "agent": agent } })
+            }
+            Piece::Approval { wait, call } => {
+                json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
+            }
+            // A question is a call of a tool that the browser executes.
+            Piece::Question { wait, question } => {
+                out.push(
+                    json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" })
+                        .to_string(),
+                );
+                json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
+            }
+            Piece::Replied { wait, is_declined: true } => {
+                json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
+            }
+            Piece::Replied { wait, .. } => {
+                json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
+            }
+            // Clients send decisions once each call has an output or a decision. The real output replaces this one.
+            Piece::Pending { id } => {
+                json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
+            }
+            Piece::Waits(_) => json!({ "type": "finish", "finishReason": "tool-calls" }),
+            Piece::Finished { reason, usage } => {
+                let reason = match reason {
+                    FinishReason::Stop | FinishReason::ToolCalls => "stop",
+                    FinishReason::Length => "length",
+                    FinishReason::ContentFilter => "content-filter",
+                    _ => "other",
+                };
+                json!({ "type": "finish", "finishReason": reason, "messageMetadata": { "usage": {
+                    "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens,
+                    "totalTokens": usage.total_tokens,
+                } } })
+            }
+            Piece::Failed { kind } => json!({ "type": "error", "errorText": kind }),
+            Piece::Cancelled => json!({ "type": "abort", "reason": "cancelled" }),
+        };
+        out.push(chunk.to_string());
     }
-
-    /// Returns the first chunk of a response. The continuation of a message has its id.
-    pub(crate) fn start(message: &str) -> String {
-        json!({ "type": "start", "messageId": message }).to_string()
-    }
-}
-
-impl Encoder for UiEncoder {
-    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.convert(entry, &mut parts);
-        parts.into_iter().for_each(|part| write(part, out));
-    }
-
-    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.stop(stop, &mut parts);
-        parts.into_iter().for_each(|part| write(part, out));
-    }
-
-    fn end(&self) -> &'static str {
-        "data: [DONE]\n\n"
-    }
-}
-
-fn write(part: Piece, out: &mut Vec<String>) {
-    let name = |kind: Block| if kind == Block::Text { "text" } else { "reasoning" };
-    let chunk = match part {
-        Piece::BlockStart { kind, id } => json!({ "type": format!("{}-start", name(kind)), "id": id }),
-        Piece::BlockDelta { kind, id, text } => {
-            json!({ "type": format!("{}-delta", name(kind)), "id": id, "delta": text })
-        }
-        Piece::BlockEnd { kind, id } => json!({ "type": format!("{}-end", name(kind)), "id": id }),
-        Piece::StepStart { .. } => json!({ "type": "start-step" }),
-        Piece::StepEnd { .. } => json!({ "type": "finish-step" }),
-        Piece::CallStart { id, name } => {
-            json!({ "type": "tool-input-start", "toolCallId": id, "toolName": name })
-        }
-        Piece::CallArguments { id, text } => {
-            json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": text })
-        }
-        Piece::CallEnd { id, name, arguments, .. } => {
-            let mut chunk = json!({ "type": "tool-input-available", "toolCallId": id, "toolName": name });
-            return out.push(with_raw(&mut chunk, "input", &arguments));
-        }
-        Piece::CallVoid { id, name } => json!({
-            "type": "tool-input-error", "toolCallId": id, "toolName": name, "input": "",
-            "errorText": "the call was not executed",
-        }),
-        Piece::CallOutput { id, status: CallStatus::Succeeded, output } => {
-            let mut chunk = json!({ "type": "tool-output-available", "toolCallId": id });
-            return out.push(with_raw(&mut chunk, "output", &output));
-        }
-        Piece::CallOutput { id, status: CallStatus::Denied, .. } => {
-            json!({ "type": "tool-output-denied", "toolCallId": id })
-        }
-        Piece::CallOutput { id, output, .. } => {
-            json!({ "type": "tool-output-error", "toolCallId": id, "errorText": output })
-        }
-        Piece::Progress { id, text, done, total } => json!({
-            "type": "data-progress", "id": id, "transient": true,
-            "data": { "text": text, "done": done, "total": total },
-        }),
-        Piece::Agent { call, agent } => {
-            json!({ "type": "data-agent", "id": call, "transient": true, "data": { "agent": agent } })
-        }
-        Piece::HandedOff { agent } => {
-            json!({ "type": "data-handoff", "id": "handoff", "transient": true, "data": { "agent": agent } })
-        }
-        Piece::Approval { wait, call } => {
-            json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
-        }
-        // A question is a call of a tool that the browser executes.
-        Piece::Question { wait, question } => {
-            out.push(
-                json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" }).to_string(),
-            );
-            json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
-        }
-        Piece::Replied { wait, is_declined: true } => {
-            json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
-        }
-        Piece::Replied { wait, .. } => {
-            json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
-        }
-        // Clients send decisions once each call has an output or a decision. The real output replaces this one.
-        Piece::Pending { id } => {
-            json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
-        }
-        Piece::Waits(_) => json!({ "type": "finish", "finishReason": "tool-calls" }),
-        Piece::Finished { reason, usage } => {
-            let reason = match reason {
-                FinishReason::Stop | FinishReason::ToolCalls => "stop",
-                FinishReason::Length => "length",
-                FinishReason::ContentFilter => "content-filter",
-                _ => "other",
-            };
-            json!({ "type": "finish", "finishReason": reason, "messageMetadata": { "usage": {
-                "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens,
-                "totalTokens": usage.total_tokens,
-            } } })
-        }
-        Piece::Failed { kind } => json!({ "type": "error", "errorText": kind }),
-        Piece::Cancelled => json!({ "type": "abort", "reason": "cancelled" }),
-    };
-    out.push(chunk.to_string());
 }
 
 /// Returns an object with one more member, whose JSON text keeps every digit. A text that is no JSON becomes a string, and so does

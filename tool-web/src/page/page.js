@@ -116,7 +116,14 @@ async function refreshList() {
   byId("empty").textContent = list.is_reading ? "Reading the stored runs…" : "No runs.";
 }
 
-const factsOf = (run) => [run.agent, `turn ${run.turns}`, run.tokens ? `${run.tokens.toLocaleString()} tokens` : null,
+/** Tokens and cost, such as "1,204 tokens · 0.012 USD". */
+function usageOf(usage) {
+  const digits = { minimumFractionDigits: 2, maximumFractionDigits: 6 };
+  const cost = usage?.cost && `${(usage.cost.micros / 1e6).toLocaleString(undefined, digits)} ${usage.cost.currency}`;
+  return [usage?.total_tokens ? `${usage.total_tokens.toLocaleString()} tokens` : null, cost].filter(Boolean).join(" · ");
+}
+
+const factsOf = (run) => [run.agent, `turn ${run.turns}`, usageOf(run.usage),
   run.failed_calls ? `${run.failed_calls} failed call${run.failed_calls === 1 ? "" : "s"}` : null];
 
 function row(run, now) {
@@ -147,12 +154,14 @@ async function refreshRun(id) {
   byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
     [...factsOf(run), since, run.id]
       .filter(Boolean).join(" · "));
+  byId("verdicts").textContent = visible(run.verdicts.map(layerOf).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
   const { administer } = run.rights;
   byId("cancel").hidden = !administer || !["waiting", "running", "failed", "interrupted", "expired"].includes(run.status);
   byId("resume").hidden = !administer || !["failed", "interrupted"].includes(run.status);
   byId("state").hidden = !administer;
+  byId("run").classList.toggle("administers", administer);
   // A card that somebody fills in stays as it is.
   const cards = new Map([...byId("waits").children].map((card) => [card.dataset.wait, card]));
   for (const wait of run.open) {
@@ -164,12 +173,13 @@ async function refreshRun(id) {
   for (const gone of cards.values()) gone.remove();
 }
 
-const describe = ({ decision, by, why }) =>
-  `${decision.replaceAll("_", " ")}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
+const describe = ({ kind, by, why }) =>
+  `${kind.replaceAll("_", " ")}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
 
 function waitCard(id, wait, run) {
   const recorded = wait.recorded && `${describe(wait.recorded)} · ${age(run.now - wait.recorded.at)} ago`;
-  const { question } = wait;
+  const { answer: question, approval, result } = wait.reason;
+  const call = approval ?? result;
   const left = wait.deadline ? `expires in ${age(wait.deadline - run.now)}` : null;
   const card = el("section", { className: "card wait", "data-wait": wait.id, "data-recorded": recorded ?? "" },
     el("h2", {}, visible([...wait.agents, wait.tool].join(" › ")), " ",
@@ -179,10 +189,10 @@ function waitCard(id, wait, run) {
     wait.why ? el("p", {}, visible(wait.why)) : null,
     question ? el("p", { className: "prose" }, visible(question.text)) : null,
     question?.problem ? el("p", { className: "failure" }, visible(question.problem)) : null,
-    wait.arguments === undefined ? null : long(wait.arguments));
-  if (recorded) card.append(el("p", { className: wait.recorded.decision }, visible(recorded)));
-  else if (wait.reason === "result") card.append(el("p", { className: "muted" }, "The caller supplies the result."));
-  else if (wait.reason === "until") card.append(el("p", { className: "muted" }, "It goes on by itself."));
+    call ? long(call.arguments) : null);
+  if (recorded) card.append(el("p", { className: wait.recorded.kind }, visible(recorded)));
+  else if (result) card.append(el("p", { className: "muted" }, "The caller supplies the result."));
+  else if (!question && !approval) card.append(el("p", { className: "muted" }, "It goes on by itself."));
   else if (run.rights.decide) card.append(decisionForm(id, wait, card));
   return card;
 }
@@ -191,29 +201,30 @@ function decisionForm(id, wait, card) {
   const reason = el("input", { placeholder: "Reason, which the model reads", "aria-label": "Reason" });
   const form = el("div");
   const deny = (label) => el("button", {
-    className: "danger", "data-key": "d", onclick: () => send({ decision: "deny", reason: reason.value }),
+    className: "danger", "data-key": "d", onclick: () => send(JSON.stringify({ deny: reason.value || null })),
   }, label);
-  if (wait.question) {
-    const editor = answerEditor(wait.question);
+  const { answer: question, approval } = wait.reason;
+  if (question) {
+    const editor = answerEditor(question);
     form.append(editor.element, el("div", { className: "row" },
       el("button", { className: "primary", "data-key": "a", onclick: () => {
         const answer = editor.text();
-        if (answer !== null) send({ decision: "answer" }, `,"answer":${answer}`);
+        if (answer !== null) send(`{"answer":${answer}}`);
       } }, "Answer"),
       deny("Decline"), reason));
   }
   const buttons = el("div", { className: "row" },
-    el("button", { className: "primary", "data-key": "a", onclick: () => send({ decision: "approve" }) }, "Approve"),
+    el("button", { className: "primary", "data-key": "a", onclick: () => send('"approve"') }, "Approve"),
     el("button", { "data-key": "e", onclick: () => edit() }, "Edit…"),
     deny("Deny"));
-  if (!wait.question) form.append(buttons);
-  if (!wait.question) buttons.append(reason);
+  if (approval) form.append(buttons);
+  if (approval) buttons.append(reason);
 
-  /** Sends a decision, and a further member as text, in which numbers keep every digit. */
-  async function send(decision, more = "") {
+  /** Sends a decision as JSON text, in which numbers keep every digit. */
+  async function send(decision) {
     for (const button of card.querySelectorAll("button")) button.disabled = true;
     try {
-      const body = `${JSON.stringify({ wait: wait.id, ...decision }).slice(0, -1)}${more}}`;
+      const body = `{"wait":${JSON.stringify(wait.id)},"decision":${decision}}`;
       const response = await request(`/${encodeURIComponent(id)}/decisions`, body);
       if (response.status === 409 && response.headers.get("content-type") === "application/json") {
         const earlier = await response.json();
@@ -228,11 +239,11 @@ function decisionForm(id, wait, card) {
   }
 
   function edit() {
-    const editor = wait.fields ? fieldEditor(wait.fields) : textEditor(wait.arguments);
+    const editor = wait.fields ? fieldEditor(wait.fields) : textEditor(approval.arguments);
     form.replaceChildren(editor.element, el("div", { className: "row" },
       el("button", { className: "primary", onclick: () => {
         const text = editor.text();
-        if (text !== null) send({ decision: "edit" }, `,"arguments":${text}`);
+        if (text !== null) send(`{"edit":${text}}`);
       } }, "Approve with these arguments"),
       el("button", { onclick: () => form.replaceChildren(buttons) }, "Back")));
     form.querySelector("input, textarea, select")?.focus();
@@ -325,6 +336,12 @@ function fieldEditor(fields) {
 
 // The log of a run
 
+const layerOf = ({ layer, kind, why }) => `${layer}: ${kind.replaceAll("_", " ")}${why ? ` (${why})` : ""}`;
+
+/** The text of the output of a tool. */
+const textOf = (content) => (typeof content === "string" ? content
+  : content.map((part) => part.text ?? part.json ?? `[${part.type} ${part.url ?? part.name ?? ""}]`).join(""));
+
 /** The place of the entries of a run, or of an agent inside. */
 class Log {
   constructor(element) {
@@ -341,7 +358,11 @@ class Log {
     switch (type) {
       case "question": this.element.append(el("div", { className: "prose question" }, visible(event.text))); break;
       case "turn_started":
-        this.place = el("section", { className: "turn" }, el("h3", {}, `Turn ${event.turn}`));
+        // A turn that starts again replaces what its request had brought.
+        if (this.turn === event.turn) this.place.remove();
+        this.turn = event.turn;
+        this.place = el("section", { className: "turn" }, el("h3", {}, `Turn ${event.turn}`,
+          el("button", { className: "raw", onclick: () => showJson(`turns/${event.turn}`) }, "request")));
         this.announced.clear();
         this.element.append(this.place);
         break;
@@ -353,33 +374,45 @@ class Log {
         break;
       }
       case "call_ready": this.ready(event); break;
-      case "turn_finished":
+      case "turn_finished": {
+        // Only streamed runs have deltas.
+        const { reasoning, text, refusal } = event.response.message;
+        if (!this.place.querySelector(":scope > .prose")) {
+          for (const [type, whole] of Object.entries({ reasoning, text, refusal })) if (whole) this.addProse(type, whole);
+          this.prose = null;
+        }
         for (const card of this.announced.values()) if (!card.ready) card.element.remove();
-        if (event.usage?.total_tokens) this.place.querySelector("h3")?.append(` · ${event.usage.total_tokens.toLocaleString()} tokens`);
+        this.place.querySelector("h3")?.append(` ${usageOf(event.response.usage)}`);
         break;
-      case "call_started": this.state(event.id, "running"); break;
+      }
+      case "call_started":
+        if (!this.calls.has(event.id)) this.ready(event);
+        this.state(event.id, "running");
+        break;
       case "call_progress": this.progress(event); break;
-      case "call_retried": this.note(this.calls.get(event.id)?.element, `attempt failed: ${event.output}`, "failed"); break;
+      case "call_retried": this.note(this.calls.get(event.call.id)?.element, `attempt failed: ${event.outcome.Err.message}`, "failed"); break;
       case "call_finished": this.finish(event); break;
       case "waiting":
-        for (const wait of event.waits) this.state(wait.call, "waiting", { answer: "asks", result: "waits for the caller" }[wait.reason] ?? "waiting");
+        for (const { path, reason } of event.waits) this.state(path, "waiting", reason.answer ? "asks" : reason.result ? "waits for the caller" : "waiting");
         break;
       case "decided":
-        this.state(event.call, event.decision, describe(event));
+        this.state(event.call, event.kind, describe(event));
         this.calls.get(event.call)?.decisions.push(event);
         break;
       case "agent": this.agent(event); break;
       case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
-      case "done": this.note(this.element, `answered · ${event.usage.total_tokens.toLocaleString()} tokens`, "done"); break;
+      case "done": this.note(this.element, `answered ${usageOf(event.usage)}`, "done"); break;
       case "failed": this.note(this.element, event.error, "failed"); break;
       case "cancelled": this.note(this.element, "cancelled", "cancelled"); break;
     }
   }
 
   addProse(type, text) {
-    if (!this.prose) {
+    if (this.prose?.type !== type) {
       this.prose = { type, element: el("div", { className: `prose ${type}` }) };
-      this.place.append(this.prose.element);
+      const call = this.place.querySelector(":scope > .call");
+      if (call) call.before(this.prose.element);
+      else this.place.append(this.prose.element);
     }
     this.prose.element.append(visible(text));
   }
@@ -397,11 +430,11 @@ class Log {
     return card;
   }
 
-  ready({ id, name, arguments: text }) {
-    const card = this.call(id, name);
-    for (const [index, other] of this.announced) {
-      if (other !== card && !other.ready && other.name === name) { other.element.remove(); this.announced.delete(index); break; }
-    }
+  ready({ id, name, arguments: text, index }) {
+    const announced = this.announced.get(index);
+    const isUndo = id.startsWith("undo_") && index === undefined;
+    const card = this.call(id, isUndo ? `undo: ${name}` : name);
+    if (announced && announced !== card && !announced.ready) { announced.element.remove(); this.announced.delete(index); }
     card.ready = true;
     card.raw.textContent = visible(text.slice(0, 200)) + (text.length > 200 ? "…" : "");
     if (text.length > 200) card.element.append(long(text));
@@ -426,24 +459,28 @@ class Log {
   }
 
   finish(event) {
-    const known = this.calls.get(event.id);
-    const card = known ?? this.call(event.id, event.is_undo ? `undo: ${event.name}` : event.name);
-    if (!known) this.ready(event);
-    if (event.original_arguments) {
-      card.raw.textContent = visible(event.arguments.slice(0, 200));
-      this.note(card.element, `the model's arguments: ${event.original_arguments}`);
+    const { call, asked, duration = 0, attempts = 1, repairs = [], outcome } = event;
+    if (!this.calls.has(call.id)) this.ready(call);
+    const card = this.calls.get(call.id);
+    if (asked) {
+      card.raw.textContent = visible(call.arguments.slice(0, 200));
+      this.note(card.element, `the model's arguments: ${asked}`);
     }
-    const attempts = event.attempts > 1 ? ` · ${event.attempts} attempts` : "";
-    const decisions = (event.decisions ?? card.decisions).map((decision) => ` · ${visible(describe(decision))}`).join("");
-    this.state(event.id, event.status, `${event.status} · ${event.duration_ms} ms${attempts}${decisions}`);
-    for (const repair of event.repairs ?? []) this.note(card.element, `repaired ${repair}`);
-    card.element.append(long(event.output, event.status));
-    if (event.output.length <= 300 && event.status !== "succeeded") card.element.open = true;
-    const first = event.output.split("\n", 1)[0].slice(0, 80);
-    if (event.status === "succeeded" && first) card.status.append(el("span", { className: "muted" }, ` → ${visible(first)}`));
+    const status = outcome.Ok ? "succeeded" : outcome.Err.kind;
+    const output = outcome.Ok ? textOf(outcome.Ok.content) : outcome.Err.message;
+    const decisions = event.decisions ?? card.decisions;
+    const facts = [status.replaceAll("_", " "), `${(duration / 1000).toFixed(duration < 10_000 ? 1 : 0)} ms`,
+      attempts > 1 ? `${attempts} attempts` : null, event.origin?.replaceAll("_", " "), ...decisions.map(describe)];
+    this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, visible(facts.filter(Boolean).join(" · ")));
+    for (const verdict of event.verdicts ?? []) this.note(card.element, `layer ${layerOf(verdict)}`);
+    for (const { argument, from, to } of repairs) this.note(card.element, `repaired ${argument ?? "arguments"}: ${from} → ${to}`);
+    card.element.append(long(output, status));
+    if (output.length <= 300 && !outcome.Ok) card.element.open = true;
+    const first = output.split("\n", 1)[0].slice(0, 80);
+    if (outcome.Ok && first) card.status.append(el("span", { className: "muted" }, ` → ${visible(first)}`));
   }
 
-  agent({ agent, call, event }) {
+  agent({ agent, call_id: call, event }) {
     const card = this.calls.get(call) ?? this.call(call, agent);
     if (!card.log) {
       const element = el("div", { className: "agent" });
@@ -463,7 +500,8 @@ async function watch(id) {
   watching?.abort.abort();
   const current = (watching = { id, abort: new AbortController() });
   let log = new Log(byId("log"));
-  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); };
+  let [isLost, isGone] = [false, false];
+  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); isLost = false; };
   while (watching === current) {
     try {
       const response = await request(`/${encodeURIComponent(id)}/events`, null, { signal: current.abort.signal });
@@ -481,15 +519,16 @@ async function watch(id) {
           if (!data) continue;
           const event = JSON.parse(data.slice(6));
           if (event.type === "reset") reset();
-          else if (event.type === "gone") log.note(byId("log"), "this run has ended in another process");
+          else if (event.type === "gone") { isGone = true; log.note(byId("log"), "this run has ended in another process"); }
           else log.apply(event);
           if (["waiting", "decided", "done", "failed", "cancelled"].includes(event.type)) refreshRun(id).catch(() => {});
         }
       }
-      if (log.element.lastChild?.textContent?.startsWith("this run has ended")) return;
+      if (isGone) return;
     } catch (error) {
       if (watching !== current || error instanceof Refused) return;
-      log.note(byId("log"), `the connection is lost: ${error.message}`, "failed");
+      if (!isLost) log.note(byId("log"), `the connection is lost: ${error.message}`, "failed");
+      isLost = true;
     }
     await new Promise((resolve) => setTimeout(resolve, 1500));
   }
@@ -507,13 +546,19 @@ async function act(id, action) {
 
 byId("cancel").addEventListener("click", () => { if (confirm("Cancel this run?")) act(opened(), "cancel"); });
 byId("resume").addEventListener("click", () => act(opened(), "resume"));
-byId("state").addEventListener("click", async () => {
+byId("state").addEventListener("click", () => showJson("state"));
+
+/** Shows the JSON at a path of the run, or hides it again. */
+async function showJson(path) {
   const json = byId("json");
-  json.hidden = !json.hidden;
+  json.hidden = !json.hidden && json.dataset.path === path;
+  json.dataset.path = path;
   if (json.hidden) return;
-  try { json.textContent = visible(JSON.stringify(await read(`/${encodeURIComponent(opened())}/state`), null, 2)); }
+  try { json.textContent = visible(JSON.stringify(await read(`/${encodeURIComponent(opened())}/${path}`), null, 2)); }
   catch (error) { json.textContent = error.message; }
-});
+  json.scrollIntoView({ block: "nearest" });
+}
+
 byId("search").addEventListener("input", (event) => { filter.text = event.target.value; tick(); });
 byId("agent").addEventListener("change", (event) => { filter.agent = event.target.value; tick(); });
 byId("login").addEventListener("submit", (event) => {

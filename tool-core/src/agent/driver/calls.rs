@@ -1,6 +1,5 @@
 //! The calls of a turn: starting, executing and recording them.
 
-use std::collections::VecDeque;
 use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,7 +16,7 @@ use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::model::ToolCall;
-use crate::run::{MAX_DEPTH, RunErrorKind};
+use crate::run::{InFlight, MAX_DEPTH, RunErrorKind};
 use crate::tool::{Asking, Attempt, ToolError, ToolExecution};
 
 impl RunDriver {
@@ -29,8 +28,8 @@ impl RunDriver {
             if !self.offer.is_resolved {
                 self.prepare().await?;
             }
-            let events = self.review_calls().await?;
-            self.emit_all(events).await;
+            self.review_calls().await?;
+            self.emit_finished().await;
             let attempt = self.begin_attempt(call)?;
             self.store_run().await?;
             Ok(attempt)
@@ -49,22 +48,19 @@ impl RunDriver {
     /// Executes the calls concurrently, up to the limit, and records each outcome as soon as the call has finished.
     pub(super) async fn execute_calls(&mut self, calls: Vec<ToolCall>) -> Result<(), RunErrorKind> {
         let executor = self.executor();
-        let max_concurrent = self.tools.agent.0.max_concurrent_calls;
         let (sender, mut memos) = executor.channel(&calls).unzip();
-        let mut queue = VecDeque::from(calls);
+        let mut in_flight = InFlight::new(self.tools.agent.0.max_concurrent_calls);
         let mut running = FuturesUnordered::new();
         let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
-        // Only for listeners.
-        let mut running_ids: Vec<String> = Vec::new();
         let mut event = None;
         loop {
-            while running.len() < max_concurrent
-                && let Some(call) = queue.pop_front()
-            {
+            // Calls of the next step can have other tools.
+            let is_of_step = |call: &ToolCall| calls.iter().any(|one| one.id == call.id);
+            for call in self.run.startable(&in_flight).into_iter().filter(is_of_step) {
                 let attempt = self.begin_attempt(&call)?;
-                running_ids.extend(self.emitter.has_listeners().then(|| call.id.clone()));
+                in_flight.begin(&call.id);
                 running.push(self.execute_call(&executor, call, attempt, sender.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
@@ -80,27 +76,25 @@ impl RunDriver {
                     }
                     // The outer run has reached one of its limits.
                     drop(running);
-                    self.store_run().await?;
-                    self.emit_interrupted(&running_ids).await;
                     return Ok(());
                 }
                 Ok(Progress::Done) => return failure.map_or(Ok(()), Err),
                 Err(interruption) => {
                     self.interrupt(&interruption);
-                    drop(running);
-                    self.emit_interrupted(&running_ids).await;
                     return Ok(());
                 }
             };
-            running_ids.retain(|id| id != ending.call_id());
+            in_flight.end(ending.call_id());
             let execution = match ending {
                 Ending::Executed(execution) if execution.is_waiting() => {
+                    in_flight.suspend(&execution.call().id);
                     self.judged_calls.remove(&execution.call().id);
                     self.change_run().record_result(execution).map_err(RunErrorKind::Step)?;
                     continue;
                 }
                 Ending::Executed(execution) => execution,
-                Ending::Suspended { why, .. } => {
+                Ending::Suspended { call, why } => {
+                    in_flight.suspend(&call.id);
                     if !matches!(why, RunErrorKind::Waiting) {
                         failure.get_or_insert(why);
                     }
@@ -108,15 +102,12 @@ impl RunDriver {
                 }
             };
             let was_undoing = self.run.is_undoing();
-            let retry;
-            (retry, event) = self.apply_result(execution).await?;
-            queue.extend(retry);
+            event = self.apply_result(execution).await?;
             // The call may have ended the run, which drops the calls that are still running.
             if self.run.is_done() || self.run.is_undoing() != was_undoing {
                 drop(running);
                 self.store_run().await?;
                 self.emit_all(event).await;
-                self.emit_interrupted(&running_ids).await;
                 return Ok(());
             }
         }
@@ -224,16 +215,16 @@ impl RunDriver {
         executor.execute(call, attempt, delegation, asking).boxed()
     }
 
-    /// Records the outcome of a call. Returns the call if it is to be retried, and the event to emit.
+    /// Records the outcome of a call. Returns the event to emit.
     pub(super) async fn apply_result(
         &mut self,
         mut execution: ToolExecution,
-    ) -> Result<(Option<ToolCall>, Option<Event>), RunErrorKind> {
+    ) -> Result<Option<Event>, RunErrorKind> {
         self.has_unsaved_changes = true;
-        let retry = self.run.will_retry(&execution).then(|| execution.call().clone());
-        let end = match retry {
-            Some(_) => None,
-            None => match self.run.end_from_inside(&execution.call().id) {
+        let is_retried = self.run.will_retry(&execution);
+        let end = match is_retried {
+            true => None,
+            false => match self.run.end_from_inside(&execution.call().id) {
                 None => self.review_output(&mut execution).await?,
                 end => end,
             },
@@ -241,14 +232,27 @@ impl RunDriver {
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }
-        let copy = self.emitter.has_listeners().then(|| execution.clone().with_notes(None));
+        let listeners = self.emitter.has_listeners();
+        let failed = (listeners && is_retried).then(|| execution.clone().with_notes(None));
+        let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         if let Some(end) = end {
             self.run.stop_by_layer(end);
         }
         self.update_elapsed();
-        let event = copy.map(if retry.is_some() { Event::CallRetried } else { Event::CallFinished });
-        Ok((retry, event))
+        let event = match failed {
+            Some(failed) => Some(Event::CallRetried(failed)),
+            None if listeners => {
+                self.reported.add(&id);
+                let finished = match was_undoing {
+                    true => self.run.undo_executions().last(),
+                    false => self.run.finished_call(&id),
+                };
+                finished.cloned().map(Event::CallFinished)
+            }
+            None => None,
+        };
+        Ok(event)
     }
 
     /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.
@@ -289,13 +293,12 @@ impl RunDriver {
         }
     }
 
-    /// Emits the outcomes of the calls that were in flight when the run ended.
-    pub(super) async fn emit_interrupted(&mut self, running_ids: &[String]) {
+    /// Emits the outcomes that the run has without an execution that was recorded: of calls that were denied, refused, reused or in
+    /// flight when the run ended.
+    pub(super) async fn emit_finished(&mut self) {
         if self.emitter.has_listeners() {
-            let executions = self.run.tool_executions().iter();
-            let interrupted = executions.filter(|one| running_ids.contains(&one.call().id));
-            let events: Vec<_> = interrupted.cloned().map(Event::CallFinished).collect();
-            self.emit_all(events).await;
+            let events = self.reported.take_unreported(&self.run);
+            self.emit_all(events.into_iter().map(Event::CallFinished)).await;
         }
     }
 }

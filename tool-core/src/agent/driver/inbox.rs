@@ -13,7 +13,7 @@ impl RunDriver {
     /// Takes the lease before the run is stored or has an effect, and the commands in its inbox.
     pub(super) async fn take_lease(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
-        let Some(store) = agent.0.run_store.as_ref().filter(|_| self.outer.is_none()) else { return Ok(()) };
+        let Some(store) = agent.0.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
         let duration = agent.0.stored_runs.lease;
         let mut held = match std::mem::take(&mut self.lease) {
             RunLease::Unsupported => {
@@ -106,7 +106,7 @@ impl RunDriver {
 
     /// Returns `true` if a command was posted to a run that waits, before its lease was released.
     pub(super) async fn has_posted(&self) -> bool {
-        let store = self.origin.0.run_store.as_ref().filter(|_| matches!(self.lease, RunLease::NotTaken));
+        let store = self.origin.0.run_store.get().filter(|_| matches!(self.lease, RunLease::NotTaken));
         let Some(store) = store else { return false };
         let posted = store.posted(self.run.id().as_str()).await.unwrap_or_default();
         posted.iter().any(|posted| !self.applied_commands.contains(&posted.id))

@@ -11,6 +11,7 @@ mod storage;
 mod inbox;
 mod review;
 mod calls;
+mod costs;
 mod model_request;
 mod steps;
 

@@ -12,8 +12,9 @@ use super::review::{BesideVerdicts, QuestionRuling, passes};
 use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
+use crate::agent::spending::RequestMeter;
 use crate::layer::{Next, Part, RunEnded};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError};
 use crate::run::{RunErrorKind, Step, StepError};
 
 /// How a request passes the layers.
@@ -40,21 +41,36 @@ impl RunDriver {
 
     /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
     pub(super) async fn ask_model(&mut self) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
+        self.store_cost_in_flight().await?;
         let time_left = self.time_left();
         let (layers, beside, hold) = self.passage();
+        let meter = layers.meter(&self.tools.agent);
+        let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
         let Step::CallModel(request) = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier)
         else {
             return Err(RunErrorKind::Step(StepError("the run expects no response of the model")));
         };
+        let request = request.metered(meter.as_ref().map(|meter| meter as _));
+        self.tools.agent.watch_request(&id, turn, &request);
         let is_streamed = self.emitter.streams_replies();
         let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
         let model = &*self.tools.agent.0.model;
         let passage = Passage { layers: &layers, beside, hold };
         let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
-        match run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await {
-            Ok(reply) => Ok(self.accept_reply(reply?).await?.map(|response| (response, hold))),
+        let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
+        let cost = self.charged(meter.as_ref()).await;
+        match reply {
+            Ok(Ok(reply)) => {
+                let response = self.accept_reply(reply, meter.as_ref(), cost).await?;
+                Ok(response.map(|response| (response, hold)))
+            }
+            Ok(Err(kind)) => {
+                self.change_run().add_cost(cost);
+                Err(kind)
+            }
             Err(interruption) => {
+                self.change_run().add_cost(cost);
                 self.interrupt(&interruption);
                 Ok(None)
             }
@@ -72,12 +88,21 @@ impl RunDriver {
     }
 
     /// Records the verdicts that came beside a reply. Returns the response, if they let it pass.
-    pub(super) async fn accept_reply(&mut self, reply: Reply) -> Result<Option<ChatResponse>, RunErrorKind> {
+    async fn accept_reply(
+        &mut self,
+        reply: Reply,
+        meter: Option<&RequestMeter>,
+        cost: Option<Cost>,
+    ) -> Result<Option<ChatResponse>, RunErrorKind> {
         for ruling in reply.verdicts {
             self.rule_on_question(ruling).await;
         }
-        match reply.response {
-            Some(Ok(response)) => Ok(Some(response)),
+        let response = match reply.response {
+            Some(Ok(response)) => return self.charge(meter, cost, response),
+            other => other,
+        };
+        self.change_run().add_cost(cost);
+        match response {
             Some(Err(error)) => match error.downcast::<RunEnded>() {
                 Ok(ended) => {
                     self.trace.interrupt();
@@ -86,11 +111,15 @@ impl RunDriver {
                     Ok(None)
                 }
                 Err(error) => {
-                    self.trace.record_model_error(&error);
-                    Err(RunErrorKind::Model(error))
+                    self.trace.record_model_error(&error, cost);
+                    let refusal = meter.and_then(RequestMeter::take_refusal);
+                    match refusal.map_or_else(|| error.downcast(), Ok) {
+                        Ok(refusal) => self.refuse(refusal),
+                        Err(error) => Err(RunErrorKind::Model(error)),
+                    }
                 }
             },
-            None => {
+            _ => {
                 self.trace.interrupt();
                 Ok(None)
             }
@@ -110,11 +139,11 @@ pub(super) async fn call_model(
     let next = layers.next(model, is_streamed);
     let mut verdicts = Vec::new();
     if next.is_none() && beside.is_none() && !is_streamed {
-        return Ok(Reply { verdicts, response: Some(model.chat(request).await) });
+        return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
     }
     let mut deltas = match next {
         Some(next) => next.call(request.clone()),
-        None if is_streamed => model.stream(request),
+        None if is_streamed => request.stream_to(model),
         None => Next::new(&[], model, false).call(request.clone()),
     };
     // Nothing leaves before the verdicts.

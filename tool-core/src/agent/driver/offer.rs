@@ -6,7 +6,7 @@ use crate::agent::run_tools::RunTools;
 use crate::agent::tool_search::{Divided, Mode, SentMessages};
 use crate::agent::turn::Changes;
 use crate::model::{ToolDefinitions, ToolPolicy};
-use crate::run::{Run, Step};
+use crate::run::{InFlight, Run, Step};
 use crate::toolset::ToolSet;
 
 /// The tools and options of a turn.
@@ -41,7 +41,7 @@ pub(super) fn next_step<'a>(
     earlier: &[RunTools],
 ) -> Step<'a> {
     let undo_policy = |handoffs, name: &str| undo_policy(tools, earlier, handoffs, name);
-    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, |_| false);
+    let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, &InFlight::NONE);
     let Step::CallModel(mut request) = step else { return step };
     if let Some((divided, offered)) = &offer.searched {
         request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);

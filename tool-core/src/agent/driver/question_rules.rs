@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Answerer, Approver};
+use crate::memory::KeyedBudget;
 
 /// The rules of a question, which hold for all agents that the run is handed off to.
 #[derive(Default)]
@@ -15,6 +16,8 @@ pub(in crate::agent) struct QuestionRules {
     pub(in crate::agent) approver: Option<Arc<dyn Approver>>,
     /// Takes precedence over that of the current agent.
     pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
+    /// What the run is charged to.
+    pub(in crate::agent) budgets: Vec<KeyedBudget>,
     /// The answer is read as a value of a type.
     pub(in crate::agent) has_typed_answer: bool,
     /// The question could not be written, so the run ends at its first step.

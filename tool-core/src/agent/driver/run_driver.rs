@@ -18,6 +18,7 @@ use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
 use crate::agent::layers::Layers;
 use crate::agent::run_tools::RunTools;
+use crate::agent::spending::Spending;
 use crate::agent::tool_search::SentMessages;
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, Event};
@@ -26,8 +27,8 @@ use crate::layer::Part;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, CallPath, Decision, ResolveError, Run, RunError, RunErrorKind, Step, StepError,
-    WaitReason,
+    Answer, Approval, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step,
+    StepError, WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
@@ -122,6 +123,7 @@ pub struct RunDriver {
     pub(super) lease: RunLease,
     /// The ids of the commands from the inbox that were applied.
     pub(super) applied_commands: Vec<String>,
+    pub(super) reported: ReportedCalls,
     /// The run differs from its stored state.
     pub(in crate::agent) has_unsaved_changes: bool,
     /// The outer run. Without one, the agent's own stores contain this run.
@@ -133,10 +135,13 @@ impl RunDriver {
         run: Run,
         tools: RunTools,
         emitter: EventEmitter,
-        question: QuestionRules,
+        mut question: QuestionRules,
         outer: Option<Inside>,
     ) -> Self {
-        let layers = Layers::new(tools.agent.clone(), tools.context.clone());
+        let ledger = Ledger::new(run.limits().max_cost, run.cost());
+        let budgets = std::mem::take(&mut question.budgets);
+        let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
+        let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
         let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
             Some((outer, called_as)) => layers.inside(outer, called_as),
             None => layers,
@@ -146,6 +151,7 @@ impl RunDriver {
         let cancellation = external.map_or_else(CancellationToken::new, CancellationToken::child_token);
         Self {
             announced_turn: 0,
+            reported: ReportedCalls::all_of(&run),
             run,
             trace: RunTrace::new(tools.agent.0.trace),
             origin: tools.agent.clone(),
@@ -264,13 +270,16 @@ impl RunDriver {
     ///
     /// Fails if the run did not ask for a model request, or if a layer fails; also if the agent has layers that see its requests, and
     /// the response is not that of [`call_model`](Self::call_model).
-    pub async fn record_response(&mut self, response: ChatResponse) -> Result<(), RunError> {
+    pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
         let hold = self.reply.take();
         let must_pass = self.layers.see(Part::Model) || self.review_beside().is_some();
         if must_pass && hold.is_none() && self.run.is_asking() {
             let error =
                 StepError("the agent has layers that see its requests; ask the model with `call_model`");
             return Err(self.error(RunErrorKind::Step(error)));
+        }
+        if hold.is_none() {
+            self.charge_for(&mut response);
         }
         let hold = hold.unwrap_or_default();
         let events = self.apply_response(response, hold).await.map_err(|kind| self.error(kind))?;
@@ -311,7 +320,7 @@ impl RunDriver {
             }
             Ok(Some(Ending::Suspended { why, .. })) | Err(why) => Err(self.error(why)),
             Ok(None) => {
-                self.emit_interrupted(std::slice::from_ref(&call.id)).await;
+                self.emit_finished().await;
                 Ok(ToolExecution::new(call, Err(ToolError::interrupted())))
             }
         }
@@ -332,7 +341,7 @@ impl RunDriver {
             let recorded = self.change_run().record_result(execution);
             return recorded.map_err(|error| self.error(RunErrorKind::Step(error)));
         }
-        let (_, event) = self.apply_result(execution).await.map_err(|kind| self.error(kind))?;
+        let event = self.apply_result(execution).await.map_err(|kind| self.error(kind))?;
         self.emit_all(event).await;
         let events = self.follow_handoffs().map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
@@ -345,11 +354,7 @@ impl RunDriver {
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object. The next step fails
     /// if they do not match the tool.
-    pub fn resolve_approval<'a>(
-        &mut self,
-        call: impl Into<CallPath<'a>>,
-        approval: Approval,
-    ) -> Result<(), StepError> {
+    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
         self.change_run().resolve_approval(call, approval)
     }
 

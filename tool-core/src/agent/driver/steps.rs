@@ -15,7 +15,8 @@ use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Event, RunDriver, Turn};
 use crate::model::{ChatResponse, Message, ToolCall, ToolChoice};
 use crate::run::{
-    Decision, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait, WaitReason,
+    Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
+    WaitReason,
 };
 use crate::tool::Timestamp;
 
@@ -84,6 +85,7 @@ impl RunDriver {
         loop {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await;
+            self.review_results().await?;
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
@@ -104,8 +106,7 @@ impl RunDriver {
                 continue;
             }
             self.refuse_new_arguments()?;
-            let events = self.review_calls().await?;
-            self.emit_all(events).await;
+            self.review_calls().await?;
             self.apply_tool_policies();
             self.review_returned().await?;
             if self.run.is_asking() {
@@ -122,11 +123,13 @@ impl RunDriver {
             // Stored before anybody sees what the run waits for.
             self.change_run().tick(Timestamp::now());
             self.store_run().await?;
+            self.emit_finished().await;
             let waits = self.run.waits();
             self.emitter.emit(|| Event::Waiting(waits)).await;
             break;
         }
         self.store_run().await?;
+        self.emit_finished().await;
         let is_at_rest = self.run.is_done() || self.run.is_blocked();
         self.set_in_progress(!is_at_rest);
         if self.run.is_blocked() {
@@ -163,15 +166,14 @@ impl RunDriver {
         let agent = &self.tools.agent;
         let approver = self.question.approver.clone().or_else(|| agent.approver());
         let answerer = self.question.answerer.clone().or_else(|| agent.0.answerer.clone());
-        let own: Vec<_> = self.run.awaiting_own_approval().map(|call| call.id.clone()).collect();
-        let waits = self.run.waits();
-        if waits.iter().all(Wait::is_until) {
-            return self.sleep_until(waits.iter().filter_map(|wait| wait.deadline).min()).await;
+        let waits: Vec<_> = self.run.waits_at_levels().collect();
+        if waits.iter().all(|(wait, _)| wait.is_until()) {
+            return self.sleep_until(waits.iter().filter_map(|(wait, _)| wait.deadline).min()).await;
         }
         let mut has_decided = false;
-        for wait in waits {
+        for (wait, level) in waits {
             let decision = match (&wait.reason, &approver, &answerer) {
-                (WaitReason::Approval(call), Some(approver), _) if own.contains(&wait.path) => {
+                (WaitReason::Approval(call), Some(approver), _) if level == 0 => {
                     // An approver sees the path of the call in place of its id.
                     let call = ToolCall { id: wait.path.clone(), ..call.clone() };
                     let approver = Arc::clone(approver);
@@ -322,34 +324,34 @@ impl RunDriver {
         response: ChatResponse,
         hold: Hold,
     ) -> Result<Vec<Event>, RunErrorKind> {
-        let searched = self.offer.searched.as_ref();
-        let calls_through = searched.is_some_and(|(divided, _)| divided.mode == Mode::CallThrough);
-        let normalized =
-            NormalizedResponse::new(response, |call| if calls_through { unwrap_call(call) } else { call });
+        let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
-        let mut normalized = normalized;
         let ruling = self.review_reply(normalized.response_mut()).await?;
-        let copy = self.emitter.has_listeners().then(|| normalized.response().clone());
+        let listeners = self.emitter.has_listeners();
+        let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
         self.has_judged_answer = false;
         let is_retried = matches!(ruling, ReplyRuling::Retry(..) | ReplyRuling::End(_));
         self.rule_on_reply(ruling);
-        let mut events: Vec<_> = self.review_calls().await?;
+        self.review_calls().await?;
         self.add_called_tools();
         if self.offer.is_resolved {
             // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
             self.apply_tool_policies();
         }
         self.update_elapsed();
-        let Some(mut response) = copy else { return Ok(Vec::new()) };
+        let Some((mut response, positions)) = copy else { return Ok(Vec::new()) };
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
+        let mut events = Vec::new();
         if self.emitter.streams_replies() && !is_retried {
-            events.splice(0..0, hold.held_events(&response));
+            events.extend(hold.held_events(&response));
         }
-        events.extend(self.run.open_calls().into_iter().map(Event::CallReady));
+        let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());
+        events.extend(calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() }));
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
+        events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
         Ok(events)
     }
 
@@ -358,7 +360,7 @@ impl RunDriver {
         self.run.apply_tool_policies(
             self.offer.tools.definitions(),
             |handoffs, name| undo_policy(tools, earlier, handoffs, name),
-            |_| false,
+            &InFlight::NONE,
         );
     }
 

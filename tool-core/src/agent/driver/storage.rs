@@ -40,7 +40,7 @@ impl RunDriver {
     /// Fails if another run of the conversation waits, and the agent then refuses questions.
     async fn refuse_while_waiting(&self, conversation: &ConversationId) -> Result<(), RunErrorKind> {
         let agent = &self.origin.0;
-        let Some(store) = agent.run_store.as_ref().filter(|_| self.outer.is_none()) else { return Ok(()) };
+        let Some(store) = agent.run_store.get().filter(|_| self.outer.is_none()) else { return Ok(()) };
         if agent.stored_runs.while_waiting == WhileWaiting::Answer {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl RunDriver {
         if !self.has_unsaved_changes {
             return Ok(());
         }
-        match (&self.outer, &self.origin.0.run_store) {
+        match (&self.outer, self.origin.0.run_store.get()) {
             (Some(Inside { delegation: Some(delegation), has_own_limits, .. }), _) => {
                 delegation.store(&self.run, *has_own_limits).await?;
             }
@@ -126,7 +126,7 @@ impl RunDriver {
 
     /// Removes the run from the store if it is done.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
-        match &self.origin.0.run_store {
+        match self.origin.0.run_store.get() {
             Some(store) if self.run.is_done() && self.outer.is_none() => {
                 store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)
             }

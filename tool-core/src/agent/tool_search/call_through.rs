@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 
 use super::options::CALL_TOOL;
 use crate::arguments::{Mode, object_text};
-use crate::model::{Message, RequestCache, ToolCall, ToolDefinitions};
+use crate::model::{Message, RequestCache, ToolCall, ToolDefinitions, ToolKind};
+use crate::toolset::ToolSet;
 
 /// The arguments of `call_tool`. The raw text keeps every digit.
 #[derive(Deserialize)]
@@ -17,12 +18,14 @@ struct Through<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// Replaces a call of `call_tool` by the call that it asks for. One that names no tool stays as it is and fails.
-pub(in crate::agent) fn unwrap_call(mut call: ToolCall) -> ToolCall {
-    if call.name == CALL_TOOL {
+/// Replaces a call of `call_tool` by the call that it stands for. One that names no tool stays as it is and fails.
+pub(in crate::agent) fn unwrap_call(mut call: ToolCall, tools: &ToolSet) -> ToolCall {
+    let is_through =
+        |name: &str| tools.get(name).is_some_and(|tool| tool.definition().kind() == ToolKind::CallThrough);
+    if is_through(&call.name) {
         let text = object_text(&call.arguments, Mode::default());
         let inner = text.ok().and_then(|text| unwrap(&text));
-        if let Some((name, arguments)) = inner.filter(|(name, _)| name != CALL_TOOL) {
+        if let Some((name, arguments)) = inner.filter(|(name, _)| !is_through(name)) {
             (call.name, call.arguments) = (name, arguments);
         }
     }

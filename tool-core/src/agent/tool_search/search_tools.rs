@@ -74,6 +74,7 @@ pub(super) fn call_tool() -> FunctionTool {
         Err(ToolError::failed(format!("`{CALL_TOOL}` cannot call `{name}` in this way; call it directly")))
     };
     FunctionTool::new(CALL_TOOL, refuse)
+        .with_kind(ToolKind::CallThrough)
         .description(format!("Calls a tool that `{SEARCH_TOOLS}` has found, by its name."))
 }
 

@@ -1,6 +1,6 @@
 //! Tracing without the feature: one type, in place of all of them, that does nothing.
 
-use crate::model::{ChatModel, ChatRequest, ChatResponse, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, ModelError, ToolCall};
 use crate::run::{Answer, Run, RunError};
 use crate::tool::ToolExecution;
 use crate::toolset::ToolSet;
@@ -35,7 +35,7 @@ impl Disabled {
 
     pub(in crate::agent) fn record_response(&mut self, _response: &ChatResponse) {}
 
-    pub(in crate::agent) fn record_model_error(&mut self, _error: &ModelError) {}
+    pub(in crate::agent) fn record_model_error(&mut self, _error: &ModelError, _cost: Option<Cost>) {}
 
     pub(in crate::agent) fn interrupt(&mut self) {}
 

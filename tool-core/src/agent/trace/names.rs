@@ -21,6 +21,8 @@ pub(super) fn run_error_type(error: &RunError) -> &'static str {
         RunErrorKind::Layer { .. } => "layer",
         RunErrorKind::Decision(_) => "decision",
         RunErrorKind::Step(_) => "step",
+        RunErrorKind::MaxCost { .. } => "max_cost",
+        RunErrorKind::Budget { .. } => "budget",
     }
 }
 
@@ -29,6 +31,7 @@ fn stop_reason(reason: &StopReason) -> &'static str {
         StopReason::MaxTurns(_) => "max_turns",
         StopReason::MaxCalls(_) => "max_calls",
         StopReason::MaxTotalTokens(_) => "max_total_tokens",
+        StopReason::MaxCost(_) => "max_cost",
         StopReason::MaxTime(_) => "max_time",
         StopReason::MaxOutputChars(_) => "max_output_chars",
         StopReason::RepeatedCall(_) => "repeated_call",

@@ -8,7 +8,7 @@ use tracing::{Instrument, Span, debug, info_span};
 
 use super::{content, names};
 use crate::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ConversationId, FinishReason, ModelError,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ConversationId, Cost, FinishReason, ModelError,
     ToolCall, Usage,
 };
 use crate::run::{Answer, Run, RunError, RunErrorKind};
@@ -164,6 +164,9 @@ impl RunTrace {
         let reason = &response.finish_reason;
         open.span.record("gen_ai.response.id", response.id.as_deref());
         open.span.record("gen_ai.response.model", response.model.as_deref());
+        if let Some(provider) = &response.provider {
+            open.span.record("gen_ai.provider.name", provider);
+        }
         record_finish_reason(&open.span, reason);
         if self.settings.content && !open.span.is_disabled() {
             open.span.record("gen_ai.output.messages", content::output_messages(&response.message, reason));
@@ -183,8 +186,12 @@ impl RunTrace {
         });
     }
 
-    pub(in crate::agent) fn record_model_error(&mut self, error: &ModelError) {
+    pub(in crate::agent) fn record_model_error(&mut self, error: &ModelError, cost: Option<Cost>) {
         if let Some(mut open) = self.chat.take() {
+            record_cost(&open.span, cost);
+            if cost.is_some() {
+                *self.usage.get_or_insert_default() += Usage { cost, ..Usage::default() };
+            }
             let duration_ms = milliseconds(open.started.elapsed());
             open.span.in_scope(|| debug!(target: "tool_core", duration_ms, error = "model", "response"));
             open.set_failure("model", self.settings.content.then(|| error.to_string()));
@@ -319,6 +326,8 @@ fn run_span(settings: Settings, name: Option<&str>, model: &dyn ChatModel, run: 
         gen_ai.usage.cache_read.input_tokens = Empty,
         gen_ai.usage.cache_creation.input_tokens = Empty,
         gen_ai.usage.reasoning.output_tokens = Empty,
+        gen_ai.usage.cost = Empty,
+        tool_core.cost.currency = Empty,
         gen_ai.input.messages = Empty,
         gen_ai.output.messages = Empty,
         tool_core.run.id = run.id().as_str(),
@@ -364,6 +373,8 @@ fn chat_span(
         gen_ai.usage.cache_read.input_tokens = Empty,
         gen_ai.usage.cache_creation.input_tokens = Empty,
         gen_ai.usage.reasoning.output_tokens = Empty,
+        gen_ai.usage.cost = Empty,
+        tool_core.cost.currency = Empty,
         gen_ai.input.messages = Empty,
         gen_ai.output.messages = Empty,
         "error.type" = Empty
@@ -418,4 +429,14 @@ fn record_usage(span: &Span, usage: Usage) {
     span.record("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens.map(count));
     span.record("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens.map(count));
     span.record("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens.map(count));
+    record_cost(span, usage.cost);
+}
+
+/// Records a cost under a name that tools for OpenTelemetry read, which defines none.
+#[expect(clippy::cast_precision_loss, reason = "for display")]
+fn record_cost(span: &Span, cost: Option<Cost>) {
+    if let Some(cost) = cost {
+        span.record("gen_ai.usage.cost", cost.micros() as f64 / 1e6);
+        span.record("tool_core.cost.currency", cost.currency().as_str());
+    }
 }

@@ -17,7 +17,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 const APPLICATION_ID: i64 = 0x746f_6f6c;
 
 /// The version of the tables. An incompatible change increments it.
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 4;
 
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
@@ -42,6 +42,18 @@ const VERSION_3: &str = "
     CREATE TABLE leases (run TEXT PRIMARY KEY NOT NULL, driver TEXT NOT NULL, expires INTEGER NOT NULL);
     CREATE TABLE inbox (
         number INTEGER PRIMARY KEY, run TEXT NOT NULL, id TEXT NOT NULL, command TEXT NOT NULL, UNIQUE (run, id)
+    );
+";
+
+/// Adds budgets, whose times are Unix times in milliseconds.
+const VERSION_4: &str = "
+    CREATE TABLE budgets (
+        key TEXT NOT NULL, starts INTEGER NOT NULL, ends INTEGER NOT NULL, spent INTEGER NOT NULL,
+        PRIMARY KEY (key, starts)
+    );
+    CREATE TABLE budget_reservations (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, starts INTEGER NOT NULL, amount INTEGER NOT NULL,
+        expires INTEGER NOT NULL
     );
 ";
 
@@ -99,7 +111,10 @@ fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
             if version == 1 {
                 transaction.execute_batch(VERSION_2)?;
             }
-            transaction.execute_batch(VERSION_3)?;
+            if version < 3 {
+                transaction.execute_batch(VERSION_3)?;
+            }
+            transaction.execute_batch(VERSION_4)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             Ok(transaction.commit()?)
         }
@@ -112,6 +127,7 @@ fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(VERSION_2)?;
             transaction.execute_batch(VERSION_3)?;
+            transaction.execute_batch(VERSION_4)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             Ok(transaction.commit()?)

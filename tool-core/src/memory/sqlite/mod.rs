@@ -2,6 +2,7 @@
 
 mod database;
 mod worker;
+mod budgets;
 
 use std::fmt;
 use std::path::Path;
@@ -15,11 +16,12 @@ use self::worker::Worker;
 use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
-    ChatStore, DriverId, LeaseRequest, LeaseState, MemoryError, PostOutcome, PostedCommand, RunStore,
-    SaveOutcome, StoreFuture,
+    BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, MemoryError,
+    PostOutcome, PostedCommand, RunStore, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunRevision};
+use crate::tool::Timestamp;
 
 const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
 
@@ -50,7 +52,7 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
 /// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. The state of
 /// each run is a row of `runs`, with its revision, its conversation and the Unix time in seconds at which it was stored; `leases`
-/// and `inbox` have what belongs to runs in progress, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
+/// and `inbox` have what belongs to runs in progress, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
 /// crate do not open it any more.
 ///
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
@@ -131,6 +133,33 @@ impl SqliteStore {
             });
             write.await
         })
+    }
+}
+
+impl BudgetStore for SqliteStore {
+    fn reserve<'a>(
+        &'a self,
+        period: &'a BudgetPeriod,
+        at_least: u64,
+        at_most: u64,
+    ) -> StoreFuture<'a, Option<BudgetReservation>> {
+        let period = period.clone();
+        self.0.run(move |connection| budgets::reserve(connection, &period, at_least, at_most))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        reservation: &'a BudgetReservation,
+        spent: u64,
+        now: Timestamp,
+    ) -> StoreFuture<'a, ()> {
+        let id = reservation.id.clone();
+        self.0.run(move |connection| budgets::settle(connection, &id, spent, now))
+    }
+
+    fn spent<'a>(&'a self, period: &'a BudgetPeriod) -> StoreFuture<'a, u64> {
+        let period = period.clone();
+        self.0.run(move |connection| budgets::spent(connection, &period))
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// The progress of a call.
 ///
 /// ```
@@ -11,7 +13,8 @@ use std::sync::Arc;
 /// let progress = ToolProgress::from("downloading").completed(3, 7);
 /// assert_eq!((&*progress.text, progress.done, progress.total), ("downloading", Some(3), Some(7)));
 /// ```
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ToolProgress {
     /// A description of the current step. It can be empty.

@@ -348,6 +348,10 @@ impl<'a, T: ToolArguments> AskQuestion<'a, T> {
             Some(Reply::Unavailable) => {
                 return read_default(&self.question, &self.contract, AskErrorKind::Unavailable);
             }
+            Some(Reply::Refused(why)) => {
+                let error = AskError::new(AskErrorKind::Unavailable, why);
+                return read_default(&self.question, &self.contract, error);
+            }
             None => {}
         }
         let _open = Open::new(asking, self.question)?;

@@ -61,6 +61,8 @@ pub(crate) enum Reply {
     Declined(Option<String>),
     Expired,
     Unavailable,
+    /// Nobody can be asked, for this reason.
+    Refused(String),
 }
 
 /// A value that the call has computed once.
@@ -72,9 +74,10 @@ struct Value {
     value: String,
 }
 
-/// Omits answered questions that are secret: a restored call asks them again.
+/// Omits questions with secret answers: a restored call asks them again.
 fn without_secrets<S: Serializer>(questions: &[Asked], serializer: S) -> Result<S::Ok, S::Error> {
-    let is_public = |asked: &&Asked| !asked.question.is_secret() || asked.reply.is_none();
+    let is_public =
+        |asked: &&Asked| !asked.question.is_secret() || !matches!(asked.reply, Some(Reply::Answer(_)));
     serializer.collect_seq(questions.iter().filter(is_public))
 }
 

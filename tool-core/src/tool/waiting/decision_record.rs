@@ -55,6 +55,13 @@ pub struct DecisionRecord {
     pub why: Option<String>,
 }
 
+impl DecisionRecord {
+    /// Creates the record of a wait that has expired.
+    pub(crate) fn expired(wait: WaitId, at: Timestamp) -> Self {
+        Self { wait, kind: DecisionKind::Expired, by: None, at: Some(at), why: None }
+    }
+}
+
 /// Omits the reason.
 impl fmt::Debug for DecisionRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,7 @@ use crate::arguments::schemas::parameters_schema;
 use crate::arguments::{Contract, Members, Mode, Parameter, Repair, object_text, write_object};
 use crate::model::ToolCall;
 use crate::tool::{Injection, ToolArguments, ToolContext, ToolError, arguments_contract};
-use crate::toolset::redefined::Converted;
+use crate::toolset::redefined::{Converted, Purpose};
 use crate::toolset::set::ToolRef;
 
 /// The arguments that are added to those of all tools of a set.
@@ -21,9 +21,9 @@ pub(super) struct ExtraArguments {
     pub(super) passes_to_tool: bool,
 }
 
-/// Decodes the fields from the text of an object and calls the function of the application. Returns the repairs.
+/// Decodes the fields from the text of an object and, for a call, calls the function of the application. Returns the repairs.
 pub(super) type Handler =
-    Box<dyn Fn(&ToolCall, &str, &Contract, Mode) -> Result<Vec<Repair>, ToolError> + Send + Sync>;
+    Box<dyn Fn(&ToolCall, &str, &Contract, Mode, Purpose) -> Result<Vec<Repair>, ToolError> + Send + Sync>;
 
 impl ExtraArguments {
     /// Returns `None` if the type is not a struct with named fields.
@@ -54,7 +54,9 @@ impl ExtraArguments {
         let injections =
             injections.map(|types| types.iter().copied().chain([Injection::new::<ToolCall>()]).collect());
         let (extra, name) = (Arc::clone(self), definition.name().to_owned());
-        let convert = move |arguments: &str, context: &ToolContext| extra.take(&name, arguments, context);
+        let convert = move |arguments: &str, context: &ToolContext, purpose| {
+            extra.take(&name, arguments, context, purpose)
+        };
         Ok(tool.converted(definition, Converted { convert: Box::new(convert), injections }))
     }
 
@@ -65,6 +67,7 @@ impl ExtraArguments {
         tool: &str,
         arguments: &str,
         context: &ToolContext,
+        purpose: Purpose,
     ) -> Result<(Option<String>, Vec<Repair>), ToolError> {
         let mode = context.read_mode();
         let object = object_text(arguments, mode)?;
@@ -74,7 +77,7 @@ impl ExtraArguments {
         // Without one, the tool was not called through a set.
         let call =
             context.call().map_or_else(|| Cow::Owned(ToolCall::new("", tool, arguments)), Cow::Borrowed);
-        let mut repairs = (self.handler)(&call, &write_object(&extra), &self.contract, mode)?;
+        let mut repairs = (self.handler)(&call, &write_object(&extra), &self.contract, mode, purpose)?;
         if self.passes_to_tool {
             return Ok((None, repairs));
         }

@@ -15,6 +15,7 @@ use self::extra_arguments::ExtraArguments;
 use crate::arguments::Contract;
 use crate::model::ToolCall;
 use crate::tool::{ToolError, decode_arguments};
+use crate::toolset::redefined::Purpose;
 use crate::toolset::{ToolSet, ToolSetError};
 
 impl ToolSet {
@@ -119,9 +120,11 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ExtraParameters<T> {
     pub fn validating(
         handler: impl Fn(&ToolCall, T) -> Result<(), ToolError> + Send + Sync + 'static,
     ) -> Self {
-        let handler = move |call: &ToolCall, text: &str, contract: &Contract, mode| {
+        let handler = move |call: &ToolCall, text: &str, contract: &Contract, mode, purpose| {
             let (fields, repairs) = decode_arguments(text, contract, mode)?;
-            handler(call, fields)?;
+            if purpose == Purpose::Call {
+                handler(call, fields)?;
+            }
             Ok(repairs)
         };
         Self { arguments: ExtraArguments::new::<T>(Box::new(handler)), fields: PhantomData }

@@ -121,7 +121,14 @@ pub(super) fn parse(body: &[u8], caller: Caller, state: &ServerState) -> Result<
         .with_options(options)
         .with_response_format(parse_format(wire.response_format)?);
     Ok(Request {
-        backend_request: BackendRequest { caller, model: wire.model, chat, field_names: &FIELD_NAMES },
+        backend_request: BackendRequest {
+            caller,
+            model: wire.model,
+            chat,
+            // A caller that has not declared the tool does not expect its calls.
+            is_asked: false,
+            field_names: &FIELD_NAMES,
+        },
         is_streamed: wire.stream.unwrap_or(false),
         includes_usage: wire.stream_options.and_then(|options| options.include_usage).unwrap_or(false),
     })

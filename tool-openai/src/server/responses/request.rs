@@ -66,6 +66,7 @@ pub(super) fn parse(
     options.user = wire.safety_identifier.or(wire.user);
     options.metadata = wire.metadata.unwrap_or_default();
     let options = state.model_options(&wire.model, options, &FIELD_NAMES)?;
+    let is_stored = wire.store.unwrap_or(true);
     let wire_format = wire.text.and_then(|text| text.format);
     let echoed = json!({
         "model": wire.model,
@@ -75,7 +76,7 @@ pub(super) fn parse(
         "parallel_tool_calls": wire.parallel_tool_calls.unwrap_or(true),
         "previous_response_id": wire.previous_response_id,
         "reasoning": { "effort": options.reasoning_effort, "summary": null },
-        "store": wire.store.unwrap_or(true),
+        "store": is_stored,
         "temperature": options.temperature,
         "text": { "format": format_json(wire_format.as_ref()) },
         "tool_choice": wire.tool_choice.unwrap_or_else(|| json!("auto")),
@@ -91,10 +92,16 @@ pub(super) fn parse(
         .with_options(options)
         .with_response_format(parse_format(wire_format)?);
     Ok(Request {
-        backend_request: BackendRequest { caller, model: wire.model, chat, field_names: &FIELD_NAMES },
+        backend_request: BackendRequest {
+            caller,
+            model: wire.model,
+            chat,
+            is_asked: is_stored,
+            field_names: &FIELD_NAMES,
+        },
         echoed,
         conversation,
-        is_stored: wire.store.unwrap_or(true),
+        is_stored,
         is_streamed: wire.stream.unwrap_or(false),
     })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tool_core::run::StopReason;
 use tool_core::tool::{ToolErrorKind, ToolExecution};
-use tool_core::{Answer, Message};
-use tool_restate::{Client, Outcome, RunEvent};
+use tool_core::{Answer, Event, Message};
+use tool_restate::{Client, Outcome};
 
 use super::scenario::{Case, End, MAX_TURNS, Person};
 use super::world::Death;
@@ -17,7 +17,7 @@ pub(super) struct Ended {
     pub(super) outcome: Outcome,
     /// When a person first decided about its call.
     pub(super) decided_at: Option<u128>,
-    pub(super) events: Vec<RunEvent>,
+    pub(super) events: Vec<Event>,
 }
 
 /// One execution of a call.
@@ -308,10 +308,12 @@ impl Check<'_> {
         let (mut turns, mut finished, mut asked, mut ends) = (Vec::new(), BTreeMap::new(), 0, 0);
         for event in &self.ended.events {
             match event {
-                RunEvent::TurnFinished { turn, .. } => turns.push(*turn),
-                RunEvent::CallFinished(one) => *finished.entry(one.call().id.clone()).or_insert(0) += 1,
-                RunEvent::ApprovalNeeded(_) => asked += 1,
-                RunEvent::Ended => ends += 1,
+                Event::TurnFinished { turn, .. } => turns.push(*turn),
+                Event::CallRetried(one) | Event::CallFinished(one) => {
+                    *finished.entry(one.call().id.clone()).or_insert(0) += 1;
+                }
+                Event::Waiting(_) => asked += 1,
+                Event::Done(_) | Event::Failed(_) => ends += 1,
                 _ => {}
             }
         }

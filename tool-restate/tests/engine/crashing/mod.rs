@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use tool_core::Approval;
-use tool_restate::{Client, Error, ErrorKind, Outcome, Run, RunEvent, register};
+use tool_core::{Approval, Event};
+use tool_restate::{Client, Error, ErrorKind, Outcome, Run, register};
 
 use self::check::{Ended, check, check_conversation};
 use self::scenario::{CASES, Case, Person, now};
@@ -84,16 +84,16 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
     let outcome = loop {
         match patiently(|| run.wait()).await.unwrap() {
             // It waits until it is cancelled.
-            Outcome::NeedsApproval(_) if case.person == Person::Cancels => {
+            Outcome::Waiting(_) if case.person == Person::Cancels => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            Outcome::NeedsApproval(calls) => {
+            Outcome::Waiting(waits) => {
                 decided_at.get_or_insert_with(now);
                 let approval = || match case.person {
                     Person::Denies => Approval::deny("no"),
                     _ => Approval::Approve,
                 };
-                match patiently(|| run.resolve_approval(&calls[0].id, approval())).await {
+                match patiently(|| run.resolve(&waits[0].id, approval().into())).await {
                     Ok(()) => {}
                     // The server was killed between the decision and its acknowledgement.
                     Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyDecided, "{error}"),
@@ -107,13 +107,13 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
         let mut reader = run.events(0);
         loop {
             match reader.next().await {
-                Ok(Some(event)) => events.push(event),
+                Ok(Some(record)) => events.push(record.event),
                 Ok(None) => break,
                 Err(error) if is_unreachable(&error) => tokio::time::sleep(Duration::from_millis(100)).await,
                 Err(error) => panic!("r{number}: {error}"),
             }
         }
-        assert!(matches!(events.last(), Some(RunEvent::Ended)), "r{number}: {events:?}");
+        assert!(matches!(events.last(), Some(Event::Done(_) | Event::Failed(_))), "r{number}: {events:?}");
     }
     Ended { outcome, decided_at, events }
 }

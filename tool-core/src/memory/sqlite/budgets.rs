@@ -1,0 +1,72 @@
+//! What was spent of budgets, with what requests in flight have reserved.
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use super::database::BoxError;
+use crate::memory::{BudgetPeriod, BudgetReservation};
+use crate::tool::Timestamp;
+
+const ADD: &str = "
+    INSERT INTO budgets (key, starts, ends, spent) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (key, starts) DO UPDATE SET spent = spent + excluded.spent
+";
+
+const RESERVE: &str = "
+    INSERT INTO budget_reservations (key, starts, amount, expires) VALUES (?1, ?2, ?3, ?4) RETURNING id
+";
+
+const SETTLE: &str = "
+    DELETE FROM budget_reservations WHERE id = ?1 AND expires > ?2 RETURNING key, starts, amount
+";
+
+/// Converts an amount or a time to a number of SQLite, which ends earlier.
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(super) fn spent(connection: &Connection, period: &BudgetPeriod) -> Result<u64, BoxError> {
+    let sql = "SELECT spent FROM budgets WHERE key = ?1 AND starts = ?2";
+    let starts = number(period.starts.as_millis());
+    let spent = connection.query_row(sql, params![period.key, starts], |row| row.get::<_, i64>(0));
+    Ok(spent.optional()?.map_or(0, i64::unsigned_abs))
+}
+
+pub(super) fn reserve(
+    connection: &mut Connection,
+    period: &BudgetPeriod,
+    at_least: u64,
+    at_most: u64,
+) -> Result<Option<BudgetReservation>, BoxError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let left = period.limit.saturating_sub(spent(&transaction, period)?);
+    if left < at_least {
+        return Ok(None);
+    }
+    let amount = at_most.min(left);
+    let [starts, ends, now, expires] =
+        [period.starts, period.ends, period.now, period.expires].map(|time| number(time.as_millis()));
+    transaction.execute("DELETE FROM budgets WHERE ends <= ?1", [now])?;
+    transaction.execute("DELETE FROM budget_reservations WHERE expires <= ?1", [now])?;
+    transaction.execute(ADD, params![period.key, starts, ends, number(amount)])?;
+    let reservation = params![period.key, starts, number(amount), expires];
+    let id: i64 = transaction.query_row(RESERVE, reservation, |row| row.get(0))?;
+    transaction.commit()?;
+    Ok(Some(BudgetReservation { id: id.to_string(), amount }))
+}
+
+pub(super) fn settle(
+    connection: &mut Connection,
+    id: &str,
+    spent: u64,
+    now: Timestamp,
+) -> Result<(), BoxError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let settled = transaction.query_row(SETTLE, params![id, number(now.as_millis())], read).optional()?;
+    if let Some((key, starts, amount)) = settled {
+        let (key, starts, amount): (String, i64, i64) = (key, starts, amount);
+        let sql = "UPDATE budgets SET spent = max(0, spent - ?3 + ?4) WHERE key = ?1 AND starts = ?2";
+        transaction.execute(sql, params![key, starts, amount, number(spent)])?;
+    }
+    Ok(transaction.commit()?)
+}

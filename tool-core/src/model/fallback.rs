@@ -1,0 +1,177 @@
+//! Several models, of which the first that works answers.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::SinkExt;
+
+use super::member::{DeltaSender, Failure, Member, impl_by_members};
+use crate::model::{
+    ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelErrorKind, ModelFuture,
+};
+
+/// How long a model that is down is left out.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Several models in the place of one: each request is sent to the first of them that works.
+///
+/// - The next model is asked after an error of a [chosen kind](Self::on), and only if no part of a response has arrived.
+/// - A model that failed is left out of the following requests. After a [while](Self::retry_after), one request tries it again;
+///   the others still leave it out until that one succeeds. If no model is left, all of them are tried.
+/// - A conversation can continue with another model at any turn: each provider sends back only its own [reasoning and
+///   data](crate::model::ProviderData).
+/// - Features that not all of the models support are not used: [typed answers](crate::agent::Ask::answer_as) are then given by a
+///   tool, and the agent [searches tools](crate::agent::ToolSearch) in place of the provider.
+/// - The model that answered is in the response and the message, in traces, and determines the cost. Failed requests are counted,
+///   too.
+///
+/// Providers [retry](crate::guide::retries) by themselves before they return an error; with a fallback, fewer retries are enough.
+///
+/// ```
+/// use tool_core::model::{Fallback, ModelError, ModelErrorKind};
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::Agent;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (first, second) = (ScriptedModel::new().fails("down"), ScriptedModel::new().says("Good morning!"));
+/// let model = Fallback::new([first, second]).on([ModelErrorKind::Unavailable, ModelErrorKind::Other]);
+/// let agent = Agent::builder(model).build()?;
+/// assert_eq!(agent.ask("Hello").await?.text(), "Good morning!");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`or`](Self::or) adds a model of another type: `Fallback::new([openai]).or(claude)`.
+#[derive(Clone)]
+#[must_use]
+pub struct Fallback {
+    members: Vec<Arc<(Member, Mutex<Health>)>>,
+    decide: Arc<dyn Fn(&ModelError) -> bool + Send + Sync>,
+    retry_after: Duration,
+}
+
+/// Whether requests are sent to a model.
+#[derive(Clone, Copy)]
+enum Health {
+    Up,
+    /// It is left out until this time.
+    Down(Instant),
+    /// One request tries whether it works again.
+    OnTrial,
+}
+
+impl Fallback {
+    /// Creates a fallback of models of one type, the preferred one first.
+    pub fn new<M: ChatModel + 'static>(models: impl IntoIterator<Item = M>) -> Self {
+        let fallback = Self { members: Vec::new(), decide: Arc::new(is_outage), retry_after: RETRY_AFTER };
+        models.into_iter().fold(fallback, Self::or)
+    }
+
+    /// Adds a model, which is asked after all others.
+    pub fn or(mut self, model: impl ChatModel + 'static) -> Self {
+        let member = Member { model: Arc::new(model), shares_cache: self.members.is_empty() };
+        self.members.push(Arc::new((member, Mutex::new(Health::Up))));
+        self
+    }
+
+    /// Sets the kinds of errors after which the next model is asked. By default, they are
+    /// [`Unavailable`](ModelErrorKind::Unavailable), [`Timeout`](ModelErrorKind::Timeout),
+    /// [`RateLimit`](ModelErrorKind::RateLimit) and [`Quota`](ModelErrorKind::Quota).
+    pub fn on(self, kinds: impl IntoIterator<Item = ModelErrorKind>) -> Self {
+        let kinds: Vec<_> = kinds.into_iter().collect();
+        self.on_error_if(move |error| kinds.contains(&error.kind()))
+    }
+
+    /// Sets a function that decides after which errors the next model is asked, in place of the [kinds](Self::on).
+    pub fn on_error_if(mut self, decide: impl Fn(&ModelError) -> bool + Send + Sync + 'static) -> Self {
+        self.decide = Arc::new(decide);
+        self
+    }
+
+    /// Sets how long a model that is down is left out, 30 seconds by default.
+    pub fn retry_after(mut self, duration: Duration) -> Self {
+        self.retry_after = duration;
+        self
+    }
+
+    async fn ask(
+        &self,
+        request: &ChatRequest<'_>,
+        mut sender: Option<&mut DeltaSender>,
+    ) -> Result<ChatResponse, ModelError> {
+        let mut last = None;
+        // If no model is admitted, all of them are tried.
+        for is_forced in [false, true] {
+            for (member, health) in self.members.iter().map(|one| &**one) {
+                let Some(admission) = Admission::new(health, is_forced) else { continue };
+                let Failure { error, has_started } = match member.ask(request, sender.as_deref_mut()).await {
+                    Ok(response) => {
+                        admission.end(Health::Up);
+                        return Ok(response);
+                    }
+                    Err(failure) => failure,
+                };
+                let is_chosen = (self.decide)(&error);
+                // Errors of other kinds are about the request.
+                let is_down = is_outage(&error)
+                    || error.kind() == ModelErrorKind::Authentication
+                    || is_chosen && error.kind() == ModelErrorKind::Other;
+                let until = Instant::now() + self.retry_after;
+                admission.end(if is_down { Health::Down(until) } else { Health::Up });
+                if has_started || !is_chosen {
+                    return Err(error);
+                }
+                last = Some(error);
+            }
+            if let Some(error) = last {
+                return Err(error);
+            }
+        }
+        Err(ModelError::new("a fallback needs models").permanent().unbilled())
+    }
+
+    fn models(&self) -> impl Iterator<Item = &dyn ChatModel> {
+        self.members.iter().map(|member| &*member.0.model)
+    }
+}
+
+fn is_outage(error: &ModelError) -> bool {
+    use ModelErrorKind::{Quota, RateLimit, Timeout, Unavailable};
+    matches!(error.kind(), Unavailable | Timeout | RateLimit | Quota)
+}
+
+/// The permission to send a request to a model.
+struct Admission<'a> {
+    health: &'a Mutex<Health>,
+    /// The health of the model if the request is dropped.
+    before: Health,
+}
+
+impl<'a> Admission<'a> {
+    /// Returns `None` if the model is left out.
+    fn new(health: &'a Mutex<Health>, is_forced: bool) -> Option<Self> {
+        let mut current = health.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *current;
+        match before {
+            Health::Down(until) if until <= Instant::now() => *current = Health::OnTrial,
+            Health::Up => {}
+            _ if is_forced => {}
+            Health::Down(_) | Health::OnTrial => return None,
+        }
+        Some(Self { health, before })
+    }
+
+    fn end(mut self, health: Health) {
+        self.before = health;
+    }
+}
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = self.before;
+    }
+}
+
+impl_by_members!(Fallback);

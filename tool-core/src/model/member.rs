@@ -1,0 +1,123 @@
+//! A model among those that a fallback or a router chooses from.
+
+use std::sync::Arc;
+
+use futures_channel::mpsc;
+use futures_util::SinkExt;
+
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
+
+pub(super) type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
+
+/// One of the models.
+pub(super) struct Member {
+    pub(super) model: Arc<dyn ChatModel>,
+    /// Only one model of several shares the cache of a run, because the caches of two can have one type.
+    pub(super) shares_cache: bool,
+}
+
+/// Why there is no response.
+pub(super) struct Failure {
+    pub(super) error: ModelError,
+    /// A part of the response was sent already.
+    pub(super) has_started: bool,
+}
+
+impl Member {
+    /// Sends the request to the model. With a sender, all deltas but the last are sent to it.
+    pub(super) async fn ask(
+        &self,
+        request: &ChatRequest<'_>,
+        sender: Option<&mut DeltaSender>,
+    ) -> Result<ChatResponse, Failure> {
+        let other = (!self.shares_cache).then(|| request.for_other_model());
+        let request = other.as_ref().unwrap_or(request);
+        let mut response = match sender {
+            None => {
+                let response = request.send_to(&*self.model).await;
+                response.map_err(|error| Failure { error, has_started: false })?
+            }
+            Some(sender) => self.stream(request, sender).await?,
+        };
+        let name = self.model.model_name().map(str::to_owned);
+        response.provider = response.provider.or_else(|| self.model.provider_name().map(str::to_owned));
+        response.message.model = response.message.model.take().or_else(|| name.clone());
+        response.model = response.model.or(name);
+        Ok(response)
+    }
+
+    async fn stream(
+        &self,
+        request: &ChatRequest<'_>,
+        sender: &mut DeltaSender,
+    ) -> Result<ChatResponse, Failure> {
+        let mut has_started = false;
+        let mut deltas = request.stream_to(&*self.model);
+        while let Some(delta) = deltas.next().await {
+            match delta {
+                Ok(Delta::Done(response)) => return Ok(response),
+                Ok(delta) => {
+                    has_started = true;
+                    // The receiver is never dropped before this future, as the stream owns both.
+                    let _ = sender.send(Ok(delta)).await;
+                }
+                Err(error) => return Err(Failure { error, has_started }),
+            }
+        }
+        let error = ModelError::new("the stream ended before the response was complete");
+        Err(Failure { error: error.with_kind(ModelErrorKind::Unavailable), has_started })
+    }
+}
+
+/// Implements [`ChatModel`](crate::model::ChatModel) for a type that chooses a member in its function `ask`.
+macro_rules! impl_by_members {
+    ($type:ident) => {
+        impl ChatModel for $type {
+            fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+                Box::pin(self.ask(request, None))
+            }
+
+            fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+                ChatStream::sent_by(|mut sender| async move {
+                    let outcome = self.ask(request, Some(&mut sender)).await.map(Delta::Done);
+                    // The receiver is never dropped before this future, as the stream owns both.
+                    let _ = sender.send(outcome).await;
+                })
+            }
+
+            fn supports_response_format(&self) -> bool {
+                self.models().all(|model| model.supports_response_format())
+            }
+
+            fn supports_response_format_with_tools(&self) -> bool {
+                self.models().all(|model| model.supports_response_format_with_tools())
+            }
+
+            fn supports_tool_search(&self, tools: usize) -> bool {
+                self.models().all(|model| model.supports_tool_search(tools))
+            }
+
+            fn passes_requests_on(&self) -> bool {
+                true
+            }
+
+            fn provider_name(&self) -> Option<&str> {
+                self.models().next()?.provider_name()
+            }
+
+            fn model_name(&self) -> Option<&str> {
+                self.models().next()?.model_name()
+            }
+        }
+
+        /// Shows the names of the models.
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let names: Vec<_> = self.models().map(ChatModel::model_name).collect();
+                f.debug_tuple(stringify!($type)).field(&names).finish()
+            }
+        }
+    };
+}
+
+pub(super) use impl_by_members;

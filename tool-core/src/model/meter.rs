@@ -1,0 +1,55 @@
+//! How the attempts of a request are counted.
+
+use futures_util::future::BoxFuture;
+
+use crate::model::{ModelError, ModelInfo, Usage};
+
+/// What an earlier attempt of a request may have cost, see [`ChatRequest::repeat`](crate::model::ChatRequest::repeat).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EarlierAttempt {
+    /// It certainly cost nothing: it did not reach the provider, or was rejected.
+    Unbilled,
+    /// It may have cost something that the provider did not report. It counts as the worst case.
+    Unknown,
+    /// It was answered in part, and its usage will be in that of the response.
+    Continued,
+}
+
+impl EarlierAttempt {
+    /// Returns what an attempt with this error may have cost.
+    #[must_use]
+    pub fn from_unbilled(is_unbilled: bool) -> Self {
+        if is_unbilled { Self::Unbilled } else { Self::Unknown }
+    }
+}
+
+/// The worst case of an attempt.
+pub(crate) struct Attempt<'a> {
+    pub(crate) model: &'a str,
+    /// As many input tokens as there are at most.
+    pub(crate) input_tokens: u64,
+    /// The largest number of output tokens, if it is known.
+    pub(crate) output_tokens: Option<u64>,
+}
+
+/// Counts the attempts of one request, one after the other.
+pub(crate) trait Meter: Send + Sync {
+    /// Returns what is known about the model with this name.
+    fn known(&self, model: &str) -> ModelInfo;
+
+    /// Returns `true` if something limits what attempts may cost.
+    fn is_limited(&self) -> bool;
+
+    /// Stores what its provider knows about a model.
+    fn remember(&self, model: &str, info: ModelInfo);
+
+    /// Reserves the worst case of an attempt. Returns the number of output tokens to which the response must be limited.
+    fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Option<u32>, ModelError>>;
+
+    /// Reserves another attempt like the last one.
+    fn repeat(&self, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>>;
+
+    /// Replaces the reservation of the last attempt by what it cost. An attempt without an end keeps its reservation.
+    fn end(&self, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()>;
+}

@@ -1,0 +1,160 @@
+//! Sends a request to a model, and counts it.
+
+use futures_util::SinkExt;
+
+use crate::content::Content;
+use crate::model::{
+    AssistantMessage, Attempt, ChatModel, ChatRequest, ChatStream, Delta, EarlierAttempt, Message, Meter,
+    ModelError, ModelErrorKind, ModelFuture, ModelInfo, ToolDefinition, Usage,
+};
+
+// Tokens that are not part of any text. A byte of text is at most one token.
+const TOKENS_PER_MESSAGE: u64 = 16;
+const TOKENS_PER_REQUEST: u64 = 64;
+/// Providers describe to the model how tools are called.
+const TOKENS_FOR_TOOLS: u64 = 1_000;
+const TOKENS_PER_IMAGE: u64 = 10_000;
+
+impl ChatRequest<'_> {
+    /// Sends the request to a model, like [`ChatModel::chat`], and counts what it costs for the run that the request is of. A model that
+    /// is made of others sends requests to them by this.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`ChatModel::chat`]; also, with the kind [`Unaffordable`](ModelErrorKind::Unaffordable), if a limit of the run or
+    /// a budget leaves too little for the request.
+    pub fn send_to<'a>(&'a self, model: &'a dyn ChatModel) -> ModelFuture<'a> {
+        let Some(meter) = self.meter().filter(|_| !model.passes_requests_on()) else {
+            return model.chat(self);
+        };
+        Box::pin(async move {
+            let request = self.begin(model, meter).await?;
+            let response = model.chat(&request).await;
+            end(meter, response.as_ref().map(|response| response.usage)).await;
+            response
+        })
+    }
+
+    /// Sends the request to a model and streams the response, like [`ChatModel::stream`], and counts what it costs like
+    /// [`send_to`](Self::send_to).
+    pub fn stream_to<'a>(&'a self, model: &'a dyn ChatModel) -> ChatStream<'a> {
+        let Some(meter) = self.meter().filter(|_| !model.passes_requests_on()) else {
+            return model.stream(self);
+        };
+        ChatStream::sent_by(|mut sender| async move {
+            let request = match self.begin(model, meter).await {
+                Ok(request) => request,
+                Err(error) => {
+                    let _ = sender.send(Err(error)).await;
+                    return;
+                }
+            };
+            let mut deltas = model.stream(&request);
+            while let Some(delta) = deltas.next().await {
+                match &delta {
+                    Ok(Delta::Done(response)) => end(meter, Ok(response.usage)).await,
+                    Ok(_) => {}
+                    Err(error) => end(meter, Err(error)).await,
+                }
+                // The receiver is never dropped before this future, as the stream owns both.
+                let _ = sender.send(delta).await;
+            }
+        })
+    }
+
+    /// Counts another attempt. A model that repeats a request by itself calls it before it sends the request again.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the kind [`Unaffordable`](ModelErrorKind::Unaffordable) if a limit of the run or a budget leaves too little for it.
+    pub async fn repeat(&self, earlier: EarlierAttempt) -> Result<(), ModelError> {
+        match self.meter() {
+            Some(meter) => meter.repeat(earlier).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reserves the cost of an attempt, and returns the request that can be paid.
+    async fn begin(&self, model: &dyn ChatModel, meter: &dyn Meter) -> Result<ChatRequest<'_>, ModelError> {
+        let name = self.options().model.as_deref().or(model.model_name()).unwrap_or_default();
+        let info = known_limits(name, model, meter, self.options().max_output_tokens).await;
+        let set = self.options().max_output_tokens.map(u64::from);
+        let output_tokens =
+            set.or(info.max_output_tokens).map(|set| set.min(info.max_output_tokens.unwrap_or(set)));
+        let window = info.context_window.unwrap_or(u64::MAX);
+        let attempt = |input: u64| Attempt { model: name, input_tokens: input.min(window), output_tokens };
+        let limit = match meter.begin(attempt(self.max_input_tokens())).await {
+            // The bound is several times as high as what a provider counts.
+            Err(error) if error.kind() == ModelErrorKind::Unaffordable => {
+                match model.count_tokens(self).await {
+                    Ok(Some(counted)) => meter.begin(attempt(counted)).await,
+                    _ => Err(error),
+                }
+            }
+            limit => limit,
+        };
+        Ok(self.limited_to(limit?))
+    }
+
+    /// Returns a number of input tokens that the request does not exceed.
+    pub(crate) fn max_input_tokens(&self) -> u64 {
+        struct ToolBytes(usize);
+        let bytes = |tool: &ToolDefinition| tool.to_json().to_string().len();
+        let count = |tools: &[ToolDefinition]| ToolBytes(tools.iter().map(bytes).sum());
+        let tools = match self.tools().is_empty() {
+            true => 0,
+            false => self.tools().encoding(count).0 as u64 + TOKENS_FOR_TOOLS,
+        };
+        let format = self.response_format().map_or(0, |format| format.schema().to_string().len() as u64);
+        let messages = self.messages().iter().map(max_tokens);
+        messages.chain([tools, format, TOKENS_PER_REQUEST]).fold(0, u64::saturating_add)
+    }
+}
+
+/// Returns what is known about the model. Its provider is asked once if that is needed.
+async fn known_limits(
+    name: &str,
+    model: &dyn ChatModel,
+    meter: &dyn Meter,
+    max_output_tokens: Option<u32>,
+) -> ModelInfo {
+    let known = meter.known(name);
+    if known.max_output_tokens.is_some() || max_output_tokens.is_some() || !meter.is_limited() {
+        return known;
+    }
+    let mut info = model.model_info().await.ok().flatten().unwrap_or_default();
+    info.context_window = known.context_window.or(info.context_window);
+    meter.remember(name, info.clone());
+    info
+}
+
+async fn end(meter: &dyn Meter, outcome: Result<Option<Usage>, &ModelError>) {
+    meter.end(outcome.map_err(|error| EarlierAttempt::from_unbilled(error.is_unbilled()))).await;
+}
+
+/// Returns a number of tokens that the message does not exceed.
+fn max_tokens(message: &Message) -> u64 {
+    let of_content = |content: &Content| match content.files().next() {
+        Some(_) => u64::MAX,
+        None => content.len() as u64 + content.images().count() as u64 * TOKENS_PER_IMAGE,
+    };
+    let tokens = match message {
+        Message::System(content) | Message::User(content) => of_content(content),
+        Message::Assistant(message) => bytes_of_reply(message) as u64,
+        Message::Tool(result) => {
+            of_content(&result.content) + (result.name.len() + result.call_id.len()) as u64
+        }
+    };
+    tokens.saturating_add(TOKENS_PER_MESSAGE)
+}
+
+fn bytes_of_reply(message: &AssistantMessage) -> usize {
+    let calls = message.tool_calls.iter();
+    let calls: usize = calls.map(|call| call.id.len() + call.name.len() + call.arguments.len()).sum();
+    let data = message
+        .provider_data
+        .as_ref()
+        .map_or(0, |data| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len()));
+    let texts = [&message.reasoning, &message.refusal].map(|text| text.as_ref().map_or(0, String::len));
+    message.text.len() + texts.iter().sum::<usize>() + calls + data
+}

@@ -1,0 +1,103 @@
+//! What the model requests of a run, and of the agents that it asks, may cost and have cost.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::model::{Cost, Currency, Usage};
+use crate::run::{Run, StopReason};
+
+/// What a run and the runs inside of it have spent. What is reserved counts as spent until it is refunded.
+pub(crate) struct Ledger {
+    limit: Option<Cost>,
+    spent: Mutex<Option<Cost>>,
+}
+
+/// Why nothing was reserved.
+#[derive(Debug)]
+pub(crate) enum LedgerError {
+    TooLittleLeft { spent: Cost, limit: Cost },
+    OtherCurrency(Cost),
+}
+
+impl Ledger {
+    pub(crate) fn new(limit: Option<Cost>, spent: Option<Cost>) -> Self {
+        Self { limit, spent: Mutex::new(spent) }
+    }
+
+    pub(crate) fn limit(&self) -> Option<Cost> {
+        self.limit
+    }
+
+    /// Returns what was spent, in this currency.
+    pub(crate) fn total(&self, currency: Currency) -> Cost {
+        self.spent().unwrap_or(Cost::new(0, currency))
+    }
+
+    /// Reserves as much as possible of an amount, but at least another one of the same currency. Returns what was reserved.
+    pub(crate) fn reserve(&self, at_least: Cost, at_most: Cost) -> Result<Cost, LedgerError> {
+        let mut spent = self.spent();
+        let so_far = spent.unwrap_or(Cost::new(0, at_most.currency()));
+        let other =
+            [self.limit, *spent].into_iter().flatten().find(|other| other.currency() != at_most.currency());
+        if let Some(other) = other {
+            return Err(LedgerError::OtherCurrency(other));
+        }
+        let left = self.limit.map_or(u64::MAX, |limit| limit.micros().saturating_sub(so_far.micros()));
+        if left < at_least.micros() {
+            return Err(LedgerError::TooLittleLeft { spent: so_far, limit: self.limit.unwrap_or(so_far) });
+        }
+        let granted = Cost::new(at_most.micros().min(left), at_most.currency());
+        *spent = Cost::sum(Some(so_far), Some(granted));
+        Ok(granted)
+    }
+
+    /// Replaces a reserved amount by what was spent of it.
+    pub(crate) fn settle(&self, reserved: Cost, actual: Cost) {
+        let mut spent = self.spent();
+        let so_far = spent.unwrap_or(Cost::new(0, actual.currency()));
+        let without = so_far.micros().saturating_sub(reserved.micros());
+        *spent = Some(Cost::new(without.saturating_add(actual.micros()), so_far.currency()));
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Option<Cost>> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Run {
+    /// Returns what the run has cost so far, with the runs of the [agents](Self::inner_runs) that its calls asked; `None` if no
+    /// request was sent, or without [prices](crate::agent::AgentBuilder::prices). Requests that failed, were dropped or reported no
+    /// usage count as the worst case.
+    #[must_use]
+    pub fn cost(&self) -> Option<Cost> {
+        self.usage().cost
+    }
+
+    /// Adds what a request without a response has cost, or may have.
+    pub(crate) fn add_cost(&mut self, cost: Option<Cost>) {
+        self.cost_in_flight = None;
+        let usage = Usage { cost, ..Usage::default() };
+        self.usage += usage;
+        if let Some(handoff) = self.handoffs.last_mut() {
+            handoff.usage += usage;
+        }
+    }
+
+    /// Sets what the next request can cost, which counts as spent until its response is recorded.
+    pub(crate) fn begin_request(&mut self, cost: Option<Cost>) {
+        // Nobody knows what came of an earlier request.
+        self.add_cost(self.cost_in_flight);
+        self.cost_in_flight = cost;
+    }
+
+    /// Stops the run before a request for which too little is left.
+    pub(crate) fn stop_at_limit(&mut self, reason: StopReason) {
+        self.stop(reason);
+    }
+
+    /// Returns the tokens of this run alone, with what the request in flight can cost.
+    pub(super) fn usage_with_request_in_flight(&self) -> Usage {
+        let mut usage = self.usage;
+        usage.cost = Cost::sum(usage.cost, self.cost_in_flight);
+        usage
+    }
+}

@@ -1,0 +1,67 @@
+//! The calls whose end the listeners of a run know.
+
+use std::collections::HashSet;
+
+use super::state::Run;
+use crate::tool::ToolExecution;
+
+/// The finished calls of a run that its listeners know, so that a driver of one's own reports each once, also one that was denied.
+///
+/// ```
+/// use tool_core::model::{AssistantMessage, ChatResponse};
+/// use tool_core::run::{ReportedCalls, Run};
+/// use tool_core::{Approval, Message, ToolCall};
+///
+/// let mut run = Run::new([Message::user("Go")]);
+/// let mut reported = ReportedCalls::all_of(&run);
+/// let message = AssistantMessage::default().with_tool_calls([ToolCall::new("a", "work", "{}")]);
+/// run.record_response(ChatResponse::new(message))?;
+/// run.require_approval("a")?;
+/// run.resolve_approval("a", Approval::Deny(None))?;
+/// assert_eq!(reported.take_unreported(&run).len(), 1);
+/// assert_eq!(reported.take_unreported(&run).len(), 0);
+/// # Ok::<_, tool_core::run::StepError>(())
+/// ```
+#[derive(Debug)]
+pub struct ReportedCalls {
+    /// The number of executions of earlier turns, and of calls that undid others.
+    executions: usize,
+    undo_executions: usize,
+    /// The ids of calls of the current turn.
+    ids: HashSet<String>,
+}
+
+impl ReportedCalls {
+    /// Creates the record of a run whose listeners know all calls that have finished.
+    #[must_use]
+    pub fn all_of(run: &Run) -> Self {
+        Self {
+            executions: run.tool_executions().len(),
+            undo_executions: run.undo_executions().len(),
+            ids: current_executions(run).map(id).collect(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, call_id: &str) {
+        self.ids.insert(call_id.to_owned());
+    }
+
+    /// Returns the finished calls that listeners do not know yet.
+    pub fn take_unreported(&mut self, run: &Run) -> Vec<ToolExecution> {
+        let earlier = run.tool_executions().iter().skip(self.executions);
+        let undoing = run.undo_executions().iter().skip(self.undo_executions);
+        let is_new = |execution: &&ToolExecution| !self.ids.contains(&execution.call().id);
+        let all = earlier.chain(current_executions(run)).chain(undoing);
+        let unreported = all.filter(is_new).cloned().collect();
+        *self = Self::all_of(run);
+        unreported
+    }
+}
+
+fn current_executions(run: &Run) -> impl Iterator<Item = &ToolExecution> {
+    run.current_calls().filter_map(|(_, execution)| execution)
+}
+
+fn id(execution: &ToolExecution) -> String {
+    execution.call().id.clone()
+}

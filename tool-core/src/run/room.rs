@@ -1,0 +1,103 @@
+//! What may start now, beside the calls in flight.
+
+use super::state::{CallRecord, Run, Stage};
+use crate::model::ToolCall;
+
+/// The calls that a driver has in flight, and how many it may have at once.
+///
+/// ```
+/// use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinitions};
+/// use tool_core::run::{InFlight, Run};
+/// use tool_core::{Message, ToolCall};
+///
+/// let mut run = Run::new([Message::user("Go")]);
+/// let calls = ["a", "b", "c"].map(|id| ToolCall::new(id, "work", "{}"));
+/// run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(calls)))?;
+/// let mut in_flight = InFlight::new(2);
+/// in_flight.begin("a");
+/// let startable = run.startable(&in_flight);
+/// assert_eq!(startable.iter().map(|call| &*call.id).collect::<Vec<_>>(), ["b"]);
+/// # Ok::<_, tool_core::run::StepError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    ids: Vec<String>,
+    /// Those that have ended without an outcome. They occupy no room, and are not started again.
+    suspended: Vec<String>,
+    max: usize,
+}
+
+impl InFlight {
+    /// No calls, without a limit.
+    pub(crate) const NONE: Self = Self { ids: Vec::new(), suspended: Vec::new(), max: usize::MAX };
+
+    /// Creates an empty set, to which at most so many calls are added.
+    #[must_use]
+    pub fn new(max_concurrent: usize) -> Self {
+        Self { max: max_concurrent, ..Self::NONE }
+    }
+
+    /// Adds a call that was started.
+    pub fn begin(&mut self, call_id: impl Into<String>) {
+        self.ids.push(call_id.into());
+    }
+
+    /// Removes a call that has an outcome, or whose attempt has one.
+    pub fn end(&mut self, call_id: &str) {
+        self.ids.retain(|id| id != call_id);
+    }
+
+    /// Removes a call without an outcome, which is not started again in this step.
+    pub(crate) fn suspend(&mut self, call_id: &str) {
+        self.end(call_id);
+        self.suspended.push(call_id.to_owned());
+    }
+
+    pub(super) fn contains(&self, call_id: &str) -> bool {
+        self.ids.iter().any(|id| id == call_id)
+    }
+
+    fn room(&self) -> usize {
+        self.max.saturating_sub(self.ids.len())
+    }
+}
+
+impl Run {
+    /// Returns the calls that can be started now, beside those in flight: as many as there is room for, and an exclusive one alone.
+    #[must_use]
+    pub fn startable(&self, in_flight: &InFlight) -> Vec<ToolCall> {
+        match &self.stage {
+            Stage::Calling(_) => self.ready_calls(in_flight).unwrap_or_default(),
+            Stage::Undoing(undoing) if !in_flight.contains(&undoing.call.id) => vec![undoing.call.clone()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns `true` if the run takes an outcome of this call: it is a call of the current turn, or the next one that undoes another,
+    /// and has none yet. The calls in flight of a run that has stopped are to be cancelled.
+    #[must_use]
+    pub fn has_open_call(&self, call_id: &str) -> bool {
+        self.record(call_id).is_some_and(CallRecord::is_open)
+    }
+
+    /// Returns the calls of the turn that can be started now, which are none while others must finish first. Returns `None` if all
+    /// open calls wait.
+    pub(super) fn ready_calls(&self, in_flight: &InFlight) -> Option<Vec<ToolCall>> {
+        let is_exclusive = |(_, record): &(&ToolCall, &CallRecord)| record.is_exclusive();
+        let ready = self.calls_with_records().filter(|(_, record)| record.is_ready());
+        let ready = ready.filter(|(call, _)| !in_flight.suspended.contains(&call.id));
+        let (running, startable): (Vec<_>, Vec<_>) =
+            ready.partition(|(call, _)| in_flight.contains(&call.id));
+        let (exclusive, others): (Vec<_>, Vec<_>) = startable.into_iter().partition(is_exclusive);
+        // An exclusive call runs alone, once no other call is ready or in flight.
+        let calls = if running.iter().any(is_exclusive) {
+            &[]
+        } else if running.is_empty() && others.is_empty() {
+            &exclusive[..exclusive.len().min(1)]
+        } else {
+            &*others
+        };
+        let calls: Vec<_> = calls.iter().take(in_flight.room()).map(|(call, _)| (*call).clone()).collect();
+        (!calls.is_empty() || !running.is_empty()).then_some(calls)
+    }
+}

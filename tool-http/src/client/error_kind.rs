@@ -1,0 +1,102 @@
+//! The kinds of errors of model endpoints.
+
+use std::error::Error;
+
+use tool_core::model::{ModelError, ModelErrorKind};
+
+/// The kind of an error of a model's endpoint, the same for all providers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The configuration of the endpoint is invalid.
+    Config,
+    /// The request is invalid: the API rejected it, or it could not even be sent.
+    InvalidRequest,
+    /// Connecting to the endpoint failed.
+    Connect,
+    /// The endpoint took too long to respond.
+    Timeout,
+    /// The connection failed in another way.
+    Transport,
+    /// The key is missing, wrong or not authorized.
+    Authentication,
+    /// Too many requests or tokens in a period of time: see the error's `retry_after`.
+    RateLimit,
+    /// The account has no credit or quota left, or has reached its spend limit. Waiting does not help.
+    Quota,
+    /// The provider is overloaded.
+    Overloaded,
+    /// The conversation is longer than the model's context.
+    ContextLength,
+    /// A content filter of the provider rejected the request.
+    ContentFilter,
+    /// The model wrote a tool call that the server could not parse.
+    MalformedToolCall,
+    /// The server failed.
+    Server,
+    /// The response does not follow the API, or is a redirect.
+    InvalidResponse,
+    /// The stream ended before the response was complete: see the error's `partial`.
+    Incomplete,
+}
+
+impl ErrorKind {
+    /// Returns the kind of an error response with this status and nothing else that says more.
+    #[must_use]
+    pub fn from_status(status: u16) -> Self {
+        match status {
+            401 | 403 => Self::Authentication,
+            402 => Self::Quota,
+            429 => Self::RateLimit,
+            503 | 529 => Self::Overloaded,
+            408 | 409 | 500.. => Self::Server,
+            _ => Self::InvalidRequest,
+        }
+    }
+
+    /// Returns `true` if a response with this status reports that the request was rejected and costs nothing. Behind other statuses of
+    /// servers that fail, a model may have answered.
+    #[must_use]
+    pub fn is_rejection(status: u16) -> bool {
+        matches!(status, 400..=407 | 409..=499 | 503 | 529)
+    }
+
+    /// Returns `true` if the same request may succeed later.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::RateLimit | Self::Overloaded | Self::Server)
+    }
+}
+
+impl ErrorKind {
+    /// Wraps an error of this kind. `is_unbilled` is set if the request certainly costs nothing.
+    #[must_use]
+    pub fn model_error(self, error: impl Error + Send + Sync + 'static, is_unbilled: bool) -> ModelError {
+        let is_permanent =
+            matches!(self, Self::Config | Self::InvalidRequest | Self::ContextLength | Self::ContentFilter);
+        let error = ModelError::new(error).with_kind(self.into());
+        let error = if is_unbilled { error.unbilled() } else { error };
+        if is_permanent { error.permanent() } else { error }
+    }
+}
+
+impl From<ErrorKind> for ModelErrorKind {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Config | ErrorKind::InvalidRequest => Self::InvalidRequest,
+            ErrorKind::Timeout => Self::Timeout,
+            ErrorKind::Authentication => Self::Authentication,
+            ErrorKind::RateLimit => Self::RateLimit,
+            ErrorKind::Quota => Self::Quota,
+            ErrorKind::ContextLength => Self::ContextLength,
+            ErrorKind::ContentFilter => Self::ContentFilter,
+            ErrorKind::MalformedToolCall => Self::Other,
+            ErrorKind::Connect
+            | ErrorKind::Transport
+            | ErrorKind::Overloaded
+            | ErrorKind::Server
+            | ErrorKind::InvalidResponse
+            | ErrorKind::Incomplete => Self::Unavailable,
+        }
+    }
+}

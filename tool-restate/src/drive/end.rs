@@ -1,0 +1,99 @@
+//! The end of a run.
+
+use restate_sdk::context::RequestTarget;
+use restate_sdk::prelude::*;
+use tool_core::Event;
+use tool_core::run::{RunErrorKind, StopReason};
+
+use super::Drive;
+use super::publish::{end_events, last_event};
+use crate::limit;
+use crate::names::{Added, Ended, RunFailure, Stop, Waiting, conversations_service};
+use crate::runs::{FIRST_STOP, Runs, WAITING, part_key, stop};
+
+pub(super) const CANCELLED_MESSAGE: &str = "the run was cancelled";
+
+impl<'c> Drive<'c> {
+    /// Publishes the end of the run.
+    pub(super) fn finish(mut self) -> Ended {
+        self.publish_finished_calls();
+        let Self {
+            service, ctx, run, round, failure, conversation, approvals, events, mut unpublished, ..
+        } = self;
+        let ended = match run.finish() {
+            Ok(answer) => Ended::Answer(answer),
+            Err(error) => {
+                let reason = match error.kind() {
+                    RunErrorKind::Stopped(reason) if failure.is_none() => Some(reason.clone()),
+                    _ => None,
+                };
+                Ended::Failed(RunFailure {
+                    reason,
+                    message: failure.unwrap_or_else(|| error.to_string()),
+                    tool_executions: error.tool_executions().to_vec(),
+                    undo_executions: error.run().undo_executions().to_vec(),
+                })
+            }
+        };
+        if events.is_some() {
+            unpublished.push(last_event(&ended, service.model.max_bytes));
+            end_events(service, ctx, unpublished);
+        }
+        let messages = match &ended {
+            Ended::Answer(answer) if conversation.is_some() => Some(answer.messages().to_vec()),
+            _ => None,
+        };
+        let ended = store_parts(ctx, ended, service.model.max_bytes);
+        let added = messages.map(|messages| match &ended {
+            Ended::Parts(parts) => {
+                Added { messages: Vec::new(), stored: Some((ctx.key().to_owned(), *parts)) }
+            }
+            _ => Added { messages, stored: None },
+        });
+        if round == 0 {
+            ctx.resolve_promise(FIRST_STOP, Json(added));
+        } else if let (Some(added), Some(conversation)) = (added, conversation) {
+            let target =
+                RequestTarget::object(conversations_service(&service.name), conversation.as_str(), "append");
+            drop(ctx.request::<_, ()>(target, Json(added)).send());
+        }
+        ctx.set(WAITING, Json(Waiting { round, approvals, ..Waiting::default() }));
+        ctx.resolve_promise(&stop(round), Json(Stop::Ended));
+        ended
+    }
+}
+
+/// Stores the end of a run beside it if it is larger than a value can be.
+pub(super) fn store_parts(ctx: &WorkflowContext<'_>, ended: Ended, max_bytes: usize) -> Ended {
+    if limit::size(&ended) <= max_bytes {
+        return ended;
+    }
+    let json = serde_json::to_vec(&ended).unwrap_or_default();
+    let mut parts = 0;
+    for part in json.chunks(max_bytes) {
+        ctx.set(&part_key(parts), part.to_vec());
+        parts += 1;
+    }
+    Ended::Parts(parts)
+}
+
+/// Ends a run before its first turn.
+pub(super) fn never_started(
+    service: &Runs,
+    ctx: &WorkflowContext<'_>,
+    publishes: bool,
+    message: &str,
+) -> Ended {
+    if publishes {
+        end_events(service, ctx, vec![Event::Failed(message.to_owned()).at(0)]);
+    }
+    let reason = (message == CANCELLED_MESSAGE).then_some(StopReason::Cancelled);
+    ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));
+    ctx.resolve_promise(&stop(0), Json(Stop::Ended));
+    Ended::Failed(RunFailure { reason, ..failed(message.to_owned()) })
+}
+
+/// Returns the failure of a run that no rule ended, without records.
+pub(super) fn failed(message: String) -> RunFailure {
+    RunFailure { reason: None, message, tool_executions: Vec::new(), undo_executions: Vec::new() }
+}

@@ -1,0 +1,107 @@
+//! Calls in the invocation of their run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::{BoxFuture, Either, OptionFuture, select};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use restate_sdk::prelude::*;
+use tool_core::tool::{ToolError, ToolExecution};
+use tool_core::{CancellationToken, ToolCall};
+
+use super::{Drive, is_cancellation};
+use crate::calls::is_first_execution;
+use crate::events::Unfinished;
+use crate::limit;
+
+impl<'c> Drive<'c> {
+    /// Executes calls in this invocation, in one recorded step. It ends when the time of the run is up.
+    pub(super) async fn execute_locally(&mut self, calls: Vec<ToolCall>) -> HandlerResult<()> {
+        let started = calls.len();
+        let time_left = self.run.time_left();
+        let inputs = calls.iter().map(|call| self.input(call)).collect::<Result<Vec<_>, _>>()?;
+        let may_repeat = match inputs.iter().any(|input| input.at_most_once) {
+            true => match is_first_execution!(self.ctx) {
+                Ok(is_first) => is_first,
+                Err(error) if is_cancellation(&error) => {
+                    self.run.cancel();
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            },
+            false => true,
+        };
+        // A cancelled step returns nothing to its caller, so the outcomes of its calls are left here.
+        let done: Arc<Mutex<Vec<ToolExecution>>> = Arc::default();
+        let service = self.service;
+        let unfinished = Unfinished::default();
+        let published = unfinished.clone();
+        // The outcomes of all calls are one value.
+        let max_bytes = service.model.max_bytes / inputs.len().max(1);
+        let stash = Arc::clone(&done);
+        let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<ToolExecution>>>> {
+            let executions = inputs.into_iter().map(move |input| {
+                let (stash, published) = (Arc::clone(&stash), published.clone());
+                let execution = async move {
+                    let execution = if input.at_most_once && !may_repeat {
+                        ToolExecution::new(input.request.call, Err(ToolError::outcome_unknown()))
+                    } else {
+                        let cancellation = CancellationToken::new();
+                        // Also cancelled when the time is up and this future is dropped.
+                        let _cancels = cancellation.clone().drop_guard();
+                        let (types, publisher) = (&service.model.types, service.model.publisher.as_ref());
+                        let executor = &service.executor;
+                        let executed =
+                            executor.execute(input, types, &cancellation, publisher, &published).await;
+                        limit::limited(executed, max_bytes)
+                    };
+                    stash.lock().unwrap_or_else(PoisonError::into_inner).push(execution.clone());
+                    execution
+                };
+                execution.boxed()
+            });
+            Box::pin(async move {
+                let mut executions = executions.collect::<FuturesUnordered<_>>();
+                let time_is_up = OptionFuture::from(time_left.map(tokio::time::sleep));
+                let mut time_is_up = std::pin::pin!(async move {
+                    match time_is_up.await {
+                        Some(()) => {}
+                        None => std::future::pending().await,
+                    }
+                });
+                let mut executed = Vec::new();
+                while let Either::Left((Some(execution), _)) =
+                    select(executions.next(), &mut time_is_up).await
+                {
+                    executed.push(execution);
+                }
+                Ok(Json(executed))
+            })
+        };
+        let executed = self.ctx.run(execute).name("calls").await;
+        unfinished.finish().await;
+        let executed = match executed {
+            Ok(Json(executions)) => executions,
+            Err(error) if is_cancellation(&error) => {
+                let take = || async move {
+                    Ok(Json(std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner))))
+                };
+                let left = self.ctx.run(take).name("calls before the cancellation").await;
+                for execution in left.map(|Json(left)| left).unwrap_or_default() {
+                    self.record(execution);
+                }
+                self.run.cancel();
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is_time_up = executed.len() < started;
+        for execution in executed {
+            self.record(execution);
+        }
+        if is_time_up {
+            self.run.add_elapsed(self.run.time_left().unwrap_or_default());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! The events of the run itself.
+
+use restate_sdk::context::RequestTarget;
+use restate_sdk::prelude::*;
+use tool_core::agent::EventRecord;
+use tool_core::model::ChatResponse;
+use tool_core::{Event, Message, ToolCall};
+
+use super::Drive;
+use crate::events::events_service;
+use crate::limit;
+use crate::names::Ended;
+use crate::runs::Runs;
+
+impl<'c> Drive<'c> {
+    /// Adds an event of the run itself, if there may be readers.
+    pub(super) fn publish(&mut self, event: Event) {
+        if self.events.is_some() {
+            self.unpublished.push(event.at(0));
+        }
+    }
+
+    /// Adds the events of calls that start now. One that has waited continues.
+    pub(super) fn publish_started_calls(&mut self, local: &[ToolCall], remote: &[ToolCall]) {
+        for call in local.iter().chain(remote) {
+            if !self.waited.remove(&call.id) {
+                self.publish(Event::CallStarted(call.clone()));
+            }
+        }
+    }
+
+    /// Adds the events of the calls that have finished.
+    pub(super) fn publish_finished_calls(&mut self) {
+        if self.events.is_some() {
+            for execution in self.reported.take_unreported(&self.run) {
+                self.publish(Event::CallFinished(execution));
+            }
+        }
+    }
+
+    /// Adds the events of a reply, whose calls have their final ids now.
+    pub(super) fn publish_reply(&mut self, mut response: ChatResponse) {
+        let announced = response.message.tool_calls.len();
+        let calls = self.run.current_calls().enumerate().filter(|(_, (_, finished))| finished.is_none());
+        let ready = calls.map(|(index, (call, _))| {
+            Event::call_ready(index.min(announced.saturating_sub(1)), call.clone())
+        });
+        for event in ready.collect::<Vec<_>>() {
+            self.publish(event);
+        }
+        let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
+        response.message = reply.cloned().unwrap_or_default();
+        self.publish(Event::turn_finished(self.run.turns(), response));
+    }
+
+    /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.
+    pub(super) async fn flush_events(&mut self) -> Result<(), TerminalError> {
+        self.publish_finished_calls();
+        for events in limit::batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
+            let target = events_target(self.service, self.ctx, "add");
+            self.ctx.request::<_, ()>(target, Json(events)).call().await?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn events_target(service: &Runs, ctx: &WorkflowContext<'_>, handler: &str) -> RequestTarget {
+    RequestTarget::object(events_service(&service.name), ctx.key(), handler)
+}
+
+/// Returns the event of the end of a run.
+pub(super) fn last_event(ended: &Ended, max_bytes: usize) -> EventRecord {
+    let event = match ended {
+        Ended::Answer(answer) => Event::Done(answer.clone()),
+        Ended::Failed(failure) => Event::Failed(failure.message.clone()),
+        Ended::Parts(_) => Event::Unknown,
+    };
+    let record = event.at(0);
+    match limit::size(&record) <= max_bytes {
+        true => record,
+        false => Event::Failed("the answer is too large for an event".into()).at(0),
+    }
+}
+
+/// Stores the last events of a run without waiting, and removes all of them later.
+pub(super) fn end_events(service: &Runs, ctx: &WorkflowContext<'_>, events: Vec<EventRecord>) {
+    let mut batches = limit::batches(events, service.model.max_bytes);
+    let last = batches.pop().unwrap_or_default();
+    for (handler, events) in batches.into_iter().map(|batch| ("add", batch)).chain([("end", last)]) {
+        drop(ctx.request::<_, ()>(events_target(service, ctx, handler), Json(events)).send());
+    }
+    let clear = ctx.request::<(), ()>(events_target(service, ctx, "clear"), ());
+    drop(clear.send_after(service.retention));
+}

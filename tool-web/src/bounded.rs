@@ -1,0 +1,34 @@
+//! A map that drops its oldest entries.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// A map with at most `N` entries, which drops the one whose key was inserted first.
+#[derive(Debug)]
+pub(crate) struct Bounded<K, V, const N: usize> {
+    by_key: HashMap<K, V>,
+    order: VecDeque<K>,
+}
+
+impl<K: Clone + Eq + Hash, V, const N: usize> Default for Bounded<K, V, N> {
+    fn default() -> Self {
+        Self { by_key: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V, const N: usize> Bounded<K, V, N> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.by_key.get(key)
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        if self.by_key.insert(key.clone(), value).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > N
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_key.remove(&oldest);
+        }
+    }
+}

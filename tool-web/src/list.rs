@@ -1,0 +1,171 @@
+//! The list of runs.
+//!
+//! Stored runs are read in the background while somebody looks at the list, because reading thousands takes longer than a
+//! page may take to open. Until all are read, the list says so.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+use tokio::time::timeout;
+use tool_core::Message;
+use tool_core::memory::RunStatus;
+use tool_core::tool::Timestamp;
+
+use crate::entry::is_failure;
+use crate::hub::{Hub, Loaded, Source};
+use crate::log::{MAX_TEXT_CHARS, Row, Status};
+use crate::wait::describe;
+
+/// How long the first list waits for the stored runs.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The part of the list that was asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) status: Option<Status>,
+    pub(crate) agent: Option<String>,
+    pub(crate) text: Option<String>,
+    pub(crate) limit: usize,
+}
+
+/// The list that is sent.
+#[derive(Debug, Serialize)]
+pub(crate) struct List {
+    pub(crate) runs: Vec<Row>,
+    /// The number of runs of each status, without the filter.
+    pub(crate) counts: BTreeMap<Status, usize>,
+    pub(crate) agents: Vec<Arc<str>>,
+    /// The stored runs are still being read.
+    pub(crate) is_reading: bool,
+    pub(crate) now: Timestamp,
+}
+
+impl Hub {
+    /// Returns the list of runs.
+    pub(crate) async fn list(self: &Arc<Self>, filter: &Filter) -> List {
+        if self.index.begin_reading() {
+            let hub = Arc::clone(self);
+            let finished = self.index.finished.notified();
+            tokio::spawn(async move { hub.read_stores().await });
+            let _ = timeout(PATIENCE, finished).await;
+        }
+        let (mut rows, is_reading) = {
+            let state = self.index.lock();
+            (state.rows.clone(), !state.is_complete)
+        };
+        for log in self.logs() {
+            // What waits is known from the store alone, and so is what another process has done since.
+            match rows.get_mut(&log.id).filter(|_| !log.is_driven()) {
+                Some(row) if row.status == Status::Failed => row.error = log.row().error,
+                Some(_) => {}
+                None => drop(rows.insert(log.id.clone(), log.row())),
+            }
+        }
+        let mut counts = BTreeMap::new();
+        rows.values().for_each(|row| *counts.entry(row.status).or_default() += 1);
+        let mut rows: Vec<_> = rows.into_values().filter(|row| filter.admits(row)).collect();
+        rows.sort_by_key(|row| {
+            let at = row.updated_at.unwrap_or_default().as_millis();
+            // Of those that wait, the oldest is first; of the others, the latest.
+            (row.status, if row.status == Status::Waiting { at } else { u64::MAX - at })
+        });
+        rows.truncate(filter.limit);
+        let agents = self.sources.iter().map(|source| Arc::clone(&source.name)).collect();
+        List { runs: rows, counts, agents, is_reading, now: Timestamp::now() }
+    }
+
+    /// Reads all stored runs.
+    async fn read_stores(&self) {
+        let started = Instant::now();
+        let mut seen = HashSet::new();
+        let mut failed = false;
+        for source in &self.sources {
+            let Ok(ids) = source.store.runs().await else {
+                failed = true;
+                continue;
+            };
+            for id in ids {
+                // Sources can share a store.
+                if seen.contains(&id) {
+                    continue;
+                }
+                if let Some(row) = self.stored_row(&id).await {
+                    self.index.lock().rows.insert(id.clone(), row);
+                    seen.insert(id);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        let mut state = self.index.lock();
+        if !failed {
+            state.rows.retain(|id, _| seen.contains(id));
+        }
+        (state.is_reading, state.is_complete) = (false, true);
+        state.last = Some((Instant::now(), started.elapsed()));
+        drop(state);
+        self.index.finished.notify_waiters();
+    }
+
+    /// Returns the row of one run.
+    pub(crate) async fn row(&self, id: &str) -> Option<Row> {
+        let log = self.log(id);
+        if let Some(log) = log.as_ref().filter(|log| log.is_driven()) {
+            return Some(log.row());
+        }
+        self.stored_row(id).await.or_else(|| log.map(|log| log.row()))
+    }
+
+    async fn stored_row(&self, id: &str) -> Option<Row> {
+        let (source, mut row) = match self.find(id).await {
+            Ok(Some(loaded)) => (Arc::clone(&loaded.source), stored_row(id, &loaded)),
+            Ok(None) => return None,
+            Err((source, error)) => {
+                let error = Some(error.to_string());
+                let row = Row { error, ..Row::new(id, &source.name, Status::Unreadable) };
+                (source, row)
+            }
+        };
+        row.updated_at = source.updated_at(id).await;
+        Some(row)
+    }
+}
+
+impl Source {
+    /// Returns the time of the last change of a stored run.
+    async fn updated_at(&self, id: &str) -> Option<Timestamp> {
+        let age = self.store.age(id).await.ok().flatten()?;
+        Some(SystemTime::now().checked_sub(age)?.into())
+    }
+}
+
+fn stored_row(id: &str, Loaded { source, run, status }: &Loaded) -> Row {
+    let status = match status {
+        RunStatus::RunningElsewhere => Status::Running,
+        RunStatus::Waiting => Status::Waiting,
+        RunStatus::Failed => Status::Failed,
+        RunStatus::Cancelled => Status::Cancelled,
+        RunStatus::Expired => Status::Expired,
+        _ => Status::Interrupted,
+    };
+    let short = |text: &str| text.chars().take(MAX_TEXT_CHARS).collect::<String>();
+    let question = run.new_messages().iter().rev().find(|message| matches!(message, Message::User(_)));
+    let failed = run.tool_executions().iter().filter(|execution| is_failure(execution));
+    Row {
+        question: question.map(|message| short(&message.text())).unwrap_or_default(),
+        turns: run.turns(),
+        usage: run.usage(),
+        failed_calls: failed.count(),
+        summary: describe(run, None).iter().map(|wait| short(&wait.line())).collect(),
+        ..Row::new(id, &source.name, status)
+    }
+}
+
+impl Filter {
+    fn admits(&self, row: &Row) -> bool {
+        self.status.is_none_or(|status| row.status == status)
+            && self.agent.as_deref().is_none_or(|agent| &*row.agent == agent)
+            && self.text.as_deref().is_none_or(|text| row.id.contains(text) || row.question.contains(text))
+    }
+}
