@@ -2,10 +2,7 @@
 
 mod entrances;
 mod matrix;
-<<<<<<< HEAD
-mod ready;
-=======
 mod mistakes;
 mod orders;
->>>>>>> layers
+mod ready;
 mod rules;

@@ -1,11 +1,15 @@
 //! Ready-made layers.
 
+use std::sync::{Arc, Mutex};
+
 use futures_util::stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tool_core::content::{Content, File};
-use tool_core::layer::Redact;
+use tool_core::layer::{
+    AnswerVerdict, Audit, AuditRecord, CallVerdict, QuestionVerdict, Redact, guard, rewrite,
+};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Citation, Delta, ModelFuture, ProviderData,
     TokenLogprob,
@@ -100,7 +104,7 @@ async fn redacts_patterns_of_the_user_within_lines() {
 async fn refuses_patterns_that_are_no_regular_expressions() {
     let redact = || Redact::new().pattern("(");
     let error = Agent::builder(ScriptedModel::new()).layer(redact()).build().unwrap_err();
-    let expected = "invalid layer `redact`: invalid pattern `(`: missing closing parenthesis";
+    let expected = "the layer `redact` is invalid: invalid pattern `(`: found open group without closing ')'";
     assert_eq!(error.to_string(), expected);
     let call = ToolCall::new("call_1", "echo", r#"{"text": "a"}"#);
     let error = tools![echo].layer(redact()).call(&call, &ToolContext::new()).await.unwrap_err();
@@ -215,7 +219,7 @@ fn shown(event: &Event) -> String {
         Event::Text(text) | Event::Reasoning(text) | Event::Refusal(text) => text.clone(),
         Event::CallAnnounced { name, .. } => name.clone(),
         Event::Arguments { text, .. } => text.clone(),
-        Event::CallReady(call) | Event::CallStarted(call) => json(call),
+        Event::CallReady { call, .. } | Event::CallStarted(call) => json(call),
         Event::CallFinished(execution) => json(execution),
         Event::TurnFinished { response, .. } => json(response),
         Event::Done(answer) => json(&answer.messages()) + &json(&answer.tool_executions()) + answer.text(),
@@ -297,7 +301,7 @@ async fn redacts_the_history_and_keeps_the_question() {
     let expected =
         [format!("Help {it}."), format!("I am {it}."), format!("Hi {it}!"), format!("Is {it} free?{it}")];
     assert_eq!(read, expected);
-    assert_eq!(answer.messages()[3].text(), "Is e@f.org free?g@h.org");
+    assert_eq!(answer.messages()[0].text(), "Is e@f.org free?g@h.org");
 }
 
 #[tokio::test]
@@ -332,4 +336,93 @@ async fn redacts_for_sets_without_an_agent() {
     let error = tools.call(&call, &ToolContext::new()).await.unwrap_err();
     assert_eq!(error.to_string(), "nobody has [e-mail address]");
     assert!(error.failure().is_none());
+}
+
+/// Every decision of layers of two levels, with the path of agents from the level of the audit.
+#[tokio::test]
+async fn audits_one_record_per_decision() {
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let audit = |name: &'static str| {
+        let log = Arc::clone(&log);
+        Audit::new(move |record| log.lock().unwrap().push(format!("{name}: {record}"))).named(name)
+    };
+    let model = ScriptedModel::new()
+        .calls("echo", r#"{"text": "a@b.org"}"#)
+        .calls("echo", r#"{"text": "secret"}"#)
+        .says("rude")
+        .says("Nice.");
+    let inner = Agent::builder(model)
+        .tools(tools![echo])
+        .layer(guard::call(|call| match call.arguments.contains("secret") {
+            true => CallVerdict::deny("no secrets"),
+            false => CallVerdict::Pass,
+        }))
+        .layer(rewrite::output(|_, output| output.to_string().to_uppercase()))
+        .layer(guard::answer(|text| match text == "rude" {
+            true => AnswerVerdict::retry("be polite"),
+            false => AnswerVerdict::Pass,
+        }))
+        .layer(guard::question(|_| QuestionVerdict::Pass))
+        .layer(audit("inner"))
+        .build()
+        .unwrap();
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#).says("Done.");
+    let outer = Agent::builder(model)
+        .tool(inner.as_tool("helper", "Helps"))
+        .layer(rewrite::call(|call| (call.name == "echo").then(|| call.arguments.replace("a@b.org", "a"))))
+        .layer(audit("outer").with_arguments())
+        .build()
+        .unwrap();
+    let answer = outer.ask("go").await.unwrap();
+    assert_eq!(answer.text(), "Done.");
+    let records = std::mem::take(&mut *log.lock().unwrap());
+    let expected = [
+        "`guard::question` passed the question",
+        "`rewrite::call` rewrote the call `echo` (call_1_0)",
+        "`rewrite::output` replaced the call `echo` (call_1_0)",
+        "`guard::call` denied the call `echo` (call_2_0): no secrets",
+        "`guard::answer` sent back a text",
+    ];
+    let expected: Vec<_> = expected
+        .iter()
+        .flat_map(|record| [format!("outer: helper: {record}"), format!("inner: {record}")])
+        .collect();
+    assert_eq!(records, expected);
+}
+
+#[tokio::test]
+async fn audits_arguments_only_if_they_are_asked_for() {
+    for (with_arguments, expected) in [(false, None), (true, Some(r#"{"text": "a"}"#))] {
+        let log: Arc<Mutex<Vec<AuditRecord>>> = Arc::default();
+        let seen = Arc::clone(&log);
+        let audit = Audit::new(move |record| seen.lock().unwrap().push(record));
+        let audit = if with_arguments { audit.with_arguments() } else { audit };
+        let model = ScriptedModel::new().calls("echo", r#"{"text": "a"}"#);
+        let end = guard::call(|_: &ToolCall| CallVerdict::end("the reason"));
+        let agent = Agent::builder(model).tools(tools![echo]).layer(audit).layer(end).build().unwrap();
+        let error = agent.ask("go").await.unwrap_err();
+        assert_eq!(error.to_string(), "the layer `guard::call` has ended the run: the reason");
+        let records = log.lock().unwrap();
+        assert_eq!(records.len(), 1);
+        assert_eq!(records[0].arguments.as_deref(), expected);
+        assert_eq!(
+            records[0].to_string(),
+            "`guard::call` ended the run at the call `echo` (call_1_0): the reason"
+        );
+        let debug = format!("{:?}", records[0]);
+        assert!(!debug.contains("reason") && !debug.contains("text"), "{debug}");
+        let json = serde_json::to_value(&records[0]).unwrap();
+        assert_eq!(json["kind"], "ended");
+    }
+}
+
+/// What cannot be recorded does not happen.
+#[tokio::test]
+async fn nothing_passes_if_the_audit_panics() {
+    let model = ScriptedModel::new().calls("echo", r#"{"text": "a"}"#);
+    let deny = guard::call(|_: &ToolCall| CallVerdict::deny("no"));
+    let audit = Audit::new(|_| panic!("the disk is full"));
+    let agent = Agent::builder(model).tools(tools![echo]).layer(deny).layer(audit).build().unwrap();
+    let error = agent.ask("go").await.unwrap_err();
+    assert_eq!(error.to_string(), "the layer `audit` failed: it panicked: the disk is full");
 }
