@@ -1,5 +1,6 @@
 //! The boundary around agents: each entrance × each rule, and every order of what layers decide.
 
+mod attacks;
 mod entrances;
 mod matrix;
 mod mistakes;

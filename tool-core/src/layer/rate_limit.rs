@@ -293,7 +293,10 @@ mod tests {
     fn refuses_limits_of_zero() {
         for limit in [RateLimit::new().requests_per_minute(0), RateLimit::new().tokens_per_minute(0)] {
             let error = limited(&limit, 0).build().unwrap_err();
-            assert_eq!(error.to_string(), "the layer `rate_limit` is invalid: it permits nothing: a limit is zero");
+            assert_eq!(
+                error.to_string(),
+                "the layer `rate_limit` is invalid: it permits nothing: a limit is zero"
+            );
         }
     }
 }
