@@ -15,7 +15,7 @@ use tool_core::model::{
     FinishReason, ModelError, ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices, PricesError,
     UnknownModel, Usage,
 };
-use tool_core::run::{Run, RunLimits};
+use tool_core::run::{Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Event, RunErrorKind, ToolCall, tool, tools};
 
@@ -257,6 +257,41 @@ async fn an_inner_agent_returns_at_the_limit_of_the_outer_run() {
     );
     let answer = agent.resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
     assert_eq!(micros(answer.cost()), Some(1_620));
+}
+
+#[tokio::test]
+async fn a_caller_that_drives_by_itself_is_charged_and_limited() {
+    let model = ScriptedModel::new()
+        .fails("the line is dead")
+        .says("Hello")
+        .with_usage(Usage::new(100, 10))
+        .says("Hello")
+        .with_usage(Usage::new(100, 10));
+    let agent = Agent::builder(model.clone()).prices(prices()).build().unwrap();
+    let mut run = agent.ask("Hello").max_cost(Cost::usd(0.020_3)).start();
+    for _ in 0..2 {
+        let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+        if let Ok(response) = request.send_to(agent.model()).await {
+            run.record_response(response).await.unwrap();
+        }
+    }
+    assert_eq!(micros(run.run().cost()), Some(10_085 + 200));
+    run.reject_answer("again").unwrap();
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+    request.send_to(agent.model()).await.unwrap();
+    drop(request);
+    // It was sent, and its response was not recorded.
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+    let error = request.send_to(agent.model()).await.unwrap_err();
+    assert_eq!(error.to_string(), "request 4 is beyond the end of the script");
+    assert_eq!(micros(run.run().cost()), Some(10_085 + 400));
+    // A request that is sent in another way has the cost of its usage.
+    let agent = Agent::builder(ScriptedModel::new()).prices(prices()).build().unwrap();
+    let mut run = agent.start("Hello");
+    assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
+    let response = ChatResponse::new(AssistantMessage::text("Hello")).with_usage(Usage::new(100, 10));
+    run.record_response(response).await.unwrap();
+    assert_eq!(micros(run.finish().await.unwrap().cost()), Some(200));
 }
 
 #[tokio::test]
