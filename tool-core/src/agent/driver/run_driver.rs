@@ -139,7 +139,8 @@ impl RunDriver {
         outer: Option<Inside>,
     ) -> Self {
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
-        let budgets = std::mem::take(&mut question.budgets);
+        let mut budgets = std::mem::take(&mut question.budgets);
+        budgets.extend_from_slice(&tools.agent.0.budgets);
         let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
         let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
         let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
