@@ -380,7 +380,7 @@ fn http() -> reqwest::Client {
 }
 
 /// Posts a body, and returns the events of its response, or the response as the only one.
-async fn post(url: &str, body: &Value) -> Vec<Value> {
+pub(crate) async fn post(url: &str, body: &Value) -> Vec<Value> {
     let request = http().post(url).header("content-type", "application/json").body(body.to_string());
     let text = request.send().await.unwrap().text().await.unwrap();
     match serde_json::from_str(&text) {

@@ -102,10 +102,11 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-core/src/agent/execute_request.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/executor.rs", &[Entrance::Ask]),
     ("tool-core/src/layer/layer_trait.rs", &[Entrance::Ask]),
-    // Sends a request to any model.
+    // Below all layers, where requests are counted.
     ("tool-core/src/model/send.rs", &[]),
-    // Models around others.
+    // A list of models.
     ("tool-core/src/model/member.rs", &[]),
+    // A model around another.
     ("tool-core/src/prompted/exchange.rs", &[]),
     ("tool-core/src/prompted/model.rs", &[]),
     ("tool-core/src/toolset/call.rs", &[Entrance::ToolSetAlone]),
@@ -133,9 +134,9 @@ const WAYS: [&str; 12] = [
     "RunDriver::new(",
     "model.chat(",
     "model.stream(",
+    "call_model(",
     "send_to(",
     "stream_to(",
-    "call_model(",
 ];
 
 #[test]

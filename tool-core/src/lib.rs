@@ -78,6 +78,7 @@
 //! | `tracing` | spans of runs, turns, and calls of models and tools |
 //! | `dynamic` | `DynamicTool`: tools whose JSON Schema is known only at run time |
 //! | `prompted` | `PromptedTools`: tools for models that have none in their API |
+//! | `rate-limit` | `layer::RateLimit`: requests and tokens per minute |
 //! | `testing` | `testing`: a scripted model for tests |
 //! | `toml` | tables of prices in TOML |
 //! | `unstable-internals` | what the crates of this project share; may change in any version |

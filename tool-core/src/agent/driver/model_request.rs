@@ -108,6 +108,7 @@ impl RunDriver {
                 Ok(ended) => {
                     self.trace.interrupt();
                     let end = self.layers.end_of_reply(ended);
+                    self.layers.report(&end, None, &self.run).await?;
                     self.change_run().stop_by_layer(end);
                     Ok(None)
                 }

@@ -288,6 +288,17 @@ impl RunDriver {
         Ok(())
     }
 
+    /// Asks the layers again about the calls that were decided about, for a driver that executes calls elsewhere. Those in flight stay as
+    /// they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a layer fails, or if the tools of the turn cannot be resolved.
+    #[cfg(feature = "unstable-internals")]
+    pub async fn judge_decided_calls(&mut self) -> Result<(), RunError> {
+        self.review_decided_calls().await.map_err(|kind| self.error(kind))
+    }
+
     /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process
     /// then ends, the start is known when the run is restored. [`execute`](Self::execute) records the start by itself, which is enough
     /// for an agent with a [run store](crate::agent::AgentBuilder::run_store); after this method it continues the same attempt.
