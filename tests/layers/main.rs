@@ -2,4 +2,6 @@
 
 mod entrances;
 mod matrix;
+mod mistakes;
+mod orders;
 mod rules;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
 use tool_core::{Agent, ChatModel, Event, Message, ToolCall, tool, tools};
 use tool_openai::OpenAi;
@@ -99,7 +100,14 @@ pub(crate) async fn run(duration: Duration) -> Result<(), Box<dyn Error>> {
     std::panic::set_hook(Box::new(|_| {}));
     let tasks_before = Handle::current().metrics().num_alive_tasks();
     let tools = tools![sum, fail, stall, explode, large, wait];
-    let agent = Agent::builder(Obedient).tools(tools).build()?;
+    let agent = Agent::builder(Obedient)
+        .tools(tools)
+        .layer(guard::question(|_| QuestionVerdict::Pass))
+        .layer(guard::question(|_| QuestionVerdict::Pass).beside().named("beside"))
+        .layer(guard::call(|_: &ToolCall| CallVerdict::Pass))
+        .layer(guard::output(|_| OutputVerdict::Pass))
+        .layer(guard::answer(|_| AnswerVerdict::Pass))
+        .build()?;
     // Few entries are stored, so that the store is full early.
     let server = Server::new().agent("soak", agent).max_stored_entries(32).spawn("127.0.0.1:0").await?;
     let openai = OpenAi::builder().base_url(server.url()).max_retries(0).build()?;

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::StreamExt;
 use serde_json::Value;
 use tool_core::agent::EventRecord;
+use tool_core::layer::{CallVerdict, guard};
 use tool_core::model::Usage;
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
@@ -96,6 +97,16 @@ async fn the_record_of_an_answer_is_a_summary() {
         (answer.messages().len(), answer.tool_executions().len(), answer.inner_runs().len()),
         (0, 0, 0)
     );
+}
+
+/// Other processes store and read these.
+#[test]
+fn the_form_of_each_kind_stays_the_same() {
+    for line in include_str!("events/kinds.jsonl").lines() {
+        let record: EventRecord = serde_json::from_str(line).unwrap();
+        assert_eq!(matches!(record.event, Event::Unknown), line.contains("unknown"), "{line}");
+        assert_eq!(serde_json::to_string(&record).unwrap(), line);
+    }
 }
 
 #[test]
@@ -191,6 +202,19 @@ async fn a_denied_call_is_reported() {
     assert_eq!(denied, ["erase {} fails: the call was denied: not today [Denied]"]);
     let changed = finished(agent(Approval::ApproveWith(r#"{ }"#.into()))).await;
     assert_eq!(changed, ["erase { } returns: Success [ApprovedWithChanges]"]);
+}
+
+#[tokio::test]
+async fn a_call_that_a_layer_denies_is_reported_once() {
+    let model = ScriptedModel::new().calls_all([("add", r#"{"a": 1, "b": 2}"#), ("price", "{}")]).says("No.");
+    let deny = |call: &ToolCall| match &*call.name {
+        "add" => CallVerdict::deny("no sums"),
+        _ => CallVerdict::Pass,
+    };
+    let agent = Agent::builder(model).tools(tools![add, price]).layer(guard::call(deny)).build().unwrap();
+    let expected =
+        [r#"add {"a": 1, "b": 2} fails: the call was denied: no sums []"#, "price {} returns: 3 []"];
+    assert_eq!(finished(agent).await, expected);
 }
 
 #[tokio::test]

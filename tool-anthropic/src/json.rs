@@ -50,9 +50,11 @@ impl<'a> Members<'a> {
         self.parsed(name)
     }
 
-    /// Removes a member, if there is one.
-    pub(crate) fn remove(&mut self, name: &str) {
+    /// Removes a member. Returns `false` if there is none.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        let count = self.0.len();
         self.0.retain(|(known, _)| known != name);
+        self.0.len() < count
     }
 
     /// Replaces the value of a member, or adds it.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use futures_util::stream::{Stream, StreamExt, iter};
 use tool_core::Message;
 use tool_core::model::{ChatRequest, ChatResponse, Delta, EarlierAttempt, FinishReason};
-use tool_http::client::RequestBody;
 use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
 use tool_http::client::sse::{Event, ReadError};
+use tool_http::client::{RequestBody, malformed_body};
 
 use crate::client::{Client, MAX_BODY_BYTES, read};
-use crate::error::{Error, excerpt};
+use crate::error::Error;
 use crate::options::MessagesOptions;
 use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens, reject_prefill};
 use crate::response::{EventError, PAUSE_TURN, ReplyAssembler};
@@ -194,9 +194,9 @@ async fn send<'a>(
     }
     // Some servers ignore `stream`.
     let id = client.request_id(headers);
-    let outcome = read(success, MAX_BODY_BYTES)
-        .await
-        .and_then(|text| assembler.push_whole(&text).map_err(|error| event_error(client, error, &text)));
+    let outcome = read(success, MAX_BODY_BYTES).await.and_then(|text| {
+        assembler.push_whole(&text).map_err(|error| event_error(client, error, &text, false))
+    });
     outcome.map_err(|error| error.with_request("POST", &url, id.as_deref()))?;
     let response = assembler.finish();
     let is_quiet = !is_streamed || is_resumed;
@@ -204,22 +204,13 @@ async fn send<'a>(
     Ok(Box::pin(iter(deltas.into_iter().map(Ok))))
 }
 
-/// Returns the error for a text that could not be turned into a response.
-fn event_error(client: &Client, error: EventError, text: &str) -> Error {
+/// Returns the error for a text, or the data of an event, that could not be turned into a response.
+fn event_error(client: &Client, error: EventError, text: &str, is_event: bool) -> Error {
+    let redact = |text: &str| client.connection.redact(text);
     match error {
         EventError::Api(json) => client.api_error(&json),
         EventError::Malformed(reason) => {
-            let body = text.trim_start();
-            // What may be a model's reply is not quoted.
-            let start = match body {
-                "" => "it is empty".to_owned(),
-                _ if body.starts_with(['{', '[']) => format!("it has {} bytes", body.len()),
-                _ => format!("it starts with `{}`", excerpt(&client.connection.redact(body), 120)),
-            };
-            Error::invalid_response(format!(
-                "the response does not follow the API ({}); check the base URL; {start}",
-                client.connection.redact(&reason)
-            ))
+            Error::invalid_response(malformed_body(&redact(&reason), &redact(text), is_event))
         }
     }
 }
@@ -247,7 +238,7 @@ impl Assembler for StreamAssembler<'_> {
         let data = event.data.trim_ascii();
         self.reply.push(data, emit).map_err(|error| match error {
             EventError::Malformed(_) if !event.is_whole => StreamError::Truncated,
-            error => StreamError::Failed(event_error(self.client, error, data)),
+            error => StreamError::Failed(event_error(self.client, error, data, true)),
         })
     }
 

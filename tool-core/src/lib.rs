@@ -37,6 +37,7 @@
 //! | [Errors](guide::arguments_and_errors#failed-calls) | all mistakes in one message, [policies](run::ErrorPolicy), [retries](macro@tool#retries), [undo](macro@tool#undoing-calls) |
 //! | [Runs](guide::runs_and_limits) | [limits](run::RunLimits), [typed answers](agent::Ask::answer_as), [steps](agent::RunDriver), [stored and resumed](agent::AgentBuilder::run_store) |
 //! | [Composition](guide::composition) | [a trait that a model implements](macro@assistant), [agents as tools](Agent::as_tool), patterns in plain Rust |
+//! | [Costs](guide::costs) | [prices](model::Prices), [limits](agent::AgentBuilder::max_cost), [budgets](memory::Budget), [fallback](model::Fallback), [routing](model::Router) |
 //! | [Approval](guide::approval) | by [policy](macro@tool#options-of-a-tool) or [predicate](agent::AgentBuilder::needs_approval), [at once](agent::Approver) or [later](Agent::stored_runs) |
 //! | [Memory](guide::memory) | [conversations](ChatMemory), [windows](memory::Window), [stores](memory::ChatStore) |
 //! | [Streaming](guide::streaming_and_uis) | [events](Event), [progress](tool::Progress), [cancellation](CancellationToken), traces (feature `tracing`), [transcripts](transcript) |
@@ -62,7 +63,7 @@
 //! | [`toolset`] | sets of tools, the registry, toolboxes, providers, resolvers |
 //! | [`transcript`] | a conversation as text or as a diagram |
 //! | [`run`] | the loop as a state machine: steps, limits, approval, undo |
-//! | [`memory`] | stored conversations and runs |
+//! | [`memory`] | stored conversations, runs and budgets |
 //! | [`agent`] | agents, questions, events |
 //!
 //! [`guide`] contains no items, only documentation.
@@ -78,6 +79,7 @@
 //! | `dynamic` | `DynamicTool`: tools whose JSON Schema is known only at run time |
 //! | `prompted` | `PromptedTools`: tools for models that have none in their API |
 //! | `testing` | `testing`: a scripted model for tests |
+//! | `toml` | tables of prices in TOML |
 //! | `unstable-internals` | what the crates of this project share; may change in any version |
 //!
 //! `tool-core` switches on the feature `preserve_order` of `serde_json` and `schemars`, for every crate of the program: members of a

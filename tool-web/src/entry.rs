@@ -111,7 +111,17 @@ impl Entry {
 
 impl From<Event> for Entry {
     fn from(event: Event) -> Self {
-        Self::Event(event.at(0))
+        Self::Event(without_hidden(event).at(0))
+    }
+}
+
+/// Removes what layers have replaced, because readers may not see it.
+fn without_hidden(event: Event) -> Event {
+    match event {
+        Event::CallFinished(execution) => Event::CallFinished(execution.without_original_outcome()),
+        Event::CallRetried(execution) => Event::CallRetried(execution.without_original_outcome()),
+        Event::Agent { agent, call_id, event, .. } => without_hidden(*event).inside(agent, call_id),
+        event => event,
     }
 }
 

@@ -1,7 +1,6 @@
 //! The runs that are watched: the logs of those that are driven in this process, the stored ones, and the decisions about both.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::FutureExt;
@@ -21,7 +20,7 @@ use tool_core::{
 use crate::bounded::Bounded;
 use crate::entry::{Decided, Entry};
 use crate::index::Index;
-use crate::log::RunLog;
+use crate::log::{RunLog, Status};
 use crate::wait::{DecideError, find};
 
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
@@ -165,9 +164,10 @@ impl Hub {
                 agent.watch(move |run| {
                     let follower = hub.upgrade().zip(watched.upgrade());
                     let follower = follower.map(|(hub, source)| Follower::new(&hub, &source, run));
+                    let hub = hub.clone();
                     move |event: &Event| {
-                        if let Some(follower) = &follower {
-                            follower.0.push_event(Entry::from_event(event));
+                        if let (Some(Follower(log)), Some(hub)) = (&follower, hub.upgrade()) {
+                            hub.receive(log, event);
                         }
                     }
                 });
@@ -176,6 +176,15 @@ impl Hub {
                 (Index::default(), Mutex::default(), tokio::sync::Mutex::default());
             Self { sources, index, state, changing }
         })
+    }
+
+    /// Appends the event of a driver to a log.
+    fn receive(&self, log: &RunLog, event: &Event) {
+        // A run that waits ends the attempt to drive it, and of the runs that it drives, the hub knows why they fail.
+        let is_hidden = log.status() == Status::Waiting || self.lock().tokens.contains_key(&log.id);
+        if !(is_hidden && matches!(event, Event::Failed(_))) {
+            log.push(Entry::from_event(event));
+        }
     }
 
     pub(crate) fn log(&self, id: &str) -> Option<Arc<RunLog>> {
@@ -261,7 +270,6 @@ impl Hub {
         self.index.forget(&id);
         // The run is at rest once it is stored again.
         let follower = Follower::new(self, source, &run);
-        follower.0.hide_failures(true);
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
         let tools = {
@@ -281,7 +289,6 @@ impl Hub {
                     (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
                 }
             }
-            follower.0.hide_failures(false);
             hub.lock().tokens.remove(&id);
             hub.index.forget(&id);
         });
@@ -541,12 +548,5 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.0.driver_left();
-    }
-}
-
-/// Shows the names of the sources.
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.sources.iter().map(|source| &source.name)).finish()
     }
 }

@@ -16,7 +16,7 @@
 //! }
 //! ```
 //!
-//! - [`serve`] and [`Web`]: the page, alone or as part of an [`axum`] application; see [the page](#the-page).
+//! - [`serve`] and [`Web`]: the page, alone or as part of an application; see [the page](#the-page).
 //! - [`ui_stream`] and [`ag_ui`]: chats with an agent for frontends of the Vercel AI SDK and of AG-UI; see
 //!   [web frontends](#web-frontends).
 //!

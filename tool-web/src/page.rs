@@ -18,7 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::run::{Decision, Run};
-use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
+use tool_core::tool::{DecisionRecord, Timestamp, VerdictRecord, WaitId};
 use url::form_urlencoded;
 
 use crate::auth::Right;
@@ -42,13 +42,13 @@ const POLL: Duration = Duration::from_millis(1_500);
 const DEFAULT_RUNS: usize = 100;
 const MAX_RUNS: usize = 1_000;
 
-#[derive(Debug)]
 pub(crate) struct PageState {
     pub(crate) hub: Arc<Hub>,
     pub(crate) guard: Arc<Guard>,
 }
 
 type Shared = State<Arc<PageState>>;
+type Answer = Result<Response, HttpError>;
 
 pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
     let files = Router::new()
@@ -94,29 +94,17 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-async fn list(
-    State(state): Shared,
-    sender: Sender,
-    RawQuery(query): RawQuery,
-) -> Result<Response, HttpError> {
+async fn list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
     sender.check(Right::Read)?;
     Ok(json(StatusCode::OK, &state.hub.list(&filter(query)?).await))
 }
 
-async fn plain_list(
-    State(state): Shared,
-    sender: Sender,
-    RawQuery(query): RawQuery,
-) -> Result<Response, HttpError> {
+async fn plain_list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
     sender.check(Right::Read)?;
     Ok(Html(plain::list(&state.hub.list(&filter(query)?).await)).into_response())
 }
 
-async fn plain_run(
-    State(state): Shared,
-    sender: Sender,
-    Path(id): Path<String>,
-) -> Result<Response, HttpError> {
+async fn plain_run(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     let Shown { row, open, .. } = shown(&state.hub, &sender, &id).await?;
     let waits: Vec<_> = open.into_iter().map(|open| open.wait).collect();
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
@@ -144,6 +132,8 @@ struct Shown {
     #[serde(flatten)]
     row: Row,
     open: Vec<ShownWait>,
+    /// What layers decided about the question and the answers.
+    verdicts: Vec<VerdictRecord>,
     rights: Rights,
     now: Timestamp,
 }
@@ -162,7 +152,7 @@ struct Rights {
     administer: bool,
 }
 
-async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     Ok(json(StatusCode::OK, &shown(&state.hub, &sender, &id).await?))
 }
 
@@ -171,21 +161,18 @@ async fn shown(hub: &Hub, sender: &Sender, id: &str) -> Result<Shown, HttpError>
     let row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
     // An unreadable run is shown with its error.
     let loaded = hub.load(id).await.ok().flatten();
+    let verdicts = loaded.as_ref().map(|loaded| loaded.run.verdicts().to_vec()).unwrap_or_default();
     let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
     let open = waits.into_iter().map(|wait| {
         let recorded = hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
         ShownWait { recorded, wait }
     });
     let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
-    Ok(Shown { row, open: open.collect(), rights, now: Timestamp::now() })
+    Ok(Shown { row, open: open.collect(), verdicts, rights, now: Timestamp::now() })
 }
 
 /// Returns the request to the model and the response of a turn, as far as they are known.
-async fn turn(
-    State(state): Shared,
-    sender: Sender,
-    Path((id, turn)): Path<(String, u32)>,
-) -> Result<Response, HttpError> {
+async fn turn(State(state): Shared, sender: Sender, Path((id, turn)): Path<(String, u32)>) -> Answer {
     sender.check(Right::Administer)?;
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
     let (recorded, response) = log.exchange(turn);
@@ -205,9 +192,9 @@ fn messages_before(run: &Run, turn: u32) -> Option<&[Message]> {
     all.get(..all.len() - new.len() + index)
 }
 
-async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     sender.check(Right::Administer)?;
-    let loaded = state.hub.load(&id).await.map_err(|_| HttpError::store())?;
+    let loaded = state.hub.load(&id).await?;
     match loaded {
         Some(loaded) => Ok(json(StatusCode::OK, &loaded.run)),
         None => Err(refusal(&state.hub, &id).await),
@@ -228,22 +215,18 @@ async fn refusal(hub: &Hub, id: &str) -> HttpError {
     }
 }
 
-async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     sender.check(Right::Administer)?;
-    match state.hub.cancel(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.cancel(&id).await?).await
 }
 
-async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Result<Response, HttpError> {
+async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
     sender.check(Right::Administer)?;
-    match state.hub.resume(&id).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT.into_response()),
-        Ok(false) => Err(refusal(&state.hub, &id).await),
-        Err(_) => Err(HttpError::store()),
-    }
+    answer_action(&state.hub, &id, state.hub.resume(&id).await?).await
+}
+
+async fn answer_action(hub: &Hub, id: &str, was_done: bool) -> Answer {
+    if was_done { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(refusal(hub, id).await) }
 }
 
 /// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.
@@ -263,12 +246,7 @@ enum SentDecision {
     Deny(Option<String>),
 }
 
-async fn decide(
-    State(state): Shared,
-    sender: Sender,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, HttpError> {
+async fn decide(State(state): Shared, sender: Sender, Path(id): Path<String>, request: Request) -> Answer {
     sender.check(Right::Decide)?;
     let sent: Sent = read_json(&state.guard, request).await?;
     let decision = match sent.decision {
@@ -287,12 +265,7 @@ async fn decide(
     }
 }
 
-async fn events(
-    State(state): Shared,
-    sender: Sender,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, HttpError> {
+async fn events(State(state): Shared, sender: Sender, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     sender.check(Right::Read)?;
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());

@@ -18,16 +18,14 @@ const MAX_SILENCE: Duration = Duration::from_secs(15);
 
 /// Converts the entries of a log into the events of a protocol.
 pub(crate) trait Encoder: Send + 'static {
+    /// The text after the last event.
+    const END: &str = "";
+
     /// Appends the JSON texts of the events of one entry.
     fn encode(&mut self, entry: &Entry, out: &mut Vec<String>);
 
     /// Appends the events that end a stream although the run has not ended.
     fn stop(&mut self, stop: Stop, out: &mut Vec<String>);
-
-    /// Returns the text after the last event.
-    fn end(&self) -> &'static str {
-        ""
-    }
 }
 
 /// Why a stream ends although the run has not ended.
@@ -43,9 +41,9 @@ pub(crate) enum Stop {
 ///
 /// The last event of an entry has its position as id, so that a client that has the id has all of the entry. What is at `after`
 /// and before is encoded, because encoders have a state, but not sent.
-pub(crate) fn events(
+pub(crate) fn events<E: Encoder>(
     reader: Reader,
-    encoder: impl Encoder,
+    encoder: E,
     after: Option<u64>,
     first: Vec<String>,
 ) -> impl Stream<Item = Bytes> + Send {
@@ -76,7 +74,7 @@ pub(crate) fn events(
                 }
             };
             if stop {
-                return Some((Bytes::from(frames(&out, position) + encoder.end()), None));
+                return Some((Bytes::from(frames(&out, position) + E::END), None));
             }
             if !out.is_empty() {
                 return Some((Bytes::from(frames(&out, position)), Some((reader, encoder))));

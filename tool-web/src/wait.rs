@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tool_core::memory::MemoryError;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Wait, WaitReason};
 use tool_core::tool::DecisionRecord;
@@ -160,5 +161,11 @@ impl From<DecideError> for HttpError {
             DecideError::Invalid(text) => Self::bad_request(text),
             DecideError::Store => Self::store(),
         }
+    }
+}
+
+impl From<MemoryError> for HttpError {
+    fn from(_: MemoryError) -> Self {
+        Self::store()
     }
 }

@@ -11,7 +11,7 @@ use tool_core::memory::RunStore;
 use tool_http::server::{Access, BindError, Caller, HttpService, Limiter, RunningServer, Shutdown, bind};
 
 use crate::auth::{Authenticate, Principal, Right};
-use crate::frontend::{Frontend, Protocol};
+use crate::frontend::{Frontend, ProtocolName};
 use crate::guard::{Guard, LIMITS};
 use crate::hub::{Hub, Source};
 use crate::page;
@@ -55,7 +55,7 @@ impl Web {
     /// Adds the runs of an agent: those that its clones in this process drive, and those of its
     /// [run store](tool_core::agent::AgentBuilder::run_store). Decisions continue them here.
     ///
-    /// Without a run store, runs that wait are lost with their caller, and only those of [streams](Self::ui_stream) can be decided.
+    /// An agent without a run store gets one in memory, for the latest 1,000 runs that wait.
     pub fn agent(mut self, name: impl AsRef<str>, agent: Agent) -> Self {
         self.sources.push(Source::agent(name.as_ref(), agent).into());
         self.hub = std::sync::OnceLock::new();
@@ -71,8 +71,8 @@ impl Web {
     }
 
     /// Records the latest requests to the models of the agents, up to 4 MiB per run. Who [administers](Right::Administer) can read them
-    /// with their responses, in the form in which providers receive them from this library, which contains no keys. Without this,
-    /// and for stored runs, only the messages are shown that the stored state contains.
+    /// with their responses, as they are before the agent's layers and the provider, so without keys. Without this, and for stored
+    /// runs, only the messages are shown that the stored state contains.
     pub fn record_requests(mut self) -> Self {
         self.records_requests = true;
         self.hub = std::sync::OnceLock::new();
@@ -137,12 +137,12 @@ impl Web {
 
     /// Returns a chat with an agent of this page, in the Vercel AI SDK's UI message stream. The page shows its runs.
     pub fn ui_stream(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(Protocol::UiStream, self.hub(), agent.as_ref(), self.guard(false))
+        Frontend::new(ProtocolName::UiStream, self.hub(), agent.as_ref(), self.guard(false))
     }
 
     /// Returns a chat with an agent of this page, in AG-UI. The page shows its runs.
     pub fn ag_ui(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(Protocol::AgUi, self.hub(), agent.as_ref(), self.guard(false))
+        Frontend::new(ProtocolName::AgUi, self.hub(), agent.as_ref(), self.guard(false))
     }
 
     fn hub(&self) -> Arc<Hub> {

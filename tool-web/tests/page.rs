@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
+use tool_core::content::Content;
+use tool_core::layer::{AnswerVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
     StoreFuture,
@@ -14,7 +16,7 @@ use tool_core::memory::{
 use tool_core::model::{Prices, UnknownModel, Usage};
 use tool_core::run::{Decision, Run, RunRevision};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, RunErrorKind, tool, tools};
+use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
 use tool_web::{Right, RunningServer, Web};
 
 #[tool("Pays a bill", needs_approval)]
@@ -25,6 +27,11 @@ fn pay(cents: u64) -> String {
 #[tool("Fails", name = "break")]
 fn breaks() -> Result<(), &'static str> {
     Err("broken")
+}
+
+#[tool("Reads")]
+fn read() -> &'static str {
+    "hunter2"
 }
 
 /// An agent whose first question pays, with a number that JavaScript cannot represent.
@@ -51,6 +58,23 @@ async fn send_to(address: SocketAddr, head: &str, headers: &str, body: &str) -> 
     stream.read_to_string(&mut response).await.unwrap();
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+/// Returns the events of a run up to one that contains a text.
+async fn events_until(server: &RunningServer, run: &str, end: &str) -> String {
+    let request = format!(
+        "GET /api/runs/{run}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut events = String::new();
+    while !events.contains(end) {
+        let mut buffer = [0; 4096];
+        let count = stream.read(&mut buffer).await.unwrap();
+        assert_ne!(count, 0, "{events}");
+        events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+    }
+    events
 }
 
 async fn get(server: &RunningServer, path: &str) -> Value {
@@ -147,18 +171,7 @@ async fn new_arguments_keep_every_digit() {
     let (status, text) = send(&server, &format!("POST /api/runs/{run}/decisions"), "", &body).await;
     assert_eq!(status, 200, "{text}");
     until(&server, &run, "done").await;
-    let request = format!(
-        "GET /api/runs/{run}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
-    );
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut events = String::new();
-    while !events.contains(r#""type":"done""#) {
-        let mut buffer = [0; 4096];
-        let count = stream.read(&mut buffer).await.unwrap();
-        assert_ne!(count, 0, "{events}");
-        events.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
-    }
+    let events = events_until(&server, &run, r#""type":"done""#).await;
     assert!(events.contains(r#""content":"paid 18446744073709551614""#), "{events}");
 }
 
@@ -293,6 +306,17 @@ async fn an_agent_without_a_run_store_is_decided_in_its_process() {
 }
 
 #[tokio::test]
+async fn runs_that_nobody_decides_are_bounded() {
+    let model = (0..1_005).fold(ScriptedModel::new(), |model, _| model.calls("pay", r#"{"cents": 7}"#));
+    let agent = Agent::builder(model).tools(tools![pay]).build().unwrap();
+    let _server = tool_web::serve(agent.clone()).await.unwrap();
+    for _ in 0..1_005 {
+        agent.ask("Pay").await.unwrap_err();
+    }
+    assert_eq!(agent.stored_runs().await.unwrap().runs.len(), 1_001);
+}
+
+#[tokio::test]
 async fn calls_inside_agents_are_described_and_checked() {
     let model = ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).says("Paid.");
     let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
@@ -352,8 +376,14 @@ async fn runs_are_read_without_scripts() {
     run.resolve(&run.waits().remove(0).id, Decision::deny(HOSTILE)).unwrap();
     agent.resume(run).await.unwrap();
     let done = html(&server, &format!("plain/{id}")).await;
-    assert!(done.contains(&format!("Turn 3\n{ESCAPED}\n\n\nDone")), "{done}");
-    assert!(done.contains(&format!("denied: {ESCAPED}")), "{done}");
+    let end = format!("<h3>Turn 3</h3><pre class=\"full\">{ESCAPED}</pre><h3>Done</h3>");
+    assert!(done.contains(&end), "{done}");
+    assert!(
+        done.contains(&format!(
+            "<h3>Error of pay</h3><pre class=\"full\">the call was denied: {ESCAPED}</pre>"
+        )),
+        "{done}"
+    );
     for page in [list, waiting, done] {
         assert!(!page.contains("<script") && !page.contains('\u{202e}'), "{page}");
     }
@@ -388,6 +418,64 @@ async fn requests_to_the_model_are_recorded_if_that_is_wanted() {
     let server = reader.spawn("127.0.0.1:0").await.unwrap();
     let refused = send(&server, "GET /api/runs/x/turns/1", "authorization: Bearer sk\r\n", "").await;
     assert_eq!(refused, (403, "`eve` may not administer".to_owned()));
+}
+
+#[tokio::test]
+async fn what_layers_changed_is_named_and_stays_hidden() {
+    let model = || ScriptedModel::new().calls("read", "{}").calls("pay", r#"{"cents": 7}"#).says("Done.");
+    let hide = || rewrite::output(|_: &ToolCall, _: &ToolOutput| "a [secret]").named("redaction");
+    let inner = Agent::builder(model()).tools(tools![read, pay]).layer(hide()).build().unwrap();
+    let outer = ScriptedModel::new().calls("helper", r#"{"question": "Read"}"#).says("Done.");
+    let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps"));
+    let agent = Agent::builder(model()).tools(tools![read, pay]).layer(hide());
+    for agent in [agent, outer] {
+        let agent = agent.run_store(InMemoryStore::new()).build().unwrap();
+        let server = tool_web::serve(agent.clone()).await.unwrap();
+        // From the log, and as another process reads it from the store.
+        let store = std::sync::Arc::clone(agent.run_store().unwrap());
+        let other = Web::new().store("store", store).spawn("127.0.0.1:0").await.unwrap();
+        let run = agent.ask("Read").await.unwrap_err().into_run().id().to_string();
+        for server in [&server, &other] {
+            let events = events_until(server, &run, r#""type":"waiting""#).await;
+            assert!(events.contains("a [secret]") && events.contains(r#""layer":"redaction""#), "{events}");
+            assert!(!events.contains("hunter2"), "{events}");
+            let plain = html(server, &format!("plain/{run}")).await;
+            let shown = "Result of read, seen by redaction</h3><pre class=\"full\">a [secret]</pre>";
+            assert!(plain.contains(shown), "{plain}");
+            assert!(!plain.contains("hunter2"), "{plain}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_of_layers_are_shown_and_what_they_replaced_is_hidden() {
+    let hide = guard::answer(|_: &str| AnswerVerdict::Replace("a [secret]".to_owned()));
+    let model = ScriptedModel::new().says("hunter2");
+    let replaces = Agent::builder(model).layer(hide).build().unwrap();
+    let answer = guard::question(|_: &Content| QuestionVerdict::Answer("a [secret]".to_owned()));
+    let answers = Agent::builder(ScriptedModel::new()).layer(answer).build().unwrap();
+    for agent in [replaces, answers] {
+        check_answer(agent).await;
+    }
+}
+
+async fn check_answer(agent: Agent) {
+    let web = Web::new().agent("desk", agent);
+    let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
+    let app = axum::Router::new().nest_service("/chat", web.ui_stream("desk").into_service());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let message = json!({ "role": "user", "parts": [{ "type": "text", "text": "What is it?" }] });
+    let body = json!({ "id": "c", "messages": [message] }).to_string();
+    let (status, chat) = send_to(address, "POST /chat", "", &body).await;
+    assert_eq!(status, 200, "{chat}");
+    assert!(chat.contains("a [secret]") && !chat.contains("hunter2"), "{chat}");
+    let run = get(&server, "api/runs").await["runs"][0]["id"].as_str().unwrap().to_owned();
+    let events = events_until(&server, &run, r#""type":"done""#).await;
+    assert!(events.contains("a [secret]") && !events.contains("hunter2"), "{events}");
+    let plain = html(&server, &format!("plain/{run}")).await;
+    assert!(plain.contains("a [secret]") && !plain.contains("hunter2"), "{plain}");
 }
 
 #[tokio::test]

@@ -336,6 +336,42 @@ async fn system_messages_can_be_anywhere() {
     );
 }
 
+#[tokio::test]
+async fn results_contain_images_documents_and_errors() {
+    let calls = ["1", "2", "3", "4"].map(|id| ToolCall::new(id, "look", "{}"));
+    let png = Part::from(Image::from_bytes("image/png", [1, 2, 3]));
+    let pdf = Part::from(File::from_bytes("application/pdf", "%PDF").with_name("a.pdf"));
+    let contents =
+        [Content::from("See:").with_part(png.clone()), Content::from_iter([pdf]), Content::from("")];
+    let failed: ToolMessage =
+        serde_json::from_value(json!({ "call_id": "4", "name": "look", "content": "fog", "is_error": true }))
+            .unwrap();
+    let results = calls.iter().zip(contents).map(|(call, content)| {
+        let mut result = ToolMessage::new(&call.id, "look", "");
+        result.content = content;
+        Message::Tool(result)
+    });
+    let reply = AssistantMessage::default().with_tool_calls(calls.clone());
+    let start = [Message::user("Look."), Message::Assistant(reply)];
+    let messages: Vec<_> = start.into_iter().chain(results).chain([Message::Tool(failed)]).collect();
+    let body = sent(model, &ChatRequest::new(messages)).await;
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let source = |kind: &str, data: &str| json!({ "type": "base64", "media_type": kind, "data": data });
+    let expected = json!([
+        {
+            "type": "tool_result", "tool_use_id": "1",
+            "content": [text("See:"), { "type": "image", "source": source("image/png", "AQID") }],
+        },
+        {
+            "type": "tool_result", "tool_use_id": "2",
+            "content": [{ "type": "document", "source": source("application/pdf", "JVBERg=="), "title": "a.pdf" }],
+        },
+        { "type": "tool_result", "tool_use_id": "3" },
+        { "type": "tool_result", "tool_use_id": "4", "content": [text("fog")], "is_error": true },
+    ]);
+    assert_eq!(body["messages"][2]["content"], expected);
+}
+
 /// Older models reject a budget for thinking about the results of calls that were made without thinking.
 #[tokio::test]
 async fn a_budget_needs_thinking_before_the_last_calls() {

@@ -444,6 +444,71 @@ async fn agents_hand_over_and_ask_each_other() {
     assert_eq!(has, [false, false, true, true]);
 }
 
+/// A run goes from one provider to another and back, by handoffs. Each reads all calls and results, and only its own reasoning.
+#[tokio::test]
+async fn agents_of_two_providers_hand_over() {
+    let call = |id: &str, name: &str| json!([thinking(), { "type": "tool_use", "id": id, "name": name, "input": {} }]);
+    let claude_server = scripted(
+        &[reply(call("toolu_1", "to_pilot"), "tool_use"), reply(json!([text("Sail at 14:20.")]), "end_turn")],
+        false,
+    )
+    .await;
+    let output = |items: Value| {
+        json_answer(&json!({ "id": "resp_1", "object": "response", "status": "completed", "output": items }))
+    };
+    let reasoning = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "Z3B0" });
+    let function = |id: &str, name: &str, arguments: &str| json!({ "type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": name, "arguments": arguments });
+    let openai_server = RawServer::answering_in_turn(vec![
+        output(json!([reasoning, function("call_1", "get_tide", r#"{"port":"Brest"}"#)])),
+        output(json!([function("call_2", "to_captain", "{}")])),
+    ])
+    .await;
+    let openai = OpenAi::builder().base_url(openai_server.base_url()).build().unwrap().responses_model("m");
+    let captain = Agent::builder(model(&claude_server).thinking(Thinking::budget(2000)))
+        .instructions("You are the captain.")
+        .build()
+        .unwrap();
+    let pilot = Agent::builder(openai)
+        .instructions("You are the pilot.")
+        .tools(tools![get_tide])
+        .handoff_to("to_captain", "Hands over to the captain", &captain)
+        .build()
+        .unwrap();
+    let clerk = Agent::builder(model(&claude_server))
+        .instructions("You are a clerk.")
+        .handoff_to("to_pilot", "Hands over to the pilot", &pilot)
+        .build()
+        .unwrap();
+    assert_eq!(clerk.ask("When do we sail?").await.unwrap().text(), "Sail at 14:20.");
+
+    let to_openai = bodies(&openai_server);
+    assert!(to_openai.iter().all(|body| body.contains("toolu_1") && !body.contains("c2ln")), "{to_openai:?}");
+    assert!(to_openai[1].contains("Z3B0"), "{}", to_openai[1]);
+    let to_claude: Value = serde_json::from_str(&bodies(&claude_server)[1]).unwrap();
+    assert!(
+        !to_claude.to_string().contains("Z3B0") && !to_claude.to_string().contains("c2ln"),
+        "{to_claude}"
+    );
+    let kinds = |message: &Value| {
+        let block = &message["content"][0];
+        let id = block["id"].as_str().or(block["tool_use_id"].as_str()).unwrap_or_default().to_owned();
+        (block["type"].as_str().unwrap().to_owned(), id)
+    };
+    let found: Vec<_> = to_claude["messages"].as_array().unwrap().iter().map(kinds).collect();
+    let expected = [
+        ("text", ""),
+        ("tool_use", "toolu_1"),
+        ("tool_result", "toolu_1"),
+        ("tool_use", "call_1"),
+        ("tool_result", "call_1"),
+        ("tool_use", "call_2"),
+        ("tool_result", "call_2"),
+    ];
+    assert_eq!(found, expected.map(|(kind, id)| (kind.to_owned(), id.to_owned())));
+    // The last call was made without thinking, so a budget would be rejected.
+    assert_eq!(to_claude.get("thinking"), None);
+}
+
 /// A change of what a request starts with.
 #[derive(Clone, Copy, Debug)]
 enum Change {

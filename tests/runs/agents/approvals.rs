@@ -1,5 +1,7 @@
 //! Calls of an inner run that wait for a decision or a result, and the paths and ids that name them.
 
+use tool_core::run::Decision;
+
 use super::*;
 
 #[tokio::test]
@@ -19,26 +21,25 @@ async fn a_nested_call_that_needs_approval_pauses_the_outer_run() {
 
 #[tokio::test]
 async fn a_nested_call_is_resolved_by_its_path_in_another_process() {
-    let paths: [&[&str]; 3] = [&["billing", "call_2_0"], &["call_1_0", "call_2_0"], &["call_1_0/call_2_0"]];
-    for path in paths {
-        let (outer, inner) = (asks(), refunds());
-        let error =
-            desk(outer.clone(), billing(inner.clone())).build().unwrap().ask("Refund it").await.unwrap_err();
-        assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
-        assert!(error.to_string().contains("`refund`"), "{error}");
-        let state = serde_json::to_string(error.run()).unwrap();
+    let (outer, inner) = (asks(), refunds());
+    let error =
+        desk(outer.clone(), billing(inner.clone())).build().unwrap().ask("Refund it").await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
+    assert!(error.to_string().contains("`refund`"), "{error}");
+    let state = serde_json::to_string(error.run()).unwrap();
 
-        let mut run: Run = serde_json::from_str(&state).unwrap();
-        let refused = run.resolve_approval(["billing", "call_9"], Approval::Approve).unwrap_err().to_string();
-        assert_eq!(refused, "the run does not expect this: the current turn has no call with this id");
-        let refused =
-            run.resolve_approval(["shipping", "call_2_0"], Approval::Approve).unwrap_err().to_string();
-        assert_eq!(refused, "the run does not expect this: no call with this path is open");
-        run.resolve_approval(path, Approval::Approve).unwrap();
-        assert_eq!(run.awaiting_approval().count(), 0);
-        let answer = desk(outer, billing(inner)).build().unwrap().resume(restored(run)).await.unwrap();
-        assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "refunded 7");
+    let mut run: Run = serde_json::from_str(&state).unwrap();
+    for path in ["call_1_0/call_9", "call_9/call_2_0", "billing/call_2_0", "call_2_0", "/", ""] {
+        let refused = run.resolve_approval(path, Approval::Approve).unwrap_err().to_string();
+        assert_eq!(
+            refused, "the run does not expect this: the current turn has no call with this id",
+            "{path}"
+        );
     }
+    run.resolve_approval("call_1_0/call_2_0", Approval::Approve).unwrap();
+    assert_eq!(run.awaiting_approval().count(), 0);
+    let answer = desk(outer, billing(inner)).build().unwrap().resume(restored(run)).await.unwrap();
+    assert_eq!(answer.inner_runs()[0].run().messages()[5].text(), "refunded 7");
 }
 
 #[tokio::test]
@@ -68,12 +69,6 @@ async fn other_calls_of_the_turn_finish_before_the_run_pauses() {
         .map(|(call, _)| &*call.id)
         .collect();
     assert_eq!(finished, ["call_1_1"]);
-    let mut run = error.into_run();
-    let refused = run.resolve_approval(["billing", "call_1_0"], Approval::Approve).unwrap_err().to_string();
-    assert_eq!(
-        refused,
-        "the run does not expect this: several calls have this path; begin it with the id of the outer call"
-    );
     let answer = await_it(&build().build().unwrap(), "Go on", |_| Approval::Approve).await.unwrap();
     assert_eq!(answer.inner_runs().len(), 2);
 }
@@ -147,8 +142,7 @@ fn ids(run: &Run) -> Vec<String> {
         .collect()
 }
 
-const SEVERAL: &str =
-    "the run does not expect this: several calls have this path; begin it with the id of the outer call";
+const SEVERAL: &str = "the run does not expect this: several calls have this path; use `resolve` with the id of one of `waits()`";
 
 #[tokio::test]
 async fn an_id_that_looks_like_a_path_approves_no_other_call() {
@@ -172,7 +166,8 @@ async fn an_id_that_looks_like_a_path_approves_no_other_call() {
     assert_eq!(ids(&run), ["refund x/call_1_0", "wire_money x/call_1_0"]);
     let refused = run.resolve_approval("x/call_1_0", Approval::Approve).unwrap_err();
     assert_eq!(refused.to_string(), SEVERAL);
-    run.resolve_approval(["x", "call_1_0"], Approval::Approve).unwrap();
+    let wait = run.waits().remove(0).id;
+    run.resolve(&wait, Decision::approve()).unwrap();
     assert_eq!(ids(&run), ["wire_money x/call_1_0"]);
     run.resolve_approval("x/call_1_0", Approval::Approve).unwrap();
     assert!(ids(&run).is_empty());
@@ -186,11 +181,7 @@ async fn an_id_that_is_the_name_of_an_agent_approves_none_of_its_calls() {
         .tool(inner().as_tool("billing", "Answers"))
         .tool(inner().as_tool("evil", "Answers"));
     let mut run = outer.build().unwrap().ask("Go").await.unwrap_err().into_run();
-    let refused = run.resolve_approval(["billing", "call_1_0"], Approval::Approve).unwrap_err();
-    let expected = "the run does not expect this: the path begins with the id of one call and the agent of another; \
-                    pass the path as one text, as the run returns it";
-    assert_eq!(refused.to_string(), expected);
-    run.resolve_approval(["a", "call_1_0"], Approval::Approve).unwrap();
+    run.resolve_approval("a/call_1_0", Approval::Approve).unwrap();
     assert_eq!(ids(&run), ["refund billing/call_1_0"]);
     run.resolve_approval("billing/call_1_0", Approval::Approve).unwrap();
     assert!(ids(&run).is_empty());

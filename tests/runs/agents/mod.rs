@@ -559,7 +559,7 @@ async fn a_stored_run_of_an_agent_that_waits_stays_readable() {
         std::fs::write(&path, serde_json::to_string(error.run()).unwrap()).unwrap();
     }
     let mut run: Run = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    run.resolve_approval(["billing", "call_2_0"], Approval::Approve).unwrap();
+    run.resolve_approval("call_1_0/call_2_0", Approval::Approve).unwrap();
     let agent =
         desk(ScriptedModel::new().says("It is paid."), billing(ScriptedModel::new().says("Refunded.")));
     let answer = agent.build().unwrap().resume(run).await.unwrap();

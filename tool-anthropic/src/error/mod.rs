@@ -8,20 +8,16 @@ use std::fmt;
 use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
-use tool_core::content::printable;
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
 pub use tool_http::client::ErrorKind;
-use tool_http::client::{ConfigError, FieldError, Retryable, error_name, redact_url, root_cause};
+use tool_http::client::{
+    ConfigError, FieldError, MAX_EXCERPT_CHARS, MAX_MESSAGE_CHARS, Retryable, error_name, excerpt,
+    redact_url, root_cause,
+};
 
 pub(crate) use self::api::ApiError;
 use self::kind::classify;
-
-/// The number of characters of an unexpected body that are quoted.
-const MAX_EXCERPT_CHARS: usize = 120;
-
-/// The number of characters of the API's message that are displayed.
-const MAX_MESSAGE_CHARS: usize = 300;
 
 /// An error of the endpoint. `Display` is one line with the request, the status, what the server sent, and the id of the request.
 /// Neither it nor the `Debug` output contains the key.
@@ -344,21 +340,7 @@ impl From<FieldError> for Error {
 
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
-        let is_permanent =
-            matches!(error.kind(), ErrorKind::Config | ErrorKind::InvalidRequest | ErrorKind::ContextLength);
-        let (kind, is_unbilled) = (error.kind().into(), error.is_unbilled());
-        let error = Self::new(error).with_kind(kind);
-        let error = if is_unbilled { error.unbilled() } else { error };
-        if is_permanent { error.permanent() } else { error }
+        let (kind, is_unbilled) = (error.kind(), error.is_unbilled());
+        kind.model_error(error, is_unbilled)
     }
-}
-
-/// Returns the start of a text, printable and on one line.
-pub(crate) fn excerpt(text: &str, max_chars: usize) -> String {
-    let mut words = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = words.char_indices().nth(max_chars) {
-        words.truncate(end);
-        words.push('…');
-    }
-    words
 }

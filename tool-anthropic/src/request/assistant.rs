@@ -71,13 +71,8 @@ fn stored_blocks(message: &AssistantMessage, details: ReplyDetails) -> Option<Re
 
 /// Returns a block without a cache point. Only this crate sets those, because the API accepts four.
 fn without_cache_point(json: String) -> String {
-    match Members::parse(&json) {
-        Some(mut members) if members.get("cache_control").is_some() => {
-            members.remove("cache_control");
-            members.to_json()
-        }
-        _ => json,
-    }
+    let mut members = Members::parse(&json).unwrap_or_default();
+    if members.remove("cache_control") { members.to_json() } else { json }
 }
 
 /// Returns the block of a call with the values of the message, or `None` if it already has them. The id changes if another

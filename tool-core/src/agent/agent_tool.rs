@@ -58,7 +58,7 @@ impl Agent {
     /// let mut run: tool_core::run::Run = serde_json::from_str(&state)?;
     /// let call = run.awaiting_approval().next().unwrap();
     /// assert_eq!((&*call.name, &*call.id), ("refund", "call_1_0/call_1_0"));
-    /// run.resolve_approval(["billing", "call_1_0"], Approval::Approve)?;
+    /// run.resolve_approval(&call.id, Approval::Approve)?;
     /// let answer = desk.resume(run).await?;
     /// let inner = &answer.inner_runs()[0];
     /// assert_eq!((inner.agent(), &*inner.run().messages()[2].text()), ("billing", "refunded 7 to Ada"));
@@ -72,7 +72,7 @@ impl Agent {
     ///   has effects, and continues where it was when the outer run is resumed. The agent's own run store is not used.
     /// - **Approval.** The agent's [approver](crate::agent::AgentBuilder::approver) decides about its calls; without one, the outer run pauses
     ///   once the other calls of the turn have finished. The calls are among those that the outer run
-    ///   [awaits](crate::run::Run::awaiting_approval) and are resolved by their [path](crate::run::CallPath).
+    ///   [awaits](crate::run::Run::awaiting_approval) and are resolved by their [path](crate::run::Wait::path).
     /// - **Limits.** Its tokens, calls and time count for the limits of the outer run, unless it has [limits of its
     ///   own](crate::agent::AgentTool::own_limits). A time limit for calls is one of the inner run.
     /// - **Undo.** If the outer run fails, the agent undoes the calls of the inner run, in their place in the reverse order. If the inner

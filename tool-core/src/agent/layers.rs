@@ -93,6 +93,8 @@ pub(super) struct OpenQuestion {
     placed: Placed,
     /// The name under which the verdict is recorded.
     key: String,
+    /// Its position among the messages of the user.
+    position: usize,
 }
 
 impl Layers {
@@ -178,21 +180,29 @@ impl Layers {
         placed.ask(|layer| ask(layer, subject, &place)).await
     }
 
-    /// Returns the layers of the run that have not judged its question.
+    /// Returns the questions that layers of the run have not judged.
     pub(super) fn open_questions(&self, run: &Run, is_beside: bool) -> Vec<OpenQuestion> {
         let own = self.that_see(Part::Question).filter(|placed| placed.level == 0);
-        let keyed = own.map(|placed| OpenQuestion { placed: placed.clone(), key: question_key(placed) });
-        let is_open = |open: &OpenQuestion| !run.verdicts().iter().any(|verdict| verdict.layer == open.key);
-        keyed.filter(|open| open.placed.layer.is_beside() == is_beside && is_open(open)).collect()
+        let own = own.filter(|placed| placed.layer.is_beside() == is_beside);
+        let open = own.flat_map(|placed| {
+            let key = question_key(placed);
+            let passed =
+                |verdict: &&VerdictRecord| verdict.layer == key && verdict.kind == VerdictKind::Passed;
+            let passed = run.verdicts().iter().filter(passed).count();
+            let open = passed..run.questions().count();
+            open.map(move |position| OpenQuestion { placed: placed.clone(), key: key.clone(), position })
+        });
+        open.collect()
     }
 
     /// Judges the question of a run.
     pub(super) async fn question(
         &self,
         open: &OpenQuestion,
-        question: &Content,
         run: &Run,
     ) -> Result<(VerdictRecord, Option<String>), RunErrorKind> {
+        let none = Content::from("");
+        let question = run.questions().nth(open.position).unwrap_or(&none);
         let verdict = self.ask(&open.placed, run, question, |layer, it, at| layer.question(it, at)).await?;
         let record = |kind| VerdictRecord::new(&open.key, 0, kind);
         Ok(match verdict {
@@ -276,6 +286,7 @@ impl Layers {
                 OutputVerdict::End(why) => return Ok(Some(placed.end(why))),
             }
         }
+        execution.metadata.is_seen = true;
         Ok(None)
     }
 

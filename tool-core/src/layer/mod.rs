@@ -8,9 +8,15 @@ mod closure;
 pub mod guard;
 /// Layers from closures that rewrite what passes.
 pub mod rewrite;
+mod redact;
+#[cfg(feature = "rate-limit")]
+mod rate_limit;
 
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
 pub(crate) use self::layer_trait::{RunEnded, refused_rewrite};
 pub use self::place::Place;
+#[cfg(feature = "rate-limit")]
+pub use self::rate_limit::RateLimit;
+pub use self::redact::Redact;
 pub use self::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};

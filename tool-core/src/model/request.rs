@@ -167,6 +167,12 @@ impl<'a> ChatRequest<'a> {
         self.meter.0
     }
 
+    /// Replaces the conversation.
+    pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
+        (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
+        self
+    }
+
     /// Sets the tools that the model can call: [`ToolDefinitions`], a list of definitions, or a [`&ToolSet`](crate::ToolSet).
     pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
         self.tools = tools.into();
@@ -212,12 +218,6 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Sets the cache that this request shares with later ones, which append messages to it.
-    /// Returns this request with other messages.
-    pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
-        (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
-        self
-    }
-
     pub(crate) fn sharing(mut self, cache: &'a RequestCache) -> Self {
         self.cache = Cache(Some(cache));
         self

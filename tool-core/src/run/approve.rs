@@ -1,10 +1,9 @@
 //! Calls that a person has to approve.
 
 use super::approval::Approval;
-use super::call_path::CallPath;
 use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
-use super::wait::{Author, WaitReason};
+use super::wait::{Author, Decision, WaitReason};
 use crate::content::Content;
 use crate::model::{Message, ToolCall};
 use crate::tool::{ToolError, ToolExecution};
@@ -15,7 +14,7 @@ pub(super) fn is_object(text: &str) -> bool {
 
 impl Run {
     /// Returns the calls that await approval, in their order. The id of a call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
+    /// [called as a tool](crate::Agent::as_tool) is its [path](crate::run::Wait::path).
     pub fn awaiting_approval(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.waits().into_iter().filter_map(|wait| match wait.reason {
             WaitReason::Approval(call) => Some(ToolCall { id: wait.path, ..call }),
@@ -25,7 +24,7 @@ impl Run {
 
     /// Returns the calls of [external](crate::model::ToolKind::Caller) tools that await the results of the caller, in their
     /// order. Pass each result to [`record_result`](Self::record_result). The id of a call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) is its [path](CallPath).
+    /// [called as a tool](crate::Agent::as_tool) is its [path](crate::run::Wait::path).
     pub fn awaiting_results(&self) -> impl Iterator<Item = ToolCall> + use<> {
         self.waits().into_iter().filter_map(|wait| match wait.reason {
             WaitReason::CallerResult(call) => Some(ToolCall { id: wait.path, ..call }),
@@ -65,8 +64,8 @@ impl Run {
         Ok(())
     }
 
-    /// Records the decision about a call that awaits approval. A call of an agent that was
-    /// [called as a tool](crate::Agent::as_tool) has a [path](CallPath), such as `["billing", "call_1"]`.
+    /// Records the decision about a call that awaits approval: its id, or the [path](crate::run::Wait::path) of a call of an agent that
+    /// was [called as a tool](crate::Agent::as_tool).
     ///
     /// ```
     /// use tool_core::model::{AssistantMessage, ChatResponse};
@@ -94,49 +93,51 @@ impl Run {
     /// # Errors
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object.
-    pub fn resolve_approval<'a>(
-        &mut self,
-        call: impl Into<CallPath<'a>>,
-        approval: Approval,
-    ) -> Result<(), StepError> {
-        let path = call.into();
-        let (run, id) = self.call_at(path.segments(), CallRecord::awaits_approval)?;
-        run.decide_own_approval(id, approval, Author::default())
+    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
+        let (run, id) = self.call_at(call, CallRecord::awaits_approval)?;
+        run.decide_approval(id, approval, Author::default())
     }
 
-    pub(super) fn resolve_own_approval(
+    /// Records a decision about a call of this run that awaits approval, and who made it.
+    pub(super) fn decide_approval(
         &mut self,
         call_id: &str,
         approval: Approval,
+        mut author: Author,
     ) -> Result<(), StepError> {
         let position = self.call_position(call_id);
-        let record = self.open_record(call_id)?;
         if matches!(&approval, Approval::ApproveWith(arguments) if !is_object(arguments)) {
             return Err(StepError("the new arguments are not a JSON object"));
         }
-        if !record.awaits_approval() {
+        if !self.open_record(call_id)?.awaits_approval() {
             return Err(StepError("the call does not await approval"));
         }
-        if matches!(approval, Approval::Approve | Approval::ApproveWith(_)) {
-            record.approve();
+        if let Approval::Deny(reason) = &approval {
+            author.why = author.why.or_else(|| reason.clone());
         }
-        let Some(Message::Assistant(message)) = self.messages.last_mut() else { return Ok(()) };
-        let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position)) else {
-            return Ok(());
-        };
+        let call = position.and_then(|position| self.calls().get(position)).cloned();
+        let (Some(call), Some(wait)) = (call, self.wait_of(call_id)) else { return Ok(()) };
+        self.record_decision(call_id, wait, Decision::from(approval.clone()).kind(), author);
+        let record = self.open_record(call_id)?;
         match approval {
-            Approval::Approve | Approval::Defer => Ok(()),
+            Approval::Defer => {}
+            Approval::Approve => record.approve(),
             Approval::ApproveWith(arguments) => {
+                record.approve();
+                record.original_arguments.get_or_insert(call.arguments);
                 // The model later reads the arguments that were executed.
-                let original = std::mem::replace(&mut call.arguments, arguments);
-                self.open_record(call_id)?.original_arguments.get_or_insert(original);
-                Ok(())
+                if let (Some(Message::Assistant(reply)), Some(position)) =
+                    (self.messages.last_mut(), position)
+                {
+                    reply.tool_calls[position].arguments = arguments;
+                }
             }
             Approval::Deny(reason) => {
-                let denied = ToolExecution::new(call.clone(), Err(ToolError::denied(reason.as_deref())));
-                self.finish_call(call_id, denied)
+                let denied = ToolExecution::new(call, Err(ToolError::denied(reason.as_deref())));
+                return self.finish_call(call_id, denied);
             }
         }
+        Ok(())
     }
 
     /// Makes approved calls await approval again whose new arguments are refused, with the arguments of the model. Returns the first

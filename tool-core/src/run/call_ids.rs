@@ -9,7 +9,7 @@ use crate::tool::{ToolError, ToolExecution};
 
 impl Run {
     /// Replaces every id that is blank or was used before, because an id ties a result to its call; also one that contains a `/`,
-    /// which separates the ids of a [path](crate::run::CallPath). Returns, by position, the outcomes of calls that an id identifies
+    /// which separates the ids of a [path](crate::run::Wait::path). Returns, by position, the outcomes of calls that an id identifies
     /// as calls of an earlier turn.
     ///
     /// Two calls of one reply are two calls, whatever their ids. A repeated id of an earlier turn of the agent refers to that call:

@@ -8,7 +8,7 @@ use super::step_error::StepError;
 use crate::model::{ToolCall, Usage};
 use crate::transcript::Transcript;
 
-const SEVERAL_CALLS: &str = "several calls have this path; begin it with the id of the outer call";
+const NO_CALL: &str = "no call with this path is open";
 
 /// Returns `true` if a call awaits a decision, or if it awaits a result.
 type Awaits = fn(&CallRecord) -> bool;
@@ -62,13 +62,6 @@ impl InnerRun {
         path.strip_prefix(&*self.call_id)?.strip_prefix('/')
     }
 
-    /// Returns `true` if a call of the run, or of a run inside it, has this path in the outer run and awaits this.
-    fn awaits_at(&self, path: &str, awaits: Awaits) -> bool {
-        self.path_within(path).is_some_and(|path| {
-            self.run.record(path).is_some_and(awaits) || self.run.awaits_inside(path, awaits)
-        })
-    }
-
     /// Stops the run, also if it has an answer already.
     pub(super) fn revoke(&mut self) {
         self.is_revoked = true;
@@ -82,6 +75,17 @@ impl InnerRun {
 
     fn is_ended(&self) -> bool {
         matches!(self.run.stage, Stage::Ended(_))
+    }
+}
+
+impl CallRecord {
+    /// Returns `true` if a call of the agent that this open call asked has this path in the outer run, and awaits this.
+    fn awaits_inside(&self, path: &str, awaits: Awaits) -> bool {
+        let within = self.open_inner().and_then(|inner| Some((&inner.run, inner.path_within(path)?)));
+        within.is_some_and(|(run, path)| {
+            let mut inside = run.stage.records().iter();
+            run.record(path).is_some_and(awaits) || inside.any(|record| record.awaits_inside(path, awaits))
+        })
     }
 }
 
@@ -152,68 +156,28 @@ impl Run {
         self.inner_runs().filter(|inner| !inner.has_own_limits).map(|inner| &inner.run)
     }
 
-    /// Returns the run that the call with this path belongs to, and the call's id.
+    /// Returns the run that the call with this path belongs to, and the call's id. Of the calls of inner runs, only those that await
+    /// this are found.
     pub(super) fn call_at<'p>(
         &mut self,
-        path: &[&'p str],
+        path: &'p str,
         awaits: Awaits,
     ) -> Result<(&mut Self, &'p str), StepError> {
-        if let [id] = path {
-            match (self.has_open_call(id), self.awaits_inside(id, awaits)) {
-                // Only in a state of an earlier version, which did not replace ids that look like paths.
-                (true, true) => return Err(StepError(SEVERAL_CALLS)),
-                (_, false) => return Ok((self, id)),
-                (false, true) => {}
+        let records = self.stage.records().iter().enumerate();
+        let inside = records.filter(|(_, record)| record.awaits_inside(path, awaits));
+        match (self.has_open_call(path), &*inside.map(|(position, _)| position).collect::<Vec<_>>()) {
+            (_, []) => Ok((self, path)),
+            (false, [position]) => {
+                let Stage::Calling(turn) = &mut self.stage else { return Err(StepError(NO_CALL)) };
+                let inner = turn.calls[*position].inner_mut().ok_or(StepError(NO_CALL))?;
+                let path = inner.path_within(path).ok_or(StepError(NO_CALL))?;
+                inner.run.call_at(path, awaits)
+            }
+            // Only in a state of an earlier version, which did not replace ids that look like paths.
+            _ => {
+                Err(StepError("several calls have this path; use `resolve` with the id of one of `waits()`"))
             }
         }
-        let (inner, rest) = self.inner_run_at(path, awaits)?;
-        inner.run.call_at(&rest, awaits)
-    }
-
-    /// Returns the inner run of an open call with this path, and the rest of the path.
-    fn inner_run_at<'p>(
-        &mut self,
-        path: &[&'p str],
-        awaits: Awaits,
-    ) -> Result<(&mut InnerRun, Vec<&'p str>), StepError> {
-        let records = match &mut self.stage {
-            Stage::Calling(turn) => &mut *turn.calls,
-            _ => &mut [],
-        };
-        let open = records.iter_mut().filter(|record| record.is_open());
-        let mut found: Vec<_> = open.filter_map(CallRecord::inner_mut).collect();
-        let rest = match path {
-            [joined] => {
-                found.retain(|inner| inner.awaits_at(joined, awaits));
-                let rest = found.first().and_then(|inner| inner.path_within(joined));
-                rest.into_iter().collect()
-            }
-            [first, rest @ ..] => {
-                let is_id = found.iter().any(|inner| inner.call_id == *first);
-                // The model chooses the ids. One that is the name of an agent must not stand for another's call.
-                if is_id && found.iter().any(|inner| inner.agent == *first && inner.call_id != *first) {
-                    return Err(StepError(
-                        "the path begins with the id of one call and the agent of another; pass the path as one text, \
-                         as the run returns it",
-                    ));
-                }
-                found.retain(|inner| *first == if is_id { &inner.call_id } else { &inner.agent });
-                rest.to_vec()
-            }
-            [] => return Err(StepError("the path of the call is empty")),
-        };
-        let is_unique = found.len() == 1;
-        match found.pop() {
-            Some(inner) if is_unique => Ok((inner, rest)),
-            Some(_) => Err(StepError(SEVERAL_CALLS)),
-            None => Err(StepError("no call with this path is open")),
-        }
-    }
-
-    /// Returns `true` if a call of an inner run has this path and awaits this.
-    pub(super) fn awaits_inside(&self, path: &str, awaits: Awaits) -> bool {
-        let mut open = self.stage.records().iter().filter_map(CallRecord::open_inner);
-        open.any(|inner| inner.awaits_at(path, awaits))
     }
 
     /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.

@@ -7,7 +7,6 @@
 //! `saved_stage` are the stored form.
 
 mod id;
-mod call_path;
 mod stop_reason;
 mod error_policy;
 mod normalize;
@@ -51,7 +50,6 @@ mod changes;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
-pub use self::call_path::CallPath;
 pub use self::changes::RunChanges;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;

@@ -127,6 +127,12 @@ impl Run {
         }
     }
 
+    /// Returns the id of what a call of this run waits for.
+    pub(super) fn wait_of(&self, call_id: &str) -> Option<WaitId> {
+        let (call, record) = self.requested_call(call_id).zip(self.record(call_id))?;
+        self.waits_of(call, record).into_iter().next().map(|wait| wait.id)
+    }
+
     /// The id covers the definition, and the decisions before, so that it changes when approval is asked for again.
     fn approval_id(&self, call: &ToolCall, record: &CallRecord, scope: &ApprovalScope) -> WaitId {
         wait_id(&self.id, &call.id, &("approval", call, scope, record.decisions.len()))
@@ -191,12 +197,12 @@ impl Run {
         let Decision { verdict, mut author } = decision;
         let reply = match (wait.reason, verdict) {
             (WaitReason::Approval(_), Verdict::Approval(approval)) => {
-                let decided = self.decide_own_approval(&wait.path, approval, author);
+                let decided = self.decide_approval(&wait.path, approval, author);
                 return decided.map_err(|StepError(detail)| ResolveError::invalid_arguments(detail));
             }
             (WaitReason::Approval(_), Verdict::Declined) => {
                 let denied = Approval::Deny(author.why.clone());
-                return Ok(self.decide_own_approval(&wait.path, denied, author)?);
+                return Ok(self.decide_approval(&wait.path, denied, author)?);
             }
             (WaitReason::CallerResult(call), Verdict::Result { outcome }) => {
                 self.record_decision(&wait.path, wait.id, kind, author);
@@ -224,36 +230,13 @@ impl Run {
         Ok(())
     }
 
-    /// Records a decision about a call that awaits approval, and who made it.
-    pub(super) fn decide_own_approval(
+    pub(super) fn record_decision(
         &mut self,
         call_id: &str,
-        approval: Approval,
-        mut author: Author,
-    ) -> Result<(), StepError> {
-        if let Approval::Deny(reason) = &approval {
-            author.why = author.why.or_else(|| reason.clone());
-        }
-        let decision = Decision::from(approval.clone());
-        let shown = self.requested_call(call_id).zip(self.record(call_id));
-        let id = shown.and_then(|(call, record)| match &record.state {
-            CallState::AwaitingApproval(scope) => Some(self.approval_id(call, record, scope)),
-            _ => None,
-        });
-        let before = self.record(call_id).map_or(0, |record| record.decisions.len());
-        if let Some(id) = id {
-            self.record_decision(call_id, id, decision.kind(), author);
-        }
-        let resolved = self.resolve_own_approval(call_id, approval);
-        if resolved.is_err()
-            && let Ok(record) = self.open_record(call_id)
-        {
-            record.decisions.truncate(before);
-        }
-        resolved
-    }
-
-    fn record_decision(&mut self, call_id: &str, wait: WaitId, kind: Option<DecisionKind>, author: Author) {
+        wait: WaitId,
+        kind: Option<DecisionKind>,
+        author: Author,
+    ) {
         let Author { by, at, why } = author;
         let at = at.or_else(|| Some(self.now).filter(|now| *now != Timestamp::default()));
         if let (Some(kind), Ok(record)) = (kind, self.open_record(call_id)) {

@@ -6,7 +6,7 @@ use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
-use crate::tool::{CallNotes, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{CallNotes, Origin, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// What the layers decided together about a call.
 pub(crate) enum Ruling {
@@ -57,11 +57,51 @@ impl Run {
         &self.verdicts
     }
 
-    /// Returns the question of the run.
-    pub(crate) fn question(&self) -> Option<&Content> {
-        match self.messages.get(self.history_len) {
-            Some(Message::User(question)) => Some(question),
+    /// Returns the question of the run and further messages of the user.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = &Content> {
+        // What directly follows a reply sends it back, and is the program's.
+        let is_reply = |at: usize| at > self.history_len && self.messages[at - 1].as_assistant().is_some();
+        let new = self.messages.iter().enumerate().skip(self.history_len);
+        new.filter(move |(at, _)| !is_reply(*at)).filter_map(|(_, message)| match message {
+            Message::User(question) => Some(question),
             _ => None,
+        })
+    }
+
+    /// Returns the results of the caller in the last turn that layers have not seen.
+    pub(crate) fn unseen_results(&self) -> Vec<ToolExecution> {
+        let is_unseen = |execution: &&ToolExecution| {
+            execution.origin() == Origin::External && !execution.metadata.is_seen
+        };
+        let open = self.stage.records().iter().filter_map(CallRecord::outcome);
+        let last = self.messages.iter().rev().map_while(|message| match message {
+            Message::Tool(result) => Some(&*result.call_id),
+            _ => None,
+        });
+        let last: Vec<_> = last.collect();
+        let closed = self.tool_executions.iter().filter(|one| last.contains(&&*one.call.id));
+        open.chain(closed).filter(is_unseen).cloned().collect()
+    }
+
+    /// Replaces a result that layers have seen, before the model reads it.
+    pub(crate) fn replace_result(&mut self, execution: ToolExecution) {
+        if let Stage::Calling(turn) = &mut self.stage {
+            let mut finished = turn.calls.iter_mut().filter_map(|record| match &mut record.state {
+                CallState::Finished(finished) => Some(finished),
+                _ => None,
+            });
+            if let Some(finished) = finished.find(|finished| finished.call.id == execution.call.id) {
+                **finished = execution;
+            }
+            return;
+        }
+        let is_its = |message: &&mut Message| matches!(message, Message::Tool(result) if result.call_id == execution.call.id);
+        if let Some(message) = self.messages.iter_mut().rev().find(is_its) {
+            *message = Message::from(&execution);
+        }
+        let mut executions = self.tool_executions.iter_mut().rev();
+        if let Some(known) = executions.find(|known| known.call.id == execution.call.id) {
+            *known = execution;
         }
     }
 
@@ -137,13 +177,13 @@ impl Run {
         Ok(())
     }
 
-    /// Records what layers decided about a call. Returns its execution if it is finished.
+    /// Records what layers decided about a call.
     pub(crate) fn rule_on_call(
         &mut self,
         call: &ToolCall,
         verdicts: Vec<VerdictRecord>,
         ruling: Ruling,
-    ) -> Result<Option<ToolExecution>, StepError> {
+    ) -> Result<(), StepError> {
         let record = self.open_record(&call.id)?;
         let known = record.verdicts.len();
         let is_new = |one: &VerdictRecord| !record.verdicts[..known].contains(one);
@@ -153,20 +193,18 @@ impl Run {
             Ruling::Pass { approval, is_left_to_caller } => {
                 record.is_left_to_caller |= is_left_to_caller;
                 match approval.map_or(Ok(()), |level| record.demand_approval(level)) {
-                    Ok(()) => return Ok(None),
+                    Ok(()) => return Ok(()),
                     Err(error) => ToolExecution::new(call.clone(), Err(error)),
                 }
             }
             Ruling::Finish(execution) => *execution,
             Ruling::End(verdict) => {
                 self.stop_by_layer(verdict);
-                return Ok(None);
+                return Ok(());
             }
         };
         record.is_uncertain |= record.has_begun() && !record.waits_without_effect();
-        let execution = execution.without_execution();
-        self.finish_call(&call.id, execution.clone())?;
-        Ok(Some(execution))
+        self.finish_call(&call.id, execution.without_execution())
     }
 
     /// Replaces the answer, which is stored nowhere.

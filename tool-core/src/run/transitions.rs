@@ -161,7 +161,7 @@ impl Run {
         }
         if !self.has_open_call(&execution.call.id) {
             let path = std::mem::take(&mut execution.call.id);
-            let (run, id) = self.call_at(&[&path], CallRecord::awaits_result)?;
+            let (run, id) = self.call_at(&path, CallRecord::awaits_result)?;
             execution.call.id = id.to_owned();
             if id != path {
                 return run.record_result(execution);

@@ -195,6 +195,11 @@ impl ToolError {
         Self(Box::new(Inner { kind, message, is_fatal, failure: None }))
     }
 
+    /// Returns this error with another text, and without the failure that it came from.
+    pub(crate) fn with_text(&self, text: String) -> Self {
+        Self::restored(self.kind(), text, self.is_fatal())
+    }
+
     /// Replaces the message with one that contains only the reference. The application can still read the
     /// [`failure`](Self::failure).
     pub(crate) fn hidden(mut self, reference: &str) -> Self {

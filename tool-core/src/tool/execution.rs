@@ -112,6 +112,9 @@ pub(crate) struct ExecutionMetadata {
     /// The outcome of the call, if a layer replaced it.
     #[serde(rename = "was", skip_serializing_if = "Option::is_none")]
     pub(crate) original_outcome: Option<Box<OriginalOutcome>>,
+    /// Layers have seen the outcome.
+    #[serde(rename = "seen", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_seen: bool,
     /// The call has no outcome yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_waiting: bool,
@@ -276,6 +279,13 @@ impl ToolExecution {
     /// Returns the error of a call that failed.
     pub fn original_outcome(&self) -> Result<&ToolOutput, &ToolError> {
         self.metadata.original_outcome.as_ref().map_or(self.outcome(), |original| original.0.as_ref())
+    }
+
+    /// Returns this record without the outcome that layers replaced, for readers from whom they hide it.
+    #[must_use]
+    pub fn without_original_outcome(mut self) -> Self {
+        self.metadata.original_outcome = None;
+        self
     }
 
     /// Returns the origin of the outcome.

@@ -130,6 +130,10 @@ impl Tool for Layered {
         self.tool.get().check_arguments(arguments, context)
     }
 
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.tool.get().inner_tool(name)
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
         self.tool.get().injections()
     }

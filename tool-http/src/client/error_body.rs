@@ -1,6 +1,7 @@
-//! Errors in the bodies of responses.
+//! Errors in the bodies of responses, and how they are shown.
 
 use serde_json::Value;
+use tool_core::content::printable;
 
 /// An error that a body reports, in any of the forms that servers use.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,6 +61,36 @@ impl ErrorBody {
 pub fn error_name<'a>(code: Option<&'a str>, error_type: Option<&'a str>) -> Option<&'a str> {
     let names = [code, error_type].into_iter().flatten();
     names.clone().find(|name| name.parse::<u16>().is_err()).or(names.clone().next())
+}
+
+/// The number of characters of a server's message that are displayed. Some servers send whole stack traces.
+pub const MAX_MESSAGE_CHARS: usize = 300;
+
+/// The number of characters of an unexpected body that are quoted.
+pub const MAX_EXCERPT_CHARS: usize = 120;
+
+/// Returns the start of a text, printable and on one line.
+#[must_use]
+pub fn excerpt(text: &str, max_chars: usize) -> String {
+    let mut words = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = words.char_indices().nth(max_chars) {
+        words.truncate(end);
+        words.push('…');
+    }
+    words
+}
+
+/// Returns the message for a body that does not follow the API, for this reason. What may be a model's reply is not quoted: JSON, or
+/// the data of an event.
+#[must_use]
+pub fn malformed_body(reason: &str, body: &str, is_event: bool) -> String {
+    let start = match excerpt(body, MAX_EXCERPT_CHARS).as_str() {
+        "" => "it is empty".to_owned(),
+        _ if is_event || body.trim_start().starts_with(['{', '[']) => format!("it has {} bytes", body.len()),
+        start => format!("it starts with `{start}`"),
+    };
+    let reason = excerpt(reason, MAX_MESSAGE_CHARS);
+    format!("the response does not follow the API ({reason}); check the base URL; {start}")
 }
 
 fn text(value: &Value) -> Option<String> {

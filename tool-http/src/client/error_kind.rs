@@ -1,6 +1,8 @@
 //! The kinds of errors of model endpoints.
 
-use tool_core::model::ModelErrorKind;
+use std::error::Error;
+
+use tool_core::model::{ModelError, ModelErrorKind};
 
 /// The kind of an error of a model's endpoint, the same for all providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +65,18 @@ impl ErrorKind {
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(self, Self::RateLimit | Self::Overloaded | Self::Server)
+    }
+}
+
+impl ErrorKind {
+    /// Wraps an error of this kind. `is_unbilled` is set if the request certainly costs nothing.
+    #[must_use]
+    pub fn model_error(self, error: impl Error + Send + Sync + 'static, is_unbilled: bool) -> ModelError {
+        let is_permanent =
+            matches!(self, Self::Config | Self::InvalidRequest | Self::ContextLength | Self::ContentFilter);
+        let error = ModelError::new(error).with_kind(self.into());
+        let error = if is_unbilled { error.unbilled() } else { error };
+        if is_permanent { error.permanent() } else { error }
     }
 }
 

@@ -91,7 +91,9 @@ pub use self::connection::{
     BadResponse, ConfigError, Connection, ConnectionConfig, KeyHeader, SendError, Success, key_from_env,
     parse_base_url, read_variable,
 };
-pub use self::error_body::{ErrorBody, error_name};
+pub use self::error_body::{
+    ErrorBody, MAX_EXCERPT_CHARS, MAX_MESSAGE_CHARS, error_name, excerpt, malformed_body,
+};
 pub use self::error_kind::ErrorKind;
 pub use self::fields::{FieldError, FieldWriter};
 pub use self::redact::{Redactor, redact_url, redact_urls};

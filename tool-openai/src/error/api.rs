@@ -3,9 +3,7 @@
 use std::fmt;
 
 use reqwest::StatusCode;
-use tool_http::client::{ErrorBody, ErrorKind, RetryHeaders, error_name};
-
-use super::excerpt::{MAX_MESSAGE_CHARS, excerpt};
+use tool_http::client::{ErrorBody, ErrorKind, MAX_MESSAGE_CHARS, RetryHeaders, error_name, excerpt};
 
 /// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;

@@ -1,6 +1,5 @@
 //! Errors of endpoints.
 
-mod excerpt;
 mod api;
 
 use std::error::Error as StdError;
@@ -11,14 +10,12 @@ use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
 pub use tool_http::client::ErrorKind;
-use tool_http::client::{ConfigError, FieldError, RetryHeaders, redact_url, root_cause};
+use tool_http::client::{
+    ConfigError, FieldError, MAX_EXCERPT_CHARS, RetryHeaders, excerpt, malformed_body, redact_url, root_cause,
+};
 
 use self::api::{ApiError, write_base_url_hint};
 pub(crate) use self::api::{is_error_body, is_error_value};
-use self::excerpt::{MAX_MESSAGE_CHARS, excerpt};
-
-/// The number of characters of an unexpected body that are quoted.
-const MAX_EXCERPT_CHARS: usize = 120;
 
 /// The number of characters of a web page that are stored.
 const MAX_HTML_CHARS: usize = 64 << 10;
@@ -183,17 +180,8 @@ impl Error {
             return error;
         }
         let content_type = content_type.unwrap_or("no content type");
-        // What may be a model's reply is not quoted.
-        let may_be_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
-        let body = match excerpt(body, MAX_EXCERPT_CHARS).as_str() {
-            "" => "it is empty".to_owned(),
-            _ if may_be_reply => format!("it has {} bytes", body.len()),
-            excerpt => format!("it starts with `{excerpt}`"),
-        };
-        Self::invalid_response(format!(
-            "the response does not follow the API ({content_type}: {}); check the base URL; {body}",
-            excerpt(&reason.to_string(), MAX_MESSAGE_CHARS)
-        ))
+        let reason = format!("{content_type}: {reason}");
+        Self::invalid_response(malformed_body(&reason, body, content_type == "text/event-stream"))
     }
 
     /// Creates an error for a stream that ended too early.
@@ -428,17 +416,8 @@ impl From<FieldError> for Error {
 
 impl From<Error> for ModelError {
     fn from(error: Error) -> Self {
-        let is_permanent = matches!(
-            error.kind(),
-            ErrorKind::Config
-                | ErrorKind::InvalidRequest
-                | ErrorKind::ContextLength
-                | ErrorKind::ContentFilter
-        );
-        let (kind, is_unbilled) = (error.kind().into(), error.is_unbilled());
-        let error = Self::new(error).with_kind(kind);
-        let error = if is_unbilled { error.unbilled() } else { error };
-        if is_permanent { error.permanent() } else { error }
+        let (kind, is_unbilled) = (error.kind(), error.is_unbilled());
+        kind.model_error(error, is_unbilled)
     }
 }
 

@@ -8,7 +8,7 @@ use tool_core::tool::{DecisionKind, DecisionRecord, Question, ToolErrorKind, Too
 use tool_core::{Event, ToolExecution};
 
 use crate::entry::{Decided, Entry, output};
-use crate::sse::Stop;
+use crate::sse::{Encoder, Stop};
 
 /// A part of a protocol's stream. Blocks, steps and calls are closed before a stream ends.
 #[derive(Debug, PartialEq)]
@@ -57,9 +57,47 @@ pub(crate) enum Block {
     Reasoning,
 }
 
-/// The state of a run's stream.
+/// A protocol of frontends.
+pub(crate) trait Protocol: Send + 'static {
+    /// The text after the last event of a stream.
+    const END: &str = "";
+
+    /// Appends the JSON texts of the events for a part.
+    fn write(&self, part: Part, out: &mut Vec<String>);
+}
+
+/// Encodes the entries of a run in a protocol.
 #[derive(Debug)]
-pub(crate) struct Adapter {
+pub(crate) struct Encoding<P> {
+    adapter: Adapter,
+    protocol: P,
+}
+
+impl<P: Protocol> Encoding<P> {
+    pub(crate) fn new(run: &str, protocol: P) -> Self {
+        Self { adapter: Adapter { run: run.to_owned(), ..Adapter::default() }, protocol }
+    }
+}
+
+impl<P: Protocol> Encoder for Encoding<P> {
+    const END: &str = P::END;
+
+    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
+        let mut parts = Vec::new();
+        self.adapter.convert(entry, &mut parts);
+        parts.into_iter().for_each(|part| self.protocol.write(part, out));
+    }
+
+    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
+        let mut parts = Vec::new();
+        self.adapter.stop(stop, &mut parts);
+        parts.into_iter().for_each(|part| self.protocol.write(part, out));
+    }
+}
+
+/// The state of a run's stream.
+#[derive(Debug, Default)]
+struct Adapter {
     run: String,
     /// The open block, and the number of blocks so far.
     block: Option<(Block, String)>,
@@ -81,20 +119,8 @@ struct Call {
 }
 
 impl Adapter {
-    pub(crate) fn new(run: &str) -> Self {
-        Self {
-            run: run.to_owned(),
-            block: None,
-            blocks: 0,
-            step: None,
-            calls: BTreeMap::new(),
-            announced: BTreeMap::new(),
-            waits: Vec::new(),
-        }
-    }
-
     /// Converts an entry.
-    pub(crate) fn convert(&mut self, entry: &Entry, out: &mut Vec<Part>) {
+    fn convert(&mut self, entry: &Entry, out: &mut Vec<Part>) {
         match entry {
             Entry::Event(record) => self.convert_event(&record.event, out),
             Entry::Decided(Decided { call, record: DecisionRecord { wait, kind, .. } }) => {
@@ -186,7 +212,7 @@ impl Adapter {
     }
 
     /// Ends the stream of a run that has not ended.
-    pub(crate) fn stop(&mut self, stop: Stop, out: &mut Vec<Part>) {
+    fn stop(&mut self, stop: Stop, out: &mut Vec<Part>) {
         self.end_step(out);
         out.push(match stop {
             Stop::Waits => Part::Waits(self.waits.clone()),

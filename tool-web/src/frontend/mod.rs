@@ -19,14 +19,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tool_core::ToolSet;
 use tool_core::content::Content;
-use tool_core::memory::{MemoryError, RunStatus};
 use tool_core::model::ConversationId;
-use tool_core::tool::{DecisionKind, WaitId};
+use tool_core::run::Wait;
+use tool_core::tool::DecisionKind;
 use tool_http::server::HttpService;
 
-use self::ag_ui::AgUiEncoder;
-use self::asked::{About, Asked, Reply, is_same};
-use self::ui::UiEncoder;
+use self::adapter::{Encoding, Protocol};
+use self::ag_ui::AgUi;
+use self::asked::{Asked, Reply};
+use self::ui::UiStream;
 use crate::auth::Right;
 use crate::bounded::Bounded;
 use crate::entry::Entry;
@@ -34,7 +35,6 @@ use crate::guard::{Guard, HttpError, Sender, admit, read_json};
 use crate::hub::{Hub, Source};
 use crate::log::RunLog;
 use crate::sse;
-use crate::wait::arguments;
 
 /// A chat with an agent, returned by [`ui_stream`](crate::ui_stream) and [`ag_ui`](crate::ag_ui).
 ///
@@ -61,20 +61,20 @@ use crate::wait::arguments;
 /// ```
 #[must_use = "a chat does nothing until its service is served"]
 pub struct Frontend {
-    protocol: Protocol,
+    protocol: ProtocolName,
     hub: Arc<Hub>,
     source: Option<Arc<Source>>,
     guard: Arc<Guard>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ProtocolName {
     UiStream,
     AgUi,
 }
 
 impl Frontend {
-    pub(crate) fn new(protocol: Protocol, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
+    pub(crate) fn new(protocol: ProtocolName, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
         let source = hub.sources.iter().find(|source| &*source.name == agent && source.agent.is_some());
         Self { protocol, source: source.cloned(), hub, guard }
     }
@@ -117,7 +117,7 @@ impl fmt::Debug for Frontend {
 
 /// The chats of one router.
 struct Chats {
-    protocol: Protocol,
+    protocol: ProtocolName,
     hub: Arc<Hub>,
     source: Arc<Source>,
     guard: Arc<Guard>,
@@ -126,40 +126,68 @@ struct Chats {
 }
 
 type Shared = State<Arc<Chats>>;
+type Answer = Result<Response, HttpError>;
 
-async fn send(State(chats): Shared, sender: Sender, request: Request) -> Result<Response, HttpError> {
+/// The log of a run, and the position after which the response begins.
+type Taken = Result<(Arc<RunLog>, u64), HttpError>;
+
+async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer {
     sender.check(Right::Ask)?;
     match chats.protocol {
-        Protocol::UiStream => {
+        ProtocolName::UiStream => {
             let request: ui::Request = read_json(&chats.guard, request).await?;
             let conversation = conversation(&sender, &request.id)?;
-            let (log, from) =
-                chats.take(&sender, &conversation, request.asked()?, ToolSet::default(), false).await?;
+            let (run, waits) = chats.open(&conversation).await?;
+            let asked = request.asked(&waits)?;
+            let (log, from) = match asked {
+                Asked::Question(question) => {
+                    chats.ask(&conversation, run, question, ToolSet::default()).await?
+                }
+                Asked::Replies(replies) => chats.decide(&sender, run, &waits, replies).await?,
+            };
             Ok(ui_response(&log, Some(from), true))
         }
-        Protocol::AgUi => {
+        ProtocolName::AgUi => {
             let request: ag_ui::Request = read_json(&chats.guard, request).await?;
             let (thread, run) = (request.thread_id.clone(), request.run_id.clone());
             let conversation = conversation(&sender, &thread)?;
-            let started = AgUiEncoder::start(&thread, &run);
-            // Clients expect errors of the run in the stream.
-            let asked = match request.asked(&chats.source) {
-                Ok((asked, tools)) => chats.take(&sender, &conversation, asked, tools, true).await,
-                Err(error) => Err(error),
+            let mut protocol = AgUi { thread, run, message: String::new() };
+            let started = protocol.start();
+            let (run, waits) = chats.open(&conversation).await?;
+            let taken = async {
+                let (asked, tools) = request.asked(&chats.source, &waits)?;
+                run.iter().for_each(|run| chats.hub.offer(run, tools.clone()));
+                match asked {
+                    Asked::Question(_) if !waits.is_empty() => {
+                        let refusal = "the run waits for decisions; send `resume`";
+                        Err(HttpError::new(StatusCode::CONFLICT, refusal))
+                    }
+                    Asked::Question(question) => chats.ask(&conversation, run, question, tools).await,
+                    Asked::Replies(replies) => {
+                        let is_decided = |wait: &Wait| {
+                            replies.iter().any(|reply| reply.wait == wait.id)
+                                || chats.hub.recorded(&wait.id).is_some()
+                        };
+                        if !waits.iter().all(is_decided) {
+                            return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
+                        }
+                        chats.decide(&sender, run, &waits, replies).await
+                    }
+                }
             };
-            let (log, from) = match asked {
-                Ok(found) => found,
+            // Clients expect errors of the run in the stream.
+            match taken.await {
+                Ok((log, from)) => {
+                    protocol.message = message_id(&log);
+                    Ok(response(&log, protocol, Some(from), vec![started]))
+                }
                 Err(HttpError(status, text)) if status.is_client_error() => {
                     let error = serde_json::json!({ "type": "RUN_ERROR", "message": text }).to_string();
                     let events = sse::frames(&[started, error], None);
-                    return Ok(sse::response(futures_util::stream::iter([events.into()])));
+                    Ok(sse::response(futures_util::stream::iter([events.into()])))
                 }
-                Err(error) => return Err(error),
-            };
-            let message = message_id(&log);
-            let encoder = AgUiEncoder::new(&log.id, thread, run, message);
-            let events = sse::events(log.read(log.first()), encoder, Some(from), vec![started]);
-            Ok(sse::response(events))
+                Err(error) => Err(error),
+            }
         }
     }
 }
@@ -169,25 +197,27 @@ async fn resume(
     sender: Sender,
     Path(chat): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, HttpError> {
+) -> Answer {
     sender.check(Right::Ask)?;
     let conversation = conversation(&sender, &chat)?;
     let run = chats.run(&conversation).await;
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let known: Option<u64> = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let known = known.filter(|known| *known < log.end());
     let question = log.position(|entry| matches!(entry, Entry::Question { .. })).unwrap_or_default();
     Ok(match chats.protocol {
-        Protocol::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
-        Protocol::AgUi => {
+        ProtocolName::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
+        ProtocolName::AgUi => {
+            let (run, message) = (log.id.clone(), message_id(&log));
+            let protocol = AgUi { thread: chat, run, message };
             let mut first = Vec::new();
             if known.is_none() {
-                first.push(AgUiEncoder::start(&chat, &log.id));
+                first.push(protocol.start());
                 let loaded = chats.hub.load(&log.id).await?;
-                first.extend(loaded.and_then(|loaded| AgUiEncoder::snapshot(loaded.run.messages())));
+                first.extend(loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages())));
             }
-            let encoder = AgUiEncoder::new(&log.id, chat, log.id.clone(), message_id(&log));
-            sse::response(sse::events(log.read(log.first()), encoder, known.or(Some(question)), first))
+            response(&log, protocol, known.or(Some(question)), first)
         }
     })
 }
@@ -200,18 +230,18 @@ async fn stop(
     sender.check(Right::Ask)?;
     let conversation = conversation(&sender, &chat)?;
     let run = chats.run(&conversation).await.ok_or_else(HttpError::unknown_run)?;
-    match chats.hub.cancel(&run).await {
-        Ok(true) => Ok(StatusCode::NO_CONTENT),
-        Ok(false) => Err(HttpError::unknown_run()),
-        Err(_) => Err(HttpError::store()),
-    }
+    let is_cancelled = chats.hub.cancel(&run).await?;
+    if is_cancelled { Ok(StatusCode::NO_CONTENT) } else { Err(HttpError::unknown_run()) }
 }
 
-/// Streams a run from after a position on.
+/// Streams a run from after a position on, behind the first events.
+fn response(log: &Arc<RunLog>, protocol: impl Protocol, after: Option<u64>, first: Vec<String>) -> Response {
+    sse::response(sse::events(log.read(log.first()), Encoding::new(&log.id, protocol), after, first))
+}
+
 fn ui_response(log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Response {
-    let first = if is_message { vec![UiEncoder::start(&message_id(log))] } else { Vec::new() };
-    let events = sse::events(log.read(log.first()), UiEncoder::new(&log.id), after, first);
-    let mut response = sse::response(events);
+    let first = if is_message { vec![ui::start(&message_id(log))] } else { Vec::new() };
+    let mut response = response(log, UiStream, after, first);
     response.headers_mut().insert("x-vercel-ai-ui-message-stream", HeaderValue::from_static("v1"));
     response
 }
@@ -243,49 +273,26 @@ impl Chats {
         }
     }
 
-    /// Does what a request asks for. Returns the log of the run and the position after which the response begins.
-    async fn take(
-        &self,
-        sender: &Sender,
-        conversation: &ConversationId,
-        asked: Asked,
-        tools: ToolSet,
-        is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
-        match asked {
-            Asked::Question(question) => self.ask(conversation, question, tools, is_complete).await,
-            Asked::Replies(replies) => {
-                let run = self.run(conversation).await.ok_or_else(HttpError::unknown_run)?;
-                self.hub.offer(&run, tools);
-                self.decide(sender, &run, replies, is_complete).await
-            }
-        }
+    /// Returns the latest run of a conversation, and what it waits for.
+    async fn open(&self, conversation: &ConversationId) -> Result<(Option<String>, Vec<Wait>), HttpError> {
+        let Some(run) = self.run(conversation).await else { return Ok((None, Vec::new())) };
+        let waits = self.hub.load(&run).await?.map(|loaded| loaded.run.waits());
+        Ok((Some(run), waits.unwrap_or_default()))
     }
 
     async fn ask(
         &self,
         conversation: &ConversationId,
+        run: Option<String>,
         question: Content,
         tools: ToolSet,
-        is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
-        if let Some(run) = self.run(conversation).await {
+    ) -> Taken {
+        if let Some(run) = run {
             if self.hub.log(&run).is_some_and(|log| log.is_driven()) {
-                return Err(HttpError::new(
-                    StatusCode::CONFLICT,
-                    "the last question is still being answered",
-                ));
+                let refusal = "the last question is still being answered";
+                return Err(HttpError::new(StatusCode::CONFLICT, refusal));
             }
-            let loaded = self.hub.load(&run).await?;
-            if is_complete && loaded.is_some_and(|loaded| loaded.status == RunStatus::Waiting) {
-                return Err(HttpError::new(
-                    StatusCode::CONFLICT,
-                    "the run waits for decisions; send `resume`",
-                ));
-            }
-            self.hub.offer(&run, tools.clone());
-            let pushed = self.hub.push_message(&run, &question).await?;
-            if let Some(log) = pushed {
+            if let Some(log) = self.hub.push_message(&run, &question).await? {
                 let from = log.position(|entry| matches!(entry, Entry::Question { .. }));
                 return Ok((log, from.unwrap_or_default()));
             }
@@ -298,57 +305,34 @@ impl Chats {
         Ok((Arc::clone(&log), log.first()))
     }
 
-    /// Records replies of the client. It must have been shown what it decides about.
+    /// Records replies of the client.
     async fn decide(
         &self,
         sender: &Sender,
-        run: &str,
-        replies: Vec<Reply>,
-        is_complete: bool,
-    ) -> Result<(Arc<RunLog>, u64), HttpError> {
-        let waits = self.hub.load(run).await?.map(|loaded| loaded.run.waits()).unwrap_or_default();
-        let mut decisions = Vec::new();
-        for Reply { about, given, shown } in replies {
-            let open = about.find(&waits);
-            if let (Some(open), Some((call, input))) = (open, shown)
-                && (open.path != call || !arguments(open).is_some_and(|arguments| is_same(arguments, &input)))
-            {
-                return Err(HttpError::new(StatusCode::CONFLICT, "the call is not the one that was shown"));
-            }
-            let decision = given.decision(open)?;
-            let is_call = matches!(about, About::Call(_));
-            let (About::Wait(id) | About::Call(id)) = about;
-            let id = open.map_or_else(|| WaitId::from(id), |open| open.id.clone());
-            // Other calls of the message had their results before.
-            if is_call && open.is_none() && !self.hub.is_repeated(&id, &decision) {
-                continue;
-            }
-            let kind = decision.record(&id).map(|record| record.kind);
+        run: Option<String>,
+        waits: &[Wait],
+        mut replies: Vec<Reply>,
+    ) -> Taken {
+        let run = &run.ok_or_else(HttpError::unknown_run)?;
+        replies.retain(|Reply { wait, decision, may_be_old }| {
+            let is_open = waits.iter().any(|open| open.id == *wait);
+            is_open || !may_be_old || self.hub.is_repeated(wait, decision)
+        });
+        if replies.is_empty() {
+            return Err(HttpError::new(StatusCode::CONFLICT, "the run does not wait for what was sent"));
+        }
+        for Reply { wait, decision, .. } in &replies {
+            let kind = decision.record(wait).map(|record| record.kind);
             if !matches!(kind, Some(DecisionKind::Answered | DecisionKind::Supplied)) {
                 sender.check(Right::Decide)?;
             }
-            decisions.push((id, decision));
         }
-        let is_decided = |id: &WaitId| decisions.iter().any(|(wait, _)| wait == id);
-        if is_complete
-            && !waits.iter().all(|wait| is_decided(&wait.id) || self.hub.recorded(&wait.id).is_some())
-        {
-            return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
-        }
-        if decisions.is_empty() {
-            return Err(HttpError::new(StatusCode::CONFLICT, "the run does not wait for what was sent"));
-        }
+        let decisions = replies.into_iter().map(|reply| (reply.wait, reply.decision)).collect();
         let recorded = self.hub.decide(run, sender.0.name(), decisions).await?;
         let log = self.hub.log(run).ok_or_else(HttpError::unknown_run)?;
         // The response to a repeated request begins where the first one began.
         let first = recorded.iter().map(|recorded| recorded.position).min().unwrap_or_default();
         Ok((log, first.saturating_sub(1)))
-    }
-}
-
-impl From<MemoryError> for HttpError {
-    fn from(_: MemoryError) -> Self {
-        Self::store()
     }
 }
 

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::{Event, ToolCall, ToolError, ToolExecution, ToolOutput};
 
-use super::ag_ui::AgUiEncoder;
-use super::ui::UiEncoder;
+use super::adapter::Encoding;
+use super::ag_ui::AgUi;
+use super::ui::UiStream;
 use crate::entry::Entry;
 use crate::sse::{Encoder, Stop};
 
@@ -48,8 +49,12 @@ fn encode(mut encoder: impl Encoder, entries: &[Entry]) -> Vec<String> {
     out
 }
 
+fn ag_ui() -> Encoding<AgUi> {
+    Encoding::new("run", AgUi { thread: "t".into(), run: "r".into(), message: "m".into() })
+}
+
 fn ui(entries: &[Entry]) -> Vec<String> {
-    encode(UiEncoder::new("run"), entries)
+    encode(Encoding::new("run", UiStream), entries)
 }
 
 fn types(events: &[String]) -> Vec<String> {
@@ -111,7 +116,7 @@ fn a_call_that_was_denied_elsewhere_has_an_end() {
 #[test]
 fn everything_is_closed_before_an_end() {
     let entries = [turn(1), Event::Text("a".into()).into(), done()];
-    let encoder = AgUiEncoder::new("run", "t".into(), "r".into(), "m".into());
+    let encoder = ag_ui();
     assert_eq!(
         types(&encode(encoder, &entries)),
         [
@@ -150,7 +155,7 @@ fn a_call_inside_an_agent_has_its_path() {
 #[test]
 fn a_stream_that_waits_or_breaks_says_so() {
     let mut out = Vec::new();
-    let mut encoder = AgUiEncoder::new("run", "t".into(), "r".into(), "m".into());
+    let mut encoder = ag_ui();
     encoder.encode(&waiting("c"), &mut out);
     encoder.stop(Stop::Waits, &mut out);
     let last: Value = serde_json::from_str(out.last().unwrap()).unwrap();

@@ -1,80 +1,57 @@
 //! The UI message stream of the Vercel AI SDK, versions 6 and 7.
 
+use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
-use tool_core::run::Decision;
+use tool_core::run::{Decision, Wait};
 
-use super::adapter::{Adapter, Block, CallStatus, Part as Piece};
-use super::asked::{About, Asked, Given, Reply};
-use crate::entry::Entry;
+use super::adapter::{Block, CallStatus, Part as Piece, Protocol};
+use super::asked::{Asked, Reply, denial, is_same};
 use crate::guard::HttpError;
-use crate::sse::{Encoder, Stop};
+use crate::wait::arguments;
 
 /// A request of `useChat`. All but the last message is the browser's memory, and is ignored.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Request {
     pub(crate) id: String,
-    messages: Vec<UiMessage>,
+    messages: Vec<Value>,
     trigger: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct UiMessage {
-    role: String,
-    parts: Vec<UiPart>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct UiPart {
-    r#type: String,
-    text: Option<String>,
-    url: Option<String>,
-    media_type: Option<String>,
-    state: Option<String>,
-    tool_call_id: Option<String>,
-    input: Option<Value>,
-    output: Option<Value>,
-    approval: Option<UiApproval>,
-}
-
-#[derive(Debug, Deserialize)]
-struct UiApproval {
-    id: String,
-    approved: Option<bool>,
-    reason: Option<String>,
-}
-
 impl Request {
-    pub(super) fn asked(self) -> Result<Asked, HttpError> {
+    pub(super) fn asked(self, waits: &[Wait]) -> Result<Asked, HttpError> {
         if self.trigger.as_deref().is_some_and(|trigger| trigger != "submit-message") {
             return Err(HttpError::bad_request("messages cannot be regenerated; send a new one"));
         }
-        let last = self.messages.into_iter().next_back();
-        let last = last.ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
-        match &*last.role {
-            "user" => question(last.parts).map(Asked::Question),
-            "assistant" => answers(last.parts),
+        let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
+        let parts = last["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        match last["role"].as_str() {
+            Some("user") => question(parts).map(Asked::Question),
+            Some("assistant") => {
+                let replies: Result<Vec<_>, _> = parts.iter().filter_map(|part| reply(part, waits)).collect();
+                replies.map(Asked::Replies)
+            }
             _ => Err(HttpError::bad_request("the last message must be of the user or the assistant")),
         }
     }
 }
 
-fn question(parts: Vec<UiPart>) -> Result<Content, HttpError> {
+fn question(parts: &[Value]) -> Result<Content, HttpError> {
     let mut content: Vec<Part> = Vec::new();
     for part in parts {
-        match (&*part.r#type, part.text, part.url) {
-            ("text", Some(text), _) => content.push(text.into()),
+        let text = |name: &str| part[name].as_str();
+        match (text("type"), text("text"), text("url")) {
+            (Some("text"), Some(text), _) => content.push(text.into()),
             // The server fetches nothing that a browser names.
-            ("file", _, Some(url))
+            (Some("file"), _, Some(url))
                 if url.starts_with("data:image/")
-                    && part.media_type.as_deref().is_some_and(|media| media.starts_with("image/")) =>
+                    && text("mediaType").is_some_and(|media| media.starts_with("image/")) =>
             {
                 content.push(Image::from_url(url).into());
             }
-            ("file", ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
+            (Some("file"), ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
             _ => {}
         }
     }
@@ -84,155 +61,128 @@ fn question(parts: Vec<UiPart>) -> Result<Content, HttpError> {
     Ok(content.into_iter().collect())
 }
 
-fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
-    let mut replies = Vec::new();
-    for part in parts {
-        match (part.state.as_deref(), part.approval, part.tool_call_id) {
-            (Some("approval-responded"), Some(UiApproval { id, approved: Some(approved), reason }), call) => {
-                let denied = || reason.map_or_else(Decision::decline, Decision::deny);
-                let decision = if approved { Decision::approve() } else { denied() };
-                replies.push(Reply {
-                    about: About::Wait(id),
-                    given: Given::Decision(decision),
-                    shown: call.zip(part.input),
-                });
-            }
-            (Some("approval-responded"), ..) => {
-                return Err(HttpError::bad_request("an approval needs `id` and a boolean `approved`"));
-            }
-            // The output of a tool that the browser executes, or the answer to a question.
-            (Some("output-available"), None, Some(call)) => {
-                let given = Given::Output(part.output.unwrap_or_default());
-                replies.push(Reply { about: About::Call(call), given, shown: None });
-            }
-            (Some("output-error"), None, Some(call)) => {
-                replies.push(Reply {
-                    about: About::Call(call),
-                    given: Given::Decision(Decision::decline()),
-                    shown: None,
-                });
-            }
-            _ => {}
-        }
-    }
-    Ok(Asked::Replies(replies))
-}
-
-/// Encodes the entries of a run.
-#[derive(Debug)]
-pub(crate) struct UiEncoder {
-    adapter: Adapter,
-}
-
-impl UiEncoder {
-    pub(crate) fn new(run: &str) -> Self {
-        Self { adapter: Adapter::new(run) }
-    }
-
-    /// Returns the first chunk of a response. The continuation of a message has its id.
-    pub(crate) fn start(message: &str) -> String {
-        json!({ "type": "start", "messageId": message }).to_string()
-    }
-}
-
-impl Encoder for UiEncoder {
-    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.convert(entry, &mut parts);
-        parts.into_iter().for_each(|part| write(part, out));
-    }
-
-    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.stop(stop, &mut parts);
-        parts.into_iter().for_each(|part| write(part, out));
-    }
-
-    fn end(&self) -> &'static str {
-        "data: [DONE]\n\n"
-    }
-}
-
-fn write(part: Piece, out: &mut Vec<String>) {
-    let name = |kind: Block| if kind == Block::Text { "text" } else { "reasoning" };
-    let chunk = match part {
-        Piece::BlockStart { kind, id } => json!({ "type": format!("{}-start", name(kind)), "id": id }),
-        Piece::BlockDelta { kind, id, text } => {
-            json!({ "type": format!("{}-delta", name(kind)), "id": id, "delta": text })
-        }
-        Piece::BlockEnd { kind, id } => json!({ "type": format!("{}-end", name(kind)), "id": id }),
-        Piece::StepStart { .. } => json!({ "type": "start-step" }),
-        Piece::StepEnd { .. } => json!({ "type": "finish-step" }),
-        Piece::CallStart { id, name } => {
-            json!({ "type": "tool-input-start", "toolCallId": id, "toolName": name })
-        }
-        Piece::CallArguments { id, text } => {
-            json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": text })
-        }
-        Piece::CallEnd { id, name, arguments, .. } => {
-            let mut chunk = json!({ "type": "tool-input-available", "toolCallId": id, "toolName": name });
-            return out.push(with_raw(&mut chunk, "input", &arguments));
-        }
-        Piece::CallVoid { id, name } => json!({
-            "type": "tool-input-error", "toolCallId": id, "toolName": name, "input": "",
-            "errorText": "the call was not executed",
-        }),
-        Piece::CallOutput { id, status: CallStatus::Succeeded, output } => {
-            let mut chunk = json!({ "type": "tool-output-available", "toolCallId": id });
-            return out.push(with_raw(&mut chunk, "output", &output));
-        }
-        Piece::CallOutput { id, status: CallStatus::Denied, .. } => {
-            json!({ "type": "tool-output-denied", "toolCallId": id })
-        }
-        Piece::CallOutput { id, output, .. } => {
-            json!({ "type": "tool-output-error", "toolCallId": id, "errorText": output })
-        }
-        Piece::Progress { id, progress } => {
-            json!({ "type": "data-progress", "id": id, "transient": true, "data": progress })
-        }
-        Piece::Agent { call, agent } => {
-            json!({ "type": "data-agent", "id": call, "transient": true, "data": { "agent": agent } })
-        }
-        Piece::HandedOff { agent } => {
-            json!({ "type": "data-handoff", "id": "handoff", "transient": true, "data": { "agent": agent } })
-        }
-        Piece::Approval { wait, call } => {
-            json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
-        }
-        // A question is a call of a tool that the browser executes.
-        Piece::Question { wait, question } => {
-            out.push(
-                json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" }).to_string(),
-            );
-            json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
-        }
-        Piece::Replied { wait, is_declined: true } => {
-            json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
-        }
-        Piece::Replied { wait, .. } => {
-            json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
-        }
-        // Clients send decisions once each call has an output or a decision. The real output replaces this one.
-        Piece::Pending { id } => {
-            json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
-        }
-        Piece::Waits(_) => json!({ "type": "finish", "finishReason": "tool-calls" }),
-        Piece::Finished { reason, usage } => {
-            let reason = match reason {
-                FinishReason::Stop | FinishReason::ToolCalls => "stop",
-                FinishReason::Length => "length",
-                FinishReason::ContentFilter => "content-filter",
-                _ => "other",
+/// Returns the reply in a part of a message of the assistant. The client must have been shown what it decides about.
+fn reply(part: &Value, waits: &[Wait]) -> Option<Result<Reply, HttpError>> {
+    let call = part["toolCallId"].as_str();
+    match (part["state"].as_str()?, part.get("approval"), call) {
+        ("approval-responded", Some(approval), call) => {
+            let Some((id, approved)) = approval["id"].as_str().zip(approval["approved"].as_bool()) else {
+                return Some(Err(HttpError::bad_request("an approval needs `id` and a boolean `approved`")));
             };
-            json!({ "type": "finish", "finishReason": reason, "messageMetadata": { "usage": {
-                "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens,
-                "totalTokens": usage.total_tokens,
-            } } })
+            let open = waits.iter().find(|wait| wait.id.as_str() == id);
+            if let (Some(open), Some(call), Some(input)) = (open, call, part.get("input"))
+                && (open.path != call || !arguments(open).is_some_and(|arguments| is_same(arguments, input)))
+            {
+                let refusal = "the call is not the one that was shown";
+                return Some(Err(HttpError::new(StatusCode::CONFLICT, refusal)));
+            }
+            let decision = if approved { Decision::approve() } else { denial(&approval["reason"]) };
+            Some(Ok(Reply { wait: id.into(), decision, may_be_old: false }))
         }
-        Piece::Failed { kind } => json!({ "type": "error", "errorText": kind }),
-        Piece::Cancelled => json!({ "type": "abort", "reason": "cancelled" }),
-    };
-    out.push(chunk.to_string());
+        // The outcome of a tool that the browser executes, or the answer to a question.
+        ("output-available", None, Some(call)) => Some(Ok(Reply::of_call(waits, call, Ok(&part["output"])))),
+        ("output-error", None, Some(call)) => {
+            let error = part["errorText"].as_str().unwrap_or("the call failed");
+            Some(Ok(Reply::of_call(waits, call, Err(error))))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the first chunk of a response. The continuation of a message has its id.
+pub(crate) fn start(message: &str) -> String {
+    json!({ "type": "start", "messageId": message }).to_string()
+}
+
+/// The UI message stream.
+#[derive(Debug)]
+pub(crate) struct UiStream;
+
+impl Protocol for UiStream {
+    const END: &str = "data: [DONE]\n\n";
+
+    fn write(&self, part: Piece, out: &mut Vec<String>) {
+        let name = |kind: Block| if kind == Block::Text { "text" } else { "reasoning" };
+        let chunk = match part {
+            Piece::BlockStart { kind, id } => json!({ "type": format!("{}-start", name(kind)), "id": id }),
+            Piece::BlockDelta { kind, id, text } => {
+                json!({ "type": format!("{}-delta", name(kind)), "id": id, "delta": text })
+            }
+            Piece::BlockEnd { kind, id } => json!({ "type": format!("{}-end", name(kind)), "id": id }),
+            Piece::StepStart { .. } => json!({ "type": "start-step" }),
+            Piece::StepEnd { .. } => json!({ "type": "finish-step" }),
+            Piece::CallStart { id, name } => {
+                json!({ "type": "tool-input-start", "toolCallId": id, "toolName": name })
+            }
+            Piece::CallArguments { id, text } => {
+                json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": text })
+            }
+            Piece::CallEnd { id, name, arguments, .. } => {
+                let mut chunk = json!({ "type": "tool-input-available", "toolCallId": id, "toolName": name });
+                return out.push(with_raw(&mut chunk, "input", &arguments));
+            }
+            Piece::CallVoid { id, name } => json!({
+                "type": "tool-input-error", "toolCallId": id, "toolName": name, "input": "",
+                "errorText": "the call was not executed",
+            }),
+            Piece::CallOutput { id, status: CallStatus::Succeeded, output } => {
+                let mut chunk = json!({ "type": "tool-output-available", "toolCallId": id });
+                return out.push(with_raw(&mut chunk, "output", &output));
+            }
+            Piece::CallOutput { id, status: CallStatus::Denied, .. } => {
+                json!({ "type": "tool-output-denied", "toolCallId": id })
+            }
+            Piece::CallOutput { id, output, .. } => {
+                json!({ "type": "tool-output-error", "toolCallId": id, "errorText": output })
+            }
+            Piece::Progress { id, progress } => {
+                json!({ "type": "data-progress", "id": id, "transient": true, "data": progress })
+            }
+            Piece::Agent { call, agent } => {
+                json!({ "type": "data-agent", "id": call, "transient": true, "data": { "agent": agent } })
+            }
+            Piece::HandedOff { agent } => {
+                json!({ "type": "data-handoff", "id": "handoff", "transient": true, "data": { "agent": agent } })
+            }
+            Piece::Approval { wait, call } => {
+                json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
+            }
+            // A question is a call of a tool that the browser executes.
+            Piece::Question { wait, question } => {
+                out.push(
+                    json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" })
+                        .to_string(),
+                );
+                json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
+            }
+            Piece::Replied { wait, is_declined: true } => {
+                json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
+            }
+            Piece::Replied { wait, .. } => {
+                json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
+            }
+            // Clients send decisions once each call has an output or a decision. The real output replaces this one.
+            Piece::Pending { id } => {
+                json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
+            }
+            Piece::Waits(_) => json!({ "type": "finish", "finishReason": "tool-calls" }),
+            Piece::Finished { reason, usage } => {
+                let reason = match reason {
+                    FinishReason::Stop | FinishReason::ToolCalls => "stop",
+                    FinishReason::Length => "length",
+                    FinishReason::ContentFilter => "content-filter",
+                    _ => "other",
+                };
+                json!({ "type": "finish", "finishReason": reason, "messageMetadata": { "usage": {
+                    "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens,
+                    "totalTokens": usage.total_tokens,
+                } } })
+            }
+            Piece::Failed { kind } => json!({ "type": "error", "errorText": kind }),
+            Piece::Cancelled => json!({ "type": "abort", "reason": "cancelled" }),
+        };
+        out.push(chunk.to_string());
+    }
 }
 
 /// Returns an object with one more member, whose JSON text keeps every digit. A text that is no JSON becomes a string, and so does

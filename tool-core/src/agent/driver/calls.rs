@@ -28,8 +28,8 @@ impl RunDriver {
             if !self.offer.is_resolved {
                 self.prepare().await?;
             }
-            let events = self.review_calls().await?;
-            self.emit_all(events).await;
+            self.review_calls().await?;
+            self.emit_finished().await;
             let attempt = self.begin_attempt(call)?;
             self.store_run().await?;
             Ok(attempt)

@@ -36,8 +36,10 @@ impl RunDriver {
     async fn ask_about_question(&mut self) -> Result<(), RunErrorKind> {
         let layers = Arc::clone(&self.layers);
         for open in layers.open_questions(&self.run, false) {
-            let Some(question) = self.run.question().filter(|_| self.run.is_asking()) else { break };
-            let asked = layers.question(&open, question, &self.run).boxed();
+            if !self.run.is_asking() {
+                break;
+            }
+            let asked = layers.question(&open, &self.run).boxed();
             match self.run_until_interrupted(asked).await {
                 Ok(ruling) => self.rule_on_question(ruling?).await,
                 Err(interruption) => self.interrupt(&interruption),
@@ -49,13 +51,15 @@ impl RunDriver {
     /// Asks the layers that judge the question while the model works.
     pub(super) fn review_beside(&self) -> Option<BesideVerdicts> {
         let open = self.layers.open_questions(&self.run, true);
-        let question = self.run.question().filter(|_| !open.is_empty())?.clone();
-        // The request borrows the run meanwhile. This happens once per run.
+        if open.is_empty() {
+            return None;
+        }
+        // The request borrows the run meanwhile. This happens once per question.
         let (layers, run) = (Arc::clone(&self.layers), self.run.clone());
         let verdicts = async move {
             let mut passed = Vec::new();
             for open in open {
-                let ruling = layers.question(&open, &question, &run).await?;
+                let ruling = layers.question(&open, &run).await?;
                 if !passes(&ruling) {
                     return Ok(vec![ruling]);
                 }
@@ -80,30 +84,29 @@ impl RunDriver {
         }
     }
 
-    /// Asks the layers about the calls that they have not judged, or that have waited since. Returns the events to emit.
-    pub(super) async fn review_calls(&mut self) -> Result<Vec<Event>, RunErrorKind> {
+    /// Asks the layers about the calls that they have not judged, or that have waited since.
+    pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
         match self.layers.see(Part::Rewrite) || self.layers.see(Part::Judge) {
             true => self.ask_about_calls().boxed().await,
-            false => Ok(Vec::new()),
+            false => Ok(()),
         }
     }
 
-    async fn ask_about_calls(&mut self) -> Result<Vec<Event>, RunErrorKind> {
-        let mut events = Vec::new();
+    async fn ask_about_calls(&mut self) -> Result<(), RunErrorKind> {
         let layers = Arc::clone(&self.layers);
         let judged = |id: &str, decisions: usize| self.judged_calls.get(id) == Some(&decisions);
         for (call, is_final) in self.run.calls_to_judge(judged) {
             let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
             let reviewed = self.review_call(&layers, call, is_final).boxed();
             match run_until_interrupted(reviewed, cancellation.as_ref(), time_left).await {
-                Ok(execution) => events.extend(execution?.map(Event::CallFinished)),
+                Ok(reviewed) => reviewed?,
                 Err(interruption) => self.interrupt(&interruption),
             }
             if !self.run.is_in_turn() {
                 break;
             }
         }
-        Ok(events)
+        Ok(())
     }
 
     /// Asks the layers again about calls that have waited for decisions, without taking a step.
@@ -115,16 +118,16 @@ impl RunDriver {
         // The others were judged with their reply.
         let undecided = self.run.calls_to_judge(|_, decisions| decisions > 0);
         self.judged_calls.extend(undecided.into_iter().map(|(call, _)| (call.id, 0)));
-        self.review_calls().await.map(drop)
+        self.review_calls().await
     }
 
-    /// Rewrites and judges a call. Returns its execution if it is finished without being executed.
+    /// Rewrites and judges a call, which can finish it without an execution.
     async fn review_call(
         &mut self,
         layers: &Layers,
         mut call: ToolCall,
         is_final: bool,
-    ) -> Result<Option<ToolExecution>, RunErrorKind> {
+    ) -> Result<(), RunErrorKind> {
         if !is_final {
             let checked = self.offer.tools.check_arguments(&call);
             if let Err(error) = checked {
@@ -148,10 +151,10 @@ impl RunDriver {
         call: &ToolCall,
         verdicts: Vec<VerdictRecord>,
         ruling: Ruling,
-    ) -> Result<Option<ToolExecution>, RunErrorKind> {
-        let finished = self.change_run().rule_on_call(call, verdicts, ruling).map_err(RunErrorKind::Step)?;
+    ) -> Result<(), RunErrorKind> {
+        self.change_run().rule_on_call(call, verdicts, ruling).map_err(RunErrorKind::Step)?;
         self.judged_calls.insert(call.id.clone(), self.run.decisions_about(&call.id));
-        Ok(finished)
+        Ok(())
     }
 
     /// Finishes a call whose arguments the tool refuses, before anything judges it.
@@ -160,11 +163,11 @@ impl RunDriver {
         layers: &Layers,
         call: ToolCall,
         error: ToolError,
-    ) -> Result<Option<ToolExecution>, RunErrorKind> {
+    ) -> Result<(), RunErrorKind> {
         let mut execution = ToolExecution::new(call.clone(), Err(error));
         if let Some(end) = layers.output(&mut execution, &self.run).await? {
             self.change_run().stop_by_layer(end);
-            return Ok(None);
+            return Ok(());
         }
         self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(execution)))
     }
@@ -178,6 +181,21 @@ impl RunDriver {
             true => self.layers.output(execution, &self.run).boxed().await,
             false => Ok(None),
         }
+    }
+
+    /// Asks the layers about results that the caller has recorded in the run itself, before the model reads them.
+    pub(super) async fn review_results(&mut self) -> Result<(), RunErrorKind> {
+        if !self.layers.see(Part::Output) {
+            return Ok(());
+        }
+        for mut execution in self.run.unseen_results() {
+            let end = self.review_output(&mut execution).await?;
+            self.change_run().replace_result(execution);
+            if let Some(end) = end {
+                self.change_run().stop_by_layer(end);
+            }
+        }
+        Ok(())
     }
 
     /// Asks the layers about the text of a reply, and writes what takes its place.

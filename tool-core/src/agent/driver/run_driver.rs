@@ -27,8 +27,8 @@ use crate::layer::Part;
 use crate::memory::OpenConversation;
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{
-    Answer, Approval, CallPath, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind,
-    Step, StepError, WaitReason,
+    Answer, Approval, Decision, Ledger, ReportedCalls, ResolveError, Run, RunError, RunErrorKind, Step,
+    StepError, WaitReason,
 };
 use crate::tool::{Attempt, Timestamp, ToolContext, ToolError, ToolExecution, WaitId};
 use crate::toolset::ToolSet;
@@ -139,7 +139,8 @@ impl RunDriver {
         outer: Option<Inside>,
     ) -> Self {
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
-        let budgets = std::mem::take(&mut question.budgets);
+        let mut budgets = std::mem::take(&mut question.budgets);
+        budgets.extend_from_slice(&tools.agent.0.budgets);
         let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
         let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
         let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
@@ -365,11 +366,7 @@ impl RunDriver {
     ///
     /// Fails if there is no such call, if it does not await approval, or if the new arguments are not a JSON object. The next step fails
     /// if they do not match the tool.
-    pub fn resolve_approval<'a>(
-        &mut self,
-        call: impl Into<CallPath<'a>>,
-        approval: Approval,
-    ) -> Result<(), StepError> {
+    pub fn resolve_approval(&mut self, call: &str, approval: Approval) -> Result<(), StepError> {
         self.change_run().resolve_approval(call, approval)
     }
 

@@ -33,7 +33,6 @@ impl RunDriver {
 
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
         self.prepare().await?;
-        self.store_cost_in_flight().await?;
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(_) => self.take_turn().boxed().await.map(|()| true),
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
@@ -86,6 +85,7 @@ impl RunDriver {
         loop {
             let events = self.follow_handoffs()?;
             self.emit_all(events).await;
+            self.review_results().await?;
             self.review_question().await?;
             // Calls are looked up in exactly the set that the model was offered.
             if self.run.is_asking() || !self.offer.is_resolved {
@@ -106,8 +106,7 @@ impl RunDriver {
                 continue;
             }
             self.refuse_new_arguments()?;
-            let events = self.review_calls().await?;
-            self.emit_all(events).await;
+            self.review_calls().await?;
             self.apply_tool_policies();
             self.review_returned().await?;
             if self.run.is_asking() {
@@ -334,7 +333,7 @@ impl RunDriver {
         self.has_judged_answer = false;
         let is_retried = matches!(ruling, ReplyRuling::Retry(..) | ReplyRuling::End(_));
         self.rule_on_reply(ruling);
-        let mut events: Vec<_> = self.review_calls().await?;
+        self.review_calls().await?;
         self.add_called_tools();
         if self.offer.is_resolved {
             // The policies of the tools apply at once, also if the caller executes calls without taking the next step.
@@ -345,8 +344,9 @@ impl RunDriver {
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
+        let mut events = Vec::new();
         if self.emitter.streams_replies() && !is_retried {
-            events.splice(0..0, hold.held_events(&response));
+            events.extend(hold.held_events(&response));
         }
         let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());
         events.extend(calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() }));

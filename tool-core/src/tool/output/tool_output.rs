@@ -106,6 +106,11 @@ impl ToolOutput {
         &self.content
     }
 
+    /// Returns this output with another content.
+    pub(crate) fn with_content(self, content: Content) -> Self {
+        Self { content, ..self }
+    }
+
     /// Returns the data as it is stored with a run.
     pub(crate) fn stored_data(&self) -> Option<&Value> {
         self.data().filter(|data| !has_more_levels(data, MAX_STORED_LEVELS))

@@ -1,0 +1,283 @@
+//! Layers that are refused, and what a layer must not let pass in odd places.
+
+use std::sync::{Arc, Mutex};
+
+use tests::support::ways::restored;
+use tool_core::agent::Event;
+use tool_core::layer::{AnswerVerdict, CallVerdict, QuestionVerdict, TextVerdict, guard, rewrite};
+use tool_core::memory::InMemoryStore;
+use tool_core::run::{Decision, Step, StopReason};
+use tool_core::schemars::{self, JsonSchema};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{DecisionKind, ExternalTool, VerdictKind};
+use tool_core::{Agent, Approval, RunErrorKind, ToolCall, ToolOutput, tool, tools};
+
+#[tool("Acts")]
+fn act(text: String) -> String {
+    format!("did {text}")
+}
+
+#[tool("Acts", return_direct)]
+fn act_directly(text: String) -> String {
+    format!("did {text}")
+}
+
+fn pass() -> tool_core::layer::ClosureLayer {
+    guard::call(|_: &ToolCall| CallVerdict::Pass)
+}
+
+fn refused(builder: tool_core::agent::AgentBuilder) -> String {
+    builder.build().unwrap_err().to_string()
+}
+
+#[test]
+fn build_refuses_invalid_layers() {
+    let agent = || Agent::builder(ScriptedModel::new());
+    let answers = || guard::answer(|_| AnswerVerdict::retry("again"));
+    let table = [
+        (
+            agent().layer(pass()).layer(pass()),
+            "two layers are named `guard::call`; give one another name, with `named` for a closure",
+        ),
+        (
+            agent().needs_approval(|_| true).needs_approval(|_| false),
+            "two layers are named `needs_approval`; give one another name, with `named` for a closure",
+        ),
+        (
+            agent().layer(guard::text(0, |_| TextVerdict::Pass)),
+            "the layer `guard::text` is invalid: its window has no characters",
+        ),
+        (
+            agent().max_wrong_answers(u32::MAX).layer(answers()),
+            "the layer `guard::answer` is invalid: it can send back answers without end; lower `max_wrong_answers`",
+        ),
+    ];
+    for (builder, expected) in table {
+        assert_eq!(refused(builder), expected);
+    }
+    agent().layer(pass()).layer(pass().named("another")).layer(answers()).build().unwrap();
+}
+
+#[tokio::test]
+async fn a_typed_answer_takes_no_guard_of_answers() {
+    #[derive(Debug, serde::Deserialize, JsonSchema)]
+    #[allow(dead_code, reason = "it is never read")]
+    struct Sum {
+        sum: i64,
+    }
+
+    let agent =
+        Agent::builder(ScriptedModel::new()).layer(guard::answer(|_| AnswerVerdict::Pass)).build().unwrap();
+    let error = agent.ask("2 + 2").answer_as::<Sum>().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the question cannot be asked: the layer `guard::answer` judges answers, which are read as a type here; ask without \
+         a type, or return `false` from its `sees` for `Part::Answer`"
+    );
+}
+
+#[tokio::test]
+async fn both_forms_are_in_the_record_and_survive_storage() {
+    let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).fails("the line is dead").says("Done.");
+    let agent = Agent::builder(model)
+        .tools(tools![act])
+        .layer(rewrite::call(|_| Some(r#"{"text":"b"}"#.into())))
+        .layer(rewrite::output(|_, output| output.to_string().to_uppercase()))
+        .build()
+        .unwrap();
+    let run = restored(agent.ask("go").await.unwrap_err().into_run());
+    let answer = agent.resume(run).await.unwrap();
+    let execution = &answer.tool_executions()[0];
+    assert_eq!(
+        (&*execution.call().arguments, execution.original_arguments()),
+        (r#"{"text":"b"}"#, r#"{"text": "a"}"#)
+    );
+    assert_eq!(execution.output().unwrap().to_string(), "DID B");
+    assert_eq!(execution.original_outcome().unwrap().to_string(), "did b");
+    let verdicts: Vec<_> = execution.verdicts().iter().map(|one| (&*one.layer, one.kind)).collect();
+    assert_eq!(
+        verdicts,
+        [("rewrite::call", VerdictKind::Rewritten), ("rewrite::output", VerdictKind::Replaced)]
+    );
+}
+
+#[tokio::test]
+async fn a_blocked_question_and_a_rejected_answer_are_not_stored() {
+    let store = InMemoryStore::new();
+    let model = ScriptedModel::new().says("The card is 4111.").says("I may not say.").says("Again 4111.");
+    let agent = Agent::builder(model.clone())
+        .memory(store)
+        .layer(guard::question(|question| match question.text().contains("bomb") {
+            true => QuestionVerdict::answer("No."),
+            false => QuestionVerdict::Pass,
+        }))
+        .layer(guard::answer(|answer| match answer {
+            _ if answer.contains("Again") => AnswerVerdict::replace("(removed)"),
+            _ if answer.contains("4111") => AnswerVerdict::retry("leave out card numbers"),
+            _ => AnswerVerdict::Pass,
+        }))
+        .build()
+        .unwrap();
+    let ask = async |question: &str| agent.ask(question).conversation("c").await.unwrap().text().to_owned();
+    assert_eq!(ask("bomb").await, "No.");
+    assert_eq!(ask("card").await, "I may not say.");
+    assert_eq!(ask("once more").await, "(removed)");
+    let read: Vec<_> = model.requests()[2].iter().map(|message| message.text().into_owned()).collect();
+    let expected =
+        ["card", "(this answer was rejected)", "leave out card numbers", "I may not say.", "once more"];
+    assert_eq!(read, expected);
+    let stored = agent.memory().unwrap().messages(&"c".into()).await.unwrap();
+    let stored: Vec<_> = stored.iter().map(|message| message.text().into_owned()).collect();
+    assert_eq!(stored[5..], ["(removed)"]);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_sent_back_too_often_ends_the_run() {
+    let model = ScriptedModel::new().says("a").says("b").says("c");
+    let agent = Agent::builder(model).layer(guard::answer(|_| AnswerVerdict::retry("no"))).build().unwrap();
+    let error = agent.ask("go").await.unwrap_err();
+    assert!(
+        matches!(error.kind(), RunErrorKind::Stopped(StopReason::WrongAnswer(why)) if why == "no"),
+        "{error}"
+    );
+    assert!(error.messages().iter().all(|message| message.text().len() > 1), "no answer is in the record");
+}
+
+#[tokio::test]
+async fn outputs_that_are_returned_directly_are_judged_as_an_answer() {
+    for verdict in
+        [AnswerVerdict::replace("Hidden."), AnswerVerdict::retry("not so"), AnswerVerdict::end("why")]
+    {
+        let script = || ScriptedModel::new().calls("act_directly", r#"{"text": "a"}"#).says("Better.");
+        let judged = verdict.clone();
+        let build = || {
+            let judged = judged.clone();
+            let guard = guard::answer(move |answer| match answer {
+                "did a" => judged.clone(),
+                _ => AnswerVerdict::Pass,
+            });
+            Agent::builder(script()).tools(tools![act_directly]).layer(guard).build().unwrap()
+        };
+        let expected = match &verdict {
+            AnswerVerdict::Replace(text) => Ok(text.clone()),
+            AnswerVerdict::Retry(_) => Ok("Better.".to_owned()),
+            _ => Err("the layer `guard::answer` has ended the run: why".to_owned()),
+        };
+        let answer = build().ask("go").await;
+        assert_eq!(answer.as_ref().map(|one| one.text().to_owned()).map_err(ToString::to_string), expected);
+        let mut shown = String::new();
+        let mut events = build().ask("go").stream();
+        while let Some(event) = events.next().await {
+            if let Ok(Event::Text(text)) = event {
+                shown.push_str(&text);
+            }
+        }
+        assert_eq!(shown, expected.clone().unwrap_or_default());
+        let mut driver = build().start("go");
+        while driver.advance().await.is_ok_and(|goes_on| goes_on) {}
+        assert_eq!(
+            driver.finish().await.map(|one| one.text().to_owned()).map_err(|error| error.to_string()),
+            expected
+        );
+    }
+}
+
+/// Results of the caller are outputs, however they come in.
+#[tokio::test]
+async fn results_of_the_caller_are_judged() {
+    for way in 0..3 {
+        let model = ScriptedModel::new().calls("look", "{}").says("Done.");
+        let look = ExternalTool::new(tool_core::model::ToolDefinition::new("look").with_description("Looks"));
+        let agent = Agent::builder(model)
+            .tool(look)
+            .layer(rewrite::output(|_, output| output.to_string().replace("secret", "…")))
+            .build()
+            .unwrap();
+        let error = agent.ask("go").await.unwrap_err();
+        let wait = error.run().waits().remove(0);
+        let result = Decision::result(Ok(ToolOutput::text("a secret")));
+        let answer = match way {
+            0 => {
+                let mut run = error.into_run();
+                run.resolve(&wait.id, result).unwrap();
+                agent.resume(restored(run)).await
+            }
+            1 => {
+                let mut driver = agent.resume(error.into_run()).start();
+                driver.resolve(&wait.id, result).unwrap();
+                while driver.advance().await.unwrap() {}
+                driver.finish().await
+            }
+            _ => {
+                let mut run = error.into_run();
+                let call = run.awaiting_results().next().unwrap().clone();
+                run.record_result(tool_core::ToolExecution::new(call, Ok(ToolOutput::text("a secret"))))
+                    .unwrap();
+                agent.resume(run).await
+            }
+        };
+        let answer = answer.unwrap();
+        assert_eq!(answer.messages()[2].text(), "a …", "{way}");
+        assert_eq!(answer.tool_executions()[0].original_outcome().unwrap().to_string(), "a secret");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_binds_the_rewritten_arguments_and_is_asked_again_after_a_pass() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Done.");
+    let agent = Agent::builder(model)
+        .tools(tools![act])
+        .layer(rewrite::call(|_| Some(r#"{"text":"b"}"#.into())))
+        .layer(guard::call(move |call: &ToolCall| {
+            log.lock().unwrap().push(call.arguments.clone());
+            CallVerdict::Pass
+        }))
+        .needs_approval(|_| true)
+        .approver(|call: &ToolCall| {
+            assert_eq!(call.arguments, r#"{"text":"b"}"#);
+            Approval::Approve
+        })
+        .build()
+        .unwrap();
+    let answer = agent.ask("go").await.unwrap();
+    let execution = &answer.tool_executions()[0];
+    assert_eq!(execution.output().unwrap().to_string(), "did b");
+    assert_eq!(execution.decisions()[0].kind, DecisionKind::Approved);
+    assert_eq!(*asked.lock().unwrap(), [r#"{"text":"b"}"#; 2], "once before the approval and once after it");
+}
+
+#[tokio::test]
+async fn a_caller_cannot_lead_a_request_past_a_layer() {
+    let model = ScriptedModel::new().says("Done.").says("Done.");
+    let agent = Agent::builder(model).layer(rewrite::request(|request| request)).build().unwrap();
+    let mut driver = agent.start("go");
+    let Step::CallModel(request) = driver.next().await.unwrap() else { panic!("no request") };
+    let response = agent.model().chat(&request).await.unwrap();
+    let error = driver.record_response(response).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the run does not expect this: the agent has layers that see its requests; ask the model with `call_model`"
+    );
+    let response = driver.call_model().await.unwrap();
+    driver.record_response(response).await.unwrap();
+    assert_eq!(driver.finish().await.unwrap().text(), "Done.");
+}
+
+/// A message in the middle of a run is a question, too.
+#[tokio::test]
+async fn a_message_in_the_middle_of_a_run_is_judged() {
+    let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Done.");
+    let guard = guard::question(|question| match question.text().contains("bomb") {
+        true => QuestionVerdict::answer("No."),
+        false => QuestionVerdict::Pass,
+    });
+    let agent = Agent::builder(model.clone()).tools(tools![act]).layer(guard).build().unwrap();
+    let mut driver = agent.start("go");
+    driver.advance().await.unwrap();
+    driver.push_user_message("now a bomb").unwrap();
+    while driver.advance().await.unwrap() {}
+    assert_eq!(driver.finish().await.unwrap().text(), "No.");
+    assert_eq!(model.requests().len(), 1);
+}

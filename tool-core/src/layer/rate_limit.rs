@@ -1,0 +1,210 @@
+//! Limits the requests and tokens per minute.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use governor::clock::Clock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use tokio::sync::Mutex;
+
+use super::layer_trait::{Deltas, Layer, Next, Part};
+use crate::model::{ChatRequest, ChatStream, Delta};
+
+/// Limits how many requests are sent to the model per minute, and how many tokens they use. A request that exceeds a limit waits; the
+/// cancellation and the time limit of its run end the wait.
+///
+/// Clones share the limits, for example those of an account that several agents use. A minute's worth is available at once. Tokens
+/// are counted when a reply is complete, so requests in flight can exceed their limit, for which the next ones wait.
+///
+/// ```
+/// use tool_core::Agent;
+/// use tool_core::layer::RateLimit;
+/// use tool_core::testing::ScriptedModel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let account = RateLimit::new()
+///     .requests_per_minute(60)
+///     .tokens_per_minute(100_000)
+///     .on_wait(|duration| eprintln!("the next request waits for {duration:?}"));
+/// let agent = Agent::builder(ScriptedModel::new().says("Hello")).layer(account.clone()).build()?;
+/// let other = Agent::builder(ScriptedModel::new().says("Good morning")).layer(account).build()?;
+/// # agent.ask("Hello").await?;
+/// # other.ask("Good morning").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "pass it to `AgentBuilder::layer`"]
+pub struct RateLimit {
+    name: Cow<'static, str>,
+    requests: Option<Limit>,
+    tokens: Option<Limit>,
+    /// The tokens that were used and that nobody has waited for.
+    used: Arc<AtomicU64>,
+    /// Requests wait one after another, in their order.
+    queue: Arc<Mutex<()>>,
+    has_zero: bool,
+    on_wait: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
+}
+
+#[derive(Clone)]
+struct Limit {
+    per_minute: NonZeroU32,
+    limiter: Arc<RateLimiter<NotKeyed, InMemoryState, TokioClock, NoOpMiddleware<std::time::Instant>>>,
+}
+
+/// The clock of the timers that waits use.
+#[derive(Clone)]
+struct TokioClock;
+
+impl Clock for TokioClock {
+    type Instant = std::time::Instant;
+
+    fn now(&self) -> Self::Instant {
+        tokio::time::Instant::now().into_std()
+    }
+}
+
+impl Limit {
+    fn new(per_minute: NonZeroU32) -> Self {
+        let limiter = RateLimiter::direct_with_clock(Quota::per_minute(per_minute), TokioClock);
+        Self { per_minute, limiter: Arc::new(limiter) }
+    }
+
+    /// Returns how long to wait for this many, which are at most those of a minute, or takes them.
+    fn take(&self, count: NonZeroU32) -> Option<Duration> {
+        match self.limiter.check_n(count.min(self.per_minute)) {
+            Ok(Err(not_until)) => Some(not_until.wait_time_from(TokioClock.now())),
+            Ok(Ok(())) | Err(_) => None,
+        }
+    }
+}
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        Self {
+            name: "rate_limit".into(),
+            requests: None,
+            tokens: None,
+            used: Arc::default(),
+            queue: Arc::default(),
+            has_zero: false,
+            on_wait: None,
+        }
+    }
+}
+
+impl RateLimit {
+    /// Creates a layer without limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Limits the number of requests per minute, which must be more than zero.
+    pub fn requests_per_minute(mut self, limit: u32) -> Self {
+        self.requests = self.limit(limit);
+        self
+    }
+
+    /// Limits the number of tokens per minute, of inputs and outputs together, as the provider reports them. It must be more than zero.
+    pub fn tokens_per_minute(mut self, limit: u32) -> Self {
+        self.tokens = self.limit(limit);
+        self
+    }
+
+    fn limit(&mut self, limit: u32) -> Option<Limit> {
+        let limit = NonZeroU32::new(limit);
+        self.has_zero |= limit.is_none();
+        limit.map(Limit::new)
+    }
+
+    /// Calls this before each wait. With the feature `tracing`, each wait is also an event in the span of the request.
+    pub fn on_wait(mut self, on_wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(on_wait));
+        self
+    }
+
+    /// Sets the name, which is unique among the layers of an agent. It is `rate_limit` by default.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Cow::Owned(name.into());
+        self
+    }
+
+    /// Waits until a request can be sent.
+    async fn wait(&self) {
+        let _turn = self.queue.lock().await;
+        while let Some(limit) = &self.tokens
+            && let Some(used) = NonZeroU32::new(self.used_up_to(limit.per_minute))
+        {
+            self.take(limit, used).await;
+            self.used.fetch_sub(used.get().into(), Ordering::Relaxed);
+        }
+        if let Some(limit) = &self.requests {
+            self.take(limit, NonZeroU32::MIN).await;
+        }
+    }
+
+    fn used_up_to(&self, limit: NonZeroU32) -> u32 {
+        u32::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(u32::MAX).min(limit.get())
+    }
+
+    async fn take(&self, limit: &Limit, count: NonZeroU32) {
+        while let Some(duration) = limit.take(count) {
+            #[cfg(feature = "tracing")]
+            tracing::debug!(target: "tool_core", layer = &*self.name, wait_ms = duration.as_secs_f64() * 1000.0, "rate limit");
+            if let Some(on_wait) = &self.on_wait {
+                on_wait(duration);
+            }
+            tokio::time::sleep(duration).await;
+        }
+    }
+}
+
+impl Layer for RateLimit {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn sees(&self, part: Part) -> bool {
+        part == Part::Model
+    }
+
+    fn mistake(&self) -> Option<String> {
+        self.has_zero.then(|| "it permits nothing: a limit is zero".to_owned())
+    }
+
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+        let deltas = stream::once(async move {
+            self.wait().await;
+            next.call(request)
+        });
+        ChatStream::new(deltas.flatten().inspect(|delta| {
+            if let Ok(Delta::Done(response)) = delta
+                && self.tokens.is_some()
+            {
+                let used = response.usage.map_or(0, |usage| usage.total_tokens);
+                self.used.fetch_add(used, Ordering::Relaxed);
+            }
+        }))
+    }
+}
+
+impl fmt::Debug for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [requests, tokens] =
+            [&self.requests, &self.tokens].map(|limit| limit.as_ref().map(|it| it.per_minute));
+        f.debug_struct("RateLimit")
+            .field("name", &self.name)
+            .field("requests", &requests)
+            .field("tokens", &tokens)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,466 @@
+//! Removes secrets from what the model reads and from what it writes.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::ready;
+use std::ops::Range;
+
+use futures_util::stream::{self, StreamExt};
+use regex_lite::Regex;
+use serde_json::Value;
+
+use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
+use super::place::Place;
+use super::verdict::OutputVerdict;
+use crate::content::{Content, JsonText, Part as ContentPart};
+use crate::model::{
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, Message, ModelError, ToolCall,
+    ToolMessage,
+};
+use crate::tool::{ToolError, ToolExecution, ToolOutput};
+
+/// Replaces secrets by what they are, such as `[card number]`: in all that the model reads (questions, outputs and errors of tools,
+/// history, instructions) and in all that it writes (answers, reasoning, arguments of calls).
+///
+/// Requests are rewritten on their way to the model, so the application and its memory keep the question as it was asked. Outputs and
+/// replies are rewritten before anybody sees them; [`original_outcome`](ToolExecution::original_outcome) has the former. Text
+/// arrives word by word, since a secret can arrive in pieces, and line by line if there is a pattern of the user; the text of a typed
+/// answer arrives at once. In arguments, strings and numbers are searched after they are decoded.
+///
+/// Not searched are the definitions of tools, images, files, the [data](ToolOutput::data) of outputs, and what the provider keeps to
+/// itself. Add this layer first: the layers after it see replies before it does.
+///
+/// ```
+/// use tool_core::layer::Redact;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// #[tool("Returns the customer")]
+/// fn customer() -> String {
+///     "Ada, ada@example.com, C-1815".into()
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new()
+///     .calls("customer", "{}")
+///     .expects(|request| request.messages()[2].text() == "Ada, [e-mail address], [redacted]")
+///     .says("It is Ada. She pays with 4111 1111 1111 1111.");
+/// let redact = Redact::new().card_numbers().email_addresses().pattern(r"\bC-\d{4}\b");
+/// let agent = Agent::builder(model).tools(tools![customer]).layer(redact).build()?;
+/// assert_eq!(agent.ask("Who is it?").await?.text(), "It is Ada. She pays with [card number].");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+#[must_use = "pass it to `AgentBuilder::layer`"]
+pub struct Redact {
+    name: Option<String>,
+    secrets: Vec<Secret>,
+    /// The first pattern that is no regular expression, and why.
+    mistake: Option<String>,
+    has_lines: bool,
+    direction: Direction,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Direction {
+    #[default]
+    Both,
+    ToModel,
+    FromModel,
+}
+
+enum Secret {
+    CardNumber,
+    Pattern(Regex, &'static str),
+}
+
+const EMAIL: &str = r#"[^\s@<>()\[\]{}"',;:]+@[^\s@<>()\[\]{}"',;:]+\.[^\s@<>()\[\]{}"',;:.]{2,}"#;
+const KEY: &str = r"(?x)
+    \b(?: (?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,} | (?:AKIA|ASIA)[0-9A-Z]{16} | gh[oprsu]_[A-Za-z0-9]{20,}
+    | github_pat_[A-Za-z0-9_]{20,} | xox[a-z]-[A-Za-z0-9-]{10,} | AIza[A-Za-z0-9_-]{30,}
+    | eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]* )";
+
+impl Redact {
+    /// Creates a layer that removes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Removes the numbers of credit cards: 14 to 19 digits with a right check digit, also in groups.
+    pub fn card_numbers(mut self) -> Self {
+        self.secrets.push(Secret::CardNumber);
+        self
+    }
+
+    /// Removes e-mail addresses.
+    pub fn email_addresses(self) -> Self {
+        self.with_pattern(EMAIL, "[e-mail address]")
+    }
+
+    /// Removes keys that one can tell by their form: of OpenAI, Anthropic, Stripe, AWS, GitHub, Slack and Google, and JSON web tokens.
+    pub fn keys(self) -> Self {
+        self.with_pattern(KEY, "[key]")
+    }
+
+    /// Removes what a regular expression matches, in the syntax of the crate `regex-lite`. A match lies within one line.
+    /// [`build`](crate::agent::AgentBuilder::build) refuses a text that is no regular expression.
+    pub fn pattern(mut self, pattern: &str) -> Self {
+        self.has_lines = true;
+        self.with_pattern(pattern, "[redacted]")
+    }
+
+    fn with_pattern(mut self, pattern: &str, instead: &'static str) -> Self {
+        match Regex::new(pattern) {
+            Ok(regex) => self.secrets.push(Secret::Pattern(regex, instead)),
+            Err(error) => {
+                let _ = self.mistake.get_or_insert_with(|| format!("invalid pattern `{pattern}`: {error}"));
+            }
+        }
+        self
+    }
+
+    /// Rewrites only what the model reads, such as addresses that the model may write but not see.
+    pub fn only_to_model(mut self) -> Self {
+        self.direction = Direction::ToModel;
+        self
+    }
+
+    /// Rewrites only what the model writes. Outputs that are [returned directly](crate::ToolPolicy::return_direct) are not.
+    pub fn only_from_model(mut self) -> Self {
+        self.direction = Direction::FromModel;
+        self
+    }
+
+    /// Sets the name, which is unique among the layers of an agent. It is `redact` by default.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Returns the text without its secrets, or `None` if it has none.
+    fn redact(&self, text: &str) -> Option<String> {
+        let mut found: Vec<(Range<usize>, &str)> = Vec::new();
+        let mut start = 0;
+        for end in self.ends(text, 0).chain([text.len()]) {
+            for secret in &self.secrets {
+                let ranges = secret.find(&text[start..end]).into_iter();
+                found.extend(ranges.map(|range| (start + range.start..start + range.end, secret.instead())));
+            }
+            start = end;
+        }
+        found.sort_by_key(|(range, _)| range.start);
+        let (mut redacted, mut position) = (String::new(), 0);
+        for (range, instead) in &found {
+            // Matches can overlap: all that any of them covers is left out.
+            if range.start >= position {
+                redacted.extend([&text[position..range.start], instead]);
+            }
+            position = position.max(range.end);
+        }
+        redacted.push_str(&text[position..]);
+        (!found.is_empty()).then_some(redacted)
+    }
+
+    /// Returns the ends of the segments of a text, from a position on: of lines, or of words, among which numbers can be in groups. No
+    /// match crosses them, and what follows does not change them.
+    fn ends<'a>(&self, text: &'a str, from: usize) -> impl Iterator<Item = usize> + use<'a> {
+        let has_lines = self.has_lines;
+        let is_digit = |character: Option<char>| character.is_some_and(|it| it.is_ascii_digit());
+        text[from..].char_indices().filter(|(_, it)| it.is_whitespace()).filter_map(move |(position, it)| {
+            let (before, after) = text.split_at(from + position);
+            let end = before.len() + it.len_utf8();
+            let next = after[it.len_utf8()..].chars().next();
+            let is_in_number = is_digit(before.chars().next_back()) && (next.is_none() || is_digit(next));
+            (it == '\n' || !has_lines && !is_in_number).then_some(end)
+        })
+    }
+
+    /// Removes secrets from the strings and the numbers of a JSON text, decoded, and from the text itself, which can be no JSON.
+    fn redact_json(&self, json: &str) -> Option<String> {
+        let (mut rest, mut decoded, mut is_changed) = (json, String::new(), false);
+        while !rest.is_empty() {
+            let (token, value) = next_token(rest);
+            let value = value.and_then(|value| self.redact(&value));
+            is_changed |= value.is_some();
+            match value {
+                Some(value) => decoded.push_str(&Value::from(value).to_string()),
+                None => decoded.push_str(token),
+            }
+            rest = &rest[token.len()..];
+        }
+        self.redact(&decoded).or(is_changed.then_some(decoded))
+    }
+
+    fn redact_content(&self, content: &Content) -> Option<Content> {
+        let parts = replace_some(content.parts(), |part| match part {
+            ContentPart::Text { text } => self.redact(text).map(ContentPart::from),
+            ContentPart::Json(json) => self.redact_json(json.as_str()).map(|json| {
+                JsonText::from_json(&json).map_or_else(|_| ContentPart::from(json), ContentPart::from)
+            }),
+            _ => None,
+        });
+        parts.map(|parts| parts.into_iter().collect())
+    }
+
+    /// Removes secrets from a message of the model. Returns `false` if it has none.
+    fn redact_reply(&self, message: &mut AssistantMessage, is_json: bool) -> bool {
+        let replace = |text: &mut String, is_json| {
+            let redacted = if is_json { self.redact_json(text) } else { self.redact(text) };
+            redacted.map(|redacted| *text = redacted).is_some()
+        };
+        let mut is_changed = replace(&mut message.text, is_json);
+        if is_changed {
+            // They refer to positions in the text.
+            message.citations.clear();
+        }
+        for text in message.reasoning.iter_mut().chain(&mut message.refusal) {
+            is_changed |= replace(text, false);
+        }
+        for citation in &mut message.citations {
+            let texts = citation.url.iter_mut().chain(&mut citation.title).chain(&mut citation.quote);
+            is_changed |= texts.fold(false, |is_changed, text| replace(text, false) | is_changed);
+        }
+        for call in &mut message.tool_calls {
+            if replace(&mut call.name, false) | replace(&mut call.arguments, true) {
+                call.provider_data = None;
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            // The provider's form of the message contains the secret.
+            message.provider_data = None;
+        }
+        is_changed
+    }
+
+    fn redact_message(&self, message: &Message) -> Option<Message> {
+        match message {
+            Message::System(content) => self.redact_content(content).map(Message::System),
+            Message::User(content) => self.redact_content(content).map(Message::User),
+            Message::Tool(result) => {
+                let content = self.redact_content(&result.content)?;
+                Some(Message::Tool(ToolMessage { content, ..result.clone() }))
+            }
+            Message::Assistant(message) => {
+                let mut message = message.clone();
+                self.redact_reply(&mut message, false).then_some(Message::Assistant(message))
+            }
+        }
+    }
+
+    fn redact_outcome(&self, outcome: Result<&ToolOutput, &ToolError>) -> Option<OutputVerdict> {
+        Some(match outcome {
+            Ok(output) => {
+                OutputVerdict::replace(output.clone().with_content(self.redact_content(output.content())?))
+            }
+            Err(error) => OutputVerdict::fail(error.with_text(self.redact(error.text())?)),
+        })
+    }
+
+    /// Fails if a pattern is missing, so that nothing passes where nobody asked for the [`mistake`](Layer::mistake).
+    fn check<T>(&self, value: T) -> Result<T, LayerError> {
+        self.mistake.as_ref().map_or(Ok(value), |mistake| Err(mistake.clone().into()))
+    }
+}
+
+impl Layer for Redact {
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("redact")
+    }
+
+    fn sees(&self, part: Part) -> bool {
+        match part {
+            Part::Model => true,
+            Part::Output => self.direction != Direction::FromModel,
+            Part::Rewrite => self.direction != Direction::ToModel,
+            _ => false,
+        }
+    }
+
+    fn mistake(&self) -> Option<String> {
+        self.mistake.clone()
+    }
+
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+        let is_json = request.response_format().is_some();
+        let redacted = match self.direction {
+            Direction::FromModel => None,
+            _ => replace_some(request.messages(), |message| self.redact_message(message)),
+        };
+        let request = match redacted {
+            Some(messages) => request.with_messages(messages),
+            None => request,
+        };
+        let deltas = next.call(request);
+        if self.direction == Direction::ToModel {
+            return deltas;
+        }
+        let mut reply = Reply {
+            redact: self,
+            is_json,
+            text: String::new(),
+            reasoning: String::new(),
+            refusal: String::new(),
+        };
+        ChatStream::new(deltas.flat_map(move |delta| stream::iter(reply.push(delta))))
+    }
+
+    fn rewrite<'a>(&'a self, call: &'a ToolCall, _: &'a Place<'a>) -> LayerFuture<'a, Option<String>> {
+        Box::pin(ready(self.check(self.redact_json(&call.arguments))))
+    }
+
+    fn output<'a>(
+        &'a self,
+        execution: &'a ToolExecution,
+        _: &'a Place<'a>,
+    ) -> LayerFuture<'a, OutputVerdict> {
+        let verdict = self.redact_outcome(execution.outcome()).unwrap_or(OutputVerdict::Pass);
+        Box::pin(ready(self.check(verdict)))
+    }
+}
+
+/// A reply that is being streamed: the texts whose ends more text can make a secret.
+struct Reply<'a> {
+    redact: &'a Redact,
+    is_json: bool,
+    text: String,
+    reasoning: String,
+    refusal: String,
+}
+
+impl Reply<'_> {
+    /// Adds a delta. Returns those that are final.
+    fn push(&mut self, delta: Result<Delta, ModelError>) -> Vec<Result<Delta, ModelError>> {
+        let deltas = match delta {
+            Ok(Delta::Text(text)) if self.is_json => {
+                self.text.push_str(&text);
+                Vec::new()
+            }
+            Ok(Delta::Text(text)) => vec![Delta::Text(settle(self.redact, &mut self.text, &text))],
+            Ok(Delta::Reasoning(text)) => {
+                vec![Delta::Reasoning(settle(self.redact, &mut self.reasoning, &text))]
+            }
+            Ok(Delta::Refusal(text)) => vec![Delta::Refusal(settle(self.redact, &mut self.refusal, &text))],
+            Ok(Delta::Done(mut response)) => {
+                let mut rest = AssistantMessage::text(std::mem::take(&mut self.text));
+                (rest.reasoning, rest.refusal) =
+                    (Some(std::mem::take(&mut self.reasoning)), Some(std::mem::take(&mut self.refusal)));
+                self.redact.redact_reply(&mut rest, self.is_json);
+                if self.redact.redact_reply(&mut response.message, self.is_json) {
+                    response.logprobs.clear();
+                }
+                let mut deltas = ChatResponse::new(rest).into_deltas();
+                deltas.pop();
+                deltas.push(Delta::Done(response));
+                deltas
+            }
+            other => return vec![other],
+        };
+        let is_empty = |delta: &Delta| matches!(delta, Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) if text.is_empty());
+        deltas.into_iter().filter(|delta| !is_empty(delta)).map(Ok).collect()
+    }
+}
+
+/// Appends a chunk to a text, and takes out of it what is final.
+fn settle(redact: &Redact, text: &mut String, chunk: &str) -> String {
+    // What follows the last character decides whether it is an end.
+    let last = text.char_indices().next_back().map_or(0, |(position, _)| position);
+    text.push_str(chunk);
+    let end = redact.ends(text, last).last().unwrap_or(0);
+    let settled: String = text.drain(..end).collect();
+    redact.redact(&settled).unwrap_or(settled)
+}
+
+impl Secret {
+    fn instead(&self) -> &'static str {
+        match self {
+            Self::CardNumber => "[card number]",
+            Self::Pattern(_, instead) => instead,
+        }
+    }
+
+    fn find(&self, text: &str) -> Vec<Range<usize>> {
+        match self {
+            Self::CardNumber => find_cards(text),
+            Self::Pattern(regex, _) => {
+                let found = regex.find_iter(text).map(|found| found.range());
+                found.filter(|range| !range.is_empty()).collect()
+            }
+        }
+    }
+}
+
+/// Replaces items. Returns `None` if none is replaced.
+fn replace_some<T: Clone>(items: &[T], replace: impl Fn(&T) -> Option<T>) -> Option<Vec<T>> {
+    let replaced: Vec<_> = items.iter().map(replace).collect();
+    let is_changed = replaced.iter().any(Option::is_some);
+    let all = items.iter().zip(replaced).map(|(item, replaced)| replaced.unwrap_or_else(|| item.clone()));
+    is_changed.then(|| all.collect())
+}
+
+/// Returns the card numbers in a text. Groups of digits before and after one do not hide it.
+fn find_cards(text: &str) -> Vec<Range<usize>> {
+    let is_separator = |it: char| it.is_whitespace() || "-./".contains(it);
+    let digits: Vec<(usize, u32)> =
+        text.char_indices().filter_map(|(position, it)| Some((position, it.to_digit(10)?))).collect();
+    // A digit follows another at once, after one separator, or not at all.
+    let gap = |index: usize| match digits.get(index.wrapping_sub(1)..=index) {
+        Some([(before, _), (position, _)]) => Some(&text[before + 1..*position]),
+        _ => None,
+    };
+    let starts_group = |index: usize| gap(index) != Some("");
+    let continues =
+        |index: usize| gap(index).is_some_and(|gap| gap.chars().count() < 2 && gap.chars().all(is_separator));
+    let mut cards = Vec::new();
+    for start in (0..digits.len()).filter(|start| starts_group(*start)) {
+        let run = 1 + (start + 1..digits.len()).take_while(|index| continues(*index)).take(18).count();
+        let ends_here =
+            |length: &usize| starts_group(start + length) && is_card(&digits[start..start + length]);
+        if let Some(length) = (14..=run).rev().find(ends_here) {
+            cards.push(digits[start].0..digits[start + length - 1].0 + 1);
+        }
+    }
+    cards
+}
+
+/// Checks the length, which depends on the issuer, and the check digit.
+fn is_card(digits: &[(usize, u32)]) -> bool {
+    let is_issued = match (digits[0].1, digits[1].1, digits.len()) {
+        (4, _, 16 | 19) | (5, 1..=5, 16) | (2, 2..=7, 16) | (6, _, 16..=19) => true,
+        (3, 4 | 7, 15) | (3, 0 | 6 | 8 | 9, 14..=19) | (3, 5, 16..=19) => true,
+        _ => false,
+    };
+    let digits = digits.iter().rev().zip([1, 2].into_iter().cycle());
+    let sum: u32 = digits.map(|((_, digit), factor)| digit * factor / 10 + digit * factor % 10).sum();
+    is_issued && sum % 10 == 0
+}
+
+/// Returns the first token of a JSON text, and the value of a string or a number.
+fn next_token(json: &str) -> (&str, Option<Cow<'_, str>>) {
+    let is_structure = |it: char| it.is_whitespace() || ",:[]{}".contains(it);
+    let length = json.find(|it| !is_structure(it)).unwrap_or(json.len());
+    if length > 0 {
+        return (&json[..length], None);
+    }
+    let Some(string) = json.strip_prefix('"') else {
+        let token = &json[..json.find(|it| is_structure(it) || it == '"').unwrap_or(json.len())];
+        return (token, Some(token.into()));
+    };
+    let mut is_escaped = false;
+    let end = string.find(|it| {
+        let is_end = it == '"' && !is_escaped;
+        is_escaped = it == '\\' && !is_escaped;
+        is_end
+    });
+    let token = &json[..end.map_or(json.len(), |end| end + 2)];
+    (token, Some(serde_json::from_str(token).map_or(token.into(), Cow::Owned)))
+}
+
+/// Omits the patterns, which can describe secrets.
+impl fmt::Debug for Redact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redact").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
