@@ -1,7 +1,9 @@
 //! The boundary around agents: each entrance × each rule, and every order of what layers decide.
 
+mod attacks;
 mod entrances;
 mod matrix;
 mod mistakes;
 mod orders;
+mod ready;
 mod rules;

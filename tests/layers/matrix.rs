@@ -45,7 +45,9 @@ fn absence(entrance: Entrance, rule: Rule) -> Option<&'static str> {
         (Entrance::ToolSetAlone | Entrance::McpServer, Some(Part::Question | Part::Model | Part::Answer)) => {
             Some("no agent is asked")
         }
-        (Entrance::ToolSetAlone | Entrance::McpServer, _) if rule == Rule::Limit => Some("no agent is asked"),
+        (Entrance::ToolSetAlone | Entrance::McpServer, None) if rule != Rule::Pass => {
+            Some("no agent is asked")
+        }
         _ => None,
     }
 }
@@ -100,6 +102,10 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-core/src/agent/execute_request.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/executor.rs", &[Entrance::Ask]),
     ("tool-core/src/layer/layer_trait.rs", &[Entrance::Ask]),
+    // Below all layers, where requests are counted.
+    ("tool-core/src/model/send.rs", &[]),
+    // A list of models.
+    ("tool-core/src/model/member.rs", &[]),
     // A model around another.
     ("tool-core/src/prompted/exchange.rs", &[]),
     ("tool-core/src/prompted/model.rs", &[]),
@@ -118,7 +124,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-web/src/hub.rs", &[Entrance::Stream, Entrance::Resume]),
 ];
 
-const WAYS: [&str; 10] = [
+const WAYS: [&str; 12] = [
     "agent.ask(",
     "agent.resume(",
     "agent.start(",
@@ -129,6 +135,8 @@ const WAYS: [&str; 10] = [
     "model.chat(",
     "model.stream(",
     "call_model(",
+    "send_to(",
+    "stream_to(",
 ];
 
 #[test]

@@ -15,7 +15,7 @@ use tool_core::model::{
     FinishReason, ModelError, ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices, PricesError,
     UnknownModel, Usage,
 };
-use tool_core::run::{Run, RunLimits};
+use tool_core::run::{Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, Event, RunErrorKind, ToolCall, tool, tools};
 
@@ -219,7 +219,10 @@ async fn calls_that_the_limit_cut_off_are_repeated_with_a_higher_one() {
         .says("It is 3.");
     let agent = Agent::builder(model).tools(tools![sum]).prices(prices()).build().unwrap();
     let error = agent.ask("What is 1 + 2?").max_cost(Cost::usd(0.005)).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::MaxCost { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 1_100),
+        "{error}"
+    );
     assert_eq!((error.run().turns(), micros(error.run().cost())), (0, Some(1_100)));
     let answer = agent.resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
     assert_eq!(answer.text(), "It is 3.");
@@ -254,6 +257,41 @@ async fn an_inner_agent_returns_at_the_limit_of_the_outer_run() {
     );
     let answer = agent.resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
     assert_eq!(micros(answer.cost()), Some(1_620));
+}
+
+#[tokio::test]
+async fn a_caller_that_drives_by_itself_is_charged_and_limited() {
+    let model = ScriptedModel::new()
+        .fails("the line is dead")
+        .says("Hello")
+        .with_usage(Usage::new(100, 10))
+        .says("Hello")
+        .with_usage(Usage::new(100, 10));
+    let agent = Agent::builder(model.clone()).prices(prices()).build().unwrap();
+    let mut run = agent.ask("Hello").max_cost(Cost::usd(0.020_3)).start();
+    for _ in 0..2 {
+        let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+        if let Ok(response) = request.send_to(agent.model()).await {
+            run.record_response(response).await.unwrap();
+        }
+    }
+    assert_eq!(micros(run.run().cost()), Some(10_085 + 200));
+    run.reject_answer("again").unwrap();
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+    request.send_to(agent.model()).await.unwrap();
+    drop(request);
+    // It was sent, and its response was not recorded.
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+    let error = request.send_to(agent.model()).await.unwrap_err();
+    assert_eq!(error.to_string(), "request 4 is beyond the end of the script");
+    assert_eq!(micros(run.run().cost()), Some(10_085 + 400));
+    // A request that is sent in another way has the cost of its usage.
+    let agent = Agent::builder(ScriptedModel::new()).prices(prices()).build().unwrap();
+    let mut run = agent.start("Hello");
+    assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
+    let response = ChatResponse::new(AssistantMessage::text("Hello")).with_usage(Usage::new(100, 10));
+    run.record_response(response).await.unwrap();
+    assert_eq!(micros(run.finish().await.unwrap().cost()), Some(200));
 }
 
 #[tokio::test]
@@ -293,11 +331,15 @@ async fn a_stored_run_knows_what_a_dropped_request_can_have_cost() {
     }
     let store = InMemoryStore::new();
     let agent = Agent::builder(Silent).prices(prices()).run_store(store.clone()).build().unwrap();
-    let mut ask = Box::pin(agent.ask("Hello").into_future());
-    // Stores in memory are never pending.
-    assert!(futures_util::poll!(&mut ask).is_pending());
-    let run = agent.stored_runs().await.unwrap().runs.pop().unwrap().run;
-    assert_eq!(micros(run.cost()), Some(64 + 16 + 5 + 10_000));
+    // No more than the limit is reserved.
+    for (limit, cost) in [(1.0, 64 + 16 + 5 + 10_000), (0.002, 2_000)] {
+        let mut ask = Box::pin(agent.ask("Hello").max_cost(Cost::usd(limit)).into_future());
+        // Stores in memory are never pending.
+        assert!(futures_util::poll!(&mut ask).is_pending());
+        let mut runs = agent.stored_runs().await.unwrap().runs;
+        runs.retain(|stored| stored.run.limits().max_cost == Some(Cost::usd(limit)));
+        assert_eq!(micros(runs[0].run.cost()), Some(cost));
+    }
 }
 
 /// A provider that bills each attempt, and does what the next bytes of a script say.

@@ -30,6 +30,7 @@ pages! {
     first_agent
     langchain
     langchain4j
+    layers_and_guards
     memory
     openai_agents
     production_checklist

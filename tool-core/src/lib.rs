@@ -60,6 +60,7 @@
 #![cfg_attr(feature = "prompted", doc = "| [`prompted`] | tools for models that have none in their API |")]
 #![cfg_attr(not(feature = "prompted"), doc = "| `prompted` | tools for models that have none in their API |")]
 //! | [`mod@tool`] | the [`Tool`] trait, its context, outputs and errors; tools from closures and JSON Schemas |
+//! | [`layer`] | layers around agents and sets: guards and rewriting |
 //! | [`toolset`] | sets of tools, the registry, toolboxes, providers, resolvers |
 //! | [`transcript`] | a conversation as text or as a diagram |
 //! | [`run`] | the loop as a state machine: steps, limits, approval, undo |
@@ -78,6 +79,7 @@
 //! | `tracing` | spans of runs, turns, and calls of models and tools |
 //! | `dynamic` | `DynamicTool`: tools whose JSON Schema is known only at run time |
 //! | `prompted` | `PromptedTools`: tools for models that have none in their API |
+//! | `rate-limit` | `layer::RateLimit`: requests and tokens per minute |
 //! | `testing` | `testing`: a scripted model for tests |
 //! | `toml` | tables of prices in TOML |
 //! | `unstable-internals` | what the crates of this project share; may change in any version |

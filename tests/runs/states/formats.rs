@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use tool_core::layer::{CallVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::model::{
-    AssistantMessage, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolKind, Usage,
+    AssistantMessage, ChatResponse, Cost, Currency, FinishReason, ToolChoice, ToolDefinition, ToolKind, Usage,
 };
 use tool_core::run::{Decision, ErrorPolicy, Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
@@ -137,6 +138,13 @@ fn runs() -> Vec<(&'static str, Run)> {
     found_tools["found"] = serde_json::json!(["sum", "ticket"]);
     let found_tools = serde_json::from_value(found_tools).unwrap();
 
+    let cost = |micros: u64| serde_json::json!({ "micros": micros, "currency": "USD" });
+    let mut charged = serde_json::to_value(&asking).unwrap();
+    charged["usage"]["cost"] = cost(1_500);
+    charged["may_cost"] = cost(10_085);
+    charged["settings"]["limits"]["cost"] = cost(50_000);
+    let charged = serde_json::from_value(charged).unwrap();
+
     let mut calling = asking.clone();
     let calls = [
         ("call_a", "sum", r#"{"a": 1, "b": 2}"#),
@@ -191,6 +199,7 @@ fn runs() -> Vec<(&'static str, Run)> {
         ("undoing", undoing),
         ("awaiting_result", awaiting_result),
         ("found_tools", found_tools),
+        ("charged", charged),
         ("ended", ended),
     ]
 }
@@ -259,6 +268,7 @@ async fn resumes_runs_of_format_3() {
 async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
     let mut all = runs();
     all.extend(asking_runs().await);
+    all.push(("layered", layered_run().await));
     for (name, run) in all {
         let mut state = serde_json::to_value(&run).unwrap();
         state["id"] = ID.into();
@@ -282,9 +292,14 @@ async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
         ("undoing", "error: the run was cancelled (4 calls)"),
         ("asking_user", waits),
         ("answered_by_user", "That is all. (1 calls, 0 tokens)"),
+        ("layered", WAITS_FOR_ERASE),
     ] {
         assert_eq!(resumed(&golden(4, name)).await, expected, "{name}");
     }
+    // Nobody knows what came of the request in flight.
+    let run: Run = serde_json::from_str(&golden(4, "charged")).unwrap();
+    assert_eq!(run.cost(), Some(Cost::new(11_585, Currency::USD)));
+    assert_eq!(run.limits().max_cost, Some(Cost::usd(0.05)));
 }
 
 const ID: &str = "run_00000000000000000000000000000000";
@@ -295,6 +310,7 @@ fn with_fixed_values(state: String) -> String {
     fn fix(value: &mut Value) {
         match value {
             Value::Object(members) => {
+                members.retain(|name, _| !matches!(&**name, "started_at" | "duration"));
                 for (name, member) in members {
                     match &**name {
                         "wait" => *member = "00000000000000000000000000000000".into(),
@@ -316,6 +332,28 @@ async fn pick(#[inject] user: &tool_core::tool::Asker) -> Result<String, ToolErr
     let held = user.once("hold", async { Ok::<_, ToolError>(17) }).await?;
     let color: String = user.ask("Which color?").choices(["red", "blue"]).expires(CENTURY).await?;
     Ok(format!("{color} {held}"))
+}
+
+const WAITS_FOR_ERASE: &str = "error: calls await approval: `erase`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (1 calls)";
+
+/// Returns a run whose layers have passed the question, rewritten a call and its output, and required approval.
+async fn layered_run() -> Run {
+    let model = ScriptedModel::new()
+        .calls("sum", r#"{"a": 1, "b": 2}"#)
+        .calls_all([("erase", "{}"), ("unbook", "{}")]);
+    let agent = Agent::builder(model)
+        .tools(tools![sum, erase, unbook])
+        .layer(guard::question(|_| QuestionVerdict::Pass))
+        .layer(rewrite::call(|call| (call.name == "sum").then(|| r#"{"a":1,"b":3}"#.to_owned())))
+        .layer(rewrite::output(|_, output| format!("{output} (rounded)")))
+        .layer(guard::call(|call: &ToolCall| match &*call.name {
+            "unbook" => CallVerdict::deny("not now"),
+            _ => CallVerdict::Pass,
+        }))
+        .needs_approval(|call| call.name == "erase")
+        .build()
+        .unwrap();
+    agent.ask("Go").conversation("user-7").await.unwrap_err().into_run()
 }
 
 const CENTURY: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -180,6 +180,21 @@ impl Layers {
         placed.ask(|layer| ask(layer, subject, &place)).await
     }
 
+    /// Reports a decision to all layers.
+    pub(super) async fn report(
+        &self,
+        verdict: &VerdictRecord,
+        call: Option<&ToolCall>,
+        run: &Run,
+    ) -> Result<(), RunErrorKind> {
+        for placed in &self.all {
+            let decision = (verdict, call);
+            self.ask(placed, run, &decision, |layer, (verdict, call), at| layer.decided(verdict, *call, at))
+                .await?;
+        }
+        Ok(())
+    }
+
     /// Returns the questions that layers of the run have not judged.
     pub(super) fn open_questions(&self, run: &Run, is_beside: bool) -> Vec<OpenQuestion> {
         let own = self.that_see(Part::Question).filter(|placed| placed.level == 0);
@@ -205,11 +220,13 @@ impl Layers {
         let question = run.questions().nth(open.position).unwrap_or(&none);
         let verdict = self.ask(&open.placed, run, question, |layer, it, at| layer.question(it, at)).await?;
         let record = |kind| VerdictRecord::new(&open.key, 0, kind);
-        Ok(match verdict {
+        let (record, answer) = match verdict {
             QuestionVerdict::Pass => (record(VerdictKind::Passed), None),
             QuestionVerdict::Answer(text) => (record(VerdictKind::Answered), Some(text)),
             QuestionVerdict::End(why) => (record(VerdictKind::Ended).because(why), None),
-        })
+        };
+        self.report(&record, None, run).await?;
+        Ok((record, answer))
     }
 
     /// Rewrites the arguments of a call. Returns who did.
@@ -223,7 +240,9 @@ impl Layers {
             let rewritten = self.ask(placed, run, &*call, |layer, it, at| layer.rewrite(it, at)).await?;
             if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != call.arguments) {
                 call.arguments = arguments;
-                records.push(placed.record(VerdictKind::Rewritten));
+                let record = placed.record(VerdictKind::Rewritten);
+                self.report(&record, Some(call), run).await?;
+                records.push(record);
             }
         }
         Ok(records)
@@ -235,6 +254,15 @@ impl Layers {
         call: &ToolCall,
         run: &Run,
     ) -> Result<(Vec<VerdictRecord>, Ruling), RunErrorKind> {
+        let (records, ruling) = self.rule(call, run).await?;
+        let end = if let Ruling::End(end) = &ruling { Some(end) } else { None };
+        for record in records.iter().chain(end) {
+            self.report(record, Some(call), run).await?;
+        }
+        Ok((records, ruling))
+    }
+
+    async fn rule(&self, call: &ToolCall, run: &Run) -> Result<(Vec<VerdictRecord>, Ruling), RunErrorKind> {
         let mut records = Vec::new();
         let (mut approval, mut is_left_to_caller) = (None, false);
         let finish = |outcome| Ruling::Finish(Box::new(ToolExecution::new(call.clone(), outcome)));
@@ -280,10 +308,15 @@ impl Layers {
             match self.ask(placed, run, &*execution, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}
                 OutputVerdict::Replace(outcome) => {
-                    let replaced = execution.clone().with_outcome(outcome);
-                    *execution = replaced.with_verdict(placed.record(VerdictKind::Replaced));
+                    let record = placed.record(VerdictKind::Replaced);
+                    self.report(&record, Some(execution.call()), run).await?;
+                    *execution = execution.clone().with_outcome(outcome).with_verdict(record);
                 }
-                OutputVerdict::End(why) => return Ok(Some(placed.end(why))),
+                OutputVerdict::End(why) => {
+                    let end = placed.end(why);
+                    self.report(&end, Some(execution.call()), run).await?;
+                    return Ok(Some(end));
+                }
             }
         }
         execution.metadata.is_seen = true;
@@ -304,10 +337,19 @@ impl Layers {
                     ReplyRuling::Replace(placed.record(VerdictKind::Replaced), text)
                 }
                 AnswerVerdict::Retry(message) => {
-                    return Ok(ReplyRuling::Retry(placed.record(VerdictKind::Retried), message));
+                    ReplyRuling::Retry(placed.record(VerdictKind::Retried), message)
                 }
-                AnswerVerdict::End(why) => return Ok(ReplyRuling::End(placed.end(why))),
+                AnswerVerdict::End(why) => ReplyRuling::End(placed.end(why)),
             };
+            let (ReplyRuling::Replace(record, _) | ReplyRuling::Retry(record, _) | ReplyRuling::End(record)) =
+                &ruling
+            else {
+                continue;
+            };
+            self.report(record, None, run).await?;
+            if !matches!(ruling, ReplyRuling::Replace(..)) {
+                break;
+            }
         }
         Ok(ruling)
     }

@@ -28,6 +28,7 @@ use crate::run::{Answer, Run, RunError, RunErrorKind};
 /// # }
 /// ```
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is matched where it is returned")]
 pub enum Outcome {
     /// The run has an answer.
     Answer(Answer),

@@ -11,16 +11,13 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::agent::{Ask, RunDriver};
 use crate::arguments::{Contract, Mode};
-use crate::model::{ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
+use crate::model::{FINAL_TOOL, ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::run::{Answer, RunError, RunErrorKind};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
     Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract, decode_arguments,
 };
 use crate::toolset::ToolSet;
-
-/// The name of the tool that takes the answer of models that cannot be constrained to a schema.
-const FINAL_TOOL: &str = "final_answer";
 
 /// A type that an answer can be parsed as: any type that implements `serde::Deserialize` and `schemars::JsonSchema`, such as
 /// `Vec<String>` or your own type that derives both.

@@ -159,7 +159,7 @@ impl ClosureLayer {
         deltas: Deltas<'a>,
     ) -> Deltas<'a> {
         let mut seen = String::new();
-        let mut has_deltas = false;
+        let mut shown = String::new();
         let mut judge_more = move |text: &str| {
             seen.push_str(text);
             if let TextVerdict::End(reason) = judge(&seen) {
@@ -172,11 +172,18 @@ impl ClosureLayer {
         let judged = deltas.map(move |delta| {
             let delta = delta?;
             match &delta {
-                Delta::Text(text) => {
-                    has_deltas = true;
+                Delta::Text(text) | Delta::Refusal(text) => {
+                    shown.push_str(text);
                     judge_more(text)?;
                 }
-                Delta::Done(response) if !has_deltas => judge_more(&response.message.text)?,
+                Delta::Done(response) => {
+                    let message = &response.message;
+                    let whole = message.text.clone() + message.refusal.as_deref().unwrap_or_default();
+                    // Without a reader, or if the provider sends something else at the end.
+                    if whole != shown {
+                        judge_more(&whole)?;
+                    }
+                }
                 _ => {}
             }
             Ok(delta)

@@ -13,7 +13,7 @@ use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
 use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelError, ToolCall};
-use crate::tool::{ToolError, ToolExecution};
+use crate::tool::{ToolError, ToolExecution, VerdictRecord};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
 /// [`RunErrorKind::Layer`](crate::RunErrorKind::Layer) and can be resumed.
@@ -143,6 +143,18 @@ pub trait Layer: Send + Sync {
     fn answer<'a>(&'a self, text: &'a str, at: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
         let _ = (text, at);
         Box::pin(ready(Ok(AnswerVerdict::Pass)))
+    }
+
+    /// Receives what a layer around the run has decided, this one or another, before it takes effect. `call` is what it is about, unless
+    /// it is about the question or a reply.
+    fn decided<'a>(
+        &'a self,
+        verdict: &'a VerdictRecord,
+        call: Option<&'a ToolCall>,
+        at: &'a Place<'a>,
+    ) -> LayerFuture<'a, ()> {
+        let _ = (verdict, call, at);
+        Box::pin(ready(Ok(())))
     }
 }
 

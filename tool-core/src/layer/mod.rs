@@ -8,10 +8,12 @@ mod closure;
 pub mod guard;
 /// Layers from closures that rewrite what passes.
 pub mod rewrite;
+mod audit;
 mod redact;
 #[cfg(feature = "rate-limit")]
 mod rate_limit;
 
+pub use self::audit::{Audit, AuditRecord};
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
 pub(crate) use self::layer_trait::{RunEnded, refused_rewrite};

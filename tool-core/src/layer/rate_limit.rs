@@ -208,3 +208,95 @@ impl fmt::Debug for RateLimit {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex as Shared;
+
+    use super::*;
+    use crate::agent::{Agent, AgentBuilder, Event};
+    use crate::model::Usage;
+    use crate::testing::ScriptedModel;
+
+    async fn streamed(agent: &Agent) -> String {
+        let mut events = agent.ask("go").stream();
+        let mut text = String::new();
+        while let Some(event) = events.next().await {
+            if let Event::Text(chunk) = event.unwrap() {
+                text.push_str(&chunk);
+            }
+        }
+        text
+    }
+
+    fn limited(limit: &RateLimit, replies: usize) -> AgentBuilder {
+        let model = (0..replies)
+            .fold(ScriptedModel::new(), |model, _| model.says("Yes.").with_usage(Usage::new(400, 200)));
+        Agent::builder(model).layer(limit.clone())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_requests_per_minute_over_all_agents() {
+        let waits: Arc<Shared<Vec<Duration>>> = Arc::default();
+        let seen = Arc::clone(&waits);
+        let limit =
+            RateLimit::new().requests_per_minute(3).on_wait(move |wait| seen.lock().unwrap().push(wait));
+        let agents = [limited(&limit, 3).build().unwrap(), limited(&limit, 3).build().unwrap()];
+        let start = tokio::time::Instant::now();
+        let mut times = Vec::new();
+        for round in 0..3 {
+            for agent in &agents {
+                let _ = agent.ask(format!("{round}")).await.unwrap();
+                times.push(start.elapsed().as_secs());
+            }
+        }
+        assert_eq!(times, [0, 0, 0, 20, 40, 60]);
+        assert_eq!(waits.lock().unwrap().iter().map(Duration::as_secs).collect::<Vec<_>>(), [20, 20, 20]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_tokens_per_minute_also_of_streams() {
+        let limit = RateLimit::new().tokens_per_minute(600);
+        let agent = limited(&limit, 4).build().unwrap();
+        let start = tokio::time::Instant::now();
+        let mut times = Vec::new();
+        for _ in 0..4 {
+            assert_eq!(streamed(&agent).await, "Yes.");
+            times.push(start.elapsed().as_secs());
+        }
+        // The tokens of the first reply are available at once.
+        assert_eq!(times, [0, 0, 60, 120]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_wait_are_sent_one_after_another() {
+        let limit = RateLimit::new().requests_per_minute(60).tokens_per_minute(60);
+        let agent = limited(&limit, 4).build().unwrap();
+        let _ = agent.ask("go").await.unwrap();
+        let start = tokio::time::Instant::now();
+        let (one, two) = tokio::join!(agent.ask("a"), agent.ask("b"));
+        let _ = (one.unwrap(), two.unwrap());
+        // 600 tokens at 60 per minute, the first 60 at once; then those of the reply meanwhile.
+        assert_eq!(start.elapsed().as_secs(), 540 + 600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_is_cancelled_waits_no_longer() {
+        let limit = RateLimit::new().requests_per_minute(1);
+        let agent = limited(&limit, 2).max_time(Duration::from_secs(5)).build().unwrap();
+        let _ = agent.ask("go").await.unwrap();
+        let error = agent.ask("go").await.unwrap_err();
+        assert_eq!(error.to_string(), "the run took longer than 5s; raise `max_time`");
+    }
+
+    #[test]
+    fn refuses_limits_of_zero() {
+        for limit in [RateLimit::new().requests_per_minute(0), RateLimit::new().tokens_per_minute(0)] {
+            let error = limited(&limit, 0).build().unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "the layer `rate_limit` is invalid: it permits nothing: a limit is zero"
+            );
+        }
+    }
+}

@@ -14,8 +14,8 @@ use super::place::Place;
 use super::verdict::OutputVerdict;
 use crate::content::{Content, JsonText, Part as ContentPart};
 use crate::model::{
-    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, Message, ModelError, ToolCall,
-    ToolMessage,
+    AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FINAL_TOOL, Message, ModelError,
+    ToolCall, ToolMessage,
 };
 use crate::tool::{ToolError, ToolExecution, ToolOutput};
 
@@ -76,7 +76,7 @@ enum Secret {
     Pattern(Regex, &'static str),
 }
 
-const EMAIL: &str = r#"[^\s@<>()\[\]{}"',;:]+@[^\s@<>()\[\]{}"',;:]+\.[^\s@<>()\[\]{}"',;:.]{2,}"#;
+const EMAIL: &str = r#"[^\s@<>()\[\]{}"',;:]+@[^\s@<>()\[\]{}"',;:!?]+\.[^\s@<>()\[\]{}"',;:!?.]{2,}"#;
 const KEY: &str = r"(?x)
     \b(?: (?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,} | (?:AKIA|ASIA)[0-9A-Z]{16} | gh[oprsu]_[A-Za-z0-9]{20,}
     | github_pat_[A-Za-z0-9_]{20,} | xox[a-z]-[A-Za-z0-9-]{10,} | AIza[A-Za-z0-9_-]{30,}
@@ -284,7 +284,8 @@ impl Layer for Redact {
     }
 
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
-        let is_json = request.response_format().is_some();
+        let is_typed = request.tools().iter().any(|tool| tool.name() == FINAL_TOOL);
+        let is_json = is_typed || request.response_format().is_some();
         let redacted = match self.direction {
             Direction::FromModel => None,
             _ => replace_some(request.messages(), |message| self.redact_message(message)),

@@ -71,6 +71,7 @@ pub use self::prices::{ModelPrices, Prices, PricesError, UnknownModel};
 pub use self::provider_data::ProviderData;
 pub use self::request::{ChatRequest, ToolChoice};
 pub use self::response::{ChatResponse, FinishReason, Usage};
+pub(crate) use self::response_format::FINAL_TOOL;
 pub use self::response_format::ResponseFormat;
 pub use self::router::Router;
 pub use self::strict_error::StrictError;

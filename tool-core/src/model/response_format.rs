@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::schema::strict_form;
 
+/// The name of the tool that takes the answer of models that cannot be constrained to a schema.
+pub(crate) const FINAL_TOOL: &str = "final_answer";
+
 /// The format of the model's last message: JSON that matches a schema. Clones share the schema.
 ///
 /// Models that do not [support](crate::ChatModel::supports_response_format) response formats ignore it.

@@ -7,7 +7,9 @@ use crate::run::Wait;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Step<'a> {
-    /// Send the request to the model and pass the response to [`Run::record_response`](crate::run::Run::record_response).
+    /// Send the request to the model and pass the response to [`Run::record_response`](crate::run::Run::record_response). The request
+    /// of a [`RunDriver`](crate::agent::RunDriver) is charged to the run, and limited by what it may spend, if it is sent with
+    /// [`ChatRequest::send_to`].
     CallModel(ChatRequest<'a>),
     /// Execute these calls, in any order or concurrently, and pass each outcome to
     /// [`Run::record_result`](crate::run::Run::record_result). They are the calls of the turn that have no outcome yet and do not

@@ -15,6 +15,7 @@ use crate::agent::delegation::{CallMemo, Delegation, MemoSender, Memos, SentMemo
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
+use crate::layer::Part;
 use crate::model::ToolCall;
 use crate::run::{InFlight, MAX_DEPTH, RunErrorKind};
 use crate::tool::{Asking, Attempt, ToolError, ToolExecution};
@@ -233,7 +234,14 @@ impl RunDriver {
             self.run.add_found_tools(divided.found_by(&execution));
         }
         let listeners = self.emitter.has_listeners();
-        let failed = (listeners && is_retried).then(|| execution.clone().with_notes(None));
+        let failed = (listeners && is_retried).then(|| match execution.error() {
+            // Layers see the last attempt alone.
+            Some(error) if self.layers.see(Part::Output) => {
+                let error = error.with_text("the attempt failed".to_owned());
+                ToolExecution::new(execution.call().clone(), Err(error))
+            }
+            _ => execution.clone().with_notes(None),
+        });
         let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         if let Some(end) = end {

@@ -38,6 +38,7 @@ impl RunDriver {
 
     /// Returns what a request has cost, and emits it.
     pub(super) async fn charged(&mut self, meter: Option<&RequestMeter>) -> Option<Cost> {
+        self.trace.record_charges();
         let cost = meter.and_then(RequestMeter::charged);
         if let Some(cost) = cost {
             self.emitter.emit(|| Event::Charged(cost)).await;
@@ -77,13 +78,21 @@ impl RunDriver {
         }
     }
 
+    /// Adds what a request of the caller cost whose response it has not recorded.
+    pub(super) fn charge_unrecorded(&mut self) {
+        if let Some(cost) = self.meter.take().and_then(|meter| meter.charged()) {
+            self.change_run().add_cost(Some(cost));
+        }
+    }
+
     /// Sets what the response of a request cost that the caller sent itself.
     pub(super) fn charge_for(&mut self, response: &mut ChatResponse) {
-        let Some(meter) = self.layers.meter(&self.tools.agent) else { return };
+        let Some(meter) = self.meter.take() else { return };
         let usage = response.usage.get_or_insert_default();
         if usage.cost.is_none() {
             let model = self.run.options().model.as_deref().or(self.tools.agent.model().model_name());
-            usage.cost = meter.charge_usage(model.unwrap_or_default(), *usage);
+            usage.cost = meter.charged().or_else(|| meter.charge_usage(model.unwrap_or_default(), *usage));
+            self.trace.record_cost(usage.cost);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Asks the layers about the question, the calls, their outcomes, and the answer of a run.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -109,6 +110,18 @@ impl RunDriver {
         Ok(())
     }
 
+    /// Asks the layers again about calls that have waited for decisions, without taking a step.
+    #[cfg(feature = "unstable-internals")]
+    pub(super) async fn review_decided_calls(&mut self) -> Result<(), RunErrorKind> {
+        if !self.offer.is_resolved {
+            self.resolve_offer().await?;
+        }
+        // The others were judged with their reply.
+        let undecided = self.run.calls_to_judge(|_, decisions| decisions > 0);
+        self.judged_calls.extend(undecided.into_iter().map(|(call, _)| (call.id, 0)));
+        self.review_calls().await
+    }
+
     /// Rewrites and judges a call, which can finish it without an execution.
     async fn review_call(
         &mut self,
@@ -130,7 +143,14 @@ impl RunDriver {
                 return self.refuse_call(layers, call, refused_rewrite(&layer, &error)).await;
             }
         }
-        let (verdicts, ruling) = layers.judge(&call, &self.run).await?;
+        let (verdicts, mut ruling) = layers.judge(&call, &self.run).await?;
+        if let Ruling::Finish(given) = &mut ruling
+            && verdicts.last().is_some_and(|verdict| verdict.kind == VerdictKind::Replaced)
+            && let Some(end) = layers.output(given, &self.run).await?
+        {
+            self.change_run().stop_by_layer(end);
+            return Ok(());
+        }
         self.rule_on_call(&call, verdicts, ruling)
     }
 
@@ -192,9 +212,15 @@ impl RunDriver {
         response: &mut ChatResponse,
     ) -> Result<ReplyRuling, RunErrorKind> {
         let message = &mut response.message;
-        let text = Some(&message.text).filter(|text| !text.is_empty()).or(message.refusal.as_ref());
-        let Some(text) = text.filter(|_| self.layers.see(Part::Answer)) else { return Ok(ReplyRuling::Pass) };
-        let ruling = self.layers.reply(text, &self.run).boxed().await?;
+        let text: Cow<'_, str> = match (&*message.text, message.refusal.as_deref()) {
+            ("", None) => return Ok(ReplyRuling::Pass),
+            (text, None) | ("", Some(text)) => text.into(),
+            (text, Some(refusal)) => format!("{text}\n{refusal}").into(),
+        };
+        if !self.layers.see(Part::Answer) {
+            return Ok(ReplyRuling::Pass);
+        }
+        let ruling = self.layers.reply(&text, &self.run).boxed().await?;
         let instead = match &ruling {
             ReplyRuling::Pass => return Ok(ruling),
             ReplyRuling::Replace(_, text) => text,

@@ -18,7 +18,7 @@ use crate::agent::executor::Ending;
 use crate::agent::gate::Gate;
 use crate::agent::layers::Layers;
 use crate::agent::run_tools::RunTools;
-use crate::agent::spending::Spending;
+use crate::agent::spending::{RequestMeter, Spending};
 use crate::agent::tool_search::SentMessages;
 use crate::agent::trace::RunTrace;
 use crate::agent::{Agent, Event};
@@ -102,6 +102,8 @@ pub struct RunDriver {
     pub(super) cancel_on_drop: Option<DropGuard>,
     pub(super) question: QuestionRules,
     pub(in crate::agent) layers: Arc<Layers>,
+    /// Counts the request that the caller sends.
+    pub(super) meter: Option<Arc<RequestMeter>>,
     /// The calls that layers have judged, with the number of decisions about each at that time.
     pub(super) judged_calls: BTreeMap<String, usize>,
     /// Layers have judged the answer that tools returned directly.
@@ -139,7 +141,8 @@ impl RunDriver {
         outer: Option<Inside>,
     ) -> Self {
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
-        let budgets = std::mem::take(&mut question.budgets);
+        let mut budgets = std::mem::take(&mut question.budgets);
+        budgets.extend_from_slice(&tools.agent.0.budgets);
         let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
         let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
         let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
@@ -162,6 +165,7 @@ impl RunDriver {
             cancellation,
             question,
             layers: Arc::new(layers),
+            meter: None,
             judged_calls: BTreeMap::new(),
             has_judged_answer: false,
             reply: None,
@@ -221,12 +225,16 @@ impl RunDriver {
             self.store_failure(&kind).await;
             return Err(self.error(kind));
         }
+        self.charge_unrecorded();
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
-        let step = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier);
-        if let Step::CallModel(request) = &step {
-            self.trace.enter_chat(self.tools.agent.model(), request, false);
-        }
-        Ok(step)
+        Ok(match next_step(&mut self.run, &self.offer, sent, &self.tools, earlier) {
+            Step::CallModel(request) => {
+                self.trace.enter_chat(self.tools.agent.model(), &request, false);
+                self.meter = self.layers.meter(&self.tools.agent).map(Arc::new);
+                Step::CallModel(request.metered(self.meter.as_deref().map(|meter| meter as _)))
+            }
+            step => step,
+        })
     }
 
     /// Sends the request of this step to the agent's model, through its [layers](crate::agent::AgentBuilder::layer). Pass the response to
@@ -285,6 +293,17 @@ impl RunDriver {
         let events = self.apply_response(response, hold).await.map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
         Ok(())
+    }
+
+    /// Asks the layers again about the calls that were decided about, for a driver that executes calls elsewhere. Those in flight stay as
+    /// they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a layer fails, or if the tools of the turn cannot be resolved.
+    #[cfg(feature = "unstable-internals")]
+    pub async fn judge_decided_calls(&mut self) -> Result<(), RunError> {
+        self.review_decided_calls().await.map_err(|kind| self.error(kind))
     }
 
     /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process

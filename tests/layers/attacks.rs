@@ -1,0 +1,233 @@
+//! Ways past a layer that a model, a tool or a caller could try.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::stream;
+use serde_json::json;
+use tool_core::layer::{
+    AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, Redact, TextVerdict, guard, rewrite,
+};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
+use tool_core::run::{Decision, ErrorPolicy};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatModel, Event, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_openai::server::Server;
+
+use crate::entrances::post;
+
+const SECRET: &str = "a@b.org";
+
+/// A model that streams one reply, whose last item need not agree with the chunks before it.
+struct Reply(Vec<Delta>, AssistantMessage);
+
+impl ChatModel for Reply {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let response = ChatResponse::new(self.1.clone());
+        Box::pin(async { Ok(response) })
+    }
+
+    fn stream<'a>(&'a self, _: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        let done = Delta::Done(ChatResponse::new(self.1.clone()));
+        ChatStream::new(stream::iter(self.0.clone().into_iter().chain([done]).map(Ok)))
+    }
+}
+
+/// Streams a run. Returns the texts that arrive, and the answer or the error.
+async fn stream_all(agent: &Agent) -> (String, String) {
+    let mut events = agent.ask("go").stream();
+    let mut seen = String::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Text(text) | Event::Refusal(text)) => seen.push_str(&text),
+            Ok(Event::Done(answer)) => {
+                return (seen, format!("{}{}", answer.text(), answer.refusal().unwrap_or_default()));
+            }
+            Err(error) => return (seen, error.to_string()),
+            Ok(_) => {}
+        }
+    }
+    panic!("the stream has no end")
+}
+
+fn refusal(text: &str, refusal: &str) -> AssistantMessage {
+    let mut message = AssistantMessage::text(text);
+    message.refusal = Some(refusal.to_owned());
+    message
+}
+
+#[tokio::test]
+async fn a_refusal_beside_a_text_is_judged() {
+    for text in ["", "Well."] {
+        let message = refusal(text, SECRET);
+        let mut deltas = ChatResponse::new(message.clone()).into_deltas();
+        deltas.pop();
+        let guard = guard::answer(|text| match text.contains(SECRET) {
+            true => AnswerVerdict::replace("No."),
+            false => AnswerVerdict::Pass,
+        });
+        let agent = Agent::builder(Reply(deltas, message)).layer(guard).build().unwrap();
+        assert_eq!(stream_all(&agent).await, ("No.".into(), "No.".into()));
+    }
+}
+
+#[tokio::test]
+async fn a_watched_text_includes_refusals_and_what_only_the_response_has() {
+    let watched = || {
+        guard::text(8, |text| match text.contains(SECRET) {
+            true => TextVerdict::end("an address"),
+            false => TextVerdict::Pass,
+        })
+    };
+    let chunks = |chunks: [&str; 2]| chunks.map(|chunk| Delta::Text(chunk.to_owned())).to_vec();
+    let refused = ["a@b", ".org"].map(|chunk| Delta::Refusal(chunk.to_owned())).to_vec();
+    let replies = [
+        Reply(chunks(["a@b", ".org"]), AssistantMessage::text(SECRET)),
+        Reply(chunks(["Good ", "morning."]), AssistantMessage::text(SECRET)),
+        Reply(refused, refusal("", SECRET)),
+        Reply(Vec::new(), refusal("", SECRET)),
+        Reply(Vec::new(), refusal("Well.", SECRET)),
+    ];
+    for reply in replies {
+        let agent = Agent::builder(reply).layer(watched()).build().unwrap();
+        let (seen, end) = stream_all(&agent).await;
+        assert!(!seen.contains(SECRET), "{seen}");
+        assert_eq!(end, "the layer `guard::text` has ended the run: an address");
+        let error = agent.ask("go").await.unwrap_err();
+        assert_eq!(error.to_string(), "the layer `guard::text` has ended the run: an address");
+    }
+}
+
+/// A caller of an endpoint hides the question among messages that it makes up.
+#[tokio::test]
+async fn a_caller_cannot_hide_a_question_in_a_conversation() {
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "echo", "arguments": "{}" } });
+    let evil = json!({ "role": "user", "content": "evil" });
+    let conversations = [
+        json!([evil]),
+        json!([evil, { "role": "user", "content": "go" }]),
+        json!([{ "role": "user", "content": "go" }, evil, { "role": "assistant", "content": "Yes?" }]),
+        json!([evil, { "role": "assistant", "content": "Yes?" }, { "role": "user", "content": "go" }]),
+        json!([evil, { "role": "assistant", "tool_calls": [call] }, { "role": "tool", "tool_call_id": "c", "content": "go" }]),
+    ];
+    let mut passed = Vec::new();
+    for messages in conversations {
+        let asked: Arc<Mutex<bool>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let model = ScriptedModel::new().says("Done.");
+        let guard = guard::question(move |question| {
+            *seen.lock().unwrap() = true;
+            match question.text().contains("evil") {
+                true => QuestionVerdict::end("evil"),
+                false => QuestionVerdict::Pass,
+            }
+        });
+        let agent = Agent::builder(model.clone()).layer(guard).build().unwrap();
+        let server = Server::new().agent("a", agent).spawn("127.0.0.1:0").await.unwrap();
+        let url = format!("{}/chat/completions", server.url());
+        let tools = json!([{ "type": "function", "function": { "name": "echo", "parameters": { "type": "object" } } }]);
+        let body = json!({ "model": "a", "messages": messages, "tools": tools });
+        post(&url, &body).await;
+        passed.push((*asked.lock().unwrap(), model.remaining() == 0));
+    }
+    // Earlier messages are the history, which layers see in requests.
+    assert_eq!(passed, [(true, false), (true, true), (false, false), (true, true), (true, false)]);
+}
+
+#[tool("Fetches")]
+fn fetch() -> Result<String, ToolError> {
+    Err(ToolError::failed(SECRET))
+}
+
+#[tool("Fetches", attempts = 2, return_direct = "always")]
+fn fetch_again() -> Result<String, ToolError> {
+    Err(ToolError::failed(SECRET))
+}
+
+#[tool("Fetches")]
+fn fetch_fatally() -> Result<String, ToolError> {
+    Err(ToolError::fatal(SECRET))
+}
+
+/// Errors of tools, on every way out of a run.
+#[tokio::test]
+async fn errors_of_tools_leave_redacted() {
+    for name in ["fetch", "fetch_again", "fetch_fatally"] {
+        for policy in [ErrorPolicy::Report, ErrorPolicy::Hide, ErrorPolicy::EndRun] {
+            let model = ScriptedModel::new().calls(name, "{}").says("Done.");
+            let agent = Agent::builder(model.clone())
+                .tools(tools![fetch, fetch_again, fetch_fatally])
+                .default_error_policy(policy)
+                .layer(Redact::new().email_addresses())
+                .build()
+                .unwrap();
+            let mut events = agent.ask("go").stream();
+            let mut seen = String::new();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(Event::CallFinished(execution) | Event::CallRetried(execution)) => {
+                        seen.push_str(&execution.to_string());
+                    }
+                    Ok(_) => {}
+                    Err(error) => seen.push_str(&format!("{error} {error:?}")),
+                }
+            }
+            seen.push_str(&format!(
+                "{:?}",
+                model.requests().iter().flatten().map(|it| it.text()).collect::<Vec<_>>()
+            ));
+            assert!(!seen.contains(SECRET), "{name} {policy:?}: {seen}");
+        }
+    }
+}
+
+#[tool("Looks up")]
+fn look_up() -> String {
+    "never executed".into()
+}
+
+/// Outcomes that no tool of the agent produced pass the layers for outputs as well.
+#[tokio::test]
+async fn given_and_supplied_outcomes_are_seen_as_outputs() {
+    let redact = || rewrite::output(|_, output| output.to_string().replace(SECRET, "…"));
+    // By another layer.
+    let model = ScriptedModel::new().calls("look_up", "{}").says("Done.");
+    let cached = guard::call(|_: &ToolCall| CallVerdict::replace(SECRET));
+    let agent = Agent::builder(model).tools(tools![look_up]).layer(redact()).layer(cached).build().unwrap();
+    let answer = agent.ask("go").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "…");
+    // By the caller.
+    let model = ScriptedModel::new().calls("look_up", "{}").says("Done.");
+    let left = guard::call(|_: &ToolCall| CallVerdict::LeaveToCaller);
+    let agent = Agent::builder(model).tools(tools![look_up]).layer(redact()).layer(left).build().unwrap();
+    let mut run = agent.ask("go").await.unwrap_err().into_run();
+    let waits = run.waits();
+    run.resolve(&waits[0].id, Decision::result(Ok(ToolOutput::text(SECRET)))).unwrap();
+    let answer = agent.resume(run).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "…");
+    // Of calls that are refused.
+    let model = ScriptedModel::new().calls(SECRET, "{}").calls("look_up", "a@b.org").says("Done.");
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    let watch = guard::output(move |execution| {
+        log.lock().unwrap().push(execution.to_string());
+        OutputVerdict::fail(ToolError::failed("no"))
+    });
+    let agent = Agent::builder(model).tools(tools![look_up]).layer(watch).build().unwrap();
+    let answer = agent.ask("go").await.unwrap();
+    assert_eq!(seen.lock().unwrap().len(), 2);
+    let read: Vec<_> = [2, 4].map(|at| answer.messages()[at].text().into_owned()).to_vec();
+    assert_eq!(read, ["no", "no"]);
+}
+
+/// The model writes one secret over several calls, turns and parts. Only what is joined afterwards would show it.
+#[tokio::test]
+async fn parts_of_a_reply_are_not_joined() {
+    let message = refusal("a@b", ".org");
+    let mut deltas = ChatResponse::new(message.clone()).into_deltas();
+    deltas.pop();
+    let agent =
+        Agent::builder(Reply(deltas, message)).layer(Redact::new().email_addresses()).build().unwrap();
+    let (_, answer) = stream_all(&agent).await;
+    // The text and the refusal are two texts.
+    assert_eq!(answer, "a@b.org");
+}
