@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tests::support::RawServer;
+use tests::support::{RawServer, whole_answer};
 use tool_anthropic::{Anthropic, Messages};
 use tool_core::agent::ToolSearch;
-use tool_core::model::{Currency, Fallback, ModelPrices, Prices};
-use tool_core::{Agent, FunctionTool, Message, ToolSet};
+use tool_core::model::{Cost, Currency, Fallback, ModelPrices, Prices};
+use tool_core::{Agent, ChatModel, FunctionTool, Message, RunErrorKind, ToolSet};
 use tool_openai::{ChatCompletions, OpenAi, Responses};
 
 use crate::responses::endpoint::json_answer;
@@ -207,5 +207,51 @@ async fn openai_continues_a_run_of_claude() {
         assert_eq!((ids[0], ids[0].is_string()), (ids[1], true));
         assert!(!has_reasoning(&body), "{body}");
         assert_eq!((second.tools)(&body), 2);
+    }
+}
+
+/// A server that fails once with this status, and a model of each provider that asks again.
+async fn failing_once(status: &str, reply: &Value) -> RawServer {
+    let headers = [("content-type", "application/json"), ("retry-after-ms", "1")];
+    let failure = whole_answer(status, &headers, br#"{"error":{"message":"no"}}"#);
+    RawServer::answering_in_turn(vec![failure, json_answer(reply)]).await
+}
+
+#[tokio::test]
+async fn providers_count_what_repeated_requests_may_have_cost() {
+    for is_claude in [false, true] {
+        let reply = if is_claude { of_claude().answer } else { of_chat().answer };
+        let agent = |server: &RawServer| {
+            let model: Box<dyn ChatModel> = match is_claude {
+                false => {
+                    let client = OpenAi::builder().base_url(server.base_url()).max_retries(1);
+                    Box::new(client.build().unwrap().chat_model("gpt"))
+                }
+                true => {
+                    let client = Anthropic::builder().base_url(server.base_url()).max_retries(1);
+                    Box::new(client.build().unwrap().chat_model("claude-sonnet-5-5"))
+                }
+            };
+            Agent::builder(model).prices(prices()).build().unwrap()
+        };
+        let (actual, factor) = if is_claude { (800, 2) } else { (200, 1) };
+        let worst = (64 + 16 + 5 + 10 * 1_000) * factor;
+        // A rejected request costs nothing; nobody knows it of one that failed.
+        for (status, earlier) in [("429 Busy", 0), ("503 Down", 0), ("500 Broken", worst)] {
+            let server = failing_once(status, &reply).await;
+            let answer = agent(&server).ask("Hello").await.unwrap();
+            assert_eq!(answer.cost().unwrap().micros(), earlier + actual, "{status}");
+        }
+        // It is not repeated if it cannot be paid.
+        let server = failing_once("500 Broken", &reply).await;
+        let limit = Cost::new(worst + 100, Currency::USD);
+        let error = agent(&server).ask("Hello").max_cost(limit).await.unwrap_err();
+        assert!(
+            matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == worst),
+            "{error}"
+        );
+        assert_eq!(server.requests().len(), 1);
+        let answer = agent(&server).resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
+        assert_eq!(answer.cost().unwrap().micros(), worst + actual);
     }
 }
