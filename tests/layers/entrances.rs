@@ -1,15 +1,18 @@
 //! The entrances of the matrix: each asks an agent whose boundary has one layer.
 
 use std::io::Cursor;
+use std::time::Duration;
 
 use rmcp::ServiceExt;
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, ToolSearch};
+use tool_core::memory::{Budget, InMemoryStore};
+use tool_core::model::{Cost, Currency, Fallback, ModelErrorKind, ModelPrices, Prices};
 use tool_core::run::{Decision, Run, Step, WaitReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolOutput, ToolSet};
+use tool_core::{Agent, Answer, ChatModel, Event, Message, RunError, RunErrorKind, ToolOutput, ToolSet};
 use tool_openai::server::Server;
 
 use crate::rules::{Act, Rule};
@@ -66,7 +69,7 @@ impl Entrance {
             _ => rule.script(("act", r#"{"text":"a"}"#)),
         };
         let act = Act::new();
-        let plain = || Agent::builder(script.clone()).tool(act.clone());
+        let plain = || Agent::builder(model(rule, &script)).tool(act.clone());
         let search = |search: ToolSearch| plain().tool_search(search.min_tools(0));
         let answer = match self {
             Self::Ask => ask(&limited(rule, plain())).await,
@@ -74,7 +77,7 @@ impl Entrance {
             Self::Steps => steps(&limited(rule, plain())).await,
             Self::Resume => resume(&limited(rule, plain())).await,
             Self::AgentAsTool => {
-                let inner = Agent::builder(script.clone()).tool(act.clone()).build().unwrap();
+                let inner = plain().build().unwrap();
                 let outer = ScriptedModel::new().calls("inner", r#"{"question": "act"}"#).says("Done.");
                 let outer = if rule == Rule::AnswerRetry { outer.says("Better.") } else { outer };
                 ask(&limited(rule, Agent::builder(outer).tool(inner.as_tool("inner", "Acts")))).await
@@ -123,6 +126,15 @@ impl Entrance {
     }
 }
 
+/// The script, behind a model that is down if that is the rule.
+fn model(rule: Rule, script: &ScriptedModel) -> Box<dyn ChatModel> {
+    let down = ScriptedModel::new().fails("it is down");
+    match rule {
+        Rule::Fallback => Box::new(Fallback::new([down, script.clone()]).on([ModelErrorKind::Other])),
+        _ => Box::new(script.clone()),
+    }
+}
+
 fn observed(answer: &str, act: &Act, read: &[String]) -> String {
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let executed = act.executed.lock().unwrap().join("+");
@@ -135,7 +147,17 @@ fn observed(answer: &str, act: &Act, read: &[String]) -> String {
 }
 
 fn limited(rule: Rule, builder: AgentBuilder) -> Agent {
-    let builder = if rule == Rule::Limit { builder.max_calls(0) } else { builder };
+    let prices =
+        || Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
+    let builder = match rule {
+        Rule::Limit => builder.max_calls(0),
+        Rule::MaxCost => builder.prices(prices()).max_cost(Cost::usd(0.000_01)),
+        Rule::Budget => {
+            let budget = Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
+            builder.prices(prices()).budget(budget.key("all"))
+        }
+        _ => builder,
+    };
     builder.layer(rule).build().unwrap()
 }
 
@@ -144,7 +166,7 @@ fn layered(rule: Rule, act: &Act) -> Option<ToolSet> {
     use tool_core::layer::Part;
     match rule.part() {
         Some(Part::Question | Part::Model | Part::Answer) => return None,
-        None if rule == Rule::Limit => return None,
+        None if rule != Rule::Pass => return None,
         _ => {}
     }
     Some(ToolSet::default().with(act.clone()).unwrap().layer(rule))
@@ -186,7 +208,12 @@ fn outcome(waits: &str, outcome: Result<Answer, RunError>) -> String {
     match outcome {
         Ok(answer) => format!("{waits}{}", answer.text()),
         Err(error) => {
-            assert!(matches!(error.kind(), RunErrorKind::Stopped(_) | RunErrorKind::Layer { .. }), "{error}");
+            let is_expected = match RULE.with(std::cell::Cell::get) {
+                Rule::MaxCost => matches!(error.kind(), RunErrorKind::MaxCost { .. }),
+                Rule::Budget => matches!(error.kind(), RunErrorKind::Budget { .. }),
+                _ => matches!(error.kind(), RunErrorKind::Stopped(_) | RunErrorKind::Layer { .. }),
+            };
+            assert!(is_expected, "{error}");
             format!("{waits}error")
         }
     }

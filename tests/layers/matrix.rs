@@ -45,7 +45,9 @@ fn absence(entrance: Entrance, rule: Rule) -> Option<&'static str> {
         (Entrance::ToolSetAlone | Entrance::McpServer, Some(Part::Question | Part::Model | Part::Answer)) => {
             Some("no agent is asked")
         }
-        (Entrance::ToolSetAlone | Entrance::McpServer, _) if rule == Rule::Limit => Some("no agent is asked"),
+        (Entrance::ToolSetAlone | Entrance::McpServer, None) if rule != Rule::Pass => {
+            Some("no agent is asked")
+        }
         _ => None,
     }
 }

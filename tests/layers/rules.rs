@@ -43,10 +43,13 @@ pub(crate) enum Rule {
     AnswerEnd,
     AnswerPanic,
     Limit,
+    MaxCost,
+    Budget,
+    Fallback,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::Pass,
         Self::QuestionAnswer,
         Self::QuestionEnd,
@@ -76,11 +79,14 @@ impl Rule {
         Self::AnswerEnd,
         Self::AnswerPanic,
         Self::Limit,
+        Self::MaxCost,
+        Self::Budget,
+        Self::Fallback,
     ];
 
     pub(crate) fn part(self) -> Option<Part> {
         Some(match self {
-            Self::Pass | Self::Limit => return None,
+            Self::Pass | Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => return None,
             Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Part::Question,
             Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Part::Question,
             Self::ModelRewrite | Self::ModelEnd => Part::Model,
@@ -117,7 +123,8 @@ impl Rule {
             Self::AnswerReplace => "Replaced. | a | did a",
             Self::AnswerRetry => "Better. | a | did a",
             Self::AnswerEnd | Self::AnswerPanic => "error | a | did a",
-            Self::Limit => "error | - | -",
+            Self::Limit | Self::MaxCost | Self::Budget => "error | - | -",
+            Self::Fallback => "Done. | a | did a",
         }
     }
 
@@ -135,7 +142,7 @@ impl Layer for Rule {
 
     fn sees(&self, part: Part) -> bool {
         match self {
-            Self::Limit => false,
+            Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => false,
             rule => rule.part().is_none_or(|own| own == part),
         }
     }

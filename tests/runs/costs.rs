@@ -219,7 +219,10 @@ async fn calls_that_the_limit_cut_off_are_repeated_with_a_higher_one() {
         .says("It is 3.");
     let agent = Agent::builder(model).tools(tools![sum]).prices(prices()).build().unwrap();
     let error = agent.ask("What is 1 + 2?").max_cost(Cost::usd(0.005)).await.unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::MaxCost { .. }), "{error}");
+    assert!(
+        matches!(error.kind(), RunErrorKind::MaxCost { spent, .. } if spent.micros() == 1_100),
+        "{error}"
+    );
     assert_eq!((error.run().turns(), micros(error.run().cost())), (0, Some(1_100)));
     let answer = agent.resume(error.into_run()).max_cost(Cost::usd(1.0)).await.unwrap();
     assert_eq!(answer.text(), "It is 3.");
@@ -293,11 +296,15 @@ async fn a_stored_run_knows_what_a_dropped_request_can_have_cost() {
     }
     let store = InMemoryStore::new();
     let agent = Agent::builder(Silent).prices(prices()).run_store(store.clone()).build().unwrap();
-    let mut ask = Box::pin(agent.ask("Hello").into_future());
-    // Stores in memory are never pending.
-    assert!(futures_util::poll!(&mut ask).is_pending());
-    let run = agent.stored_runs().await.unwrap().runs.pop().unwrap().run;
-    assert_eq!(micros(run.cost()), Some(64 + 16 + 5 + 10_000));
+    // No more than the limit is reserved.
+    for (limit, cost) in [(1.0, 64 + 16 + 5 + 10_000), (0.002, 2_000)] {
+        let mut ask = Box::pin(agent.ask("Hello").max_cost(Cost::usd(limit)).into_future());
+        // Stores in memory are never pending.
+        assert!(futures_util::poll!(&mut ask).is_pending());
+        let mut runs = agent.stored_runs().await.unwrap().runs;
+        runs.retain(|stored| stored.run.limits().max_cost == Some(Cost::usd(limit)));
+        assert_eq!(micros(runs[0].run.cost()), Some(cost));
+    }
 }
 
 /// A provider that bills each attempt, and does what the next bytes of a script say.

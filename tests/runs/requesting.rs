@@ -199,3 +199,43 @@ async fn a_request_of_an_approved_call_has_the_approved_definition() {
     let definition = run.request_call("call_1_0").unwrap().definition;
     assert_eq!(definition, Some(agent.tools().get("erase").unwrap().definition().hash()));
 }
+
+#[tool("Works", attempts = 2, needs_approval)]
+fn work(step: u32, #[inject] attempt: &tool_core::tool::Attempt) -> Result<String, String> {
+    if attempt.number == 1 {
+        Err("busy".into())
+    } else {
+        Ok(format!("step {step}: {}", "worked".repeat(100)))
+    }
+}
+
+/// A replay of the changes of each step has the same states, and the changes grow with the step alone.
+#[tokio::test]
+async fn changes_of_steps_replay_a_run() {
+    let model = (10..30)
+        .fold(ScriptedModel::new(), |model, step| model.calls("work", format!(r#"{{"step": {step}}}"#)))
+        .says("Done.");
+    let agent = Agent::builder(model).tools(tools![work]).max_turns(30).build().unwrap();
+    let state = |run: &Run| {
+        let mut state = serde_json::to_value(run).unwrap();
+        state.as_object_mut().unwrap().remove("time");
+        state
+    };
+    let mut run = agent.ask("Go").start().into_run();
+    let (mut replayed, mut sizes) = (run.clone(), Vec::new());
+    while !run.is_done() {
+        let before = run.clone();
+        run.resolve_all_approvals(&Approval::Approve);
+        let mut driver = agent.resume(run).start();
+        let _ = driver.advance().await;
+        run = driver.into_run();
+        let changes = serde_json::to_string(&run.changes_since(&before)).unwrap();
+        sizes.push(changes.len());
+        replayed.apply_changes(&serde_json::from_str(&changes).unwrap()).unwrap();
+        assert_eq!(state(&replayed), state(&run));
+        assert!(run.changes_since(&run).is_empty());
+    }
+    assert_eq!(replayed.finish().unwrap().text(), "Done.");
+    let (first, last) = (sizes[..8].iter().max().unwrap(), sizes.iter().max().unwrap());
+    assert!(*last <= first + 100, "{sizes:?}");
+}

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
-use tool_core::model::{ChatRequest, ModelFuture, Usage};
+use tool_core::model::{ChatRequest, Currency, ModelFuture, ModelPrices, Prices, Usage};
 use tool_core::run::{ErrorPolicy, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
@@ -569,6 +570,31 @@ async fn the_span_of_an_abandoned_model_call_ends() {
     );
     drop(run);
     spans.all();
+}
+
+#[tokio::test]
+async fn requests_have_a_cost_also_if_they_fail_or_are_dropped() {
+    let spans = Spans::default();
+    let _listening = spans.listen();
+    let prices = ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000);
+    let prices = Prices::from_fn(Currency::USD, move |_| Some(prices));
+    let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(100, 10));
+    let agent = Agent::builder(model).prices(prices.clone()).build().unwrap();
+    let run = agent.ask("Hello").await.unwrap_err().into_run();
+    agent.resume(run).await.unwrap();
+    let silent = Agent::builder(Silent).prices(prices).build().unwrap();
+    let mut ask = Box::pin(silent.ask("Hello").into_future());
+    assert!(futures_util::poll!(&mut ask).is_pending());
+    drop(ask);
+    let spans = spans.all();
+    let costs = |name: &str| -> Vec<_> {
+        let spans = spans.iter().filter(|span| span.name == name);
+        spans.map(|span| span.fields["gen_ai.usage.cost"].as_f64().unwrap()).collect()
+    };
+    // At worst, a request costs its 85 tokens of input and the longest answer.
+    assert_eq!(costs("chat"), [0.010_085, 0.000_2, 0.010_085]);
+    assert_eq!(costs("invoke_agent"), [0.010_085, 0.000_2, 0.010_085]);
+    assert_eq!(spans[0].fields["tool_core.cost.currency"], "USD");
 }
 
 #[tokio::test]

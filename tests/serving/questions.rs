@@ -43,8 +43,8 @@ async fn log_in(#[inject] user: &Asker) -> Result<String, ToolError> {
 }
 
 #[tool("Asks for a moment")]
-async fn hurry(#[inject] user: &Asker) -> Result<String, ToolError> {
-    Ok(user.ask::<String>("Now?").expires(Duration::from_millis(1)).await?)
+async fn hurry(millis: u64, #[inject] user: &Asker) -> Result<String, ToolError> {
+    Ok(user.ask::<String>("Now?").expires(Duration::from_millis(millis)).await?)
 }
 
 #[tool("Pays", needs_approval)]
@@ -264,12 +264,23 @@ async fn an_empty_answer_declines() {
 
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_ignored() {
-    let model = ScriptedModel::new().calls("hurry", "{}").says("Done.");
-    let caller = serve(agent(&model)).await;
-    let (_, calls, _) = ask(&caller, CHAT, &request(CHAT), false).await;
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    ask(&caller, CHAT, &results(CHAT, &request(CHAT), &calls, &["yes"]), false).await;
-    assert_eq!(read(&model, 1).last().unwrap(), "the question to the user expired without an answer");
+    // On a slow machine, a question can expire before the caller receives it.
+    let mut has_reached_the_caller = false;
+    for millis in [20, 200, 2000, 20_000] {
+        let model = ScriptedModel::new().calls("hurry", format!(r#"{{"millis": {millis}}}"#)).says("Done.");
+        let caller = serve(agent(&model)).await;
+        let (_, calls, _) = ask(&caller, CHAT, &request(CHAT), false).await;
+        if !calls.is_empty() {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            ask(&caller, CHAT, &results(CHAT, &request(CHAT), &calls, &["yes"]), false).await;
+        }
+        assert_eq!(read(&model, 1).last().unwrap(), "the question to the user expired without an answer");
+        has_reached_the_caller = !calls.is_empty();
+        if has_reached_the_caller {
+            break;
+        }
+    }
+    assert!(has_reached_the_caller);
 }
 
 #[tokio::test]

@@ -260,7 +260,10 @@ async fn watch_lists_runs_and_decides_about_what_waits() {
     Session::new(agent, "watch".into(), input, screen, interrupts).watch("anna").await.unwrap();
     let shown = String::from_utf8(output).unwrap();
     assert!(
-        shown.starts_with("1: Waiting, turn 1: Pay\na number, Enter to read again, or q: 2\n"),
+        shown.starts_with(
+            "1: Waiting, turn 1, 0 tokens: Pay\n   waits: call_1_0 pay\n   waits: call_1_1 pay\n\
+             a number, Enter to read again, or q: 2\n"
+        ),
         "{shown}"
     );
     assert!(shown.contains("there is no such run\n"), "{shown}");

@@ -55,7 +55,13 @@ impl<W: Write> Session<W> {
         for (position, StoredRun { run, status, .. }) in runs.iter().enumerate() {
             let question = run.new_messages().first().map(|message| message.text().into_owned());
             let question: String = question.unwrap_or_default().chars().take(MAX_QUESTION_CHARS).collect();
-            self.screen.line(&format!("{}: {status:?}, turn {}: {question}", position + 1, run.turns()))?;
+            let (turn, tokens) = (run.turns(), run.usage().total_tokens);
+            let cost = run.usage().cost.map(|cost| format!(", {cost}")).unwrap_or_default();
+            let facts = format!("{status:?}, turn {turn}, {tokens} tokens{cost}");
+            self.screen.line(&format!("{}: {facts}: {question}", position + 1))?;
+            for wait in run.waits() {
+                self.screen.line(&format!("   waits: {} {}", wait.path, wait.tool))?;
+            }
         }
         Ok(runs)
     }

@@ -74,7 +74,7 @@ impl Executor {
             Err(reason) => return ToolExecution::new(request.call, Err(ToolError::not_executed(&reason))),
         };
         match self {
-            Self::Agent(agent) => agent.execute_request(request, &context, cancellation, progress).await,
+            Self::Agent(agent) => agent.execute_unjudged(request, &context, cancellation, progress).await,
             Self::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
         }
     }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use futures_util::FutureExt;
+use futures_util::future::{join, ready};
+use futures_util::{FutureExt, StreamExt};
 use serde::{Deserialize, Serialize};
-use tool_core::model::{
-    ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ToolDefinition, ToolKind, ToolPolicy,
-};
-use tool_core::run::{Run, RunErrorKind, Step};
+use tool_core::agent::{Ask, RunDriver};
+use tool_core::model::{AssistantMessage, ChatResponse, ModelError, ToolDefinition, ToolKind, ToolPolicy};
+use tool_core::run::{Run, RunChanges, RunError, RunErrorKind, Step};
+use tool_core::tool::ToolExecution;
 use tool_core::{Agent, Event};
 
 use crate::clock::now;
@@ -51,20 +52,21 @@ pub(crate) struct TurnRecord {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TurnOutcome {
-    Response {
-        response: Box<ChatResponse>,
-        /// The tools that the response calls.
+    Taken {
+        changes: RunChanges,
+        /// The reply of the model without its message, if there is one and there may be readers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply: Option<Box<ChatResponse>>,
+        /// The tools that the reply calls.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tools: Vec<CalledTool>,
-        /// The names of all tools that were offered, if the response calls another one.
+        /// The names of all tools that were offered, if the reply calls another one.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         offered: Vec<String>,
-        /// The ids of the calls that need approval.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        approvals: Vec<String>,
+        /// A layer has failed, and the calls are not judged.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_unjudged: bool,
     },
-    /// The run had no time left.
-    TimedOut,
     /// No request can be sent.
     Refused(String),
 }
@@ -150,20 +152,18 @@ impl Model {
         let publishing = publisher.map(|(publisher, target)| {
             publisher.begin(target, format!("turn-{turn}"), Some((turn, run.messages().len())))
         });
-        let asked = AssertUnwindSafe(self.ask_model(run, started_with, context, publishing.as_ref()));
+        let asked = self.ask_model(run, started_with, context, publishing.as_ref(), events.is_some());
+        let asked = AssertUnwindSafe(asked);
         // The engine would repeat a step that panics without end.
         let asked =
             asked.catch_unwind().await.unwrap_or_else(|panic| Ok(TurnOutcome::Refused(panicked(&*panic))));
         if let Some(publishing) = publishing {
             unfinished.add(publishing);
         }
-        let outcome = match asked {
-            Ok(outcome) => match limit::check("the reply of the model", &outcome, self.max_bytes) {
-                Ok(()) => outcome,
-                Err(reason) => TurnOutcome::Refused(reason),
-            },
-            Err(RunErrorKind::Model(error)) if !error.is_permanent() => return Err(error),
-            Err(kind) => TurnOutcome::Refused(describe(&kind)),
+        let outcome = asked?;
+        let outcome = match limit::check("the reply of the model", &outcome, self.max_bytes) {
+            Ok(()) => outcome,
+            Err(reason) => TurnOutcome::Refused(reason),
         };
         Ok(TurnRecord { outcome, started, finished: now() })
     }
@@ -182,60 +182,144 @@ impl Model {
         }
     }
 
-    async fn ask_model(
+    /// Resumes a copy of the run with those of the agent's tools that the run may have, or returns why it cannot.
+    fn resume(
         &self,
         run: Run,
         started_with: &BTreeMap<String, String>,
         context: &JsonContext,
-        publishing: Option<&Publishing>,
-    ) -> Result<TurnOutcome, RunErrorKind> {
+    ) -> Result<Result<Ask, String>, ModelError> {
         let mut ask = self.agent.resume(run);
-        match self.compare_tools(started_with).map_err(RunErrorKind::Model)? {
+        match self.compare_tools(started_with)? {
             Tools::Same => {}
-            Tools::Refused(reason) => return Ok(TurnOutcome::Refused(reason)),
+            Tools::Refused(reason) => return Ok(Err(reason)),
             Tools::Changed(present) => {
                 let is_same =
                     |tool: &ToolDefinition| started_with.get(tool.name()) == present.get(tool.name());
                 ask = ask.only_tools(self.agent.tools().clone().filter(is_same));
             }
         }
-        let ask = match self.types.apply_to_ask(ask, context) {
+        Ok(self.types.apply_to_ask(ask, context))
+    }
+
+    async fn ask_model(
+        &self,
+        run: Run,
+        started_with: &BTreeMap<String, String>,
+        context: &JsonContext,
+        publishing: Option<&Publishing>,
+        has_readers: bool,
+    ) -> Result<TurnOutcome, ModelError> {
+        let before = run.clone();
+        let ask = match self.resume(run, started_with, context)? {
             Ok(ask) => ask,
             Err(reason) => return Ok(TurnOutcome::Refused(reason)),
         };
-        let mut driver = ask.start();
-        let time_left = driver.run().time_left();
-        let response = match driver.next().await {
-            Ok(Step::CallModel(request)) => {
-                let response = chat(self.agent.model(), &request, publishing);
-                match time_left {
-                    Some(left) => match tokio::time::timeout(left, response).await {
-                        Ok(response) => response,
-                        Err(_) => return Ok(TurnOutcome::TimedOut),
-                    },
-                    None => response.await,
-                }
-                .map_err(RunErrorKind::Model)?
+        let (driver, mut events) = match publishing {
+            Some(_) => {
+                let (driver, events) = ask.start_streamed();
+                (driver, Some(events))
             }
-            Ok(_) => return Ok(TurnOutcome::Refused("the run expects no turn of the model".into())),
-            Err(error) => return Ok(TurnOutcome::Refused(error.to_string())),
+            None => (ask.start(), None),
         };
+        let taken = self.drive_turn(driver, &before, has_readers);
+        let Some((publishing, events)) = publishing.zip(events.take()) else { return taken.await };
+        let publish = events.for_each(|event| {
+            // The run itself sends the others, once.
+            if is_delta(&event) {
+                publishing.emit(event);
+            }
+            ready(())
+        });
+        // The events end with the driver.
+        let (taken, ()) = join(taken, publish).await;
+        taken
+    }
+
+    async fn drive_turn(
+        &self,
+        mut driver: RunDriver,
+        before: &Run,
+        has_readers: bool,
+    ) -> Result<TurnOutcome, ModelError> {
+        let ended = |driver: &RunDriver| TurnOutcome::Taken {
+            changes: driver.run().changes_since(before),
+            reply: None,
+            tools: Vec::new(),
+            offered: Vec::new(),
+            is_unjudged: false,
+        };
+        match driver.next().await {
+            Ok(Step::CallModel(_)) => {}
+            // A layer has answered the question, or ended the run.
+            Ok(_) => return Ok(ended(&driver)),
+            Err(error) => return Ok(TurnOutcome::Refused(refused(&error)?)),
+        }
         // The tools of a provider are known only now.
         if let Some(tool) = driver.tools().iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
             return Ok(TurnOutcome::Refused(agent_tool_refused(tool.definition().name())));
         }
-        // Recorded in the copy of the run, which shows what the agent decides about the calls.
-        if let Err(error) = driver.record_response(response.clone()).await {
-            return Ok(TurnOutcome::Refused(error.to_string()));
+        let response = match driver.call_model().await {
+            Ok(response) => response,
+            // A layer or the limit of time has ended the request.
+            Err(error)
+                if matches!(error.kind(), RunErrorKind::Step(_))
+                    && !driver.run().changes_since(before).is_empty() =>
+            {
+                return Ok(ended(&driver));
+            }
+            Err(error) => return Ok(TurnOutcome::Refused(refused(&error)?)),
+        };
+        let reply = has_readers.then(|| {
+            let mut reply = Box::new(response.clone());
+            let calls = std::mem::take(&mut reply.message.tool_calls);
+            reply.message = AssistantMessage::default().with_tool_calls(calls);
+            reply
+        });
+        let mut is_unjudged = false;
+        if let Err(error) = driver.record_response(response).await {
+            match refused(&error) {
+                Ok(reason) => return Ok(TurnOutcome::Refused(reason)),
+                // The model is not asked again.
+                Err(_) if driver.run().turns() > before.turns() => is_unjudged = true,
+                Err(error) => return Err(error),
+            }
         }
-        let approvals = driver.run().awaiting_approval().map(|call| call.id).collect();
         let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
         names.sort_unstable();
         names.dedup();
         let tools: Vec<_> = names.iter().filter_map(|name| self.called_tool(driver.tools(), name)).collect();
         let all = || driver.tools().definitions().iter().map(|one| one.name().to_owned()).collect();
         let offered = if tools.len() < names.len() { all() } else { Vec::new() };
-        Ok(TurnOutcome::Response { response: Box::new(response), tools, offered, approvals })
+        let changes = driver.run().changes_since(before);
+        Ok(TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged })
+    }
+
+    /// Judges something of a copy of the run. Fails if a layer does.
+    pub(crate) async fn judge(
+        &self,
+        run: Run,
+        started_with: &BTreeMap<String, String>,
+        context: &JsonContext,
+        subject: Subject,
+    ) -> Result<Judged, ModelError> {
+        let before = run.clone();
+        let mut driver = match self.resume(run, started_with, context)? {
+            Ok(ask) => ask.start(),
+            Err(reason) => return Ok(Judged::Refused(reason)),
+        };
+        let judging = AssertUnwindSafe(async {
+            match subject {
+                Subject::DecidedCalls => driver.judge_decided_calls().await,
+                Subject::Outcome(execution) => driver.record_result(*execution).await,
+                Subject::Next => driver.next().await.map(drop),
+            }
+        });
+        match judging.catch_unwind().await {
+            Ok(Ok(())) => Ok(Judged::Changed(driver.run().changes_since(&before))),
+            Ok(Err(error)) => Ok(Judged::Refused(refused(&error)?)),
+            Err(panic) => Ok(Judged::Refused(panicked(&*panic))),
+        }
     }
 
     fn called_tool(&self, offered: &tool_core::ToolSet, name: &str) -> Option<CalledTool> {
@@ -255,31 +339,45 @@ impl Model {
     }
 }
 
-/// Sends the request. The reply is streamed if somebody may read it.
-async fn chat(
-    model: &dyn ChatModel,
-    request: &ChatRequest<'_>,
-    publishing: Option<&Publishing>,
-) -> Result<ChatResponse, ModelError> {
-    let Some(publishing) = publishing else { return model.chat(request).await };
-    let mut deltas = model.stream(request);
-    while let Some(delta) = deltas.next().await {
-        match delta? {
-            Delta::Text(text) => publishing.emit(Event::Text(text)),
-            Delta::Reasoning(text) => publishing.emit(Event::Reasoning(text)),
-            Delta::Refusal(text) => publishing.emit(Event::Refusal(text)),
-            Delta::Done(response) => return Ok(response),
-            _ => {}
-        }
-    }
-    Err(ModelError::new("the stream ended before the response was complete"))
+/// What is judged in a step of its own.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    /// The calls that people have decided about.
+    DecidedCalls,
+    /// The outcome of a call, which is recorded as well.
+    Outcome(Box<ToolExecution>),
+    /// What precedes the next step: a question, or an answer that is an output.
+    Next,
 }
 
-fn describe(kind: &RunErrorKind) -> String {
-    match kind {
-        RunErrorKind::Stopped(reason) => reason.to_string(),
-        RunErrorKind::Model(error) => error.to_string(),
-        other => format!("{other:?}"),
+/// What layers decided in a step of its own.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Judged {
+    Changed(RunChanges),
+    Refused(String),
+}
+
+fn is_delta(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Text(_)
+            | Event::Reasoning(_)
+            | Event::Refusal(_)
+            | Event::CallAnnounced { .. }
+            | Event::Arguments { .. }
+    )
+}
+
+/// Returns why a step cannot be taken. Fails if it can be repeated: the model or a layer has failed.
+fn refused(error: &RunError) -> Result<String, ModelError> {
+    match error.kind() {
+        RunErrorKind::Model(error) if error.is_permanent() => Ok(error.to_string()),
+        RunErrorKind::Model(error) => Err(ModelError::new(error.to_string())),
+        RunErrorKind::Layer { error: cause, .. } if !cause.to_string().starts_with("it panicked") => {
+            Err(ModelError::new(error.to_string()))
+        }
+        _ => Ok(error.to_string()),
     }
 }
 

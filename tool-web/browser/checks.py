@@ -117,6 +117,8 @@ def list_and_filters(driver):
     click(driver, "[data-key=a]", "Approve")
     find(driver, "#log", "Result: Paid 80 euros to Anna.")
     find(driver, "#log", "approved by local user")
+    click(driver, "#turns button", "Turn 1 ·")
+    find(driver, "#turns button", "Turn 2")
 
 
 def live_run(driver):

@@ -1,11 +1,10 @@
 //! Who sends a request, and what they may do.
 
-use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use http::HeaderMap;
 
 /// What a [`Principal`] may do. Each right is separate: a principal that administers need not be allowed to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,7 +68,7 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Option<Principal>> + Send 
 /// safe to use.
 ///
 /// ```
-/// use axum::http::HeaderMap;
+/// use http::HeaderMap;
 /// use tool_web::{Principal, Right, Web};
 ///
 /// // The proxy in front of the program authenticates and sets this header.
@@ -86,12 +85,5 @@ pub trait Authenticate: Send + Sync {
 impl<F: Fn(&HeaderMap) -> Option<Principal> + Send + Sync> Authenticate for F {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
         Box::pin(ready(self(headers)))
-    }
-}
-
-/// Shows nothing, because implementations can contain secrets.
-impl fmt::Debug for dyn Authenticate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authenticate")
     }
 }

@@ -3,7 +3,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -16,7 +15,6 @@ use tool_http::server::{Access, Caller, Limiter, Limits, Rejection, hold_until_s
 use crate::auth::{Authenticate, Principal, Right};
 
 /// The rules of admission of one router.
-#[derive(Debug)]
 pub(crate) struct Guard {
     pub(crate) access: Access,
     pub(crate) principals: Vec<(Caller, Principal)>,
@@ -180,9 +178,6 @@ impl<S: Sync> FromRequestParts<S> for Sender {
 /// Reads the body of a request as JSON.
 pub(crate) async fn read_json<T: DeserializeOwned>(guard: &Guard, request: Request) -> Result<T, HttpError> {
     let body = guard.limiter.read_body(request.into_body()).await?;
-    parse(&body.bytes)
-}
-
-fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, HttpError> {
-    serde_json::from_slice(bytes).map_err(|error| HttpError::bad_request(format!("invalid request: {error}")))
+    serde_json::from_slice(&body.bytes)
+        .map_err(|error| HttpError::bad_request(format!("invalid request: {error}")))
 }

@@ -1,7 +1,6 @@
 //! The runs that are watched: the logs of those that are driven in this process, the stored ones, and the decisions about both.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::FutureExt;
@@ -549,12 +548,5 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.0.driver_left();
-    }
-}
-
-/// Shows the names of the sources.
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.sources.iter().map(|source| &source.name)).finish()
     }
 }

@@ -119,14 +119,14 @@ impl Hub {
 
     async fn stored_row(&self, id: &str) -> Option<Row> {
         let (source, mut row) = match self.find(id).await {
-            Ok(Some(loaded)) => (Arc::clone(&loaded.source), stored_row(id, &loaded)),
+            Ok(Some(loaded)) => (Arc::clone(&loaded.source), stored_row(&loaded)),
             Ok(None) => return None,
             Err((source, error)) => {
-                let error = Some(error.to_string());
-                let row = Row { error, ..Row::new(id, &source.name, Status::Unreadable) };
-                (source, row)
+                let (error, status) = (Some(error.to_string()), Status::Unreadable);
+                (source, Row { error, status, ..Row::default() })
             }
         };
+        (row.id, row.agent) = (id.to_owned(), Arc::clone(&source.name));
         row.updated_at = source.updated_at(id).await;
         Some(row)
     }
@@ -140,7 +140,7 @@ impl Source {
     }
 }
 
-fn stored_row(id: &str, Loaded { source, run, status }: &Loaded) -> Row {
+fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
     let status = match status {
         RunStatus::RunningElsewhere => Status::Running,
         RunStatus::Waiting => Status::Waiting,
@@ -158,7 +158,8 @@ fn stored_row(id: &str, Loaded { source, run, status }: &Loaded) -> Row {
         usage: run.usage(),
         failed_calls: failed.count(),
         summary: describe(run, None).iter().map(|wait| short(&wait.line())).collect(),
-        ..Row::new(id, &source.name, status)
+        status,
+        ..Row::default()
     }
 }
 

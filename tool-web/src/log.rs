@@ -24,10 +24,11 @@ const MAX_REQUEST_BYTES: usize = 4 << 20;
 pub(crate) const MAX_TEXT_CHARS: usize = 200;
 
 /// The status of a run in the list, in the order of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     Waiting,
+    #[default]
     Running,
     Failed,
     Unreadable,
@@ -46,7 +47,7 @@ impl Status {
 }
 
 /// A run in the list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) id: String,
     pub(crate) agent: Arc<str>,
@@ -63,23 +64,6 @@ pub(crate) struct Row {
     pub(crate) error: Option<String>,
     /// The last change, if its time is known.
     pub(crate) updated_at: Option<Timestamp>,
-}
-
-impl Row {
-    pub(crate) fn new(id: impl Into<String>, agent: &Arc<str>, status: Status) -> Self {
-        Self {
-            id: id.into(),
-            agent: Arc::clone(agent),
-            status,
-            question: String::new(),
-            turns: 0,
-            usage: Usage::default(),
-            failed_calls: 0,
-            summary: Vec::new(),
-            error: None,
-            updated_at: None,
-        }
-    }
 }
 
 /// An entry, and its serialized form.
@@ -105,7 +89,7 @@ pub(crate) struct RunLog {
     end: watch::Sender<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LogState {
     entries: VecDeque<Arc<Logged>>,
     /// The position of the first entry.
@@ -122,26 +106,19 @@ struct LogState {
 impl RunLog {
     /// Creates a log that begins with what the run has done so far.
     pub(crate) fn new(source: &Arc<str>, run: &Run) -> Self {
-        let state = LogState {
-            entries: VecDeque::new(),
-            first: 0,
-            bytes: 0,
-            drivers: 0,
-            row: Row::new(run.id().as_str(), source, Status::Running),
-            requests: VecDeque::new(),
-            calls: 0,
-        };
-        let log = Self { id: run.id().to_string(), state: Mutex::new(state), end: watch::Sender::new(0) };
+        let id = run.id().to_string();
+        let row = Row { id: id.clone(), agent: Arc::clone(source), ..Row::default() };
+        let state = Mutex::new(LogState { row, ..LogState::default() });
+        let log = Self { id, state, end: watch::Sender::new(0) };
         log.append_history(run);
         log
     }
 
     /// Starts anew if the run has been continued elsewhere.
     pub(crate) fn follow(&self, run: &Run) {
-        let calls = executions(run).chain(run.undo_executions()).count();
         {
             let mut state = self.lock();
-            if (state.row.turns, state.calls) == (run.turns(), calls) {
+            if (state.row.turns, state.calls) == (run.turns(), finished_calls(run)) {
                 return;
             }
             state.first += state.entries.len() as u64;
@@ -155,7 +132,8 @@ impl RunLog {
         for entry in Entry::replay(run) {
             self.push(entry);
         }
-        self.lock().row.usage = run.usage();
+        let mut state = self.lock();
+        (state.row.turns, state.row.usage, state.calls) = (run.turns(), run.usage(), finished_calls(run));
     }
 
     /// Begins to follow a driver of the run.
@@ -319,6 +297,10 @@ impl LogState {
             _ => {}
         }
     }
+}
+
+fn finished_calls(run: &Run) -> usize {
+    executions(run).chain(run.undo_executions()).count()
 }
 
 /// A reader of a log.

@@ -42,7 +42,6 @@ const POLL: Duration = Duration::from_millis(1_500);
 const DEFAULT_RUNS: usize = 100;
 const MAX_RUNS: usize = 1_000;
 
-#[derive(Debug)]
 pub(crate) struct PageState {
     pub(crate) hub: Arc<Hub>,
     pub(crate) guard: Arc<Guard>,

@@ -1,13 +1,12 @@
 //! The runs as plain HTML, for readers without scripts. Every text is escaped.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use tool_core::Event;
 use tool_core::content::printable;
 use url::form_urlencoded::byte_serialize;
 
-use crate::entry::Entry;
+use crate::entry::{Decided, Entry, output};
 use crate::list::List;
 use crate::log::{Found, Row, RunLog};
 use crate::wait::Described;
@@ -29,15 +28,14 @@ pub(crate) fn list(list: &List) -> String {
 /// Returns one run with what it waits for.
 pub(crate) fn run(row: &Row, waits: &[Described], log: &Arc<RunLog>) -> String {
     let waits: String = waits.iter().map(|wait| format!("<li>{}</li>", escape(&wait.line()))).collect();
-    let (mut text, mut reader) = (String::new(), log.read(log.first()));
+    let (mut html, mut reader) = (String::new(), log.read(log.first()));
     while let Found::Entry(_, logged) = reader.try_next() {
-        write_entry(&mut text, &logged.entry);
+        write_entry(&mut html, &logged.entry);
     }
     let body = format!(
-        "<p><a href=\"../plain\">Runs</a></p><h1>{}</h1><p>{}</p><ul>{waits}</ul><pre class=\"full\">{}</pre>",
+        "<p><a href=\"../plain\">Runs</a></p><h1>{}</h1><p>{}</p><ul>{waits}</ul>{html}",
         escape(&row.question),
-        facts(row),
-        escape(&text)
+        facts(row)
     );
     document(&row.question, "../", &body)
 }
@@ -63,48 +61,58 @@ fn escape(text: &str) -> String {
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
-fn write_entry(out: &mut String, entry: &Entry) {
-    // Writing into a `String` does not fail.
-    let _ = match entry {
-        Entry::Question { text } => writeln!(out, "\nQuestion: {text}"),
-        Entry::Decided(decided) => {
-            let by = decided.record.by.as_deref().unwrap_or("somebody");
-            writeln!(out, "\n{}: {:?} by {by}", decided.call, decided.record.kind)
-        }
-        Entry::Failed { error, .. } => writeln!(out, "\nFailed: {error}"),
-        Entry::Cancelled => writeln!(out, "\nCancelled"),
-        Entry::Event(record) => return write_event(out, &record.event),
-    };
+/// Writes a title, and a text of another party in a box of its own, so that it cannot look like a title.
+fn write_part(out: &mut String, title: &str, text: &str) {
+    out.extend(["<h3>", &escape(title), "</h3>"]);
+    if !text.is_empty() {
+        out.extend(["<pre class=\"full\">", &escape(text), "</pre>"]);
+    }
 }
 
-fn write_event(out: &mut String, event: &Event) {
-    let _ = match event {
-        Event::TurnStarted { turn, .. } => writeln!(out, "\nTurn {turn}"),
-        // The deltas of a reply are not part of all runs.
-        Event::TurnFinished { response, .. } => {
+fn write_entry(out: &mut String, entry: &Entry) {
+    match entry {
+        Entry::Question { text } => write_part(out, "Question", text),
+        Entry::Decided(Decided { call, record }) => {
+            let by = record.by.as_deref().unwrap_or("somebody");
+            let why = record.why.as_deref().unwrap_or_default();
+            write_part(out, &format!("Decision about {call}: {:?} by {by}", record.kind), why);
+        }
+        Entry::Failed { error, .. } => write_part(out, "Failed", error),
+        Entry::Cancelled => write_part(out, "Cancelled", ""),
+        Entry::Event(record) => write_event(out, "", &record.event),
+    }
+}
+
+/// Writes an event of the agent at a path. The deltas of a reply are not part of all runs, so the whole reply is written.
+fn write_event(out: &mut String, path: &str, event: &Event) {
+    match event {
+        Event::TurnFinished { turn, response, .. } => {
             let reply = &response.message;
-            let texts = [reply.reasoning.as_deref(), Some(&reply.text), reply.refusal.as_deref()];
-            out.extend(
-                texts.into_iter().flatten().filter(|text| !text.is_empty()).flat_map(|text| [text, "\n"]),
-            );
-            let mut calls = reply.tool_calls.iter();
-            calls.try_for_each(|call| writeln!(out, "{} {}", call.name, call.arguments))
+            write_part(out, &format!("{path}Turn {turn}"), &reply.text);
+            let more = [("Reasoning", &reply.reasoning), ("Refusal", &reply.refusal)];
+            for (kind, text) in more.into_iter().filter_map(|(kind, text)| Some((kind, text.as_ref()?))) {
+                write_part(out, &format!("{path}{kind}"), text);
+            }
+            for call in &reply.tool_calls {
+                write_part(out, &format!("{path}Call of {}", call.name), &call.arguments);
+            }
         }
         Event::CallFinished(execution) => {
+            let status = if execution.outcome().is_ok() { "Result" } else { "Error" };
+            let layers: Vec<_> = execution.verdicts().iter().map(|verdict| &*verdict.layer).collect();
             let layers =
-                execution.verdicts().iter().map(|verdict| &*verdict.layer).collect::<Vec<_>>().join(", ");
-            let layers = if layers.is_empty() { layers } else { format!(" (changed by {layers})") };
-            writeln!(out, "\n{execution}{layers}")
+                if layers.is_empty() { String::new() } else { format!(", seen by {}", layers.join(", ")) };
+            write_part(
+                out,
+                &format!("{path}{status} of {}{layers}", execution.call().name),
+                &output(execution),
+            );
         }
-        Event::Waiting(_) => writeln!(out, "\nWaiting"),
-        Event::Agent { agent, event, .. } => {
-            let mut inner = String::new();
-            write_event(&mut inner, event);
-            let inner = inner.trim_start();
-            if inner.is_empty() { Ok(()) } else { write!(out, "\n{agent} › {inner}") }
-        }
-        Event::HandedOff { agent, .. } => writeln!(out, "\nHanded off to {agent}"),
-        Event::Done(_) => writeln!(out, "\n\nDone"),
-        _ => Ok(()),
-    };
+        Event::Waiting(_) => write_part(out, "Waiting", ""),
+        Event::Agent { agent, event, .. } => write_event(out, &format!("{path}{agent} › "), event),
+        Event::HandedOff { agent, .. } => write_part(out, &format!("{path}Handed off to {agent}"), ""),
+        // A layer can answer in place of the model.
+        Event::Done(answer) => write_part(out, "Done", if answer.turns() == 0 { answer.text() } else { "" }),
+        _ => {}
+    }
 }

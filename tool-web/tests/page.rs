@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::rewrite;
+use tool_core::content::Content;
+use tool_core::layer::{AnswerVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
     StoreFuture,
@@ -375,8 +376,14 @@ async fn runs_are_read_without_scripts() {
     run.resolve(&run.waits().remove(0).id, Decision::deny(HOSTILE)).unwrap();
     agent.resume(run).await.unwrap();
     let done = html(&server, &format!("plain/{id}")).await;
-    assert!(done.contains(&format!("Turn 3\n{ESCAPED}\n\n\nDone")), "{done}");
-    assert!(done.contains(&format!("denied: {ESCAPED}")), "{done}");
+    let end = format!("<h3>Turn 3</h3><pre class=\"full\">{ESCAPED}</pre><h3>Done</h3>");
+    assert!(done.contains(&end), "{done}");
+    assert!(
+        done.contains(&format!(
+            "<h3>Error of pay</h3><pre class=\"full\">the call was denied: {ESCAPED}</pre>"
+        )),
+        "{done}"
+    );
     for page in [list, waiting, done] {
         assert!(!page.contains("<script") && !page.contains('\u{202e}'), "{page}");
     }
@@ -433,10 +440,42 @@ async fn what_layers_changed_is_named_and_stays_hidden() {
             assert!(events.contains("a [secret]") && events.contains(r#""layer":"redaction""#), "{events}");
             assert!(!events.contains("hunter2"), "{events}");
             let plain = html(server, &format!("plain/{run}")).await;
-            assert!(plain.contains("a [secret] (changed by redaction)"), "{plain}");
+            let shown = "Result of read, seen by redaction</h3><pre class=\"full\">a [secret]</pre>";
+            assert!(plain.contains(shown), "{plain}");
             assert!(!plain.contains("hunter2"), "{plain}");
         }
     }
+}
+
+#[tokio::test]
+async fn answers_of_layers_are_shown_and_what_they_replaced_is_hidden() {
+    let hide = guard::answer(|_: &str| AnswerVerdict::Replace("a [secret]".to_owned()));
+    let model = ScriptedModel::new().says("hunter2");
+    let replaces = Agent::builder(model).layer(hide).build().unwrap();
+    let answer = guard::question(|_: &Content| QuestionVerdict::Answer("a [secret]".to_owned()));
+    let answers = Agent::builder(ScriptedModel::new()).layer(answer).build().unwrap();
+    for agent in [replaces, answers] {
+        check_answer(agent).await;
+    }
+}
+
+async fn check_answer(agent: Agent) {
+    let web = Web::new().agent("desk", agent);
+    let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
+    let app = axum::Router::new().nest_service("/chat", web.ui_stream("desk").into_service());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let message = json!({ "role": "user", "parts": [{ "type": "text", "text": "What is it?" }] });
+    let body = json!({ "id": "c", "messages": [message] }).to_string();
+    let (status, chat) = send_to(address, "POST /chat", "", &body).await;
+    assert_eq!(status, 200, "{chat}");
+    assert!(chat.contains("a [secret]") && !chat.contains("hunter2"), "{chat}");
+    let run = get(&server, "api/runs").await["runs"][0]["id"].as_str().unwrap().to_owned();
+    let events = events_until(&server, &run, r#""type":"done""#).await;
+    assert!(events.contains("a [secret]") && !events.contains("hunter2"), "{events}");
+    let plain = html(&server, &format!("plain/{run}")).await;
+    assert!(plain.contains("a [secret]") && !plain.contains("hunter2"), "{plain}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use tool_core::layer::{CallVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::model::{
-    AssistantMessage, ChatResponse, FinishReason, ToolChoice, ToolDefinition, ToolKind, Usage,
+    AssistantMessage, ChatResponse, Cost, Currency, FinishReason, ToolChoice, ToolDefinition, ToolKind, Usage,
 };
 use tool_core::run::{Decision, ErrorPolicy, Run, RunLimits, Step};
 use tool_core::testing::ScriptedModel;
@@ -138,6 +138,13 @@ fn runs() -> Vec<(&'static str, Run)> {
     found_tools["found"] = serde_json::json!(["sum", "ticket"]);
     let found_tools = serde_json::from_value(found_tools).unwrap();
 
+    let cost = |micros: u64| serde_json::json!({ "micros": micros, "currency": "USD" });
+    let mut charged = serde_json::to_value(&asking).unwrap();
+    charged["usage"]["cost"] = cost(1_500);
+    charged["may_cost"] = cost(10_085);
+    charged["settings"]["limits"]["cost"] = cost(50_000);
+    let charged = serde_json::from_value(charged).unwrap();
+
     let mut calling = asking.clone();
     let calls = [
         ("call_a", "sum", r#"{"a": 1, "b": 2}"#),
@@ -192,6 +199,7 @@ fn runs() -> Vec<(&'static str, Run)> {
         ("undoing", undoing),
         ("awaiting_result", awaiting_result),
         ("found_tools", found_tools),
+        ("charged", charged),
         ("ended", ended),
     ]
 }
@@ -288,6 +296,10 @@ async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
     ] {
         assert_eq!(resumed(&golden(4, name)).await, expected, "{name}");
     }
+    // Nobody knows what came of the request in flight.
+    let run: Run = serde_json::from_str(&golden(4, "charged")).unwrap();
+    assert_eq!(run.cost(), Some(Cost::new(11_585, Currency::USD)));
+    assert_eq!(run.limits().max_cost, Some(Cost::usd(0.05)));
 }
 
 const ID: &str = "run_00000000000000000000000000000000";

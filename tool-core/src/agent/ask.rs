@@ -346,6 +346,15 @@ impl Ask {
         })
     }
 
+    /// Starts the run for a caller that drives it step by step, and returns its events, which the driver waits to be read.
+    #[cfg(feature = "unstable-internals")]
+    pub fn start_streamed(mut self) -> (RunDriver, impl futures_util::Stream<Item = Event> + Send + use<>) {
+        let (sender, events) = futures_channel::mpsc::channel(16);
+        self.emitter.stream = Some(sender);
+        let events = futures_util::StreamExt::filter_map(events, |event| std::future::ready(event.ok()));
+        (self.start(), events)
+    }
+
     /// Returns `true` if tools may be offered to the model.
     pub(super) fn may_have_tools(&self) -> bool {
         let has_some = self.tools.offered.as_ref().is_ok_and(|tools| !tools.is_empty());

@@ -68,6 +68,7 @@ impl AgentBuilder {
             max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
             trace: Default::default(),
             prices: None,
+            budgets: Vec::new(),
             model_infos: Default::default(),
         };
         let (tools, undo_tools) = (Ok(ToolSet::default()), Ok(ToolSet::default()));

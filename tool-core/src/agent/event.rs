@@ -9,7 +9,6 @@ use futures_channel::mpsc;
 use futures_util::stream::{self, Stream, StreamExt};
 use futures_util::{FutureExt, SinkExt};
 
-use super::event_record::EventRecord;
 use crate::model::{ChatResponse, Cost, ToolCall};
 use crate::run::{Answer, RunError, Wait};
 use crate::tool::{ToolExecution, ToolProgress};
@@ -207,12 +206,6 @@ impl EventStream {
         // One task polls both, so no work continues once the stream is dropped.
         let silent = stream::once(driver).filter_map(|()| ready(None));
         Self(Box::pin(stream::select(events, silent)))
-    }
-
-    /// Returns the events with their positions, which begin behind `last`: 0, or the last position of an earlier stream of the run.
-    pub fn records(self, last: u64) -> impl Stream<Item = Result<EventRecord, RunError>> + Send + use<> {
-        self.zip(stream::iter(last.saturating_add(1)..))
-            .map(|(event, position)| event.map(|event| event.at(position)))
     }
 
     /// Returns the next event, or `None` after the last one. Like `StreamExt::next`, without the import.

@@ -1,17 +1,18 @@
 //! The form in which events are stored and sent to other processes.
 
+use futures_util::stream::{self, Stream, StreamExt};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::event::Event;
+use super::event::{Event, EventStream};
 use crate::model::{ChatResponse, Cost, ToolCall};
-use crate::run::{Answer, Wait};
+use crate::run::{Answer, RunError, Wait};
 use crate::tool::{ToolExecution, ToolProgress};
 
 /// An event with its position: the form in which pages, streams and workers send the events of a run, with all texts and arguments.
 /// [`Event`] itself is not serializable, so that none of them gets into a log by mistake.
 ///
 /// Positions increase within a run and can have gaps. The party that puts the events of a run in order assigns them, such as a log;
-/// [`EventStream::records`](crate::agent::EventStream::records) counts. A reader that was disconnected asks for what follows the last
+/// [`EventStream::records`] counts. A reader that was disconnected asks for what follows the last
 /// position that it has. The events of agents that calls asked are [nested](Event::Agent) and have the positions of the outer run.
 ///
 /// An answer is sent without what the events before it contain: its messages, executions and inner runs are empty. An event of an
@@ -43,6 +44,14 @@ impl Event {
     #[must_use]
     pub fn at(self, position: u64) -> EventRecord {
         EventRecord { position, event: self }
+    }
+}
+
+impl EventStream {
+    /// Returns the events with their positions, which begin behind `last`: 0, or the last position of an earlier stream of the run.
+    pub fn records(self, last: u64) -> impl Stream<Item = Result<EventRecord, RunError>> + Send + use<> {
+        self.zip(stream::iter(last.saturating_add(1)..))
+            .map(|(event, position)| event.map(|event| event.at(position)))
     }
 }
 

@@ -62,6 +62,29 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
+        self.execute(request, context, cancellation, progress, true).await
+    }
+
+    /// Executes a call like [`execute_request`](Self::execute_request), but leaves the judgement of its outcome to the driver of the run:
+    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result).
+    pub async fn execute_unjudged(
+        &self,
+        request: CallRequest,
+        context: &ToolContext,
+        cancellation: &CancellationToken,
+        progress: Progress,
+    ) -> ToolExecution {
+        self.execute(request, context, cancellation, progress, false).await
+    }
+
+    async fn execute(
+        &self,
+        request: CallRequest,
+        context: &ToolContext,
+        cancellation: &CancellationToken,
+        progress: Progress,
+        is_judged: bool,
+    ) -> ToolExecution {
         let mut context = context.clone().with_defaults(&self.0.context);
         if let Some(conversation) = request.conversation.clone() {
             context = context.with(conversation);
@@ -89,7 +112,7 @@ impl Agent {
         let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
         let mut execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
         let retries = |error| policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
-        if execution.is_waiting() || execution.error().is_some_and(retries) {
+        if !is_judged || execution.is_waiting() || execution.error().is_some_and(retries) {
             return execution;
         }
         match layers.output(&mut execution, &Run::new([])).await {

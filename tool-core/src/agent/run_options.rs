@@ -9,7 +9,7 @@ use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, Turn, WhileW
 #[cfg(doc)]
 use crate::layer::Place;
 use crate::layer::{CallVerdict, Layer, OutputVerdict, guard};
-use crate::memory::{ChatMemory, RunStore};
+use crate::memory::{ChatMemory, KeyedBudget, RunStore};
 use crate::model::{Cost, ModelOptions, Prices, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
@@ -68,6 +68,13 @@ impl AgentBuilder {
     /// Limits the money that one run may spend on models, with all agents that it asks. It requires [prices](Self::prices).
     pub fn max_cost(mut self, cost: Cost) -> Self {
         self.agent.limits.max_cost = Some(cost);
+        self
+    }
+
+    /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to those of the
+    /// [questions](crate::agent::Ask::budget).
+    pub fn budget(mut self, budget: KeyedBudget) -> Self {
+        self.agent.budgets.push(budget);
         self
     }
 

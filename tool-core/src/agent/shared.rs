@@ -15,7 +15,7 @@ use crate::content::{self, Content};
 use crate::layer::Layer;
 #[cfg(feature = "unstable-internals")]
 use crate::layer::Part;
-use crate::memory::{ChatMemory, RunStore};
+use crate::memory::{ChatMemory, KeyedBudget, RunStore};
 use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
 use crate::tool::ToolContext;
@@ -86,6 +86,7 @@ pub(super) struct Shared {
     pub(super) max_concurrent_calls: usize,
     pub(super) trace: trace::Settings,
     pub(super) prices: Option<Prices>,
+    pub(super) budgets: Vec<KeyedBudget>,
     /// What the agent's models are known to allow.
     pub(super) model_infos: Arc<ModelInfos>,
 }

@@ -47,14 +47,19 @@ impl Spending {
     /// Returns what counts a request of an agent with these prices, if anything does.
     pub(super) fn meter(&self, prices: Option<&Prices>, infos: &Arc<ModelInfos>) -> Option<RequestMeter> {
         let prices = prices.or(self.prices.as_ref()).cloned();
-        let is_limited =
-            !self.budgets.is_empty() || self.ledgers.iter().any(|ledger| ledger.limit().is_some());
-        (prices.is_some() || is_limited).then(|| RequestMeter {
+        (prices.is_some() || self.is_limited()).then(|| RequestMeter {
             spending: Self { prices, ..self.clone() },
             infos: Arc::clone(infos),
-            is_limited,
             state: Mutex::default(),
         })
+    }
+
+    fn is_limited(&self) -> bool {
+        !self.budgets.is_empty() || self.has_max_cost()
+    }
+
+    fn has_max_cost(&self) -> bool {
+        self.ledgers.iter().any(|ledger| ledger.limit().is_some())
     }
 }
 
@@ -62,7 +67,6 @@ impl Spending {
 pub(super) struct RequestMeter {
     spending: Spending,
     infos: Arc<ModelInfos>,
-    is_limited: bool,
     state: Mutex<State>,
 }
 
@@ -154,7 +158,10 @@ impl RequestMeter {
         let known = self.known(model);
         let output = max_output_tokens.map(u64::from).or(known.max_output_tokens).unwrap_or(0);
         let input = input_tokens.min(known.context_window.unwrap_or(u64::MAX));
-        self.spending.prices.as_ref()?.worst_cost(model, input, output).ok()
+        let worst = self.spending.prices.as_ref()?.worst_cost(model, input, output).ok()?;
+        // More is never reserved.
+        let left = self.spending.ledgers.iter().map(|ledger| ledger.left());
+        Some(Cost::new(left.fold(worst.micros(), u64::min), worst.currency()))
     }
 
     fn worst(&self, model: &str, input: u64, output: u64) -> Result<Amounts, ModelError> {
@@ -182,8 +189,8 @@ impl RequestMeter {
             let period = budget.period_at(Timestamp::now());
             let refusal = || Refusal::Budget { key: budget.key().to_owned(), ends: period.ends };
             let reserved = budget.store().reserve(&period, least, most).await;
-            let reserved = reserved.map_err(|error| ModelError::new(Refusal::Store(error)).unbilled())?;
-            let reserved = reserved.ok_or_else(|| refusal().into_error())?;
+            let reserved = reserved.map_err(|error| unaffordable(Refusal::Store(error)))?;
+            let reserved = reserved.ok_or_else(|| unaffordable(refusal()))?;
             if reserved.amount < most {
                 granted.shortened_by = Some(refusal());
                 match unit {
@@ -196,23 +203,19 @@ impl RequestMeter {
             granted.budgets.push((position, reserved));
         }
         let (Some(least), Some(most)) = (at_least.cost, granted.amounts.cost) else {
-            let is_limited = self.spending.ledgers.iter().any(|ledger| ledger.limit().is_some());
-            return if is_limited { Err(no_prices()) } else { Ok(()) };
+            return if self.spending.has_max_cost() { Err(no_prices()) } else { Ok(()) };
         };
         // Nothing is awaited from here on, so that a reservation is never lost.
         let ledgers = &self.spending.ledgers;
         let mut amount = most;
         let mut reserved = Vec::new();
         for (level, ledger) in ledgers.iter().enumerate() {
+            let is_outermost = level + 1 == ledgers.len();
+            let refusal = || Refusal::MaxCost { ledger: Arc::clone(ledger), needed: least, is_outermost };
             match ledger.reserve(least, amount) {
                 Ok(left) => {
                     if left != amount {
-                        granted.shortened_by = ledger.limit().map(|limit| Refusal::MaxCost {
-                            limit,
-                            spent: ledger.total(limit.currency()),
-                            needed: least,
-                            is_outermost: level + 1 == ledgers.len(),
-                        });
+                        granted.shortened_by = Some(refusal());
                     }
                     amount = left;
                     reserved.push(left);
@@ -221,10 +224,7 @@ impl RequestMeter {
                     let nothing = Cost::new(0, least.currency());
                     reserved.iter().zip(ledgers).for_each(|(one, ledger)| ledger.settle(*one, nothing));
                     return Err(match error {
-                        LedgerError::TooLittleLeft { spent, limit } => {
-                            let is_outermost = level + 1 == ledgers.len();
-                            Refusal::MaxCost { limit, spent, needed: least, is_outermost }.into_error()
-                        }
+                        LedgerError::TooLittleLeft => unaffordable(refusal()),
                         LedgerError::OtherCurrency(other) => other_currency(other),
                     });
                 }
@@ -258,7 +258,7 @@ impl RequestMeter {
 
     async fn begin_attempt(&self, attempt: Attempt<'_>) -> Result<Option<u32>, ModelError> {
         let Attempt { model, input_tokens, output_tokens } = attempt;
-        if self.is_limited && output_tokens.is_none() {
+        if self.spending.is_limited() && output_tokens.is_none() {
             return Err(invalid(format!(
                 "the longest answer of the model `{model}` is not known; set `max_output_tokens` in its options or in the table \
                  of prices"
@@ -338,7 +338,7 @@ impl Meter for RequestMeter {
     }
 
     fn is_limited(&self) -> bool {
-        self.is_limited
+        self.spending.is_limited()
     }
 
     fn remember(&self, model: &str, info: ModelInfo) {
@@ -372,8 +372,7 @@ fn highest(up_to: u64, is_accepted: impl Fn(u64) -> bool) -> u64 {
 #[derive(Debug)]
 pub(super) enum Refusal {
     MaxCost {
-        limit: Cost,
-        spent: Cost,
+        ledger: Arc<Ledger>,
         needed: Cost,
         is_outermost: bool,
     },
@@ -386,15 +385,17 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    fn into_error(self) -> ModelError {
-        unaffordable(self)
-    }
-
     /// Returns the reason for the outermost run to return, or for a run inside of another one to stop.
     pub(super) fn into_reason(self) -> Result<RunErrorKind, StopReason> {
         match self {
-            Self::MaxCost { limit, is_outermost: false, .. } => Err(StopReason::MaxCost(limit)),
-            Self::MaxCost { limit, spent, needed, .. } => Ok(RunErrorKind::MaxCost { spent, limit, needed }),
+            Self::MaxCost { ledger, needed, is_outermost } => {
+                let spent = ledger.total(needed.currency());
+                let limit = ledger.limit().unwrap_or(spent);
+                match is_outermost {
+                    true => Ok(RunErrorKind::MaxCost { spent, limit, needed }),
+                    false => Err(StopReason::MaxCost(limit)),
+                }
+            }
             Self::Budget { key, ends } => Ok(RunErrorKind::Budget { key, ends }),
             Self::Store(error) => Ok(RunErrorKind::Store(error)),
         }
@@ -404,9 +405,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MaxCost { limit, .. } => {
-                write!(f, "the request can cost more than the limit of {limit} leaves")
-            }
+            Self::MaxCost { needed, .. } => write!(f, "the request can cost {needed}, and less is left"),
             Self::Budget { key, .. } => write!(f, "the budget of `{}` is used up", key.escape_debug()),
             Self::Store(error) => write!(f, "the store of the budget failed: {error}"),
         }

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::model::{Cost, Currency, Usage};
 use crate::run::{Run, StopReason};
 
-/// What a run and the runs inside of it have spent. What is reserved counts as spent until it is refunded.
+/// What a run and the runs inside of it have spent. What is reserved counts as spent until it is settled.
+#[derive(Debug)]
 pub(crate) struct Ledger {
     limit: Option<Cost>,
     spent: Mutex<Option<Cost>>,
@@ -14,7 +15,7 @@ pub(crate) struct Ledger {
 /// Why nothing was reserved.
 #[derive(Debug)]
 pub(crate) enum LedgerError {
-    TooLittleLeft { spent: Cost, limit: Cost },
+    TooLittleLeft,
     OtherCurrency(Cost),
 }
 
@@ -32,6 +33,16 @@ impl Ledger {
         self.spent().unwrap_or(Cost::new(0, currency))
     }
 
+    /// Returns what is left, in millionths.
+    pub(crate) fn left(&self) -> u64 {
+        let spent = *self.spent();
+        self.limit.map_or(u64::MAX, |limit| self.left_after(spent.unwrap_or(Cost::new(0, limit.currency()))))
+    }
+
+    fn left_after(&self, spent: Cost) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.micros().saturating_sub(spent.micros()))
+    }
+
     /// Reserves as much as possible of an amount, but at least another one of the same currency. Returns what was reserved.
     pub(crate) fn reserve(&self, at_least: Cost, at_most: Cost) -> Result<Cost, LedgerError> {
         let mut spent = self.spent();
@@ -41,9 +52,9 @@ impl Ledger {
         if let Some(other) = other {
             return Err(LedgerError::OtherCurrency(other));
         }
-        let left = self.limit.map_or(u64::MAX, |limit| limit.micros().saturating_sub(so_far.micros()));
+        let left = self.left_after(so_far);
         if left < at_least.micros() {
-            return Err(LedgerError::TooLittleLeft { spent: so_far, limit: self.limit.unwrap_or(so_far) });
+            return Err(LedgerError::TooLittleLeft);
         }
         let granted = Cost::new(at_most.micros().min(left), at_most.currency());
         *spent = Cost::sum(Some(so_far), Some(granted));

@@ -46,9 +46,11 @@ mod finish;
 mod reported;
 mod saved_stage;
 mod saved;
+mod changes;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;
+pub use self::changes::RunChanges;
 pub use self::error::{RunError, RunErrorKind};
 pub(crate) use self::error_policy::ErrorPolicies;
 pub use self::error_policy::ErrorPolicy;

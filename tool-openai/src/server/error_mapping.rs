@@ -43,6 +43,10 @@ impl ErrorMapper {
                 "an earlier question of this conversation waits for an approval or a result",
             )
             .with_code("conversation_waits"),
+            RunErrorKind::MaxCost { .. } | RunErrorKind::Budget { .. } => {
+                let message = "the budget for this request is used up; send it again later";
+                ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("insufficient_quota")
+            }
             RunErrorKind::Tools { error, .. } if is_duplicate_tool(&**error) => ApiError::invalid(
                 "tools",
                 "a tool of the request has the same name as a tool of the agent; rename the tool of the request",

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
+use tool_core::layer::Part;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Decision, InFlight, Step};
 use tool_core::tool::{Timestamp, ToolError, ToolErrorKind, ToolExecution, WaitId};
@@ -15,7 +16,7 @@ use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
-use crate::turn::Tools;
+use crate::turn::{Subject, Tools};
 
 pub(super) type Pending<'c> =
     Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalError>> + Send + 'c>>;
@@ -77,7 +78,7 @@ impl<'c> Drive<'c> {
         };
         loop {
             self.abandon(&mut open);
-            match self.expire().await {
+            match self.expire(&mut open).await {
                 Ok(()) => {}
                 Err(error) if is_cancellation(&error) => {
                     self.cancel(&mut open).await;
@@ -96,6 +97,13 @@ impl<'c> Drive<'c> {
             if open.has_decision && !ready.is_empty() {
                 open.has_decision = false;
                 match self.check_tools(&ready).await {
+                    // A pass of layers is asked for again, because the calls have waited.
+                    Ok(true) if self.service.model.agent.has_layer_for(Part::Judge) => {
+                        if self.judge("decided calls", Subject::DecidedCalls).await?.is_err() {
+                            self.cancel(&mut open).await;
+                        }
+                        continue;
+                    }
                     Ok(true) => {}
                     Ok(false) => continue,
                     Err(error) if is_cancellation(&error) => {
@@ -138,7 +146,11 @@ impl<'c> Drive<'c> {
                 Err(error) => Err(error),
             };
             match arrived {
-                Ok(Some((index, Ok(arrived)))) => self.accept(&mut open, index, arrived),
+                Ok(Some((index, Ok(arrived)))) => {
+                    if self.accept(&mut open, index, arrived).await?.is_err() {
+                        self.cancel(&mut open).await;
+                    }
+                }
                 Ok(Some((index, Err(_)))) => {
                     // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
                     if let Some(lost) = open.in_flight.remove(&index) {
@@ -297,11 +309,16 @@ impl<'c> Drive<'c> {
         })
     }
 
-    pub(super) fn accept(&mut self, open: &mut Open<'c>, index: usize, arrived: Arrived) {
+    pub(super) async fn accept(
+        &mut self,
+        open: &mut Open<'c>,
+        index: usize,
+        arrived: Arrived,
+    ) -> HandlerResult<Result<(), TerminalError>> {
         match arrived {
             Arrived::Executed(execution) => {
                 if open.in_flight.remove(&index).is_some() {
-                    self.record(execution);
+                    return self.record_judged(execution).await;
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
@@ -326,6 +343,27 @@ impl<'c> Drive<'c> {
                 }
             }
         }
+        Ok(Ok(()))
+    }
+
+    /// Records an outcome that layers have judged. Returns the cancellation if the run was cancelled meanwhile; the outcome is recorded as
+    /// it is then, because nobody reads it any more.
+    pub(super) async fn record_judged(
+        &mut self,
+        execution: ToolExecution,
+    ) -> HandlerResult<Result<(), TerminalError>> {
+        let is_seen = self.service.model.agent.has_layer_for(Part::Output)
+            && self.run.has_open_call(&execution.call().id)
+            && !execution.is_waiting()
+            && !self.run.will_retry(&execution);
+        if !is_seen {
+            self.record(execution);
+            return Ok(Ok(()));
+        }
+        let judged = self.judge("output", Subject::Outcome(Box::new(execution.clone()))).await?;
+        // Nothing happens if it was recorded with the verdict.
+        self.record(execution);
+        Ok(judged)
     }
 
     pub(super) fn record(&mut self, execution: ToolExecution) {

@@ -97,7 +97,9 @@ impl<'c> Drive<'c> {
         };
         let is_time_up = executed.len() < started;
         for execution in executed {
-            self.record(execution);
+            if self.record_judged(execution).await?.is_err() {
+                self.run.cancel();
+            }
         }
         if is_time_up {
             self.run.add_elapsed(self.run.time_left().unwrap_or_default());

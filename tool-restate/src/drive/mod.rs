@@ -16,6 +16,7 @@ use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
 use tool_core::Message;
 use tool_core::agent::EventRecord;
+use tool_core::layer::Part;
 use tool_core::model::{ConversationId, ModelError, ToolDefinitions, ToolPolicy};
 use tool_core::run::{ReportedCalls, Run, Step};
 use tool_core::tool::{Timestamp, WaitId};
@@ -58,6 +59,9 @@ pub(crate) struct Drive<'c> {
     events: Option<EventTarget>,
     unpublished: Vec<EventRecord>,
     reported: ReportedCalls,
+    /// The number of messages when layers last judged a question, and an output as the answer.
+    judged_questions: usize,
+    judged_answers: usize,
     /// The calls that wait or have waited, and do not start again.
     waited: HashSet<String>,
     /// What is known to wait for a decision.
@@ -129,6 +133,8 @@ impl<'c> Drive<'c> {
             events,
             unpublished: Vec::new(),
             reported,
+            judged_questions: 0,
+            judged_answers: 0,
             waited: HashSet::new(),
             waiting: Vec::new(),
             approvals: BTreeMap::new(),
@@ -141,13 +147,38 @@ impl<'c> Drive<'c> {
 
     async fn drive_to_end(&mut self) -> HandlerResult<()> {
         loop {
+            let (has_question, has_answer) = (self.has_new_question(), self.has_new_answer());
             match self.run.next(&self.definitions) {
+                Step::CallModel(_) if has_question => {
+                    self.judged_questions = self.run.messages().len();
+                    self.judge_next("question").await?;
+                }
                 Step::CallModel(_) => self.take_turn().await?,
                 Step::CallTools(_) | Step::Waiting(_) => self.execute_calls().await?,
+                Step::Done if has_answer => {
+                    self.judged_answers = self.run.messages().len();
+                    self.judge_next("answer").await?;
+                }
                 Step::Done => return Ok(()),
                 _ => self.fail("this version of the worker does not know a step of the run"),
             }
         }
+    }
+
+    /// Returns `true` if layers have to judge a message of the user.
+    fn has_new_question(&self) -> bool {
+        let messages = self.run.messages();
+        self.service.model.agent.has_layer_for(Part::Question)
+            && messages.len() > self.judged_questions
+            && matches!(messages.last(), Some(Message::User(_)))
+    }
+
+    /// Returns `true` if layers have to judge an answer that is an output, and no reply.
+    fn has_new_answer(&self) -> bool {
+        let messages = self.run.messages();
+        self.service.model.agent.has_layer_for(Part::Answer)
+            && messages.len() > self.judged_answers
+            && matches!(messages.last(), Some(Message::Tool(_)))
     }
 
     /// Stops the run for a reason that is none of its rules. The effects of its calls are undone.

@@ -4,14 +4,62 @@ use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::model::ToolDefinition;
+use tool_core::run::RunChanges;
 
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::events::Unfinished;
 use crate::names::{Sent, Stop};
 use crate::runs::{WAITING, resume_signal};
-use crate::turn::{CalledTool, TurnOutcome, TurnRecord};
+use crate::turn::{CalledTool, Judged, Subject, TurnOutcome, TurnRecord};
 
 impl<'c> Drive<'c> {
+    /// Lets the layers judge in a recorded step. Waits for an operator if one fails for too long.
+    pub(super) async fn judge(
+        &mut self,
+        name: &str,
+        subject: Subject,
+    ) -> HandlerResult<Result<(), TerminalError>> {
+        loop {
+            let (model, run, tools, context) =
+                (&self.service.model, &self.run, &self.started_with, &self.context);
+            let (deadline, subject) = (self.clock.after(self.service.model_patience), subject.clone());
+            let judge = move || -> BoxFuture<'_, HandlerResult<Json<Judged>>> {
+                Box::pin(async move {
+                    let judged = model.judge(run.clone(), tools, context, subject).await;
+                    repeat_until(deadline, judged)
+                })
+            };
+            let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
+            match self.ctx.run(judge).name(name).retry_policy(policy).await {
+                Ok(Json(Judged::Changed(changes))) => {
+                    self.change(&changes);
+                    return Ok(Ok(()));
+                }
+                Ok(Json(Judged::Refused(reason))) => {
+                    self.fail(reason);
+                    return Ok(Ok(()));
+                }
+                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
+                Err(error) => self.pause(error.message()).await?,
+            }
+        }
+    }
+
+    /// Lets the layers judge a question, or an answer that is an output, unless they have.
+    pub(super) async fn judge_next(&mut self, name: &str) -> HandlerResult<()> {
+        if self.judge(name, Subject::Next).await?.is_err() {
+            self.run.cancel();
+        }
+        Ok(())
+    }
+
+    /// Applies what a recorded step has changed.
+    fn change(&mut self, changes: &RunChanges) {
+        if self.run.apply_changes(changes).is_err() {
+            self.fail("a recorded step is of another state of the run");
+        }
+    }
+
     pub(super) async fn take_turn(&mut self) -> HandlerResult<()> {
         self.publish_finished_calls();
         self.publish(Event::turn_started(self.run.turns() + 1, self.run.messages().len()));
@@ -44,7 +92,11 @@ impl<'c> Drive<'c> {
         let taken = self.ctx.run(turn).name(name).retry_policy(policy).await;
         unfinished.finish().await;
         match taken {
-            Ok(Json(record)) => self.apply(record),
+            Ok(Json(record)) => {
+                if self.apply(record) {
+                    self.judge_next("calls").await?;
+                }
+            }
             Err(error) if is_cancellation(&error) => self.run.cancel(),
             Err(error) if attempts.is_some() => self.fail(error.message()),
             Err(error) => match time_left {
@@ -55,25 +107,24 @@ impl<'c> Drive<'c> {
         Ok(())
     }
 
-    pub(super) fn apply(&mut self, record: TurnRecord) {
+    /// Applies a turn. Returns `true` if its calls are still to be judged.
+    fn apply(&mut self, record: TurnRecord) -> bool {
+        let mut is_unjudged = false;
         let TurnRecord { outcome, started, finished } = record;
         self.elapse(started);
         match outcome {
-            TurnOutcome::Response { response, tools, offered, approvals } => {
-                let copy = self.events.as_ref().map(|_| response.clone());
-                // Fails if the time was up: the run has ended then.
-                if self.run.record_response(*response).is_ok() {
-                    self.offer(tools, offered);
-                    copy.into_iter().for_each(|response| self.publish_reply(*response));
-                    for call in approvals {
-                        let _ = self.run.require_approval(&call);
-                    }
-                }
+            // The time was up, and the run has ended.
+            TurnOutcome::Taken { .. } if self.run.time_left().is_some_and(|left| left.is_zero()) => {}
+            TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged: unjudged } => {
+                is_unjudged = unjudged;
+                self.change(&changes);
+                self.offer(tools, offered);
+                reply.into_iter().for_each(|reply| self.publish_reply(*reply));
             }
-            TurnOutcome::TimedOut => self.run.add_elapsed(self.run.time_left().unwrap_or_default()),
             TurnOutcome::Refused(message) => self.fail(message),
         }
         self.elapse(finished);
+        is_unjudged
     }
 
     /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.

@@ -67,7 +67,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Lets questions expire whose time is up. One about which somebody has decided does not: the decision is on its way.
-    pub(super) async fn expire(&mut self) -> Result<(), TerminalError> {
+    pub(super) async fn expire(&mut self, open: &mut Open<'c>) -> Result<(), TerminalError> {
         let now = self.clock.time();
         for wait in self.run.waits() {
             let Some(expired) = wait.expired(now).filter(|_| self.waiting.contains(&wait.id)) else {
@@ -81,7 +81,8 @@ impl<'c> Drive<'c> {
                 return Ok(());
             }
         }
-        self.run.tick(now);
+        // The calls have waited, as for a decision.
+        open.has_decision |= self.run.tick(now);
         Ok(())
     }
 

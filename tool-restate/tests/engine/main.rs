@@ -8,6 +8,7 @@ mod cancelling;
 mod conversing;
 mod crashing;
 mod large;
+mod layers;
 mod measuring;
 mod mistakes;
 mod questions;

@@ -19,6 +19,8 @@ fn ingress() -> String {
 
 fn describe(event: &Event) -> String {
     match event {
+        Event::CallAnnounced { index, name, .. } => format!("announced {index} {name}"),
+        Event::Arguments { index, text, .. } => format!("arguments {index} {text}"),
         Event::TurnStarted { turn, messages, .. } => format!("turn {turn}, {messages} messages"),
         Event::Text(text) => format!("text {text}"),
         Event::CallReady { index, call, .. } => format!("ready {index} {call}"),
@@ -69,9 +71,16 @@ async fn a_reader_that_reconnects_misses_nothing() {
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let run = agent(&name).ask("Work").events().send().await.unwrap();
         let mut first = run.events(0);
-        let begin = ["turn 1, 1 messages", "ready 0 work {}", "turn 1 finished ", "waiting call_1_0"];
-        assert_eq!(read(&mut first, 4).await, begin);
-        assert_eq!(first.position(), 4);
+        let begin = [
+            "turn 1, 1 messages",
+            "announced 0 work",
+            "arguments 0 {}",
+            "ready 0 work {}",
+            "turn 1 finished ",
+            "waiting call_1_0",
+        ];
+        assert_eq!(read(&mut first, 6).await, begin);
+        assert_eq!(first.position(), 6);
         run.resolve_approval(&waiting_calls(&run).await[0], Approval::Approve).await.unwrap();
         answer(&run).await;
         let rest = [
@@ -88,7 +97,7 @@ async fn a_reader_that_reconnects_misses_nothing() {
         assert_eq!(read(&mut second, 99).await, rest);
         assert!(second.next().await.unwrap().is_none());
         // A reader from the beginning reads all.
-        assert_eq!(read(&mut run.events(0), 99).await.len(), 11);
+        assert_eq!(read(&mut run.events(0), 99).await.len(), 13);
     }
 }
 

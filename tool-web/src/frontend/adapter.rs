@@ -75,7 +75,7 @@ pub(crate) struct Encoding<P> {
 
 impl<P: Protocol> Encoding<P> {
     pub(crate) fn new(run: &str, protocol: P) -> Self {
-        Self { adapter: Adapter::new(run), protocol }
+        Self { adapter: Adapter { run: run.to_owned(), ..Adapter::default() }, protocol }
     }
 }
 
@@ -96,7 +96,7 @@ impl<P: Protocol> Encoder for Encoding<P> {
 }
 
 /// The state of a run's stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Adapter {
     run: String,
     /// The open block, and the number of blocks so far.
@@ -119,18 +119,6 @@ struct Call {
 }
 
 impl Adapter {
-    fn new(run: &str) -> Self {
-        Self {
-            run: run.to_owned(),
-            block: None,
-            blocks: 0,
-            step: None,
-            calls: BTreeMap::new(),
-            announced: BTreeMap::new(),
-            waits: Vec::new(),
-        }
-    }
-
     /// Converts an entry.
     fn convert(&mut self, entry: &Entry, out: &mut Vec<Part>) {
         match entry {

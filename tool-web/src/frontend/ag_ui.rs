@@ -11,7 +11,7 @@ use tool_core::tool::ExternalTool;
 use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
 use super::adapter::{Block, Part, Protocol};
-use super::asked::{About, Asked, Given, Reply};
+use super::asked::{Asked, Reply};
 use crate::guard::HttpError;
 use crate::hub::Source;
 
@@ -21,11 +21,11 @@ use crate::hub::Source;
 pub(crate) struct Request {
     pub(crate) thread_id: String,
     pub(crate) run_id: String,
-    messages: Vec<AgMessage>,
+    messages: Vec<Value>,
     #[serde(default)]
     tools: Vec<FrontendTool>,
     #[serde(default)]
-    resume: Vec<Resume>,
+    resume: Vec<Value>,
 }
 
 /// A tool that the frontend executes.
@@ -37,27 +37,9 @@ struct FrontendTool {
     parameters: Option<Value>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AgMessage {
-    role: String,
-    #[serde(default)]
-    content: Value,
-    tool_call_id: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Resume {
-    interrupt_id: String,
-    status: String,
-    #[serde(default)]
-    payload: Value,
-}
-
 impl Request {
     /// Returns what is asked for, and the tools of the frontend. They do not take the place of those of the agent.
-    pub(super) fn asked(mut self, source: &Source) -> Result<(Asked, ToolSet), HttpError> {
+    pub(super) fn asked(mut self, source: &Source, waits: &[Wait]) -> Result<(Asked, ToolSet), HttpError> {
         let own = source.agent.as_ref().map(Agent::tools);
         let foreign = std::mem::take(&mut self.tools).into_iter();
         let foreign = foreign.filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
@@ -68,26 +50,26 @@ impl Request {
             Arc::new(ExternalTool::new(definition)) as Arc<dyn Tool>
         });
         let tools = ToolSet::new(external).map_err(|error| HttpError::bad_request(error.to_string()))?;
-        Ok((self.reply()?, tools))
+        Ok((self.reply(waits)?, tools))
     }
 
-    fn reply(self) -> Result<Asked, HttpError> {
+    fn reply(self, waits: &[Wait]) -> Result<Asked, HttpError> {
         if !self.resume.is_empty() {
-            let reply = |resume: Resume| {
-                let is_cancelled = resume.status == "cancelled";
-                let given = Given::Payload(Some(resume.payload).filter(|_| !is_cancelled));
-                Reply { about: About::Wait(resume.interrupt_id), given, shown: None }
+            let reply = |resume: &Value| {
+                let id = resume["interruptId"].as_str();
+                let id = id.ok_or_else(|| HttpError::bad_request("`resume` needs an `interruptId`"))?;
+                let payload = Some(&resume["payload"]).filter(|_| resume["status"] != "cancelled");
+                Reply::of_interrupt(waits, id, payload)
             };
-            return Ok(Asked::Replies(self.resume.into_iter().map(reply).collect()));
+            return self.resume.iter().map(reply).collect::<Result<_, _>>().map(Asked::Replies);
         }
         let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
-        match &*last.role {
-            "user" => question(&last.content).map(Asked::Question),
-            "tool" => {
-                let results = self.messages.into_iter().rev().take_while(|message| message.role == "tool");
-                let reply = |message: AgMessage| {
-                    let about = About::Call(message.tool_call_id?);
-                    Some(Reply { about, given: Given::Output(message.content), shown: None })
+        match last["role"].as_str() {
+            Some("user") => question(&last["content"]).map(Asked::Question),
+            Some("tool") => {
+                let results = self.messages.iter().rev().take_while(|message| message["role"] == "tool");
+                let reply = |message: &Value| {
+                    Some(Reply::of_call(waits, message["toolCallId"].as_str()?, Ok(&message["content"])))
                 };
                 Ok(Asked::Replies(results.filter_map(reply).collect()))
             }
@@ -160,84 +142,78 @@ impl AgUi {
 
 impl Protocol for AgUi {
     fn write(&self, part: Part, out: &mut Vec<String>) {
-        let events: &[Value] = &match part {
+        let mut push = |event: Value| out.push(event.to_string());
+        match part {
             Part::BlockStart { kind: Block::Text, id } => {
-                vec![json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" })]
+                push(json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" }));
             }
             Part::BlockDelta { kind: Block::Text, id, text } => {
-                vec![json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text })]
+                push(json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text }));
             }
             Part::BlockEnd { kind: Block::Text, id } => {
-                vec![json!({ "type": "TEXT_MESSAGE_END", "messageId": id })]
+                push(json!({ "type": "TEXT_MESSAGE_END", "messageId": id }))
             }
-            Part::BlockStart { id, .. } => vec![
-                json!({ "type": "REASONING_START", "messageId": format!("{id}_block") }),
-                json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }),
-            ],
+            Part::BlockStart { id, .. } => {
+                push(json!({ "type": "REASONING_START", "messageId": format!("{id}_block") }));
+                push(json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }));
+            }
             Part::BlockDelta { id, text, .. } => {
-                vec![json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": text })]
+                push(json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": text }));
             }
-            Part::BlockEnd { id, .. } => vec![
-                json!({ "type": "REASONING_MESSAGE_END", "messageId": id }),
-                json!({ "type": "REASONING_END", "messageId": format!("{id}_block") }),
-            ],
+            Part::BlockEnd { id, .. } => {
+                push(json!({ "type": "REASONING_MESSAGE_END", "messageId": id }));
+                push(json!({ "type": "REASONING_END", "messageId": format!("{id}_block") }));
+            }
             Part::StepStart { turn } => {
-                vec![json!({ "type": "STEP_STARTED", "stepName": format!("turn {turn}") })]
+                push(json!({ "type": "STEP_STARTED", "stepName": format!("turn {turn}") }))
             }
             Part::StepEnd { turn } => {
-                vec![json!({ "type": "STEP_FINISHED", "stepName": format!("turn {turn}") })]
+                push(json!({ "type": "STEP_FINISHED", "stepName": format!("turn {turn}") }))
             }
-            Part::CallStart { id, name } => vec![json!({
-                "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": name,
-                "parentMessageId": self.message,
-            })],
+            Part::CallStart { id, name } => push(json!({
+                "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": name, "parentMessageId": self.message,
+            })),
             Part::CallArguments { id, text } => {
-                vec![json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": text })]
+                push(json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": text }))
             }
-            Part::CallEnd { id, arguments, has_deltas: false, .. } if !arguments.is_empty() => vec![
-                json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": arguments }),
-                json!({ "type": "TOOL_CALL_END", "toolCallId": id }),
-            ],
-            Part::CallEnd { id, .. } | Part::CallVoid { id, .. } => {
-                vec![json!({ "type": "TOOL_CALL_END", "toolCallId": id })]
+            Part::CallEnd { id, arguments, has_deltas, .. } => {
+                if !has_deltas && !arguments.is_empty() {
+                    push(json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": arguments }));
+                }
+                push(json!({ "type": "TOOL_CALL_END", "toolCallId": id }));
             }
-            Part::CallOutput { id, output, .. } => vec![json!({
-                "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id,
-                "content": output, "role": "tool",
-            })],
-            Part::Progress { id, progress } => vec![json!({
-                "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress",
-                "content": progress,
-            })],
+            Part::CallVoid { id, .. } => push(json!({ "type": "TOOL_CALL_END", "toolCallId": id })),
+            Part::CallOutput { id, output, .. } => push(json!({
+                "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id, "content": output, "role": "tool",
+            })),
+            Part::Progress { id, progress } => push(json!({
+                "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress", "content": progress,
+            })),
             Part::Agent { call, agent } => {
-                vec![json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } })]
+                push(json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } }));
             }
             Part::HandedOff { agent } => {
-                vec![json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } })]
+                push(json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } }))
             }
-            Part::Approval { .. } | Part::Question { .. } | Part::Replied { .. } | Part::Pending { .. } => {
-                vec![]
-            }
+            Part::Approval { .. } | Part::Question { .. } | Part::Replied { .. } | Part::Pending { .. } => {}
             Part::Waits(waits) => {
                 let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
-                let outcome = if interrupts.is_empty() {
+                push(self.finished(if interrupts.is_empty() {
                     let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
                     json!({ "type": "success", "pendingToolCallIds": results })
                 } else {
                     json!({ "type": "interrupt", "interrupts": interrupts })
-                };
-                vec![self.finished(outcome)]
+                }));
             }
             Part::Finished { usage, .. } => {
                 let mut finished = self.finished(json!({ "type": "success" }));
-                finished["usage"] =
-                    json!([{ "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens }]);
-                vec![finished]
+                let (input, output) = (usage.input_tokens, usage.output_tokens);
+                finished["usage"] = json!([{ "inputTokens": input, "outputTokens": output }]);
+                push(finished);
             }
-            Part::Failed { kind } => vec![json!({ "type": "RUN_ERROR", "message": kind })],
-            Part::Cancelled => vec![self.finished(json!({ "type": "cancelled" }))],
-        };
-        out.extend(events.iter().map(Value::to_string));
+            Part::Failed { kind } => push(json!({ "type": "RUN_ERROR", "message": kind })),
+            Part::Cancelled => push(self.finished(json!({ "type": "cancelled" }))),
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a request of a frontend asks for.
 
 use serde_json::Value;
-use tool_core::ToolOutput;
 use tool_core::content::Content;
 use tool_core::run::{Decision, Wait, WaitReason};
+use tool_core::tool::WaitId;
+use tool_core::{ToolError, ToolOutput};
 
 use crate::guard::HttpError;
 
@@ -16,69 +17,57 @@ pub(super) enum Asked {
 /// A reply of the client to something that the run waits for.
 #[derive(Debug)]
 pub(super) struct Reply {
-    pub(super) about: About,
-    pub(super) given: Given,
-    /// The call and its arguments, as the client has them.
-    pub(super) shown: Option<(String, Value)>,
+    pub(super) wait: WaitId,
+    pub(super) decision: Decision,
+    /// Messages contain the outputs of earlier calls, too.
+    pub(super) may_be_old: bool,
 }
 
-#[derive(Debug)]
-pub(super) enum About {
-    Wait(String),
-    /// A call whose result the client supplies, or a question that was shown as a call.
-    Call(String),
-}
-
-#[derive(Debug)]
-pub(super) enum Given {
-    Decision(Decision),
-    Output(Value),
-    /// The payload of an interrupt, unless it was cancelled.
-    Payload(Option<Value>),
-}
-
-impl About {
-    /// Returns the wait that is meant, if it is open.
-    pub(super) fn find<'a>(&self, waits: &'a [Wait]) -> Option<&'a Wait> {
-        waits.iter().find(|wait| match (self, &wait.reason) {
-            (Self::Wait(id), _) => wait.id.as_str() == id,
-            (Self::Call(call), WaitReason::CallerResult(_)) => wait.path == *call,
-            (Self::Call(call), WaitReason::Answer(_)) => wait.id.as_str() == call,
-            _ => false,
-        })
+impl Reply {
+    /// Creates the reply in the outcome of a call: the result of a call that the client executes, or the answer to a question that was
+    /// shown as a call.
+    pub(super) fn of_call(waits: &[Wait], call: &str, outcome: Result<&Value, &str>) -> Self {
+        let is_executed = |wait: &&Wait| matches!(wait.reason, WaitReason::CallerResult(_));
+        let (wait, decision) = match waits.iter().filter(is_executed).find(|wait| wait.path == call) {
+            Some(wait) => {
+                let text = |output: &Value| output.as_str().map_or_else(|| output.to_string(), str::to_owned);
+                let outcome = outcome.map(|output| ToolOutput::text(text(output)));
+                let outcome = outcome.map_err(|error| ToolError::failed(error.to_owned()));
+                (wait.id.clone(), Decision::result(outcome))
+            }
+            None => (
+                call.into(),
+                outcome.map_or_else(|_| Decision::decline(), |answer| Decision::answer(answer.clone())),
+            ),
+        };
+        Self { wait, decision, may_be_old: true }
     }
-}
 
-impl Given {
-    /// Returns the decision about a wait. One that is not open any more is taken for what the reply looks like.
-    pub(super) fn decision(self, wait: Option<&Wait>) -> Result<Decision, HttpError> {
-        let reason = wait.map(|wait| &wait.reason);
-        Ok(match (self, reason) {
-            (Self::Decision(decision), _) => decision,
-            (Self::Output(output), Some(WaitReason::CallerResult(_))) => {
-                let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
-                Decision::result(Ok(ToolOutput::text(text)))
-            }
-            (Self::Output(answer), _) | (Self::Payload(Some(answer)), Some(WaitReason::Answer(_))) => {
-                Decision::answer(answer)
-            }
-            (Self::Payload(None), _) => Decision::decline(),
-            (Self::Payload(Some(payload)), _) => {
-                let why = payload.get("reason").and_then(Value::as_str);
-                match (payload.get("approved").and_then(Value::as_bool), payload.get("editedArgs")) {
-                    (Some(false), _) => why.map_or_else(Decision::decline, Decision::deny),
-                    (Some(true), Some(arguments)) => Decision::approve_with(arguments.to_string()),
-                    (Some(true), None) => Decision::approve(),
-                    (None, _) if wait.is_none() => Decision::answer(payload),
-                    (None, _) => {
-                        return Err(HttpError::bad_request(
-                            "`resume` needs a `payload` with a boolean `approved`",
-                        ));
-                    }
+    /// Creates the reply in the payload of an interrupt, which has none if it was cancelled. One that is not open any more is taken
+    /// for what its payload looks like.
+    pub(super) fn of_interrupt(waits: &[Wait], id: &str, payload: Option<&Value>) -> Result<Self, HttpError> {
+        let open = waits.iter().find(|wait| wait.id.as_str() == id);
+        let decision = match (payload, open.map(|wait| &wait.reason)) {
+            (None, _) => Decision::decline(),
+            (Some(answer), Some(WaitReason::Answer(_))) => Decision::answer(answer.clone()),
+            (Some(payload), _) => match (payload["approved"].as_bool(), payload.get("editedArgs")) {
+                (Some(false), _) => denial(&payload["reason"]),
+                (Some(true), Some(arguments)) => Decision::approve_with(arguments.to_string()),
+                (Some(true), None) => Decision::approve(),
+                (None, _) if open.is_none() => Decision::answer(payload.clone()),
+                (None, _) => {
+                    return Err(HttpError::bad_request(
+                        "`resume` needs a `payload` with a boolean `approved`",
+                    ));
                 }
-            }
-        })
+            },
+        };
+        Ok(Self { wait: id.into(), decision, may_be_old: false })
     }
+}
+
+pub(super) fn denial(reason: &Value) -> Decision {
+    reason.as_str().map_or_else(Decision::decline, Decision::deny)
 }
 
 /// Compares arguments with what a browser has made of them.

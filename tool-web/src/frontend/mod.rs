@@ -19,14 +19,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tool_core::ToolSet;
 use tool_core::content::Content;
-use tool_core::memory::RunStatus;
 use tool_core::model::ConversationId;
-use tool_core::tool::{DecisionKind, WaitId};
+use tool_core::run::Wait;
+use tool_core::tool::DecisionKind;
 use tool_http::server::HttpService;
 
 use self::adapter::{Encoding, Protocol};
 use self::ag_ui::AgUi;
-use self::asked::{About, Asked, Reply, is_same};
+use self::asked::{Asked, Reply};
 use self::ui::UiStream;
 use crate::auth::Right;
 use crate::bounded::Bounded;
@@ -35,7 +35,6 @@ use crate::guard::{Guard, HttpError, Sender, admit, read_json};
 use crate::hub::{Hub, Source};
 use crate::log::RunLog;
 use crate::sse;
-use crate::wait::arguments;
 
 /// A chat with an agent, returned by [`ui_stream`](crate::ui_stream) and [`ag_ui`](crate::ag_ui).
 ///
@@ -138,8 +137,14 @@ async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer 
         ProtocolName::UiStream => {
             let request: ui::Request = read_json(&chats.guard, request).await?;
             let conversation = conversation(&sender, &request.id)?;
-            let (log, from) =
-                chats.take(&sender, &conversation, request.asked()?, ToolSet::default(), false).await?;
+            let (run, waits) = chats.open(&conversation).await?;
+            let asked = request.asked(&waits)?;
+            let (log, from) = match asked {
+                Asked::Question(question) => {
+                    chats.ask(&conversation, run, question, ToolSet::default()).await?
+                }
+                Asked::Replies(replies) => chats.decide(&sender, run, &waits, replies).await?,
+            };
             Ok(ui_response(&log, Some(from), true))
         }
         ProtocolName::AgUi => {
@@ -148,12 +153,30 @@ async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer 
             let conversation = conversation(&sender, &thread)?;
             let mut protocol = AgUi { thread, run, message: String::new() };
             let started = protocol.start();
-            // Clients expect errors of the run in the stream.
-            let asked = match request.asked(&chats.source) {
-                Ok((asked, tools)) => chats.take(&sender, &conversation, asked, tools, true).await,
-                Err(error) => Err(error),
+            let (run, waits) = chats.open(&conversation).await?;
+            let taken = async {
+                let (asked, tools) = request.asked(&chats.source, &waits)?;
+                run.iter().for_each(|run| chats.hub.offer(run, tools.clone()));
+                match asked {
+                    Asked::Question(_) if !waits.is_empty() => {
+                        let refusal = "the run waits for decisions; send `resume`";
+                        Err(HttpError::new(StatusCode::CONFLICT, refusal))
+                    }
+                    Asked::Question(question) => chats.ask(&conversation, run, question, tools).await,
+                    Asked::Replies(replies) => {
+                        let is_decided = |wait: &Wait| {
+                            replies.iter().any(|reply| reply.wait == wait.id)
+                                || chats.hub.recorded(&wait.id).is_some()
+                        };
+                        if !waits.iter().all(is_decided) {
+                            return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
+                        }
+                        chats.decide(&sender, run, &waits, replies).await
+                    }
+                }
             };
-            match asked {
+            // Clients expect errors of the run in the stream.
+            match taken.await {
                 Ok((log, from)) => {
                     protocol.message = message_id(&log);
                     Ok(response(&log, protocol, Some(from), vec![started]))
@@ -250,49 +273,26 @@ impl Chats {
         }
     }
 
-    /// Does what a request asks for. Returns the log of the run and the position after which the response begins.
-    async fn take(
-        &self,
-        sender: &Sender,
-        conversation: &ConversationId,
-        asked: Asked,
-        tools: ToolSet,
-        is_complete: bool,
-    ) -> Taken {
-        match asked {
-            Asked::Question(question) => self.ask(conversation, question, tools, is_complete).await,
-            Asked::Replies(replies) => {
-                let run = self.run(conversation).await.ok_or_else(HttpError::unknown_run)?;
-                self.hub.offer(&run, tools);
-                self.decide(sender, &run, replies, is_complete).await
-            }
-        }
+    /// Returns the latest run of a conversation, and what it waits for.
+    async fn open(&self, conversation: &ConversationId) -> Result<(Option<String>, Vec<Wait>), HttpError> {
+        let Some(run) = self.run(conversation).await else { return Ok((None, Vec::new())) };
+        let waits = self.hub.load(&run).await?.map(|loaded| loaded.run.waits());
+        Ok((Some(run), waits.unwrap_or_default()))
     }
 
     async fn ask(
         &self,
         conversation: &ConversationId,
+        run: Option<String>,
         question: Content,
         tools: ToolSet,
-        is_complete: bool,
     ) -> Taken {
-        if let Some(run) = self.run(conversation).await {
+        if let Some(run) = run {
             if self.hub.log(&run).is_some_and(|log| log.is_driven()) {
-                return Err(HttpError::new(
-                    StatusCode::CONFLICT,
-                    "the last question is still being answered",
-                ));
+                let refusal = "the last question is still being answered";
+                return Err(HttpError::new(StatusCode::CONFLICT, refusal));
             }
-            let loaded = self.hub.load(&run).await?;
-            if is_complete && loaded.is_some_and(|loaded| loaded.status == RunStatus::Waiting) {
-                return Err(HttpError::new(
-                    StatusCode::CONFLICT,
-                    "the run waits for decisions; send `resume`",
-                ));
-            }
-            self.hub.offer(&run, tools.clone());
-            let pushed = self.hub.push_message(&run, &question).await?;
-            if let Some(log) = pushed {
+            if let Some(log) = self.hub.push_message(&run, &question).await? {
                 let from = log.position(|entry| matches!(entry, Entry::Question { .. }));
                 return Ok((log, from.unwrap_or_default()));
             }
@@ -305,40 +305,29 @@ impl Chats {
         Ok((Arc::clone(&log), log.first()))
     }
 
-    /// Records replies of the client. It must have been shown what it decides about.
-    async fn decide(&self, sender: &Sender, run: &str, replies: Vec<Reply>, is_complete: bool) -> Taken {
-        let waits = self.hub.load(run).await?.map(|loaded| loaded.run.waits()).unwrap_or_default();
-        let mut decisions = Vec::new();
-        for Reply { about, given, shown } in replies {
-            let open = about.find(&waits);
-            if let (Some(open), Some((call, input))) = (open, shown)
-                && (open.path != call || !arguments(open).is_some_and(|arguments| is_same(arguments, &input)))
-            {
-                return Err(HttpError::new(StatusCode::CONFLICT, "the call is not the one that was shown"));
-            }
-            let decision = given.decision(open)?;
-            let is_call = matches!(about, About::Call(_));
-            let (About::Wait(id) | About::Call(id)) = about;
-            let id = open.map_or_else(|| WaitId::from(id), |open| open.id.clone());
-            // Other calls of the message had their results before.
-            if is_call && open.is_none() && !self.hub.is_repeated(&id, &decision) {
-                continue;
-            }
-            let kind = decision.record(&id).map(|record| record.kind);
+    /// Records replies of the client.
+    async fn decide(
+        &self,
+        sender: &Sender,
+        run: Option<String>,
+        waits: &[Wait],
+        mut replies: Vec<Reply>,
+    ) -> Taken {
+        let run = &run.ok_or_else(HttpError::unknown_run)?;
+        replies.retain(|Reply { wait, decision, may_be_old }| {
+            let is_open = waits.iter().any(|open| open.id == *wait);
+            is_open || !may_be_old || self.hub.is_repeated(wait, decision)
+        });
+        if replies.is_empty() {
+            return Err(HttpError::new(StatusCode::CONFLICT, "the run does not wait for what was sent"));
+        }
+        for Reply { wait, decision, .. } in &replies {
+            let kind = decision.record(wait).map(|record| record.kind);
             if !matches!(kind, Some(DecisionKind::Answered | DecisionKind::Supplied)) {
                 sender.check(Right::Decide)?;
             }
-            decisions.push((id, decision));
         }
-        let is_decided = |id: &WaitId| decisions.iter().any(|(wait, _)| wait == id);
-        if is_complete
-            && !waits.iter().all(|wait| is_decided(&wait.id) || self.hub.recorded(&wait.id).is_some())
-        {
-            return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
-        }
-        if decisions.is_empty() {
-            return Err(HttpError::new(StatusCode::CONFLICT, "the run does not wait for what was sent"));
-        }
+        let decisions = replies.into_iter().map(|reply| (reply.wait, reply.decision)).collect();
         let recorded = self.hub.decide(run, sender.0.name(), decisions).await?;
         let log = self.hub.log(run).ok_or_else(HttpError::unknown_run)?;
         // The response to a repeated request begins where the first one began.

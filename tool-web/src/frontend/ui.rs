@@ -1,78 +1,57 @@
 //! The UI message stream of the Vercel AI SDK, versions 6 and 7.
 
+use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
-use tool_core::run::Decision;
+use tool_core::run::{Decision, Wait};
 
 use super::adapter::{Block, CallStatus, Part as Piece, Protocol};
-use super::asked::{About, Asked, Given, Reply};
+use super::asked::{Asked, Reply, denial, is_same};
 use crate::guard::HttpError;
+use crate::wait::arguments;
 
 /// A request of `useChat`. All but the last message is the browser's memory, and is ignored.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Request {
     pub(crate) id: String,
-    messages: Vec<UiMessage>,
+    messages: Vec<Value>,
     trigger: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct UiMessage {
-    role: String,
-    parts: Vec<UiPart>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct UiPart {
-    r#type: String,
-    text: Option<String>,
-    url: Option<String>,
-    media_type: Option<String>,
-    state: Option<String>,
-    tool_call_id: Option<String>,
-    input: Option<Value>,
-    output: Option<Value>,
-    approval: Option<UiApproval>,
-}
-
-#[derive(Debug, Deserialize)]
-struct UiApproval {
-    id: String,
-    approved: Option<bool>,
-    reason: Option<String>,
-}
-
 impl Request {
-    pub(super) fn asked(self) -> Result<Asked, HttpError> {
+    pub(super) fn asked(self, waits: &[Wait]) -> Result<Asked, HttpError> {
         if self.trigger.as_deref().is_some_and(|trigger| trigger != "submit-message") {
             return Err(HttpError::bad_request("messages cannot be regenerated; send a new one"));
         }
-        let last = self.messages.into_iter().next_back();
-        let last = last.ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
-        match &*last.role {
-            "user" => question(last.parts).map(Asked::Question),
-            "assistant" => answers(last.parts),
+        let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
+        let parts = last["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        match last["role"].as_str() {
+            Some("user") => question(parts).map(Asked::Question),
+            Some("assistant") => {
+                let replies: Result<Vec<_>, _> = parts.iter().filter_map(|part| reply(part, waits)).collect();
+                replies.map(Asked::Replies)
+            }
             _ => Err(HttpError::bad_request("the last message must be of the user or the assistant")),
         }
     }
 }
 
-fn question(parts: Vec<UiPart>) -> Result<Content, HttpError> {
+fn question(parts: &[Value]) -> Result<Content, HttpError> {
     let mut content: Vec<Part> = Vec::new();
     for part in parts {
-        match (&*part.r#type, part.text, part.url) {
-            ("text", Some(text), _) => content.push(text.into()),
+        let text = |name: &str| part[name].as_str();
+        match (text("type"), text("text"), text("url")) {
+            (Some("text"), Some(text), _) => content.push(text.into()),
             // The server fetches nothing that a browser names.
-            ("file", _, Some(url))
+            (Some("file"), _, Some(url))
                 if url.starts_with("data:image/")
-                    && part.media_type.as_deref().is_some_and(|media| media.starts_with("image/")) =>
+                    && text("mediaType").is_some_and(|media| media.starts_with("image/")) =>
             {
                 content.push(Image::from_url(url).into());
             }
-            ("file", ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
+            (Some("file"), ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
             _ => {}
         }
     }
@@ -82,38 +61,32 @@ fn question(parts: Vec<UiPart>) -> Result<Content, HttpError> {
     Ok(content.into_iter().collect())
 }
 
-fn answers(parts: Vec<UiPart>) -> Result<Asked, HttpError> {
-    let mut replies = Vec::new();
-    for part in parts {
-        match (part.state.as_deref(), part.approval, part.tool_call_id) {
-            (Some("approval-responded"), Some(UiApproval { id, approved: Some(approved), reason }), call) => {
-                let denied = || reason.map_or_else(Decision::decline, Decision::deny);
-                let decision = if approved { Decision::approve() } else { denied() };
-                replies.push(Reply {
-                    about: About::Wait(id),
-                    given: Given::Decision(decision),
-                    shown: call.zip(part.input),
-                });
+/// Returns the reply in a part of a message of the assistant. The client must have been shown what it decides about.
+fn reply(part: &Value, waits: &[Wait]) -> Option<Result<Reply, HttpError>> {
+    let call = part["toolCallId"].as_str();
+    match (part["state"].as_str()?, part.get("approval"), call) {
+        ("approval-responded", Some(approval), call) => {
+            let Some((id, approved)) = approval["id"].as_str().zip(approval["approved"].as_bool()) else {
+                return Some(Err(HttpError::bad_request("an approval needs `id` and a boolean `approved`")));
+            };
+            let open = waits.iter().find(|wait| wait.id.as_str() == id);
+            if let (Some(open), Some(call), Some(input)) = (open, call, part.get("input"))
+                && (open.path != call || !arguments(open).is_some_and(|arguments| is_same(arguments, input)))
+            {
+                let refusal = "the call is not the one that was shown";
+                return Some(Err(HttpError::new(StatusCode::CONFLICT, refusal)));
             }
-            (Some("approval-responded"), ..) => {
-                return Err(HttpError::bad_request("an approval needs `id` and a boolean `approved`"));
-            }
-            // The output of a tool that the browser executes, or the answer to a question.
-            (Some("output-available"), None, Some(call)) => {
-                let given = Given::Output(part.output.unwrap_or_default());
-                replies.push(Reply { about: About::Call(call), given, shown: None });
-            }
-            (Some("output-error"), None, Some(call)) => {
-                replies.push(Reply {
-                    about: About::Call(call),
-                    given: Given::Decision(Decision::decline()),
-                    shown: None,
-                });
-            }
-            _ => {}
+            let decision = if approved { Decision::approve() } else { denial(&approval["reason"]) };
+            Some(Ok(Reply { wait: id.into(), decision, may_be_old: false }))
         }
+        // The outcome of a tool that the browser executes, or the answer to a question.
+        ("output-available", None, Some(call)) => Some(Ok(Reply::of_call(waits, call, Ok(&part["output"])))),
+        ("output-error", None, Some(call)) => {
+            let error = part["errorText"].as_str().unwrap_or("the call failed");
+            Some(Ok(Reply::of_call(waits, call, Err(error))))
+        }
+        _ => None,
     }
-    Ok(Asked::Replies(replies))
 }
 
 /// Returns the first chunk of a response. The continuation of a message has its id.

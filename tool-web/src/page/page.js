@@ -336,6 +336,8 @@ function fieldEditor(fields) {
 
 // The log of a run
 
+const milliseconds = (micros) => `${(micros / 1000).toFixed(micros < 10_000 ? 1 : 0)} ms`;
+
 const layerOf = ({ layer, kind, why }) => `${layer}: ${kind.replaceAll("_", " ")}${why ? ` (${why})` : ""}`;
 
 /** The text of the output of a tool. */
@@ -344,8 +346,9 @@ const textOf = (content) => (typeof content === "string" ? content
 
 /** The place of the entries of a run, or of an agent inside. */
 class Log {
-  constructor(element) {
+  constructor(element, timeline = null) {
     this.element = element;
+    this.timeline = timeline;
     this.place = element;
     this.calls = new Map();
     this.announced = new Map();
@@ -359,9 +362,13 @@ class Log {
       case "question": this.element.append(el("div", { className: "prose question" }, visible(event.text))); break;
       case "turn_started":
         // A turn that starts again replaces what its request had brought.
-        if (this.turn === event.turn) this.place.remove();
+        if (this.turn === event.turn) {
+          this.place.remove();
+          this.chip?.remove();
+        }
         this.turn = event.turn;
-        this.place = el("section", { className: "turn" }, el("h3", {}, `Turn ${event.turn}`,
+        this.addChip();
+        this.place = el("section", { className: "turn", "data-turn": event.turn }, el("h3", {}, `Turn ${event.turn}`,
           el("button", { className: "raw", onclick: () => showJson(`turns/${event.turn}`) }, "request")));
         this.announced.clear();
         this.element.append(this.place);
@@ -401,10 +408,22 @@ class Log {
         break;
       case "agent": this.agent(event); break;
       case "handed_off": this.note(this.place, `handed off to ${event.agent}`); break;
-      case "done": this.note(this.element, `answered ${usageOf(event.usage)}`, "done"); break;
+      case "done":
+        if (event.text && !this.place.querySelector(":scope > .prose.text")) this.addProse("text", event.text);
+        this.note(this.element, `answered ${usageOf(event.usage)}`, "done"); break;
       case "failed": this.note(this.element, event.error, "failed"); break;
       case "cancelled": this.note(this.element, "cancelled", "cancelled"); break;
     }
+  }
+
+  /** Adds the turn to the timeline, where it leads to its place and has the time of its calls. */
+  addChip() {
+    if (!this.timeline) return;
+    const number = this.turn;
+    const show = () => this.element.querySelector(`[data-turn="${number}"]`)?.scrollIntoView({ block: "start" });
+    this.chip = el("button", { onclick: show }, `Turn ${number}`);
+    this.chip.micros = 0;
+    this.timeline.append(this.chip);
   }
 
   addProse(type, text) {
@@ -469,13 +488,18 @@ class Log {
     const status = outcome.Ok ? "succeeded" : outcome.Err.kind;
     const output = outcome.Ok ? textOf(outcome.Ok.content) : outcome.Err.message;
     const decisions = event.decisions ?? card.decisions;
-    const facts = [status.replaceAll("_", " "), `${(duration / 1000).toFixed(duration < 10_000 ? 1 : 0)} ms`,
+    const facts = [status.replaceAll("_", " "), milliseconds(duration),
       attempts > 1 ? `${attempts} attempts` : null, event.origin?.replaceAll("_", " "), ...decisions.map(describe)];
     this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, visible(facts.filter(Boolean).join(" · ")));
     for (const verdict of event.verdicts ?? []) this.note(card.element, `layer ${layerOf(verdict)}`);
     for (const { argument, from, to } of repairs) this.note(card.element, `repaired ${argument ?? "arguments"}: ${from} → ${to}`);
     card.element.append(long(output, status));
     if (output.length <= 300 && !outcome.Ok) card.element.open = true;
+    if (this.chip) {
+      this.chip.micros += duration;
+      this.chip.textContent = `Turn ${this.turn} · ${milliseconds(this.chip.micros)}`;
+      if (!outcome.Ok) this.chip.className = "failed";
+    }
     const first = output.split("\n", 1)[0].slice(0, 80);
     if (outcome.Ok && first) card.status.append(el("span", { className: "muted" }, ` → ${visible(first)}`));
   }
@@ -499,9 +523,13 @@ class Log {
 async function watch(id) {
   watching?.abort.abort();
   const current = (watching = { id, abort: new AbortController() });
-  let log = new Log(byId("log"));
+  let log = new Log(byId("log"), byId("turns"));
   let [isLost, isGone] = [false, false];
-  const reset = () => { byId("log").replaceChildren(); log = new Log(byId("log")); isLost = false; };
+  const reset = () => {
+    for (const part of ["log", "turns"]) byId(part).replaceChildren();
+    log = new Log(byId("log"), byId("turns"));
+    isLost = false;
+  };
   while (watching === current) {
     try {
       const response = await request(`/${encodeURIComponent(id)}/events`, null, { signal: current.abort.signal });
@@ -603,7 +631,7 @@ function open() {
   byId("json").hidden = true;
   const id = opened();
   if (watching?.id !== id) {
-    for (const part of ["waits", "log", "title", "facts"]) byId(part).replaceChildren();
+    for (const part of ["waits", "turns", "log", "title", "facts"]) byId(part).replaceChildren();
     watching?.abort.abort();
     watching = null;
     if (id) watch(id);

@@ -38,6 +38,7 @@ impl RunDriver {
 
     /// Returns what a request has cost, and emits it.
     pub(super) async fn charged(&mut self, meter: Option<&RequestMeter>) -> Option<Cost> {
+        self.trace.record_charges();
         let cost = meter.and_then(RequestMeter::charged);
         if let Some(cost) = cost {
             self.emitter.emit(|| Event::Charged(cost)).await;
@@ -84,6 +85,7 @@ impl RunDriver {
         if usage.cost.is_none() {
             let model = self.run.options().model.as_deref().or(self.tools.agent.model().model_name());
             usage.cost = meter.charge_usage(model.unwrap_or_default(), *usage);
+            self.trace.record_cost(usage.cost);
         }
     }
 }

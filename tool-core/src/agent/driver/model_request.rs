@@ -44,14 +44,15 @@ impl RunDriver {
         self.store_cost_in_flight().await?;
         let time_left = self.time_left();
         let (layers, beside, hold) = self.passage();
-        let meter = layers.meter(&self.tools.agent);
+        let meter = layers.meter(&self.tools.agent).map(Arc::new);
+        self.trace.set_meter(meter.clone());
         let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
         let Step::CallModel(request) = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier)
         else {
             return Err(RunErrorKind::Step(StepError("the run expects no response of the model")));
         };
-        let request = request.metered(meter.as_ref().map(|meter| meter as _));
+        let request = request.metered(meter.as_deref().map(|meter| meter as _));
         self.tools.agent.watch_request(&id, turn, &request);
         let is_streamed = self.emitter.streams_replies();
         let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
@@ -59,10 +60,10 @@ impl RunDriver {
         let passage = Passage { layers: &layers, beside, hold };
         let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
         let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
-        let cost = self.charged(meter.as_ref()).await;
+        let cost = self.charged(meter.as_deref()).await;
         match reply {
             Ok(Ok(reply)) => {
-                let response = self.accept_reply(reply, meter.as_ref(), cost).await?;
+                let response = self.accept_reply(reply, meter.as_deref(), cost).await?;
                 Ok(response.map(|response| (response, hold)))
             }
             Ok(Err(kind)) => {
@@ -112,7 +113,7 @@ impl RunDriver {
                     Ok(None)
                 }
                 Err(error) => {
-                    self.trace.record_model_error(&error, cost);
+                    self.trace.record_model_error(&error);
                     let refusal = meter.and_then(RequestMeter::take_refusal);
                     match refusal.map_or_else(|| error.downcast(), Ok) {
                         Ok(refusal) => self.refuse(refusal),

@@ -110,6 +110,18 @@ impl RunDriver {
         Ok(())
     }
 
+    /// Asks the layers again about calls that have waited for decisions, without taking a step.
+    #[cfg(feature = "unstable-internals")]
+    pub(super) async fn review_decided_calls(&mut self) -> Result<(), RunErrorKind> {
+        if !self.offer.is_resolved {
+            self.resolve_offer().await?;
+        }
+        // The others were judged with their reply.
+        let undecided = self.run.calls_to_judge(|_, decisions| decisions > 0);
+        self.judged_calls.extend(undecided.into_iter().map(|(call, _)| (call.id, 0)));
+        self.review_calls().await
+    }
+
     /// Rewrites and judges a call, which can finish it without an execution.
     async fn review_call(
         &mut self,

@@ -139,7 +139,8 @@ impl RunDriver {
         outer: Option<Inside>,
     ) -> Self {
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
-        let budgets = std::mem::take(&mut question.budgets);
+        let mut budgets = std::mem::take(&mut question.budgets);
+        budgets.extend_from_slice(&tools.agent.0.budgets);
         let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
         let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
         let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
@@ -285,6 +286,17 @@ impl RunDriver {
         let events = self.apply_response(response, hold).await.map_err(|kind| self.error(kind))?;
         self.emit_all(events).await;
         Ok(())
+    }
+
+    /// Asks the layers again about the calls that were decided about, for a driver that executes calls elsewhere. Those in flight stay as
+    /// they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a layer fails, or if the tools of the turn cannot be resolved.
+    #[cfg(feature = "unstable-internals")]
+    pub async fn judge_decided_calls(&mut self) -> Result<(), RunError> {
+        self.review_decided_calls().await.map_err(|kind| self.error(kind))
     }
 
     /// Records the start of a call, so that the [run](Self::run) can be stored before the call is executed: if the process

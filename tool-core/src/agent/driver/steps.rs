@@ -249,7 +249,7 @@ impl RunDriver {
     }
 
     /// Resolves the tools and options of this turn.
-    async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
+    pub(super) async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
         self.offer = Offer { tools, searched: None, changes: None, is_resolved: true };

@@ -1,5 +1,8 @@
 //! Tracing without the feature: one type, in place of all of them, that does nothing.
 
+use std::sync::Arc;
+
+use crate::agent::spending::RequestMeter;
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, ModelError, ToolCall};
 use crate::run::{Answer, Run, RunError};
 use crate::tool::ToolExecution;
@@ -35,7 +38,13 @@ impl Disabled {
 
     pub(in crate::agent) fn record_response(&mut self, _response: &ChatResponse) {}
 
-    pub(in crate::agent) fn record_model_error(&mut self, _error: &ModelError, _cost: Option<Cost>) {}
+    pub(in crate::agent) fn set_meter(&mut self, _meter: Option<Arc<RequestMeter>>) {}
+
+    pub(in crate::agent) fn record_charges(&mut self) {}
+
+    pub(in crate::agent) fn record_cost(&mut self, _cost: Option<Cost>) {}
+
+    pub(in crate::agent) fn record_model_error(&mut self, _error: &ModelError) {}
 
     pub(in crate::agent) fn interrupt(&mut self) {}
 

@@ -1,5 +1,6 @@
 //! The spans of a run.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::field::Empty;
@@ -7,6 +8,7 @@ use tracing::instrument::Instrumented;
 use tracing::{Instrument, Span, debug, info_span};
 
 use super::{content, names};
+use crate::agent::spending::RequestMeter;
 use crate::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, ConversationId, Cost, FinishReason, ModelError,
     ToolCall, Usage,
@@ -32,6 +34,8 @@ pub(in crate::agent) struct RunTrace {
     conversation: Option<ConversationId>,
     /// The tokens that the model requests of these spans used.
     usage: Option<Usage>,
+    cost: Option<Cost>,
+    meter: Option<Arc<RequestMeter>>,
 }
 
 /// Creates the spans of the calls of a turn.
@@ -90,7 +94,16 @@ impl Drop for OpenSpan {
 
 impl RunTrace {
     pub(in crate::agent) fn new(settings: Settings) -> Self {
-        Self { settings, chat: None, turn: None, run: None, conversation: None, usage: None }
+        Self {
+            settings,
+            chat: None,
+            turn: None,
+            run: None,
+            conversation: None,
+            usage: None,
+            cost: None,
+            meter: None,
+        }
     }
 
     /// Enters the span of the run, which starts with the first step.
@@ -186,12 +199,24 @@ impl RunTrace {
         });
     }
 
-    pub(in crate::agent) fn record_model_error(&mut self, error: &ModelError, cost: Option<Cost>) {
+    /// Sets what counts the request in flight. A request that is dropped has a cost, too.
+    pub(in crate::agent) fn set_meter(&mut self, meter: Option<Arc<RequestMeter>>) {
+        self.meter = meter;
+    }
+
+    /// Records what the request in flight has cost.
+    pub(in crate::agent) fn record_charges(&mut self) {
+        let cost = self.meter.take().and_then(|meter| meter.charged());
+        self.record_cost(cost);
+    }
+
+    pub(in crate::agent) fn record_cost(&mut self, cost: Option<Cost>) {
+        self.chat.iter().for_each(|open| record_cost(&open.span, cost));
+        self.cost = Cost::sum(self.cost, cost);
+    }
+
+    pub(in crate::agent) fn record_model_error(&mut self, error: &ModelError) {
         if let Some(mut open) = self.chat.take() {
-            record_cost(&open.span, cost);
-            if cost.is_some() {
-                *self.usage.get_or_insert_default() += Usage { cost, ..Usage::default() };
-            }
             let duration_ms = milliseconds(open.started.elapsed());
             open.span.in_scope(|| debug!(target: "tool_core", duration_ms, error = "model", "response"));
             open.set_failure("model", self.settings.content.then(|| error.to_string()));
@@ -245,8 +270,10 @@ impl RunTrace {
 
 impl Drop for RunTrace {
     fn drop(&mut self) {
-        if let (Some(open), Some(usage)) = (&self.run, self.usage) {
-            record_usage(&open.span, usage);
+        self.record_charges();
+        if let Some(open) = &self.run {
+            self.usage.iter().for_each(|usage| record_usage(&open.span, *usage));
+            record_cost(&open.span, self.cost);
         }
     }
 }
@@ -429,7 +456,6 @@ fn record_usage(span: &Span, usage: Usage) {
     span.record("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens.map(count));
     span.record("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens.map(count));
     span.record("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens.map(count));
-    record_cost(span, usage.cost);
 }
 
 /// Records a cost under a name that tools for OpenTelemetry read, which defines none.

@@ -1,0 +1,222 @@
+//! Layers around durable runs.
+
+#[path = "../../../tests/layers/rules.rs"]
+mod rules;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, guard};
+use tool_core::run::{Decision, StopReason, WaitReason};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::{AskError, Asker, VerdictKind};
+use tool_core::{Agent, Event, Message, ToolCall, ToolOutput, tool, tools};
+use tool_restate::{Outcome, Worker};
+
+use self::rules::{Act, Rule};
+use crate::support::{Mortal, agent, answer, failure, free_address, register_at, serve, unique, within};
+
+/// The column of durable runs in the matrix of `tests/layers`: what a rule does is the same wherever a run comes from.
+async fn observe(rule: Rule, is_local: bool) -> String {
+    let (name, act) = (unique("clerk"), Act::new());
+    let script = rule.script(("act", r#"{"text":"a"}"#));
+    let builder = Agent::builder(script.clone()).name(&*name).tool(act.clone()).layer(rule);
+    let builder = if rule == Rule::Limit { builder.max_calls(0) } else { builder };
+    let worker = Worker::new().agent(builder.build().unwrap()).model_patience(Duration::from_millis(300));
+    let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+    let run = agent(&name).ask("go").send().await.unwrap();
+    let mut text = String::new();
+    loop {
+        match run.wait().await.unwrap() {
+            Outcome::Answer(answer) => break text.push_str(answer.text()),
+            Outcome::Failed(_) => break text.push_str("error"),
+            // A layer that fails is asked again, until an operator is needed.
+            Outcome::Paused(reason) => {
+                assert!(reason.contains("layer `rule`"), "{reason}");
+                text.push_str("error");
+                run.cancel().await.unwrap();
+                let _ = run.wait().await.unwrap();
+                break;
+            }
+            Outcome::Waiting(waits) => {
+                let decision = match &waits[0].reason {
+                    WaitReason::Approval(call) => {
+                        assert_eq!(call.arguments, r#"{"text":"a"}"#);
+                        text.push_str("asked a, ");
+                        match rule {
+                            Rule::DenyApproval => Decision::deny("by a person"),
+                            Rule::EditApproval => Decision::approve_with(r#"{"text":"c"}"#),
+                            _ => Decision::approve(),
+                        }
+                    }
+                    WaitReason::CallerResult(_) => {
+                        text.push_str("left a, ");
+                        Decision::result(Ok(ToolOutput::text("by the caller")))
+                    }
+                    other => panic!("unexpected: {other:?}"),
+                };
+                run.resolve(&waits[0].id, decision).await.unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let requests = script.requests();
+    let read = requests.last().into_iter().flatten().filter(|one| matches!(one, Message::Tool(_)));
+    let is_brief = !requests.is_empty() && requests.iter().all(|one| one.last().unwrap().text() == "briefly");
+    let brief = if is_brief { ", briefly" } else { "" };
+    let read: Vec<_> =
+        read.map(|one| format!("{}{brief}", one.text().replace("the call was ", ""))).collect();
+    let read = read.join("+");
+    let read = if read.starts_with("not executed") { "not executed".to_owned() } else { read };
+    let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let executed = act.executed.lock().unwrap().join("+");
+    format!("{text} | {} | {}", or_none(executed), or_none(read))
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn each_rule_of_layers_holds() {
+    let mut wrong = Vec::new();
+    for rule in Rule::ALL {
+        for is_local in [false, true] {
+            let observed = within(30, &format!("{rule:?}"), observe(rule, is_local)).await;
+            if observed != rule.expected() {
+                wrong.push(format!("{rule:?}, local: {is_local}: {observed}, expected {}", rule.expected()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[tool("Pays", needs_approval)]
+fn pay(euros: u32) -> String {
+    format!("paid {euros}")
+}
+
+#[tool("Asks")]
+async fn ask(#[inject] user: &Asker) -> Result<String, AskError> {
+    user.ask("Which?").await
+}
+
+/// Verdicts are in the journal: a worker that replays it asks no guard again, but one that executes a call that has waited does.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn guards_are_asked_again_after_a_wait_and_not_by_a_replay() {
+    let (name, address, judged) = (unique("clerk"), free_address(), Arc::new(Mutex::new(Vec::new())));
+    let questions = Arc::new(AtomicU32::new(0));
+    let calls = [("pay", r#"{"euros": 5}"#), ("ask", "{}")];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let (log, asked) = (Arc::clone(&judged), Arc::clone(&questions));
+    let clerk = Agent::builder(model).name(&*name).tools(tools![pay, ask]);
+    let clerk = clerk
+        .layer(guard::question(move |_| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            tool_core::layer::QuestionVerdict::Pass
+        }))
+        .layer(guard::call(move |call: &ToolCall| {
+            log.lock().unwrap().push(call.name.clone());
+            CallVerdict::Pass
+        }))
+        .build()
+        .unwrap();
+    let worker = || Worker::new().agent(clerk.clone());
+    let first = Mortal::start(worker(), address).await;
+    register_at(address).await;
+    let run = agent(&name).ask("Pay").send().await.unwrap();
+    let waits = async {
+        loop {
+            match run.wait().await.unwrap() {
+                Outcome::Waiting(waits) if waits.len() == 2 => break waits,
+                Outcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let waits = within(10, "both wait", waits).await;
+    assert_eq!(*judged.lock().unwrap(), ["pay", "ask"]);
+    drop(first);
+    let _second = Mortal::start(worker(), address).await;
+    for wait in &waits {
+        let decision = if wait.question().is_some() { Decision::answer("this") } else { Decision::approve() };
+        run.resolve(&wait.id, decision).await.unwrap();
+    }
+    let answer = answer(&run).await;
+    assert_eq!(answer.text(), "Done.");
+    // Both may have been decided about before the calls started.
+    let judged: Vec<_> = std::mem::take(&mut *judged.lock().unwrap());
+    let times = |name: &str| judged.iter().filter(|one| *one == name).count();
+    assert!(times("pay") >= 2 && times("ask") >= 2 && judged.len() <= 6, "{judged:?}");
+    assert_eq!(questions.load(Ordering::SeqCst), 1);
+}
+
+/// Readers get nothing of a reply that a guard replaces, nor arguments that are rewritten, and the record has both forms.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn events_contain_nothing_that_was_not_judged() {
+    let name = unique("clerk");
+    let model = ScriptedModel::new().calls("pay", r#"{"euros": 5}"#).says("The secret is 7.");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![pay]);
+    let clerk = clerk
+        .layer(tool_core::layer::rewrite::call(|_| Some(r#"{"euros": 4}"#.to_owned())))
+        .layer(guard::answer(|_| AnswerVerdict::replace("No.")))
+        .build()
+        .unwrap();
+    let worker = Worker::new().agent(clerk).publish_events(std::env::var("RESTATE_INGRESS").unwrap());
+    let _worker = serve(worker).await;
+    let run = agent(&name).ask("Pay").events().send().await.unwrap();
+    let Outcome::Waiting(waits) = run.wait().await.unwrap() else { panic!("it waits") };
+    assert!(matches!(&waits[0].reason, WaitReason::Approval(call) if call.arguments == r#"{"euros": 4}"#));
+    run.resolve(&waits[0].id, Decision::approve()).await.unwrap();
+    let answer = answer(&run).await;
+    assert_eq!(answer.text(), "No.");
+    let execution = &answer.tool_executions()[0];
+    assert_eq!(
+        (execution.original_arguments(), &*execution.call().arguments),
+        (r#"{"euros": 5}"#, r#"{"euros": 4}"#)
+    );
+    assert_eq!(execution.verdicts()[0].kind, VerdictKind::Rewritten);
+    let (mut events, mut all) = (run.events(0), String::new());
+    while let Some(record) = events.next().await.unwrap() {
+        // The record of the finished call has both forms.
+        if !matches!(record.event, Event::CallFinished(_)) {
+            all.push_str(&serde_json::to_string(&record).unwrap());
+        }
+    }
+    assert!(!all.contains("secret") && !all.contains("euros\\\": 5"), "{all}");
+    assert!(all.contains("No."), "{all}");
+}
+
+/// A worker that has only tools has no layers, but the run has those of its agent.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn layers_see_the_outputs_of_workers_that_have_only_tools() {
+    for ends in [false, true] {
+        let (name, shop) = (unique("clerk"), unique("shop"));
+        let model = ScriptedModel::new().calls("balance", "{}").says("Done.");
+        let clerk = Agent::builder(model).name(&*name).tools(tools![balance]);
+        let clerk = clerk.layer(guard::output(move |_| match ends {
+            true => OutputVerdict::end("never"),
+            false => OutputVerdict::replace("hidden"),
+        }));
+        let _worker = serve(Worker::new().agent(clerk.build().unwrap()).tools_at(&*shop, ["balance"])).await;
+        let _shop = serve(Worker::tools_only(&*shop, tools![balance])).await;
+        let run = agent(&name).ask("Go").send().await.unwrap();
+        if ends {
+            let failure = failure(&run).await;
+            let blocked =
+                matches!(&failure.reason, Some(StopReason::Blocked { reason, .. }) if reason == "never");
+            assert!(blocked, "{failure:?}");
+        } else {
+            let answer = answer(&run).await;
+            assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "hidden");
+            let original = answer.tool_executions()[0].original_outcome().unwrap();
+            assert_eq!(original.to_string(), "500");
+        }
+    }
+}
+
+#[tool("Reads the balance")]
+fn balance() -> u32 {
+    500
+}
