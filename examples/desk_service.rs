@@ -6,7 +6,7 @@
 //! curl -d 'Refund 80 euros for order 7' localhost:8080/users/ada/questions
 //! curl -d 'What is the state of order 8?' localhost:8080/users/eve/stream
 //! curl localhost:8080/pending
-//! curl -X POST localhost:8080/runs/RUN/calls/CALL/approve
+//! curl -X POST localhost:8080/runs/RUN/waits/WAIT/approve
 //! ```
 //!
 //! Each user has a budget of tokens per day, which all processes share.
@@ -31,9 +31,9 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tool_core::agent::Outcome;
 use tool_core::memory::{Budget, KeyedBudget, MemoryError, PostOutcome, RunCommand, RunStatus};
-use tool_core::run::Run;
-use tool_core::tool::Timestamp;
-use tool_core::{Agent, Approval, ChatModel, Event, ModelOptions, RunErrorKind, SqliteStore, tool, tools};
+use tool_core::run::{Decision, Run, WaitReason};
+use tool_core::tool::{Timestamp, WaitId};
+use tool_core::{Agent, ChatModel, Event, ModelOptions, RunErrorKind, SqliteStore, tool, tools};
 use tool_offline::OfflineModel;
 use tool_openai::OpenAi;
 
@@ -90,7 +90,7 @@ async fn main() -> Result<(), Failure> {
         .route("/users/{user}/questions", post(ask))
         .route("/users/{user}/stream", post(stream))
         .route("/pending", get(pending))
-        .route("/runs/{run}/calls/{call}/{decision}", post(decide))
+        .route("/runs/{run}/waits/{wait}/{decision}", post(decide))
         .with_state(desk);
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("listening on http://{}", listener.local_addr()?);
@@ -160,8 +160,11 @@ async fn pending(State(desk): State<Desk>) -> Reply {
     };
     let waiting = stored.iter().filter(|stored| stored.status == RunStatus::Waiting);
     let calls = waiting.flat_map(|stored| {
-        stored.run.awaiting_approval().map(|call| {
-            json!({ "run": stored.run.id(), "call": call.id, "tool": call.name, "arguments": call.arguments })
+        stored.run.waits().into_iter().filter_map(|wait| match wait.reason {
+            WaitReason::Approval(call) => Some(json!({
+                "run": stored.run.id(), "wait": wait.id, "tool": call.name, "arguments": call.arguments,
+            })),
+            _ => None,
         })
     });
     (StatusCode::OK, calls.collect::<serde_json::Value>().to_string())
@@ -170,14 +173,14 @@ async fn pending(State(desk): State<Desk>) -> Reply {
 /// Records a decision, and continues the run if no process works on it.
 async fn decide(
     State(desk): State<Desk>,
-    Path((run, call, decision)): Path<(String, String, String)>,
+    Path((run, wait, decision)): Path<(String, WaitId, String)>,
 ) -> Reply {
-    let approval = match &*decision {
-        "approve" => Approval::Approve,
-        "deny" => Approval::deny("the desk denied it"),
+    let decision = match &*decision {
+        "approve" => Decision::approve(),
+        "deny" => Decision::deny("the desk denied it"),
         _ => return (StatusCode::NOT_FOUND, json!({ "error": "unknown decision" }).to_string()),
     };
-    match desk.agent.post(&run, RunCommand::resolve_approval(call, approval)).await {
+    match desk.agent.post(&run, RunCommand::resolve(&wait, decision)).await {
         Ok(PostOutcome::Posted) => {}
         Ok(_) => return (StatusCode::NOT_FOUND, json!({ "error": "unknown run" }).to_string()),
         Err(error) => return unavailable(&error),

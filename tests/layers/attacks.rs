@@ -10,7 +10,7 @@ use tool_core::layer::{
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
 use tool_core::run::{Decision, ErrorPolicy};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_core::{Agent, ChatModel, Event, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools};
 use tool_openai::server::Server;
 
 use crate::entrances::post;
@@ -230,4 +230,61 @@ async fn parts_of_a_reply_are_not_joined() {
     let (_, answer) = stream_all(&agent).await;
     // The text and the refusal are two texts.
     assert_eq!(answer, "a@b.org");
+}
+
+/// The same for sets without an agent.
+#[tokio::test]
+async fn sets_see_given_outcomes_and_refused_arguments_as_outputs() {
+    let context = ToolContext::new();
+    let call = |arguments: &str| ToolCall::new("call_1", "echo", arguments);
+    let redact = || Redact::new().email_addresses().only_to_model();
+    let cached = guard::call(|_: &ToolCall| CallVerdict::replace(SECRET));
+    let output = tools![echo].layer(redact()).layer(cached).call(&call(r#"{"text": "a"}"#), &context).await;
+    assert_eq!(output.unwrap().to_string(), "[e-mail address]");
+    let keyed = rewrite::call(|_| Some(json!({ "text": [SECRET] }).to_string()));
+    let error = tools![echo].layer(keyed).layer(redact()).call(&call(r#"{"text": "a"}"#), &context).await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.starts_with("the call was not executed: the layer `rewrite::call` wrote arguments"),
+        "{error}"
+    );
+    assert!(!error.contains(SECRET), "{error}");
+    let error =
+        tools![echo].layer(redact()).call(&call(r#"{"text": ["a@b.org"]}"#), &context).await.unwrap_err();
+    assert!(!error.to_string().contains(SECRET), "{error}");
+}
+
+#[tool("Returns the text")]
+fn echo(text: String) -> String {
+    text
+}
+
+/// An agent that the agent asks, and one that it is handed off to.
+#[tokio::test]
+async fn inner_agents_send_nothing_unredacted() {
+    let redact = || Redact::new().email_addresses();
+    for is_handoff in [false, true] {
+        let script = ScriptedModel::new().calls("echo", r#"{"text": "a\u0040b.org"}"#).says(SECRET);
+        let inner = Agent::builder(script.clone()).tools(tools![echo]).instructions(SECRET).build().unwrap();
+        let outer = match is_handoff {
+            true => {
+                Agent::builder(ScriptedModel::new().calls("inner", "{}")).handoff_to("inner", "Helps", &inner)
+            }
+            false => {
+                let model = ScriptedModel::new().calls("inner", r#"{"question": "a@b.org"}"#).says("Done.");
+                Agent::builder(model).tool(inner.as_tool("inner", "Helps").stream_text())
+            }
+        };
+        let agent = outer.layer(redact()).build().unwrap();
+        let mut events = agent.ask("go").stream();
+        let mut seen = String::new();
+        while let Some(event) = events.next().await {
+            seen.push_str(&serde_json::to_string(&event.unwrap().at(0)).unwrap());
+        }
+        let read = serde_json::to_string(&script.requests()).unwrap();
+        for secret in [SECRET, "u0040"] {
+            assert!(!read.contains(secret), "{read}");
+            assert!(!seen.contains(secret), "{seen}");
+        }
+    }
 }

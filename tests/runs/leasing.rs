@@ -13,7 +13,7 @@ use tool_core::memory::{
     RunStore, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ChatRequest, ChatResponse, ConversationId, ModelError};
-use tool_core::run::{Run, RunRevision, StopReason};
+use tool_core::run::{Decision, Run, RunRevision, StopReason};
 use tool_core::testing::{ScriptedModel, check_run_store};
 use tool_core::{
     Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind, SqliteStore,
@@ -149,7 +149,7 @@ async fn waiting_run(agent: &Agent) -> Run {
 
 /// A command that approves the first call that waits.
 fn approval(run: &Run) -> RunCommand {
-    RunCommand::resolve_approval(&run.awaiting_approval().next().unwrap().id, Approval::Approve)
+    RunCommand::resolve(&run.waits()[0].id, Decision::approve())
 }
 
 /// A store with faults.
@@ -336,10 +336,9 @@ async fn a_posted_decision_makes_a_waiting_approver_unnecessary() {
         let agent = builder(model, &store, &world).run_lease(Duration::from_millis(100));
         let agent = agent.approver(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay").into_future());
-        let call = calls.recv().await.unwrap();
-        // The call that waits is not stored yet, because the approver may decide at once.
+        calls.recv().await.unwrap();
         let id = store.runs().await.unwrap().remove(0);
-        let command = RunCommand::resolve_approval(call, Approval::Approve);
+        let command = approval(&store.load_run(&id).await.unwrap().unwrap());
         assert_eq!(agent.post(&id, command).await.unwrap(), PostOutcome::Posted);
         let answer = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap();
         assert_eq!((answer.text(), world.effects()), ("Done.", vec!["pay"]));
@@ -354,11 +353,11 @@ async fn a_posted_decision_about_another_call_does_not_interrupt_an_approver() {
         let agent = builder(model, &store, &world).run_lease(Duration::from_millis(100));
         let agent = agent.approver(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay twice").into_future());
-        let first = calls.recv().await.unwrap();
+        calls.recv().await.unwrap();
         let id = store.runs().await.unwrap().remove(0);
-        let second = first.replace("_0", "_1");
-        for call in [&second, &first] {
-            let command = RunCommand::resolve_approval(call, Approval::Approve);
+        let waits = store.load_run(&id).await.unwrap().unwrap().waits();
+        for wait in [&waits[1], &waits[0]] {
+            let command = RunCommand::resolve(&wait.id, Decision::approve());
             assert_eq!(agent.post(&id, command).await.unwrap(), PostOutcome::Posted);
             while !store.posted(&id).await.unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -378,7 +377,7 @@ async fn a_run_waits_although_its_commands_cannot_be_acknowledged() {
     let agent = agent(ScriptedModel::new().calls("pay", "{}"), &store, &world);
     let run = waiting_run(&agent).await;
     faulty.fails_to_acknowledge.store(true, Ordering::SeqCst);
-    let command = RunCommand::resolve_approval("another call", Approval::Approve);
+    let command = RunCommand::resolve(&"another wait".into(), Decision::approve());
     assert_eq!(agent.post(run.id().as_str(), command).await.unwrap(), PostOutcome::Posted);
     let driver = tokio::spawn(agent.resume(run).into_future());
     let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();

@@ -146,7 +146,10 @@ impl<W: Write> Session<W> {
                 let call = execution.call();
                 activity.finish(&call.id);
                 let outcome = execution.outcome().map_or_else(ToString::to_string, ToString::to_string);
-                self.screen.line(&format!("[{call} -> {outcome}, {:.1?}]", execution.duration()))?;
+                // A call that was denied took no time.
+                let took = Some(execution.duration()).filter(|duration| !duration.is_zero());
+                let took = took.map(|duration| format!(", {duration:.1?}")).unwrap_or_default();
+                self.screen.line(&format!("[{call} -> {outcome}{took}]"))?;
             }
             _ => {}
         }

@@ -144,7 +144,7 @@ async fn approver_of_the_agent_decides_alone() {
     let deny = |_: &tool_core::ToolCall| tool_core::Approval::deny("by rule");
     let agent = Agent::builder(model.clone()).tools(tools![pay]).approver(deny).build().unwrap();
     let shown = chat(agent, "Pay\n").await;
-    assert_eq!(shown, "\n> Pay\nDone.\n\n> \n");
+    assert_eq!(shown, "\n> Pay\n[pay {\"cents\":700} -> the call was denied: by rule]\nDone.\n\n> \n");
     assert_eq!(model.requests()[1].last().unwrap().text(), "the call was denied: by rule");
 }
 

@@ -60,6 +60,7 @@
 #![cfg_attr(feature = "prompted", doc = "| [`prompted`] | tools for models that have none in their API |")]
 #![cfg_attr(not(feature = "prompted"), doc = "| `prompted` | tools for models that have none in their API |")]
 //! | [`mod@tool`] | the [`Tool`] trait, its context, outputs and errors; tools from closures and JSON Schemas |
+//! | [`layer`] | layers around agents and sets: guards and rewriting |
 //! | [`toolset`] | sets of tools, the registry, toolboxes, providers, resolvers |
 //! | [`transcript`] | a conversation as text or as a diagram |
 //! | [`run`] | the loop as a state machine: steps, limits, approval, undo |

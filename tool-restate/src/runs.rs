@@ -141,17 +141,20 @@ impl RunsService for Runs {
             About::Wait(_) => format!("the run `{}` does not wait for this", ctx.key()),
             About::Call(call) => format!("the run `{}` has no call `{call}` that awaits approval", ctx.key()),
         };
-        let not_waiting = || TerminalError::new_with_code(404, not_waiting);
+        let not_waiting = || TerminalError::new_with_code(404, not_waiting.clone());
         let id = match &about {
             About::Wait(id) => id,
-            About::Call(call) => waiting.approvals.get(call).ok_or_else(not_waiting.clone())?,
+            About::Call(call) => waiting.approvals.get(call).ok_or_else(&not_waiting)?,
         };
         let signal = decision_signal(id);
-        if let Some(Json(earlier)) = ctx.peek_promise::<Json<Claim>>(&signal).await? {
-            return Ok(Json(Decided::Before(earlier.record)));
-        }
         let undecided = undecided(&ctx, &waiting).await?;
-        let wait = undecided.iter().find(|wait| wait.id == *id).ok_or_else(not_waiting)?;
+        let Some(wait) = undecided.iter().find(|wait| wait.id == *id) else {
+            // Asked afterwards, because another decision can be claimed at any time.
+            return match ctx.peek_promise::<Json<Claim>>(&signal).await? {
+                Some(Json(earlier)) => Ok(Json(Decided::Before(earlier.record))),
+                None => Err(not_waiting().into()),
+            };
+        };
         let invalid = |why: String| TerminalError::new_with_code(400, why);
         if decision.is_deferred() {
             return Err(invalid("a decision cannot be deferred; the call waits as it is".into()).into());

@@ -77,13 +77,14 @@ impl Agent {
     /// that resumes it, takes the command before its next step. A cancellation interrupts a driver within a tenth of its
     /// [lease](crate::agent::AgentBuilder::run_lease).
     ///
-    /// The store takes every command, so check before that the caller may decide, and post only ids that were among the calls
-    /// that [await approval](Run::awaiting_approval).
+    /// The store takes every command, so check before that the caller may decide, and post only ids that were among what the
+    /// run [waits](Run::waits) for.
     ///
     /// ```
     /// use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
+    /// use tool_core::run::Decision;
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, Approval, tool, tools};
+    /// use tool_core::{Agent, tool, tools};
     ///
     /// #[tool("Pays a bill", needs_approval)]
     /// fn pay(cents: u32) {}
@@ -95,8 +96,8 @@ impl Agent {
     /// let waiting = agent.ask("Pay the bill").await.unwrap_err().into_run();
     ///
     /// // A click on "approve", in any process:
-    /// let call = waiting.awaiting_approval().next().ok_or("no call")?;
-    /// let _ = agent.post(waiting.id().as_str(), RunCommand::resolve_approval(&call.id, Approval::Approve)).await?;
+    /// let wait = &waiting.waits()[0].id;
+    /// let _ = agent.post(waiting.id().as_str(), RunCommand::resolve(wait, Decision::approve().by("ada"))).await?;
     /// if let Some(stored) = agent.stored_run(waiting.id().as_str()).await?
     ///     && stored.status != RunStatus::RunningElsewhere
     /// {

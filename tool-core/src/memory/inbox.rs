@@ -5,29 +5,22 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::model::unique_id;
-use crate::run::{Approval, Decision, Run};
+use crate::run::{Decision, Run};
 use crate::tool::WaitId;
 
 /// A command to a stored run from a caller that does not hold it, such as a web page on which a person approves a call.
 ///
 /// ```
-/// use tool_core::Approval;
 /// use tool_core::memory::RunCommand;
+/// use tool_core::run::Decision;
 ///
-/// let approve = RunCommand::resolve_approval("call_1", Approval::Approve);
-/// assert_eq!(format!("{approve:?}"), "ResolveApproval(\"call_1\", Approve)");
+/// let approve = RunCommand::resolve(&"3f2a".into(), Decision::approve().by("ada"));
+/// assert_eq!(format!("{approve:?}"), "Resolve(WaitId(\"3f2a\"), Decision(Approved))");
 /// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunCommand {
-    /// Records a decision, like [`Run::resolve_approval`]. Ignored if the call does not await approval.
-    ResolveApproval {
-        /// The id of the call, which is a path for a call inside an [agent](crate::Agent::as_tool).
-        call: String,
-        /// The decision.
-        approval: Approval,
-    },
     /// Records a decision, like [`Run::resolve`]. Ignored if the run does not wait for this, if it was decided before, or if the
     /// decision does not fit. The inbox contains the answer until the driver of the run has taken it, also that to a question for a secret.
     Resolve {
@@ -41,12 +34,6 @@ pub enum RunCommand {
 }
 
 impl RunCommand {
-    /// Creates the command that records a decision about the call with this id.
-    #[must_use]
-    pub fn resolve_approval(call: impl Into<String>, approval: Approval) -> Self {
-        Self::ResolveApproval { call: call.into(), approval }
-    }
-
     /// Creates the command that records a decision about this wait.
     #[must_use]
     pub fn resolve(wait: &WaitId, decision: Decision) -> Self {
@@ -56,8 +43,7 @@ impl RunCommand {
     /// Applies the command. Applying it twice is the same as applying it once, because decisions are final.
     pub(crate) fn apply(self, run: &mut Run) {
         match self {
-            // Fails if the call was decided before: the first decision holds.
-            Self::ResolveApproval { call, approval } => drop(run.resolve_approval(&call, approval)),
+            // Fails if it was decided before: the first decision holds.
             Self::Resolve { wait, decision } => drop(run.resolve(&wait, decision)),
             Self::Cancel => run.cancel(),
         }
@@ -68,9 +54,6 @@ impl RunCommand {
 impl fmt::Debug for RunCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ResolveApproval { call, approval } => {
-                f.debug_tuple("ResolveApproval").field(call).field(approval).finish()
-            }
             Self::Resolve { wait, decision } => f.debug_tuple("Resolve").field(wait).field(decision).finish(),
             Self::Cancel => f.write_str("Cancel"),
         }

@@ -6,7 +6,7 @@ use crate::memory::{
     DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunConflict, RunStore,
 };
 use crate::model::{ConversationId, Message};
-use crate::run::{Approval, Run};
+use crate::run::{Decision, Run};
 
 type Checked = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -139,7 +139,7 @@ async fn check_leases(store: &dyn RunStore) -> Checked {
 
 async fn check_inboxes(store: &dyn RunStore) -> Checked {
     let id = "check-inbox";
-    let approval = RunCommand::resolve_approval("call_1", Approval::deny("no"));
+    let approval = RunCommand::resolve(&"check-wait".into(), Decision::deny("no"));
     let commands = [PostedCommand::new(approval), PostedCommand::new(RunCommand::Cancel)];
     match store.post(id, &commands[0]).await? {
         PostOutcome::Unsupported => return Ok(()),

@@ -63,13 +63,16 @@ impl Layered {
     /// Rewrites and judges a call. Returns its outcome if it is not executed.
     async fn review(&self, call: &mut ToolCall, context: &ToolContext) -> Result<Option<Outcome>, ToolError> {
         let (tool, place) = (self.tool.get(), Place::new(context));
-        tool.check_arguments(&call.arguments, context)?;
+        if let Err(error) = tool.check_arguments(&call.arguments, context) {
+            return Ok(Some(Err(error)));
+        }
         for layer in self.that_see(Part::Rewrite) {
             let rewritten = layer.rewrite(call, &place).await.map_err(|error| failed(layer, &error))?;
             if let Some(arguments) = rewritten {
                 call.arguments = arguments;
-                let checked = tool.check_arguments(&call.arguments, context);
-                checked.map_err(|error| refused_rewrite(layer.name(), &error))?;
+                if let Err(error) = tool.check_arguments(&call.arguments, context) {
+                    return Ok(Some(Err(refused_rewrite(layer.name(), &error))));
+                }
             }
         }
         for layer in self.that_see(Part::Judge) {
@@ -118,7 +121,7 @@ impl Tool for Layered {
         ToolFuture::wrapping(async move {
             match self.review(&mut call, context).await {
                 Ok(None) => {}
-                Ok(Some(outcome)) => return (outcome, Vec::new()),
+                Ok(Some(outcome)) => return (self.review_output(call, outcome, context).await, Vec::new()),
                 Err(error) => return (Err(error), Vec::new()),
             }
             let (outcome, repairs) = self.tool.get().call(&call.arguments, context).finish().await;

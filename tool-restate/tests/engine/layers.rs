@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, guard};
+use tool_core::memory::{Budget, InMemoryStore};
+use tool_core::model::{Cost, Currency, ModelPrices, Prices};
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, VerdictKind};
@@ -22,7 +24,17 @@ async fn observe(rule: Rule, is_local: bool) -> String {
     let (name, act) = (unique("clerk"), Act::new());
     let script = rule.script(("act", r#"{"text":"a"}"#));
     let builder = Agent::builder(script.clone()).name(&*name).tool(act.clone()).layer(rule);
-    let builder = if rule == Rule::Limit { builder.max_calls(0) } else { builder };
+    let prices =
+        || Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
+    let builder = match rule {
+        Rule::Limit => builder.max_calls(0),
+        Rule::MaxCost => builder.prices(prices()).max_cost(Cost::usd(0.000_01)),
+        Rule::Budget => {
+            let budget = Budget::tokens(InMemoryStore::new(), 50, Duration::from_secs(3_600));
+            builder.prices(prices()).budget(budget.key("all"))
+        }
+        _ => builder,
+    };
     let worker = Worker::new().agent(builder.build().unwrap()).model_patience(Duration::from_millis(300));
     let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
     let run = agent(&name).ask("go").send().await.unwrap();

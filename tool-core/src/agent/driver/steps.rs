@@ -180,14 +180,14 @@ impl RunDriver {
                     async move { Decision::from(approver.approve(&call).await) }.boxed()
                 }
                 (WaitReason::Answer(question), _, Some(answerer)) => {
-                    // Stored before anybody sees the question.
-                    self.change_run().tick(Timestamp::now());
-                    self.store_run().await?;
                     let (question, answerer) = (question.clone(), Arc::clone(answerer));
                     async move { answerer.answer(&question).await }.boxed()
                 }
                 _ => continue,
             };
+            // Stored before anybody sees what the run waits for.
+            self.change_run().tick(Timestamp::now());
+            self.store_run().await?;
             has_decided |= self.await_decision(&wait, decision).await?;
         }
         // Time spent waiting for persons does not count.
