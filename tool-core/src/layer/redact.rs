@@ -127,7 +127,7 @@ impl Redact {
         self
     }
 
-    /// Rewrites only what the model writes. Outputs that are [returned directly](crate::ToolPolicy::return_direct) are not.
+    /// Rewrites only what the model writes. Outputs that are [returned directly](crate::model::ToolPolicy::return_direct) are not.
     pub fn only_from_model(mut self) -> Self {
         self.direction = Direction::FromModel;
         self
