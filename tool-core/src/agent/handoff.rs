@@ -13,8 +13,7 @@ impl AgentBuilder {
     /// the other agent's model, instructions, tools, context, approver and settings. What belongs to the question stays: its context,
     /// tools and limits, its approver, and its instructions and options, which precede those of the other agent. The memory and run
     /// store of this agent stay, too. The tools of [`only_tools`](crate::agent::Ask::only_tools) are in place of this agent's, and go
-    /// with them. Rules about calls ([`needs_approval`](Self::needs_approval), [`execute_calls_if`](Self::execute_calls_if)) of this agent
-    /// hold in addition to those of the other.
+    /// with them. The [layers](Self::layer) of this agent hold in addition to those of the other.
     ///
     /// ```
     /// use tool_core::Agent;

@@ -127,7 +127,7 @@ impl Redact {
         self
     }
 
-    /// Rewrites only what the model writes. Outputs that are [returned directly](crate::ToolPolicy::return_direct) are not.
+    /// Rewrites only what the model writes. Outputs that are [returned directly](crate::model::ToolPolicy::return_direct) are not.
     pub fn only_from_model(mut self) -> Self {
         self.direction = Direction::FromModel;
         self
@@ -428,14 +428,18 @@ fn find_cards(text: &str) -> Vec<Range<usize>> {
 
 /// Checks the length, which depends on the issuer, and the check digit.
 fn is_card(digits: &[(usize, u32)]) -> bool {
-    let is_issued = match (digits[0].1, digits[1].1, digits.len()) {
-        (4, _, 16 | 19) | (5, 1..=5, 16) | (2, 2..=7, 16) | (6, _, 16..=19) => true,
-        (3, 4 | 7, 15) | (3, 0 | 6 | 8 | 9, 14..=19) | (3, 5, 16..=19) => true,
+    let (first, second, length) = (digits[0].1, digits[1].1, digits.len());
+    let is_issued = match first {
+        2 => matches!((second, length), (2..=7, 16)),
+        3 => matches!((second, length), (4 | 7, 15) | (0 | 6 | 8 | 9, 14..=19) | (5, 16..=19)),
+        4 => matches!(length, 16 | 19),
+        5 => matches!((second, length), (1..=5, 16)),
+        6 => matches!(length, 16..=19),
         _ => false,
     };
     let digits = digits.iter().rev().zip([1, 2].into_iter().cycle());
     let sum: u32 = digits.map(|((_, digit), factor)| digit * factor / 10 + digit * factor % 10).sum();
-    is_issued && sum % 10 == 0
+    is_issued && sum.is_multiple_of(10)
 }
 
 /// Returns the first token of a JSON text, and the value of a string or a number.
