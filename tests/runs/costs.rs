@@ -366,7 +366,7 @@ impl Billing {
 
     async fn answer(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
         let unavailable = || ModelError::new("gone").with_kind(ModelErrorKind::Unavailable);
-        while self.next() % 4 == 0 && !self.script.lock().unwrap().is_empty() {
+        while self.next().is_multiple_of(4) && !self.script.lock().unwrap().is_empty() {
             match self.next() % 3 {
                 0 => request.repeat(EarlierAttempt::Unbilled).await?,
                 _ => {
@@ -386,7 +386,7 @@ impl Billing {
         // Others work meanwhile.
         tokio::task::yield_now().await;
         let usage = self.bill(request);
-        let calls = match request.tools().is_empty() || self.next() % 3 == 0 {
+        let calls = match request.tools().is_empty() || self.next().is_multiple_of(3) {
             true => 0,
             false => 1 + self.next() % 3,
         };
@@ -399,7 +399,7 @@ impl Billing {
             0 => response.with_finish_reason(FinishReason::Length),
             _ => response,
         };
-        Ok(if self.next() % 4 == 0 { response } else { response.with_usage(usage) })
+        Ok(if self.next().is_multiple_of(4) { response } else { response.with_usage(usage) })
     }
 }
 
@@ -412,8 +412,8 @@ impl ChatModel for Billing {
         let cut = async {
             let response = self.answer(request).await;
             // Cut off without an error, after it was billed.
-            let is_cut = response.is_ok() && self.next() % 6 == 0;
-            let first = (self.next() % 2 == 0).then(|| Ok(Delta::Text("We".into())));
+            let is_cut = response.is_ok() && self.next().is_multiple_of(6);
+            let first = self.next().is_multiple_of(2).then(|| Ok(Delta::Text("We".into())));
             let last = (!is_cut).then(|| response.map(Delta::Done));
             stream::iter(first.into_iter().chain(last))
         };

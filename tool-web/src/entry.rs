@@ -12,6 +12,7 @@ use tool_core::{Event, Message, RunError, RunErrorKind, ToolExecution};
 /// Something that happened in a run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "nearly all entries are events")]
 pub(crate) enum Entry {
     // A message of the user.
     Question {
