@@ -438,7 +438,7 @@ async fn spend(script: Vec<u8>, limit: u64, is_streamed: bool, bill: Arc<AtomicU
         .tool(leaf.as_tool("leaf", "Thinks").limits(RunLimits::new().max_cost(Cost::usd(0.003))))
         .build()
         .unwrap();
-    let agent = Agent::builder(model(1))
+    let agent = Agent::builder(Fallback::new([model(1), model(1)]).retry_after(Duration::ZERO))
         .prices(prices(1))
         .tool(leaf.as_tool("leaf", "Thinks"))
         .tool(middle.as_tool("middle", "Thinks more"))
