@@ -113,17 +113,20 @@ impl Run {
     pub(crate) fn stop_by_layer(&mut self, verdict: VerdictRecord) {
         let (layer, reason) = (verdict.layer.clone(), verdict.why.clone().unwrap_or_default());
         self.verdicts.push(verdict);
-        if self.is_done() {
-            self.revoke_answer();
+        match self.stage {
+            // It has stopped before: each of its calls is undone once.
+            Stage::Undoing(_) | Stage::Ended(_) => return,
+            Stage::Answered(_) | Stage::Returned(_) => self.revoke_answer(),
+            Stage::Asking | Stage::Calling(_) => {}
         }
         self.stop(StopReason::Blocked { layer, reason });
     }
 
     /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
     pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
-        let last = self.open_inner_run(call_id)?.verdicts.last()?;
-        let is_of_outer = last.kind == VerdictKind::Ended && last.level > 0;
-        is_of_outer.then(|| VerdictRecord { level: last.level - 1, ..last.clone() })
+        let is_of_outer = |one: &&VerdictRecord| one.kind == VerdictKind::Ended && one.level > 0;
+        let end = self.open_inner_run(call_id)?.verdicts.iter().find(is_of_outer)?;
+        Some(VerdictRecord { level: end.level - 1, ..end.clone() })
     }
 
     /// Answers in place of the model.
