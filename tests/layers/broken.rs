@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use tests::support::ways::restored;
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::{OutputVerdict, guard};
-use tool_core::run::StopReason;
+use tool_core::layer::{OutputVerdict, guard, rewrite};
+use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, RunError, RunErrorKind, tool, tools};
+use tool_core::tool::Asker;
+use tool_core::{Agent, RunError, RunErrorKind, ToolError, tool, tools};
 
 /// What the tools did.
 #[derive(Clone, Default)]
@@ -62,4 +64,58 @@ async fn an_end_about_an_undo_neither_skips_nor_repeats_one() {
     }
     assert_eq!(log.all(), ["did a", "did b", "took back b", "took back a"]);
     assert!(is_blocked(&driver.finish().await.unwrap_err()));
+}
+
+#[tool("Pays", needs_approval)]
+fn pay(cents: u32, #[inject] log: &Log) {
+    log.add(format!("paid {cents}"));
+}
+
+/// A person who has approved other arguments than those that a layer writes is asked again.
+#[tokio::test]
+async fn an_approval_before_a_rewrite_binds_nothing() {
+    for edits in [false, true] {
+        let log = Log::default();
+        let model = ScriptedModel::new().calls("pay", r#"{"cents": 1}"#).says("Done.");
+        let before = Agent::builder(model).tools(tools![pay]).context(log.clone());
+        let mut run = before.build().unwrap().ask("go").await.unwrap_err().into_run();
+        let decision = if edits { Decision::approve_with(r#"{"cents": 2}"#) } else { Decision::approve() };
+        let first = run.waits().remove(0).id;
+        run.resolve(&first, decision).unwrap();
+
+        let after =
+            Agent::builder(ScriptedModel::new().says("Done.")).tools(tools![pay]).context(log.clone());
+        let after = after.layer(rewrite::call(|_| Some(r#"{"cents":900}"#.into()))).build().unwrap();
+        let mut run = after.resume(restored(run)).await.unwrap_err().into_run();
+        assert_eq!(log.all(), [""; 0]);
+        let wait = run.waits().remove(0);
+        assert!(matches!(&wait.reason, WaitReason::Approval(call) if call.arguments == r#"{"cents":900}"#));
+        assert_ne!(wait.id, first);
+        run.resolve(&wait.id, Decision::approve()).unwrap();
+        let answer = after.resume(restored(run)).await.unwrap();
+        assert_eq!(log.all(), ["paid 900"]);
+        assert_eq!(answer.tool_executions()[0].original_arguments(), r#"{"cents": 1}"#);
+    }
+}
+
+#[tool("Books")]
+async fn book(text: String, #[inject] log: &Log, #[inject] user: &Asker) -> Result<String, ToolError> {
+    let seat: String = user.ask("Which seat?").await?;
+    log.add(format!("booked {text} {seat}"));
+    Ok("booked".into())
+}
+
+/// A layer that is added while a call asks a person does not change its arguments under it.
+#[tokio::test]
+async fn a_call_that_has_begun_is_not_rewritten() {
+    let log = Log::default();
+    let model = ScriptedModel::new().calls("book", r#"{"text": "a"}"#).says("Done.");
+    let before = Agent::builder(model).tools(tools![book]).context(log.clone()).build().unwrap();
+    let mut run = before.ask("go").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    run.resolve(&wait, Decision::answer("1A")).unwrap();
+    let after = Agent::builder(ScriptedModel::new().says("Done.")).tools(tools![book]).context(log.clone());
+    let after = after.layer(rewrite::call(|_| Some(r#"{"text":"b"}"#.into()))).build().unwrap();
+    let _ = after.resume(restored(run)).await.unwrap();
+    assert_eq!(log.all(), ["booked a 1A"]);
 }

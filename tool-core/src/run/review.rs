@@ -31,6 +31,13 @@ impl CallRecord {
         }
     }
 
+    /// Makes a call that was approved await approval again, because a layer has written other arguments.
+    fn revoke_approval(&mut self) {
+        if let CallState::Ready { attempts: 0, approved: Some(scope) } = &mut self.state {
+            self.state = CallState::AwaitingApproval(std::mem::take(scope));
+        }
+    }
+
     /// Makes the call await approval at a level. An approval that was given further inside does not count.
     fn demand_approval(&mut self, level: usize) -> Result<(), ToolError> {
         let is_higher = level > self.approval_level;
@@ -148,7 +155,9 @@ impl Run {
         let calls = calls.filter(|(call, record)| {
             record.is_to_be_judged() && !is_judged(&call.id, record.decisions.len())
         });
-        calls.map(|(call, record)| (call.clone(), record.has_final_arguments)).collect()
+        // A call that asked a person continues with the arguments that it began with.
+        let is_final = |record: &CallRecord| record.has_final_arguments || record.has_begun();
+        calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
     }
 
     /// Returns the number of decisions about an open call.
@@ -169,6 +178,7 @@ impl Run {
             return Ok(());
         }
         record.verdicts.extend(verdicts);
+        record.revoke_approval();
         if let Some(Message::Assistant(message)) = self.messages.last_mut()
             && let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position))
         {
