@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use tests::support::ways::restored;
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::{OutputVerdict, guard, rewrite};
+use tool_core::model::ToolDefinition;
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Asker;
-use tool_core::{Agent, RunError, RunErrorKind, ToolError, tool, tools};
+use tool_core::tool::{Asker, ExternalTool};
+use tool_core::{Agent, RunError, RunErrorKind, ToolError, ToolOutput, tool, tools};
 
 /// What the tools did.
 #[derive(Clone, Default)]
@@ -118,4 +119,19 @@ async fn a_call_that_has_begun_is_not_rewritten() {
     let after = after.layer(rewrite::call(|_| Some(r#"{"text":"b"}"#.into()))).build().unwrap();
     let _ = after.resume(restored(run)).await.unwrap();
     assert_eq!(log.all(), ["booked a 1A"]);
+}
+
+#[tokio::test]
+async fn a_message_of_the_user_hides_no_result_of_the_caller() {
+    let model = ScriptedModel::new().calls("look", "{}").says("Done.");
+    let look = ExternalTool::new(ToolDefinition::new("look").with_description("Looks"));
+    let hide = rewrite::output(|_, output| output.to_string().replace("secret", "…"));
+    let agent = Agent::builder(model).tool(look).layer(hide).build().unwrap();
+    let mut run = agent.ask("go").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    run.push_user_message("hurry").unwrap();
+    run.push_user_message("please").unwrap();
+    run.resolve(&wait, Decision::result(Ok(ToolOutput::text("a secret")))).unwrap();
+    let answer = agent.resume(restored(run)).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "a …");
 }

@@ -81,7 +81,8 @@ impl Run {
             execution.origin() == Origin::External && !execution.metadata.is_seen
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
-        let last = self.messages.iter().rev().map_while(|message| match message {
+        let is_user = |message: &&Message| matches!(message, Message::User(_));
+        let last = self.messages.iter().rev().skip_while(is_user).map_while(|message| match message {
             Message::Tool(result) => Some(&*result.call_id),
             _ => None,
         });
