@@ -1,15 +1,20 @@
 //! Layers that fail, hang, end runs in odd places, or are added to runs that wait.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tests::support::ways::restored;
+use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::{OutputVerdict, guard, rewrite};
-use tool_core::model::ToolDefinition;
+use tool_core::layer::{CallVerdict, OutputVerdict, guard, rewrite};
+use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
-use tool_core::{Agent, RunError, RunErrorKind, ToolError, ToolOutput, tool, tools};
+use tool_core::{Agent, Event, RunError, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
 
 /// What the tools did.
 #[derive(Clone, Default)]
@@ -67,6 +72,67 @@ async fn an_end_about_an_undo_neither_skips_nor_repeats_one() {
     assert!(is_blocked(&driver.finish().await.unwrap_err()));
 }
 
+/// A layer that fails until it was asked so often.
+fn fails(times: usize) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
+    let asked = AtomicUsize::new(0);
+    move || if asked.fetch_add(1, Ordering::Relaxed) < times { Err("down".into()) } else { Ok(()) }
+}
+
+#[tokio::test]
+async fn a_call_whose_outcome_could_not_be_judged_is_not_executed_again() {
+    for failures in 1..=3 {
+        let log = Log::default();
+        let down = fails(failures);
+        let shout = guard::output(move |execution| {
+            down().map(|()| OutputVerdict::replace(execution.output().unwrap().to_string().to_uppercase()))
+        });
+        let model = ScriptedModel::new()
+            .calls_all([("act", r#"{"text": "a"}"#), ("act", r#"{"text": "b"}"#)])
+            .says("Done.");
+        let shown: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&shown);
+        let agent = agent(model, &log).layer(shout).on_event(move |event| {
+            if let Event::CallFinished(execution) = event {
+                seen.lock().unwrap().push(execution.output().unwrap().to_string());
+            }
+        });
+        let agent = agent.build().unwrap();
+        let mut asked = agent.ask("go").await;
+        while let Err(error) = asked {
+            assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
+            asked = agent.resume(restored(error.into_run())).await;
+        }
+        let answer = asked.unwrap();
+        assert_eq!(log.all(), ["did a", "did b"]);
+        assert_eq!([2, 3].map(|at| answer.messages()[at].text().into_owned()), ["DID A", "DID B"]);
+        shown.lock().unwrap().sort();
+        assert_eq!(
+            *shown.lock().unwrap(),
+            ["DID A", "DID B"],
+            "each outcome is shown once, after {failures}"
+        );
+        assert!(answer.tool_executions().iter().all(|execution| execution.attempts() == 1));
+    }
+}
+
+#[tokio::test]
+async fn a_step_driver_judges_an_outcome_again() {
+    let log = Log::default();
+    let down = fails(1);
+    let shout = guard::output(move |_| down().map(|()| OutputVerdict::replace("seen")));
+    let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Done.");
+    let agent = agent(model, &log).layer(shout).build().unwrap();
+    let mut driver = agent.start("go");
+    driver.advance().await.unwrap();
+    let call = driver.run().current_calls().next().unwrap().0.clone();
+    let execution = driver.execute(call).await.unwrap();
+    let error = driver.record_result(execution).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
+    while driver.advance().await.unwrap() {}
+    let answer = driver.finish().await.unwrap();
+    assert_eq!((log.all(), &*answer.messages()[2].text()), (vec!["did a".to_owned()], "seen"));
+}
+
 #[tool("Pays", needs_approval)]
 fn pay(cents: u32, #[inject] log: &Log) {
     log.add(format!("paid {cents}"));
@@ -122,6 +188,26 @@ async fn a_call_that_has_begun_is_not_rewritten() {
 }
 
 #[tokio::test]
+async fn an_end_inside_an_agent_is_not_retried() {
+    let log = Log::default();
+    let call = (r#"{"text": "a"}"#, r#"{"question": "go"}"#);
+    let inner = ScriptedModel::new().calls("act", call.0).calls("act", call.0).says("Done.");
+    let inner = agent(inner, &log).build().unwrap();
+    let mut policy = ToolPolicy::default();
+    policy.attempts = 2;
+    let down = fails(1);
+    let ends_once = guard::call(move |call: &ToolCall| match call.name == "act" && down().is_err() {
+        true => CallVerdict::end("why"),
+        false => CallVerdict::Pass,
+    });
+    let outer = ScriptedModel::new().calls("helper", call.1).says("Done.");
+    let outer = Agent::builder(outer).tool(inner.as_tool("helper", "Helps").policy(policy)).layer(ends_once);
+    let error = outer.build().unwrap().ask("go").await.unwrap_err();
+    assert!(is_blocked(&error), "{error}");
+    assert_eq!(log.all(), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_message_of_the_user_hides_no_result_of_the_caller() {
     let model = ScriptedModel::new().calls("look", "{}").says("Done.");
     let look = ExternalTool::new(ToolDefinition::new("look").with_description("Looks"));
@@ -134,4 +220,37 @@ async fn a_message_of_the_user_hides_no_result_of_the_caller() {
     run.resolve(&wait, Decision::result(Ok(ToolOutput::text("a secret")))).unwrap();
     let answer = agent.resume(restored(run)).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "a …");
+}
+
+/// Boxed futures are verdicts, too.
+type Never<V> = Pin<Box<dyn Future<Output = V> + Send>>;
+
+#[tool("Signals after a while")]
+async fn signal(#[inject] bell: &Arc<Notify>) {
+    for _ in 0..5 {
+        tokio::task::yield_now().await;
+    }
+    bell.notify_one();
+}
+
+/// An output can be judged by something that another call in flight holds.
+#[tokio::test]
+async fn other_calls_continue_while_an_output_is_judged() {
+    let log = Log::default();
+    let bell = Arc::new(Notify::new());
+    let waiting = Arc::clone(&bell);
+    let waits = guard::output(move |execution| {
+        let is_first = execution.call().name == "act";
+        let bell = Arc::clone(&waiting);
+        Box::pin(async move {
+            if is_first {
+                bell.notified().await;
+            }
+            OutputVerdict::Pass
+        }) as Never<OutputVerdict>
+    });
+    let model = ScriptedModel::new().calls_all([("act", r#"{"text": "a"}"#), ("signal", "{}")]).says("Done.");
+    let agent = agent(model, &log).tools(tools![signal]).context(bell).layer(waits).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
+    assert_eq!(asked.expect("the call in flight is not driven").unwrap().text(), "Done.");
 }

@@ -75,10 +75,11 @@ impl Run {
         })
     }
 
-    /// Returns the results of the caller in the last turn that layers have not seen.
+    /// Returns the results of the last turn that layers have to see: those of the caller, and those that a layer failed to judge.
     pub(crate) fn unseen_results(&self) -> Vec<ToolExecution> {
         let is_unseen = |execution: &&ToolExecution| {
-            execution.origin() == Origin::External && !execution.metadata.is_seen
+            let metadata = &execution.metadata;
+            !metadata.is_seen && (metadata.is_unseen || execution.origin() == Origin::External)
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
         let is_user = |message: &&Message| matches!(message, Message::User(_));
