@@ -1,6 +1,6 @@
 //! Layers that fail, hang, end runs in odd places, or are added to runs that wait.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tests::support::ways::restored;
 use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::{CallVerdict, OutputVerdict, guard, rewrite};
+use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
@@ -224,6 +224,34 @@ async fn a_message_of_the_user_hides_no_result_of_the_caller() {
 
 /// Boxed futures are verdicts, too.
 type Never<V> = Pin<Box<dyn Future<Output = V> + Send>>;
+
+#[tokio::test]
+async fn layers_that_hang_are_interrupted() {
+    let builders: [fn(AgentBuilder) -> AgentBuilder; 4] = [
+        |agent| agent.layer(guard::question(|_| Box::pin(pending()) as Never<QuestionVerdict>)),
+        |agent| agent.layer(guard::call(|_: &ToolCall| Box::pin(pending()) as Never<CallVerdict>)),
+        |agent| {
+            agent.layer(guard::output(|execution| match &*execution.call().name {
+                "act" => Box::pin(pending()) as Never<OutputVerdict>,
+                _ => Box::pin(async { OutputVerdict::Pass }),
+            }))
+        },
+        |agent| agent.layer(guard::answer(|_| Box::pin(pending()) as Never<AnswerVerdict>)),
+    ];
+    for (part, layered) in builders.into_iter().enumerate() {
+        let log = Log::default();
+        let agent = layered(agent(two_turns(), &log)).max_time(Duration::from_millis(50)).build().unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
+        let error = asked.unwrap_or_else(|_| panic!("part {part} hangs")).unwrap_err();
+        assert_eq!(error.to_string(), "the run took longer than 50ms; raise `max_time`", "{part}");
+        let expected: &[&str] = match part {
+            0 | 1 => &[],
+            2 => &["did a", "took back a"],
+            _ => &["did a", "did b", "took back b", "took back a"],
+        };
+        assert_eq!(log.all(), expected, "{part}");
+    }
+}
 
 #[tool("Signals after a while")]
 async fn signal(#[inject] bell: &Arc<Notify>) {
