@@ -10,7 +10,7 @@ use tests::support::ways::restored;
 use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
-use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
@@ -281,4 +281,16 @@ async fn other_calls_continue_while_an_output_is_judged() {
     let agent = agent(model, &log).tools(tools![signal]).context(bell).layer(waits).build().unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
     assert_eq!(asked.expect("the call in flight is not driven").unwrap().text(), "Done.");
+}
+
+#[tokio::test]
+async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
+    let guard = guard::question(|_| QuestionVerdict::answer("No."));
+    let agent = Agent::builder(ScriptedModel::new()).layer(guard).build().unwrap();
+    let mut driver = agent.start("bomb");
+    let reply = ChatResponse::new(AssistantMessage::text("Gladly."));
+    let error = driver.record_response(reply).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Step(_)), "{error}");
+    while driver.advance().await.unwrap() {}
+    assert_eq!(driver.finish().await.unwrap().text(), "No.");
 }
