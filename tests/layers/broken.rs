@@ -294,3 +294,30 @@ async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
     while driver.advance().await.unwrap() {}
     assert_eq!(driver.finish().await.unwrap().text(), "No.");
 }
+
+#[tool("Counts", pure)]
+fn count(text: String) -> String {
+    text.len().to_string()
+}
+
+/// An earlier output is reused only if the layers let the call pass.
+#[tokio::test]
+async fn a_call_is_judged_before_an_output_is_reused() {
+    let down = fails(2);
+    let asked = AtomicUsize::new(0);
+    let judges = guard::call(move |_: &ToolCall| match asked.fetch_add(1, Ordering::Relaxed) {
+        0 => Ok(CallVerdict::Pass),
+        _ => down().map(|()| CallVerdict::deny("why")),
+    });
+    let model = ScriptedModel::new()
+        .calls("count", r#"{"text": "a"}"#)
+        .calls("count", r#"{"text": "a"}"#)
+        .says("Done.");
+    let agent = Agent::builder(model).tools(tools![count]).layer(judges).build().unwrap();
+    let mut asked = agent.ask("go").await;
+    while let Err(error) = asked {
+        assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
+        asked = agent.resume(restored(error.into_run())).await;
+    }
+    assert_eq!(asked.unwrap().messages()[4].text(), "the call was denied: why");
+}
