@@ -295,6 +295,22 @@ async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
     assert_eq!(driver.finish().await.unwrap().text(), "No.");
 }
 
+/// The answer of a guard is none of the type, and the model is not asked for a better one.
+#[tokio::test]
+async fn a_blocked_question_is_not_asked_again_for_a_type() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let guard = guard::question(move |_| match count.fetch_add(1, Ordering::Relaxed) {
+        0 => QuestionVerdict::answer("No."),
+        _ => QuestionVerdict::Pass,
+    });
+    let model = ScriptedModel::new().calls("final_answer", r#"{"answer": 42}"#);
+    let agent = Agent::builder(model.clone()).layer(guard).build().unwrap();
+    let error = agent.ask("bomb").answer_as::<u32>().await.unwrap_err();
+    assert_eq!(error.to_string(), "the layer `guard::question` has ended the run: No.");
+    assert_eq!((asked.load(Ordering::Relaxed), model.requests().len()), (1, 0));
+}
+
 #[tool("Counts", pure)]
 fn count(text: String) -> String {
     text.len().to_string()
