@@ -14,7 +14,9 @@ use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolic
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
-use tool_core::{Agent, Event, RunError, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_core::{
+    Agent, CancellationToken, Event, RunError, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools,
+};
 
 /// What the tools did.
 #[derive(Clone, Default)]
@@ -309,6 +311,26 @@ async fn a_blocked_question_is_not_asked_again_for_a_type() {
     let error = agent.ask("bomb").answer_as::<u32>().await.unwrap_err();
     assert_eq!(error.to_string(), "the layer `guard::question` has ended the run: No.");
     assert_eq!((asked.load(Ordering::Relaxed), model.requests().len()), (1, 0));
+}
+
+#[tool("Acts", return_direct)]
+fn act_directly() -> String {
+    "unjudged".into()
+}
+
+#[tokio::test]
+async fn a_cancelled_run_shows_no_output_that_nobody_judged() {
+    let cancellation = CancellationToken::new();
+    let cancels = cancellation.clone();
+    let hangs = guard::answer(move |_| {
+        cancels.cancel();
+        Box::pin(pending()) as Never<AnswerVerdict>
+    });
+    let model = ScriptedModel::new().calls("act_directly", "{}");
+    let agent = Agent::builder(model).tools(tools![act_directly]).layer(hangs).build().unwrap();
+    let asked = agent.ask("go").cancellation_token(cancellation);
+    let error = tokio::time::timeout(Duration::from_secs(3), asked).await.expect("it hangs").unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
 }
 
 #[tool("Counts", pure)]

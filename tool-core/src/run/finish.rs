@@ -19,8 +19,8 @@ impl Run {
         matches!(&self.stage, Stage::Undoing(undoing) if matches!(undoing.reason, StopReason::Cancelled))
     }
 
-    /// Stops the run, also if it has an answer, because the outer run stopped: its calls are undone.
-    pub(super) fn revoke(&mut self) {
+    /// Cancels the run, also if it has an answer: its calls are undone.
+    pub(crate) fn revoke(&mut self) {
         if matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
             self.stage = self.stage_after_stop(StopReason::Cancelled);
         }

@@ -300,7 +300,14 @@ impl RunDriver {
             return Ok(());
         }
         let Some(text) = self.run.returned_text() else { return Ok(()) };
-        let ruling = self.layers.reply(&text, &self.run).boxed().await?;
+        let layers = Arc::clone(&self.layers);
+        let asked = layers.reply(&text, &self.run).boxed();
+        let Ok(ruling) = self.run_until_interrupted(asked).await else {
+            self.trace.interrupt();
+            self.change_run().revoke();
+            return Ok(());
+        };
+        let ruling = ruling?;
         self.has_judged_answer = !matches!(ruling, ReplyRuling::Retry(..));
         match ruling {
             ReplyRuling::Pass => {}
