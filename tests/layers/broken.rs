@@ -297,6 +297,19 @@ async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
     assert_eq!(driver.finish().await.unwrap().text(), "No.");
 }
 
+/// The response of `call_model` is for the step that asked for it.
+#[tokio::test]
+async fn a_reply_of_the_caller_does_not_take_the_place_of_another() {
+    let model = ScriptedModel::new().says("One.").says("Two.");
+    let agent = Agent::builder(model).layer(rewrite::request(|request| request)).build().unwrap();
+    let mut driver = agent.start("go");
+    let _ = driver.call_model().await.unwrap();
+    let _ = driver.next().await.unwrap();
+    let reply = ChatResponse::new(AssistantMessage::text("Three."));
+    let error = driver.record_response(reply).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Step(_)), "{error}");
+}
+
 /// The answer of a guard is none of the type, and the model is not asked for a better one.
 #[tokio::test]
 async fn a_blocked_question_is_not_asked_again_for_a_type() {

@@ -226,6 +226,7 @@ impl RunDriver {
             return Err(self.error(kind));
         }
         self.charge_unrecorded();
+        self.reply = None;
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
         Ok(match next_step(&mut self.run, &self.offer, sent, &self.tools, earlier) {
             Step::CallModel(request) => {
