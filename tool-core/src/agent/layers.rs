@@ -1,6 +1,5 @@
 //! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
     AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
-    QuestionVerdict, RunEnded,
+    QuestionVerdict, RunEnded, text_of,
 };
 use crate::model::ToolCall;
 use crate::run::{Ruling, Run, RunErrorKind};
@@ -69,14 +68,10 @@ impl Placed {
         ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
     ) -> Result<V, RunErrorKind> {
         let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
-        verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
+        verdict
+            .unwrap_or_else(|panic| Err(format!("it panicked: {}", text_of(&*panic)).into()))
+            .map_err(|error| self.failed(error))
     }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("it panicked: {}", text.unwrap_or("no text"))
 }
 
 /// What the layers decided about a reply.

@@ -1,13 +1,15 @@
 //! The trait of all layers, and what follows a layer on the way of a request. They are in one file because each names the other.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::SinkExt;
 use futures_util::stream;
+use futures_util::{SinkExt, StreamExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
@@ -178,12 +180,20 @@ impl<'a> Next<'a> {
     /// Sends a request through the remaining layers to the model.
     pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
         match self.layers.split_first() {
-            Some((layer, layers)) => layer.model(request, Self { layers, ..self }),
-            None if self.is_streamed => stream(self.model, request),
-            None => {
-                let response = async move { request.send_to(self.model).await.map(Delta::Done) };
-                ChatStream::new(stream::once(response))
-            }
+            Some((layer, layers)) => catch_panics(
+                || layer.model(request, Self { layers, ..self }),
+                |why| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), why }),
+            ),
+            None => catch_panics(
+                || match self.is_streamed {
+                    true => stream(self.model, request),
+                    false => {
+                        let response = async move { request.send_to(self.model).await.map(Delta::Done) };
+                        ChatStream::new(stream::once(response))
+                    }
+                },
+                |why| ModelError::new(format!("the model panicked: {why}")),
+            ),
         }
     }
 
@@ -204,6 +214,29 @@ impl<'a> Next<'a> {
     pub fn is_streamed(&self) -> bool {
         self.is_streamed
     }
+}
+
+/// Converts a panic into an error, so that it is known whose it is.
+fn catch_panics<'a>(
+    start: impl FnOnce() -> Deltas<'a>,
+    error: impl Fn(String) -> ModelError + Send + 'a,
+) -> Deltas<'a> {
+    match catch_unwind(AssertUnwindSafe(start)) {
+        Ok(deltas) => {
+            let deltas = AssertUnwindSafe(deltas).catch_unwind();
+            ChatStream::new(
+                deltas.map(move |delta| delta.unwrap_or_else(|panic| Err(error(text_of(&*panic))))),
+            )
+        }
+        Err(panic) => ChatStream::new(stream::iter([Err(error(text_of(&*panic)))])),
+    }
+}
+
+/// Returns the text of a panic.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no text").to_owned()
 }
 
 /// Streams the reply to a request that the stream owns: the model borrows it.
@@ -230,6 +263,14 @@ impl fmt::Debug for Next<'_> {
 pub(crate) struct RunEnded {
     pub(crate) layer: String,
     pub(crate) reason: String,
+}
+
+/// The error of a layer that panicked on the way of a request.
+#[derive(Debug, thiserror::Error)]
+#[error("the layer `{layer}` panicked: {why}")]
+pub(crate) struct LayerPanicked {
+    pub(crate) layer: String,
+    pub(crate) why: String,
 }
 
 impl<'a> Next<'a> {

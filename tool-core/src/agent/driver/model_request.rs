@@ -13,7 +13,7 @@ use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
-use crate::layer::{Next, Part, RunEnded};
+use crate::layer::{LayerPanicked, Next, Part, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError};
 use crate::run::{RunErrorKind, Step, StepError};
 
@@ -111,6 +111,11 @@ impl RunDriver {
                     self.layers.report(&end, None, &self.run).await?;
                     self.change_run().stop_by_layer(end);
                     Ok(None)
+                }
+                Err(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
+                    self.trace.interrupt();
+                    let LayerPanicked { layer, why } = error.downcast().map_err(RunErrorKind::Model)?;
+                    Err(RunErrorKind::Layer { layer, error: format!("it panicked: {why}").into() })
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
