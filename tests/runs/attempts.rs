@@ -12,7 +12,9 @@ use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, EarlierAttempt, Fallback, ModelError,
     ModelFuture, ModelInfo, ModelPrices, Prices, Usage,
 };
-use tool_core::{Agent, ChatModel, RunErrorKind};
+use tool_core::run::Step;
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, ChatModel, Message, RunErrorKind};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
@@ -74,6 +76,34 @@ async fn a_reply_that_is_too_dear_to_continue_is_charged() {
     );
     assert_eq!(error.run().cost(), Some(Cost::new(WORST, Currency::USD)));
     assert_eq!(budget.key("ada").left().await.unwrap(), 1_000_000 - WORST);
+}
+
+/// Sends a request of its own.
+struct Summarizing;
+
+impl Layer for Summarizing {
+    fn name(&self) -> &str {
+        "summarizing"
+    }
+
+    fn sees(&self, part: Part) -> bool {
+        part == Part::Model
+    }
+
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+        let text = request.messages().iter().map(Message::text).collect::<String>();
+        next.call(ChatRequest::new([Message::user(text)]))
+    }
+}
+
+#[tokio::test]
+async fn a_request_of_a_layer_is_counted_and_limited() {
+    let model = ScriptedModel::new().says("Hello").with_usage(Usage::new(100, 10)).says("never");
+    let agent = Agent::builder(model.clone()).prices(prices()).layer(Summarizing).build().unwrap();
+    assert_eq!(agent.ask("Hello").await.unwrap().cost(), Some(Cost::new(200, Currency::USD)));
+    let error = agent.ask("Hello").max_cost(Cost::new(100, Currency::USD)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::MaxCost { .. }), "{error}");
+    assert_eq!(model.remaining(), 1);
 }
 
 /// Answers with this usage after others had their turn.
@@ -150,6 +180,17 @@ async fn a_cost_that_is_not_known_at_the_end_keeps_its_reservation() {
     let answer = agent.ask("Hello").budget(budget.key("ada")).await.unwrap();
     assert_eq!(answer.cost(), Some(Cost::new(WORST, Currency::USD)));
     assert_eq!(budget.key("ada").left().await.unwrap(), 1_000_000 - WORST);
+}
+
+#[tokio::test]
+async fn a_caller_that_drives_by_itself_gets_the_cost_with_the_run() {
+    let agent =
+        Agent::builder(ScriptedModel::new().fails("the line is dead")).prices(prices()).build().unwrap();
+    let mut run = agent.start("Hello");
+    let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+    request.send_to(agent.model()).await.unwrap_err();
+    drop(request);
+    assert_eq!(run.into_run().cost(), Some(Cost::new(WORST, Currency::USD)));
 }
 
 /// Never answers, and reports its longest answer.
