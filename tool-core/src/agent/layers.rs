@@ -149,9 +149,10 @@ impl Layers {
     pub(super) fn next<'a>(
         &'a self,
         model: &'a dyn crate::model::ChatModel,
+        meter: Option<&'a dyn crate::model::Meter>,
         is_streamed: bool,
     ) -> Option<Next<'a>> {
-        (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, is_streamed))
+        (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, meter, is_streamed))
     }
 
     /// Returns the record of the end of a run from within a reply.

@@ -14,7 +14,7 @@ use futures_util::{SinkExt, StreamExt};
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
-use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, Meter, ModelError, ToolCall};
 use crate::tool::{ToolError, ToolExecution, VerdictRecord};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
@@ -169,16 +169,24 @@ pub type Deltas<'a> = ChatStream<'a>;
 pub struct Next<'a> {
     layers: &'a [Arc<dyn Layer>],
     model: &'a dyn ChatModel,
+    meter: Option<&'a dyn Meter>,
     is_streamed: bool,
 }
 
 impl<'a> Next<'a> {
-    pub(crate) fn new(layers: &'a [Arc<dyn Layer>], model: &'a dyn ChatModel, is_streamed: bool) -> Self {
-        Self { layers, model, is_streamed }
+    pub(crate) fn new(
+        layers: &'a [Arc<dyn Layer>],
+        model: &'a dyn ChatModel,
+        meter: Option<&'a dyn Meter>,
+        is_streamed: bool,
+    ) -> Self {
+        Self { layers, model, meter, is_streamed }
     }
 
-    /// Sends a request through the remaining layers to the model.
+    /// Sends a request through the remaining layers to the model. What it costs is counted for the run, also if the layer has created
+    /// it.
     pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
+        let request = request.metered(self.meter);
         match self.layers.split_first() {
             Some((layer, layers)) => catch_panics(
                 || layer.model(request, Self { layers, ..self }),

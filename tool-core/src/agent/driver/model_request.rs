@@ -143,7 +143,7 @@ pub(super) async fn call_model(
 ) -> Result<Reply, RunErrorKind> {
     let is_streamed = emitter.streams_replies();
     let Passage { layers, mut beside, hold } = passage;
-    let next = layers.next(model, is_streamed);
+    let next = layers.next(model, request.meter(), is_streamed);
     let mut verdicts = Vec::new();
     if next.is_none() && beside.is_none() && !is_streamed {
         return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
@@ -151,7 +151,7 @@ pub(super) async fn call_model(
     let mut deltas = match next {
         Some(next) => next.call(request.clone()),
         None if is_streamed => request.stream_to(model),
-        None => Next::new(&[], model, false).call(request.clone()),
+        None => Next::new(&[], model, request.meter(), false).call(request.clone()),
     };
     // Nothing leaves before the verdicts.
     let mut held = Vec::new();

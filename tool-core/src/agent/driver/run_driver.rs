@@ -189,6 +189,7 @@ impl RunDriver {
 
     /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
     pub fn into_run(mut self) -> Run {
+        self.charge_unrecorded();
         self.set_in_progress(false);
         self.trace.pause();
         self.run
