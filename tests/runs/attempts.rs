@@ -10,7 +10,7 @@ use tool_core::layer::{Deltas, Layer, Next, Part};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, EarlierAttempt, Fallback, ModelError,
-    ModelFuture, ModelInfo, ModelPrices, Prices, Usage,
+    ModelFuture, ModelInfo, ModelOptions, ModelPrices, Prices, Usage,
 };
 use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
@@ -244,4 +244,27 @@ async fn what_the_provider_counts_has_a_margin() {
     let answer = agent.unwrap().ask("a".repeat(2_000)).await.unwrap();
     // 1,050 for the input.
     assert_eq!(answer.text(), "Some(25)");
+}
+
+#[tokio::test]
+async fn extra_fields_are_input_and_cannot_lengthen_the_answer() {
+    let ask = |name: &str, extra: &str| {
+        let options = ModelOptions::default().with_extra(name, extra);
+        let agent = Agent::builder(ScriptedModel::new().fails("the line is dead")).options(options);
+        agent.prices(prices()).max_cost(Cost::usd(1.0)).build().unwrap().ask("Hello")
+    };
+    let error = ask("instructions", "Be brief.").await.unwrap_err();
+    // The field is `{"instructions":"Be brief."}`.
+    assert_eq!(error.run().cost(), Some(Cost::new(WORST + 28, Currency::USD)));
+    for name in ["max_tokens", "max_completion_tokens", "max_output_tokens", "n"] {
+        let error = ask(name, "9").await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the request to the model failed: the extra field `{name}` would exceed the limit of cost; use \
+                 `ModelOptions::max_output_tokens`"
+            )
+        );
+        assert_eq!(error.run().cost(), None);
+    }
 }
