@@ -268,3 +268,14 @@ async fn extra_fields_are_input_and_cannot_lengthen_the_answer() {
         assert_eq!(error.run().cost(), None);
     }
 }
+
+#[tokio::test]
+async fn a_refusal_is_not_the_reason_of_a_later_error() {
+    let model = Fallback::new([Repeating(&[EarlierAttempt::Unknown])])
+        .or(ScriptedModel::new().fails("the line is dead"))
+        .on_error_if(|_| true);
+    let limit = Cost::new(WORST + 5_000, Currency::USD);
+    let agent = Agent::builder(model).prices(prices()).max_cost(limit).build().unwrap();
+    let error = agent.ask("Hello").await.unwrap_err();
+    assert_eq!(error.to_string(), "the request to the model failed: the line is dead");
+}

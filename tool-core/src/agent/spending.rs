@@ -278,7 +278,7 @@ impl RequestMeter {
         let limit = granted.shortened_by.is_some().then(|| highest(longest, is_affordable));
         let Granted { amounts: reserved, budgets, shortened_by } = granted;
         let mut state = lock(&self.state);
-        state.shortened_by = shortened_by;
+        (state.shortened_by, state.refusal) = (shortened_by, None);
         state.attempts += 1;
         let id = state.attempts;
         let (model, earlier) = (model.to_owned(), reserved.times(0));
