@@ -279,3 +279,34 @@ async fn a_refusal_is_not_the_reason_of_a_later_error() {
     let error = agent.ask("Hello").await.unwrap_err();
     assert_eq!(error.to_string(), "the request to the model failed: the line is dead");
 }
+
+#[tokio::test]
+async fn an_agent_that_takes_a_run_over_brings_its_budget() {
+    let budget = Budget::tokens(InMemoryStore::new(), 1_000_000, std::time::Duration::from_secs(3_600));
+    let model = || ScriptedModel::new().says("Paid.").with_usage(Usage::new(100, 10));
+    let desk = |billing: &Agent| {
+        let model = ScriptedModel::new().calls("billing", "{}").with_usage(Usage::new(100, 10));
+        let agent = Agent::builder(model).prices(prices()).budget(budget.key("all"));
+        agent.handoff_to("billing", "Knows bills", billing).build().unwrap()
+    };
+    let billing = Agent::builder(model()).prices(prices()).budget(budget.key("all"));
+    let billing = billing.budget(budget.key("billing")).build().unwrap();
+    let answer = desk(&billing).ask("Is it paid?").await.unwrap();
+    assert_eq!(answer.cost(), Some(Cost::new(400, Currency::USD)));
+    // A budget that both have is charged once.
+    assert_eq!(budget.key("all").left().await.unwrap(), 1_000_000 - 220);
+    assert_eq!(budget.key("billing").left().await.unwrap(), 1_000_000 - 110);
+}
+
+#[tokio::test]
+async fn a_budget_of_both_agents_is_charged_once() {
+    let budget = Budget::tokens(InMemoryStore::new(), 1_000_000, std::time::Duration::from_secs(3_600));
+    let usage = Usage::new(100, 10);
+    let inner = Agent::builder(ScriptedModel::new().says("Yes.").with_usage(usage)).prices(prices());
+    let inner = inner.budget(budget.key("all")).build().unwrap();
+    let model = ScriptedModel::new().calls("inner", r#"{"question": "Why?"}"#).with_usage(usage);
+    let agent = Agent::builder(model.says("Yes.").with_usage(usage)).prices(prices());
+    let agent = agent.budget(budget.key("all")).tool(inner.as_tool("inner", "Thinks")).build().unwrap();
+    agent.ask("Why?").await.unwrap();
+    assert_eq!(budget.key("all").left().await.unwrap(), 1_000_000 - 330);
+}

@@ -33,15 +33,24 @@ pub(super) struct Spending {
 }
 
 impl Spending {
-    pub(super) fn new(prices: Option<Prices>, ledger: Ledger, budgets: Vec<KeyedBudget>) -> Self {
-        Self { prices, ledgers: vec![Arc::new(ledger)], budgets }
+    pub(super) fn new(prices: Option<Prices>, ledger: Ledger) -> Self {
+        Self { prices, ledgers: vec![Arc::new(ledger)], budgets: Vec::new() }
+    }
+
+    /// Adds budgets, unless what is spent is charged to them already.
+    pub(super) fn charge_to(&mut self, budgets: &[KeyedBudget]) {
+        for budget in budgets {
+            if !self.budgets.iter().any(|known| known.is_same(budget)) {
+                self.budgets.push(budget.clone());
+            }
+        }
     }
 
     /// Adds what the run outside of this one is charged to.
     pub(super) fn inside(&mut self, outer: &Self) {
         self.prices = self.prices.take().or_else(|| outer.prices.clone());
         self.ledgers.extend_from_slice(&outer.ledgers);
-        self.budgets.extend_from_slice(&outer.budgets);
+        self.charge_to(&outer.budgets);
     }
 
     /// Returns what counts a request of an agent with these prices, if anything does.
