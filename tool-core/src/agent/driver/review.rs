@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::interruption::run_until_interrupted;
+use super::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, ReplyRuling};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, refused_rewrite};
@@ -19,6 +19,16 @@ pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
 
 /// The verdicts of layers that judge a question while the model works: those that let it pass, or one that does not.
 pub(super) type BesideVerdicts = BoxFuture<'static, Result<Vec<QuestionRuling>, RunErrorKind>>;
+
+/// What the layers decided about the outcome of a call.
+pub(super) enum OutputRuling {
+    /// They do not see it, because the call is executed again.
+    Retried,
+    /// It is final. The run ends, if a layer ends it.
+    Seen(Option<VerdictRecord>),
+    Failed(RunErrorKind),
+    Interrupted(Interruption),
+}
 
 /// Returns `true` if the question may be asked.
 pub(super) fn passes((verdict, _): &QuestionRuling) -> bool {
@@ -180,27 +190,53 @@ impl RunDriver {
         self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(execution)))
     }
 
-    /// Asks the layers about the outcome of a call after its last attempt. Returns the end of the run, if a layer ends it.
-    pub(super) async fn review_output(
-        &mut self,
-        execution: &mut ToolExecution,
-    ) -> Result<Option<VerdictRecord>, RunErrorKind> {
+    /// Asks the layers about the outcome of a call after its last attempt.
+    pub(super) async fn review_output(&self, execution: &mut ToolExecution) -> OutputRuling {
+        if let Some(end) = self.run.end_from_inside(&execution.call().id) {
+            return OutputRuling::Seen(Some(end));
+        }
+        if self.run.will_retry(execution) {
+            return OutputRuling::Retried;
+        }
         match self.layers.see(Part::Output) {
-            true => self.layers.output(execution, &self.run).boxed().await,
-            false => Ok(None),
+            true => self.ask_about_output(execution).await,
+            false => OutputRuling::Seen(None),
         }
     }
 
-    /// Asks the layers about results that the caller has recorded in the run itself, before the model reads them.
+    async fn ask_about_output(&self, execution: &mut ToolExecution) -> OutputRuling {
+        let asked = self.layers.output(execution, &self.run).boxed();
+        match self.run_until_interrupted(asked).await {
+            Ok(Ok(end)) => OutputRuling::Seen(end),
+            Ok(Err(kind)) => OutputRuling::Failed(kind),
+            Err(interruption) => OutputRuling::Interrupted(interruption),
+        }
+    }
+
+    /// Asks the layers about results that they have not seen, before the model reads them.
     pub(super) async fn review_results(&mut self) -> Result<(), RunErrorKind> {
         if !self.layers.see(Part::Output) {
             return Ok(());
         }
         for mut execution in self.run.unseen_results() {
-            let end = self.review_output(&mut execution).await?;
-            self.change_run().replace_result(execution);
+            let end = match self.ask_about_output(&mut execution).await {
+                OutputRuling::Failed(kind) => return Err(kind),
+                OutputRuling::Interrupted(interruption) => {
+                    self.interrupt(&interruption);
+                    break;
+                }
+                OutputRuling::Seen(end) => end,
+                OutputRuling::Retried => None,
+            };
+            let was_unseen = std::mem::take(&mut execution.metadata.is_unseen);
+            self.change_run().replace_result(execution.clone());
             if let Some(end) = end {
                 self.change_run().stop_by_layer(end);
+            }
+            if was_unseen && self.emitter.has_listeners() {
+                self.reported.add(&execution.call().id);
+                self.store_run().await?;
+                self.emitter.emit(|| Event::CallFinished(execution)).await;
             }
         }
         Ok(())
