@@ -2,6 +2,7 @@
 
 mod attacks;
 mod entrances;
+mod faults;
 mod matrix;
 mod mistakes;
 mod orders;

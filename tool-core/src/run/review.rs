@@ -213,7 +213,8 @@ impl Run {
         self.write_answer(text);
     }
 
-    fn revoke_answer(&mut self) {
+    /// Removes the answer. The run is asking again.
+    pub(crate) fn revoke_answer(&mut self) {
         self.write_answer(REJECTED);
         self.stage = Stage::Asking;
     }

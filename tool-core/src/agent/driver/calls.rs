@@ -230,6 +230,9 @@ impl RunDriver {
                 end => end,
             },
         };
+        if self.run.is_abandoned(&execution.call().id) {
+            return Ok(None);
+        }
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
         }

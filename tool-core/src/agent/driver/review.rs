@@ -180,14 +180,22 @@ impl RunDriver {
         self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(execution)))
     }
 
-    /// Asks the layers about the outcome of a call after its last attempt. Returns the end of the run, if a layer ends it.
+    /// Asks the layers about the outcome of a call after its last attempt. Returns the end of the run, if a layer ends it. An
+    /// interruption ends the run while nobody has judged the outcome.
     pub(super) async fn review_output(
         &mut self,
         execution: &mut ToolExecution,
     ) -> Result<Option<VerdictRecord>, RunErrorKind> {
-        match self.layers.see(Part::Output) {
-            true => self.layers.output(execution, &self.run).boxed().await,
-            false => Ok(None),
+        if !self.layers.see(Part::Output) {
+            return Ok(None);
+        }
+        let judged = self.layers.output(execution, &self.run).boxed();
+        match self.run_until_interrupted(judged).await {
+            Ok(end) => end,
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                Ok(None)
+            }
         }
     }
 
@@ -198,6 +206,10 @@ impl RunDriver {
         }
         for mut execution in self.run.unseen_results() {
             let end = self.review_output(&mut execution).await?;
+            let is_interrupted = end.is_none() && !execution.metadata.is_seen;
+            if is_interrupted {
+                break;
+            }
             self.change_run().replace_result(execution);
             if let Some(end) = end {
                 self.change_run().stop_by_layer(end);
@@ -206,30 +218,37 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Asks the layers about the text of a reply, and writes what takes its place.
+    /// Asks the layers about the text of a reply, and writes what takes its place. Returns nothing if the run was interrupted.
     pub(super) async fn review_reply(
-        &self,
+        &mut self,
         response: &mut ChatResponse,
-    ) -> Result<ReplyRuling, RunErrorKind> {
+    ) -> Result<Option<ReplyRuling>, RunErrorKind> {
         let message = &mut response.message;
         let text: Cow<'_, str> = match (&*message.text, message.refusal.as_deref()) {
-            ("", None) => return Ok(ReplyRuling::Pass),
+            ("", None) => return Ok(Some(ReplyRuling::Pass)),
             (text, None) | ("", Some(text)) => text.into(),
             (text, Some(refusal)) => format!("{text}\n{refusal}").into(),
         };
         if !self.layers.see(Part::Answer) {
-            return Ok(ReplyRuling::Pass);
+            return Ok(Some(ReplyRuling::Pass));
         }
-        let ruling = self.layers.reply(&text, &self.run).boxed().await?;
+        let judged = self.layers.reply(&text, &self.run).boxed();
+        let ruling = match self.run_until_interrupted(judged).await {
+            Ok(ruling) => ruling?,
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                return Ok(None);
+            }
+        };
         let instead = match &ruling {
-            ReplyRuling::Pass => return Ok(ruling),
+            ReplyRuling::Pass => return Ok(Some(ruling)),
             ReplyRuling::Replace(_, text) => text,
             ReplyRuling::Retry(..) if !message.tool_calls.is_empty() => "",
             ReplyRuling::Retry(..) | ReplyRuling::End(_) => REJECTED,
         };
         message.replace_text(instead);
         response.logprobs.clear();
-        Ok(ruling)
+        Ok(Some(ruling))
     }
 
     /// Records what the layers decided about the reply that was recorded last.
@@ -252,7 +271,16 @@ impl RunDriver {
             return Ok(());
         }
         let Some(text) = self.run.returned_text() else { return Ok(()) };
-        let ruling = self.layers.reply(&text, &self.run).boxed().await?;
+        let judged = self.layers.reply(&text, &self.run).boxed();
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_answer());
+        let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
+            Ok(ruling) => ruling?,
+            Err(interruption) => {
+                self.change_run().revoke_answer();
+                self.interrupt(&interruption);
+                return Ok(());
+            }
+        };
         self.has_judged_answer = !matches!(ruling, ReplyRuling::Retry(..));
         match ruling {
             ReplyRuling::Pass => {}

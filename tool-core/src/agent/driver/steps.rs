@@ -326,7 +326,14 @@ impl RunDriver {
     ) -> Result<Vec<Event>, RunErrorKind> {
         let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
-        let ruling = self.review_reply(normalized.response_mut()).await?;
+        let usage = normalized.response().usage.unwrap_or_default();
+        let ruling = match self.review_reply(normalized.response_mut()).await {
+            Ok(Some(ruling)) => ruling,
+            unjudged => {
+                self.change_run().add_usage(usage);
+                return unjudged.map(|_| Vec::new());
+            }
+        };
         let listeners = self.emitter.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
