@@ -74,7 +74,9 @@ impl Run {
             execution.origin() == Origin::External && !execution.metadata.is_seen
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
-        let last = self.messages.iter().rev().map_while(|message| match message {
+        // Messages of the user can follow them.
+        let last = self.messages.iter().rev().take_while(|message| message.as_assistant().is_none());
+        let last = last.filter_map(|message| match message {
             Message::Tool(result) => Some(&*result.call_id),
             _ => None,
         });
