@@ -96,7 +96,8 @@ impl Layered {
         if let Err(error) = &outcome
             && context.will_retry(self.definition().policy(), error)
         {
-            return Err(error.with_text("the attempt failed".to_owned()));
+            let is_judged = self.that_see(Part::Output).next().is_some();
+            return if is_judged { Err(error.with_text("the attempt failed".to_owned())) } else { outcome };
         }
         self.judge_output(call, outcome, context).await.map_err(ToolError::without_retry)
     }
