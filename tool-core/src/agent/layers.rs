@@ -1,6 +1,5 @@
 //! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
     AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
-    QuestionVerdict, RunEnded,
+    QuestionVerdict, RunEnded, panicked,
 };
 use crate::model::ToolCall;
 use crate::run::{Ruling, Run, RunErrorKind};
@@ -71,12 +70,6 @@ impl Placed {
         let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
         verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
     }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("it panicked: {}", text.unwrap_or("no text"))
 }
 
 /// What the layers decided about a reply.
@@ -161,7 +154,8 @@ impl Layers {
 
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
-        let placed = self.that_see(Part::Model).find(|placed| placed.layer.name() == ended.layer);
+        let inside_out = self.of_model.len().checked_sub(ended.inside.unwrap_or_default() + 1);
+        let placed = inside_out.and_then(|position| self.that_see(Part::Model).nth(position));
         let level = placed.map_or(0, |placed| placed.level);
         VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
     }

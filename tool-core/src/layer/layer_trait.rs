@@ -1,13 +1,15 @@
 //! The trait of all layers, and what follows a layer on the way of a request. They are in one file because each names the other.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::SinkExt;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
@@ -177,7 +179,7 @@ impl<'a> Next<'a> {
     /// Sends a request through the remaining layers to the model.
     pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
         match self.layers.split_first() {
-            Some((layer, layers)) => layer.model(request, Self { layers, ..self }),
+            Some((layer, layers)) => through(&**layer, request, Self { layers, ..self }),
             None if self.is_streamed => stream(self.model, request),
             None => {
                 let response = async move { request.send_to(self.model).await.map(Delta::Done) };
@@ -205,6 +207,34 @@ impl<'a> Next<'a> {
     }
 }
 
+/// Sends a request through a layer. A panic is an error of the layer, and the end of a run is of its level.
+fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    let failed = |panic: Box<dyn Any + Send>| {
+        let error = LayerPanicked { layer: layer.name().to_owned(), text: panicked(&*panic) };
+        ModelError::new(error).permanent()
+    };
+    let deltas = match catch_unwind(AssertUnwindSafe(|| layer.model(request, next))) {
+        Ok(deltas) => deltas,
+        Err(panic) => return ChatStream::new(stream::once(ready(Err(failed(panic))))),
+    };
+    let deltas = AssertUnwindSafe(deltas).catch_unwind();
+    ChatStream::new(deltas.map(move |delta| {
+        let error = match delta {
+            Ok(Ok(delta)) => return Ok(delta),
+            Ok(Err(error)) => error,
+            Err(panic) => failed(panic),
+        };
+        // The innermost layer that passes it on is the one that has ended the run.
+        Err(error.downcast().map_or_else(
+            |other| other,
+            |RunEnded { layer, reason, inside }| {
+                let inside = inside.or(Some(next.layers.len()));
+                ModelError::new(RunEnded { layer, reason, inside }).permanent()
+            },
+        ))
+    }))
+}
+
 /// Streams the reply to a request that the stream owns: the model borrows it.
 fn stream<'a>(model: &'a dyn ChatModel, request: ChatRequest<'a>) -> ChatStream<'a> {
     ChatStream::sent_by(|mut sender| async move {
@@ -229,6 +259,23 @@ impl fmt::Debug for Next<'_> {
 pub(crate) struct RunEnded {
     pub(crate) layer: String,
     pub(crate) reason: String,
+    /// The number of layers inside of the one that has ended it.
+    pub(crate) inside: Option<usize>,
+}
+
+/// The error of a layer that panicked on the way of a request.
+#[derive(Debug, thiserror::Error)]
+#[error("the layer `{layer}` failed: {text}")]
+pub(crate) struct LayerPanicked {
+    pub(crate) layer: String,
+    pub(crate) text: String,
+}
+
+/// Returns the text of a panic of a layer.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("it panicked: {}", text.unwrap_or("no text"))
 }
 
 impl<'a> Next<'a> {
@@ -236,6 +283,6 @@ impl<'a> Next<'a> {
     /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
     #[must_use]
     pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
-        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into() }).permanent()
+        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into(), inside: None }).permanent()
     }
 }

@@ -13,7 +13,7 @@ use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
-use crate::layer::{Next, Part, RunEnded};
+use crate::layer::{LayerPanicked, Next, Part, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError, Usage};
 use crate::run::{RunErrorKind, Step, StepError};
 
@@ -121,6 +121,12 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
+                    let error = match error.downcast::<LayerPanicked>() {
+                        Ok(LayerPanicked { layer, text }) => {
+                            return Err(RunErrorKind::Layer { layer, error: text.into() });
+                        }
+                        Err(error) => error,
+                    };
                     let refusal = meter.and_then(RequestMeter::take_refusal);
                     match refusal.map_or_else(|| error.downcast(), Ok) {
                         Ok(refusal) => self.refuse(refusal),
