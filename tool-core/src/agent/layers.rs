@@ -359,7 +359,7 @@ impl Layers {
 /// Agents that a run is handed off to can have layers of the same name.
 fn question_key(placed: &Placed) -> String {
     match placed.agent {
-        0 => placed.layer.name().to_owned(),
+        0 if !placed.layer.name().contains('/') => placed.layer.name().to_owned(),
         agent => format!("{agent}/{}", placed.layer.name()),
     }
 }
