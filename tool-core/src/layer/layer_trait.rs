@@ -43,7 +43,8 @@ pub enum Part {
     Judge,
     /// [`Layer::output`]
     Output,
-    /// [`Layer::answer`]. The text of each reply is streamed once it is judged, and answers are not typed.
+    /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
+    /// is not streamed. Answers are not typed.
     Answer,
 }
 

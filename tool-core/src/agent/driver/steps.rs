@@ -13,6 +13,7 @@ use super::offer::{Offer, next_step, undo_policy};
 use crate::agent::layers::ReplyRuling;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Event, RunDriver, Turn};
+use crate::layer::Part;
 use crate::model::{ChatResponse, Message, ToolCall, ToolChoice};
 use crate::run::{
     Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
@@ -351,6 +352,11 @@ impl RunDriver {
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
+        let has_text = !response.message.text.is_empty() || response.message.refusal.is_some();
+        if !has_text && self.layers.see(Part::Answer) {
+            // Nothing of the reply was judged.
+            response.message.reasoning = None;
+        }
         let mut events = Vec::new();
         if self.emitter.streams_replies() && !is_retried {
             events.extend(hold.held_events(&response));
