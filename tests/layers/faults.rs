@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use serde_json::json;
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, EventStream};
 use tool_core::layer::{
@@ -15,7 +16,7 @@ use tool_core::layer::{
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ExternalTool, ToolExecution};
+use tool_core::tool::{ExternalTool, ToolExecution, Undone};
 use tool_core::{Agent, CancellationToken, Event, RunError, ToolCall, ToolError, ToolOutput, tool, tools};
 
 #[tool("Acts")]
@@ -310,4 +311,55 @@ async fn positions_of_events_do_not_overflow() {
     let records: Vec<_> = agent.ask("go").stream().records(u64::MAX - 1).collect().await;
     let positions: Vec<_> = records.into_iter().map(|record| record.unwrap().position).collect();
     assert_eq!(positions, [u64::MAX; 4]);
+}
+
+#[tool("Looks up", return_direct, undo = "cancel")]
+fn book() -> ToolOutput {
+    ToolOutput::text("booking 7").with_data(json!(7))
+}
+
+#[tool("Cancels")]
+fn cancel(#[inject] undone: &Undone) -> String {
+    undone.output.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string)
+}
+
+/// The run in memory has what a stored one has.
+#[tokio::test]
+async fn a_rejected_answer_of_tools_is_rejected_in_the_record() {
+    let model = ScriptedModel::new().calls("book", "{}").fails("the line is dead");
+    let retry = guard::answer(|_| AnswerVerdict::retry("no"));
+    let agent = Agent::builder(model).tools(tools![book, cancel]).layer(retry).build().unwrap();
+    let run = agent.ask("go").await.unwrap_err().into_run();
+    for run in [&run, &restored(run.clone())] {
+        let execution = &run.tool_executions()[0];
+        let output = execution.output().unwrap();
+        assert_eq!((&*output.to_string(), output.data()), ("(this answer was rejected)", None));
+        assert_eq!(execution.original_outcome().unwrap().to_string(), "booking 7");
+    }
+}
+
+/// What layers make of an outcome changes nothing about the effect of the call.
+#[tokio::test]
+async fn calls_are_undone_by_the_outcome_before_layers() {
+    let verdicts = [
+        OutputVerdict::Pass,
+        OutputVerdict::replace("…"),
+        OutputVerdict::fail(ToolError::failed("no")),
+        OutputVerdict::fail(ToolError::denied(None)),
+    ];
+    for verdict in verdicts {
+        let model = ScriptedModel::new().calls("book", "{}").says("Done.");
+        let name = format!("{verdict:?}");
+        let output = guard::output(move |execution| match execution.call().name.as_str() {
+            "book" => verdict.clone(),
+            _ => OutputVerdict::Pass,
+        });
+        let end = guard::answer(|_| AnswerVerdict::end("no"));
+        let agent =
+            Agent::builder(model).tools(tools![book, cancel]).layer(output).layer(end).build().unwrap();
+        let error = agent.ask("go").await.unwrap_err();
+        let undone: Vec<_> =
+            error.run().undo_executions().iter().map(|one| one.output().map(ToString::to_string)).collect();
+        assert_eq!(undone, [Some("booking 7".to_owned())], "{name}");
+    }
 }
