@@ -289,7 +289,7 @@ impl Layers {
         Ok((records, Ruling::Pass { approval, is_left_to_caller }))
     }
 
-    /// Judges the outcome of a call. Returns the end of the run, if a layer ends it.
+    /// Judges the outcome of a call. Returns the end of the run, if a layer ends it. If a layer fails, the outcome stays as it is.
     pub(super) async fn output(
         &self,
         execution: &mut ToolExecution,
@@ -298,22 +298,25 @@ impl Layers {
         // The agent that executed a call undoes it; agents that took the run over do not see that.
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
         let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
+        let mut judged = execution.clone();
         for placed in self.that_see(Part::Output).filter(sees) {
-            match self.ask(placed, run, &*execution, |layer, it, at| layer.output(it, at)).await? {
+            match self.ask(placed, run, &judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}
                 OutputVerdict::Replace(outcome) => {
                     let record = placed.record(VerdictKind::Replaced);
-                    self.report(&record, Some(execution.call()), run).await?;
-                    *execution = execution.clone().with_outcome(outcome).with_verdict(record);
+                    self.report(&record, Some(judged.call()), run).await?;
+                    judged = judged.with_outcome(outcome).with_verdict(record);
                 }
                 OutputVerdict::End(why) => {
                     let end = placed.end(why);
-                    self.report(&end, Some(execution.call()), run).await?;
+                    self.report(&end, Some(judged.call()), run).await?;
+                    *execution = judged;
                     return Ok(Some(end));
                 }
             }
         }
-        execution.metadata.is_seen = true;
+        judged.metadata.is_seen = true;
+        *execution = judged;
         Ok(None)
     }
 

@@ -132,7 +132,8 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(CallVerdict::Pass)))
     }
 
-    /// Judges the outcome of a call, after its last attempt.
+    /// Judges the outcome of a call, after its last attempt. If this fails, an output is recorded with the run, and judged before the next
+    /// step; an error is not, so the call counts as interrupted.
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,

@@ -31,6 +31,13 @@ impl CallRecord {
         }
     }
 
+    /// Makes a call that was approved await approval again, because a layer has written other arguments.
+    fn revoke_approval(&mut self) {
+        if let CallState::Ready { attempts: 0, approved: Some(scope) } = &mut self.state {
+            self.state = CallState::AwaitingApproval(std::mem::take(scope));
+        }
+    }
+
     /// Makes the call await approval at a level. An approval that was given further inside does not count.
     fn demand_approval(&mut self, level: usize) -> Result<(), ToolError> {
         let is_higher = level > self.approval_level;
@@ -68,15 +75,15 @@ impl Run {
         })
     }
 
-    /// Returns the results of the caller in the last turn that layers have not seen.
+    /// Returns the results of the last turn that layers have to see: those of the caller, and those that a layer failed to judge.
     pub(crate) fn unseen_results(&self) -> Vec<ToolExecution> {
         let is_unseen = |execution: &&ToolExecution| {
-            execution.origin() == Origin::External && !execution.metadata.is_seen
+            let metadata = &execution.metadata;
+            !metadata.is_seen && (metadata.is_unseen || execution.origin() == Origin::External)
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
-        // Messages of the user can follow them.
-        let last = self.messages.iter().rev().take_while(|message| message.as_assistant().is_none());
-        let last = last.filter_map(|message| match message {
+        let is_user = |message: &&Message| matches!(message, Message::User(_));
+        let last = self.messages.iter().rev().skip_while(is_user).map_while(|message| match message {
             Message::Tool(result) => Some(&*result.call_id),
             _ => None,
         });
@@ -115,17 +122,20 @@ impl Run {
     pub(crate) fn stop_by_layer(&mut self, verdict: VerdictRecord) {
         let (layer, reason) = (verdict.layer.clone(), verdict.why.clone().unwrap_or_default());
         self.verdicts.push(verdict);
-        if self.is_done() {
-            self.revoke_answer();
+        match self.stage {
+            // It has stopped before: each of its calls is undone once.
+            Stage::Undoing(_) | Stage::Ended(_) => return,
+            Stage::Answered(_) | Stage::Returned(_) => self.revoke_answer(),
+            Stage::Asking | Stage::Calling(_) => {}
         }
         self.stop(StopReason::Blocked { layer, reason });
     }
 
     /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
     pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
-        let last = self.open_inner_run(call_id)?.verdicts.last()?;
-        let is_of_outer = last.kind == VerdictKind::Ended && last.level > 0;
-        is_of_outer.then(|| VerdictRecord { level: last.level - 1, ..last.clone() })
+        let is_of_outer = |one: &&VerdictRecord| one.kind == VerdictKind::Ended && one.level > 0;
+        let end = self.open_inner_run(call_id)?.verdicts.iter().find(is_of_outer)?;
+        Some(VerdictRecord { level: end.level - 1, ..end.clone() })
     }
 
     /// Answers in place of the model.
@@ -147,7 +157,9 @@ impl Run {
         let calls = calls.filter(|(call, record)| {
             record.is_to_be_judged() && !is_judged(&call.id, record.decisions.len())
         });
-        calls.map(|(call, record)| (call.clone(), record.has_final_arguments)).collect()
+        // A call that asked a person continues with the arguments that it began with.
+        let is_final = |record: &CallRecord| record.has_final_arguments || record.has_begun();
+        calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
     }
 
     /// Returns the number of decisions about an open call.
@@ -168,6 +180,7 @@ impl Run {
             return Ok(());
         }
         record.verdicts.extend(verdicts);
+        record.revoke_approval();
         if let Some(Message::Assistant(message)) = self.messages.last_mut()
             && let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position))
         {

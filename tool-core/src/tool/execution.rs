@@ -115,6 +115,9 @@ pub(crate) struct ExecutionMetadata {
     /// Layers have seen the outcome.
     #[serde(rename = "seen", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_seen: bool,
+    /// A layer has failed to judge the outcome, and is asked again.
+    #[serde(rename = "unseen", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_unseen: bool,
     /// The call has no outcome yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_waiting: bool,

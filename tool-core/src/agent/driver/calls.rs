@@ -1,6 +1,8 @@
 //! The calls of a turn: starting, executing and recording them.
 
-use std::future::ready;
+use std::collections::VecDeque;
+use std::future::{Future, ready};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -11,6 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::interruption::{Interruption, run_until_interrupted};
+use super::review::OutputRuling;
 use crate::agent::delegation::{CallMemo, Delegation, MemoSender, Memos, SentMemo};
 use crate::agent::executor::{CallExecutor, Ending};
 use crate::agent::run_tools::RunTools;
@@ -52,6 +55,7 @@ impl RunDriver {
         let (sender, mut memos) = executor.channel(&calls).unzip();
         let mut in_flight = InFlight::new(self.tools.agent.0.max_concurrent_calls);
         let mut running = FuturesUnordered::new();
+        let mut ended = VecDeque::new();
         let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
@@ -68,7 +72,11 @@ impl RunDriver {
             self.store_run().await?;
             stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
-            let ending = match self.next_progress(&mut running, memos.as_mut()).await {
+            let progress = match ended.pop_front() {
+                Some(ending) => Ok(Progress::Ended(ending)),
+                None => self.next_progress(&mut running, memos.as_mut()).await,
+            };
+            let ending = match progress {
                 Ok(Progress::Ended(ending)) => ending,
                 Ok(Progress::Memo(memo)) => {
                     stored = self.record_memo(memo)?;
@@ -86,7 +94,7 @@ impl RunDriver {
                 }
             };
             in_flight.end(ending.call_id());
-            let execution = match ending {
+            let mut execution = match ending {
                 Ending::Executed(execution) if execution.is_waiting() => {
                     in_flight.suspend(&execution.call().id);
                     self.judged_calls.remove(&execution.call().id);
@@ -103,7 +111,16 @@ impl RunDriver {
                 }
             };
             let was_undoing = self.run.is_undoing();
-            event = self.apply_result(execution).await?;
+            let ruling = beside(self.review_output(&mut execution), &mut running, &mut ended).await;
+            let id = execution.call().id.clone();
+            event = match self.record_outcome(execution, ruling) {
+                Err(why @ RunErrorKind::Layer { .. }) => {
+                    in_flight.suspend(&id);
+                    failure.get_or_insert(why);
+                    None
+                }
+                recorded => recorded?,
+            };
             // The call may have ended the run, which drops the calls that are still running.
             if self.run.is_done() || self.run.is_undoing() != was_undoing {
                 drop(running);
@@ -216,22 +233,38 @@ impl RunDriver {
         executor.execute(call, attempt, delegation, asking).boxed()
     }
 
-    /// Records the outcome of a call. Returns the event to emit.
+    /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.
     pub(super) async fn apply_result(
         &mut self,
         mut execution: ToolExecution,
     ) -> Result<Option<Event>, RunErrorKind> {
+        let ruling = self.review_output(&mut execution).await;
+        self.record_outcome(execution, ruling)
+    }
+
+    /// Records the outcome of a call. Returns the event to emit.
+    fn record_outcome(
+        &mut self,
+        mut execution: ToolExecution,
+        ruling: OutputRuling,
+    ) -> Result<Option<Event>, RunErrorKind> {
         self.has_unsaved_changes = true;
-        let is_retried = self.run.will_retry(&execution);
-        let end = match is_retried {
-            true => None,
-            false => match self.run.end_from_inside(&execution.call().id) {
-                None => self.review_output(&mut execution).await?,
-                end => end,
-            },
-        };
-        if self.run.is_abandoned(&execution.call().id) {
-            return Ok(None);
+        let is_retried = matches!(ruling, OutputRuling::Retried);
+        let (mut end, mut failure, mut interruption) = (None, None, None);
+        match ruling {
+            OutputRuling::Retried => {}
+            OutputRuling::Seen(ended) => end = ended,
+            // An error can end the run, so nothing is recorded, and the call counts as interrupted.
+            OutputRuling::Failed(why) if execution.error().is_some() => return Err(why),
+            // The call is not executed again, and layers see the outcome before the model does.
+            OutputRuling::Failed(why) => {
+                execution.metadata.is_unseen = true;
+                failure = Some(why);
+            }
+            OutputRuling::Interrupted(by) => {
+                execution = execution.with_outcome(Err(ToolError::interrupted()));
+                interruption = Some(by);
+            }
         }
         if let Some((divided, _)) = &self.offer.searched {
             self.run.add_found_tools(divided.found_by(&execution));
@@ -250,7 +283,16 @@ impl RunDriver {
         if let Some(end) = end {
             self.run.stop_by_layer(end);
         }
+        if let Some(interruption) = interruption {
+            self.interrupt(&interruption);
+        }
         self.update_elapsed();
+        if let Some(why) = failure {
+            if was_undoing {
+                self.reported.add(&id);
+            }
+            return Err(why);
+        }
         let event = match failed {
             Some(failed) => Some(Event::CallRetried(failed)),
             None if listeners => {
@@ -307,7 +349,9 @@ impl RunDriver {
     /// Emits the outcomes that the run has without an execution that was recorded: of calls that were denied, refused, reused or in
     /// flight when the run ended.
     pub(super) async fn emit_finished(&mut self) {
-        if self.emitter.has_listeners() {
+        // What layers failed to judge is emitted once they have seen it.
+        let is_seen = !self.layers.see(Part::Output) || self.run.unseen_results().is_empty();
+        if self.emitter.has_listeners() && is_seen {
             let events = self.reported.take_unreported(&self.run);
             self.emit_all(events.into_iter().map(Event::CallFinished)).await;
         }
@@ -334,6 +378,22 @@ async fn next_progress(
         Either::Left((Some(memo), _)) => Progress::Memo(memo),
         Either::Left((None, running)) => running.await.map_or(Progress::Done, Progress::Ended),
         Either::Right((ending, _)) => ending.map_or(Progress::Done, Progress::Ended),
+    }
+}
+
+/// Awaits a verdict while the other calls continue: it can wait for something that one of them holds.
+async fn beside<T>(
+    verdict: impl Future<Output = T>,
+    running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+    ended: &mut VecDeque<Ending>,
+) -> T {
+    let mut verdict = pin!(verdict);
+    loop {
+        match select(verdict.as_mut(), running.next()).await {
+            Either::Left((verdict, _)) => return verdict,
+            Either::Right((Some(ending), _)) => ended.push_back(ending),
+            Either::Right((None, _)) => return verdict.await,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::interruption::run_until_interrupted;
+use super::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, ReplyRuling};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, refused_rewrite};
@@ -19,6 +19,16 @@ pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
 
 /// The verdicts of layers that judge a question while the model works: those that let it pass, or one that does not.
 pub(super) type BesideVerdicts = BoxFuture<'static, Result<Vec<QuestionRuling>, RunErrorKind>>;
+
+/// What the layers decided about the outcome of a call.
+pub(super) enum OutputRuling {
+    /// They do not see it, because the call is executed again.
+    Retried,
+    /// It is final. The run ends, if a layer ends it.
+    Seen(Option<VerdictRecord>),
+    Failed(RunErrorKind),
+    Interrupted(Interruption),
+}
 
 /// Returns `true` if the question may be asked.
 pub(super) fn passes((verdict, _): &QuestionRuling) -> bool {
@@ -180,45 +190,59 @@ impl RunDriver {
         self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(execution)))
     }
 
-    /// Asks the layers about the outcome of a call after its last attempt. Returns the end of the run, if a layer ends it. An
-    /// interruption ends the run while nobody has judged the outcome.
-    pub(super) async fn review_output(
-        &mut self,
-        execution: &mut ToolExecution,
-    ) -> Result<Option<VerdictRecord>, RunErrorKind> {
-        if !self.layers.see(Part::Output) {
-            return Ok(None);
+    /// Asks the layers about the outcome of a call after its last attempt.
+    pub(super) async fn review_output(&self, execution: &mut ToolExecution) -> OutputRuling {
+        if let Some(end) = self.run.end_from_inside(&execution.call().id) {
+            return OutputRuling::Seen(Some(end));
         }
-        let judged = self.layers.output(execution, &self.run).boxed();
-        match self.run_until_interrupted(judged).await {
-            Ok(end) => end,
-            Err(interruption) => {
-                self.interrupt(&interruption);
-                Ok(None)
-            }
+        if self.run.will_retry(execution) {
+            return OutputRuling::Retried;
+        }
+        match self.layers.see(Part::Output) {
+            true => self.ask_about_output(execution).await,
+            false => OutputRuling::Seen(None),
         }
     }
 
-    /// Asks the layers about results that the caller has recorded in the run itself, before the model reads them.
+    async fn ask_about_output(&self, execution: &mut ToolExecution) -> OutputRuling {
+        let asked = self.layers.output(execution, &self.run).boxed();
+        match self.run_until_interrupted(asked).await {
+            Ok(Ok(end)) => OutputRuling::Seen(end),
+            Ok(Err(kind)) => OutputRuling::Failed(kind),
+            Err(interruption) => OutputRuling::Interrupted(interruption),
+        }
+    }
+
+    /// Asks the layers about results that they have not seen, before the model reads them.
     pub(super) async fn review_results(&mut self) -> Result<(), RunErrorKind> {
         if !self.layers.see(Part::Output) {
             return Ok(());
         }
         for mut execution in self.run.unseen_results() {
-            let end = self.review_output(&mut execution).await?;
-            let is_interrupted = end.is_none() && !execution.metadata.is_seen;
-            if is_interrupted {
-                break;
-            }
-            self.change_run().replace_result(execution);
+            let end = match self.ask_about_output(&mut execution).await {
+                OutputRuling::Failed(kind) => return Err(kind),
+                OutputRuling::Interrupted(interruption) => {
+                    self.interrupt(&interruption);
+                    break;
+                }
+                OutputRuling::Seen(end) => end,
+                OutputRuling::Retried => None,
+            };
+            let was_unseen = std::mem::take(&mut execution.metadata.is_unseen);
+            self.change_run().replace_result(execution.clone());
             if let Some(end) = end {
                 self.change_run().stop_by_layer(end);
+            }
+            if was_unseen && self.emitter.has_listeners() {
+                self.reported.add(&execution.call().id);
+                self.store_run().await?;
+                self.emitter.emit(|| Event::CallFinished(execution)).await;
             }
         }
         Ok(())
     }
 
-    /// Asks the layers about the text of a reply, and writes what takes its place. Returns nothing if the run was interrupted.
+    /// Asks the layers about the text of a reply, and writes what takes its place. Returns nothing if that was interrupted.
     pub(super) async fn review_reply(
         &mut self,
         response: &mut ChatResponse,
@@ -232,14 +256,7 @@ impl RunDriver {
         if !self.layers.see(Part::Answer) {
             return Ok(Some(ReplyRuling::Pass));
         }
-        let judged = self.layers.reply(&text, &self.run).boxed();
-        let ruling = match self.run_until_interrupted(judged).await {
-            Ok(ruling) => ruling?,
-            Err(interruption) => {
-                self.interrupt(&interruption);
-                return Ok(None);
-            }
-        };
+        let Some(ruling) = self.ask_about_reply(&text).await? else { return Ok(None) };
         let instead = match &ruling {
             ReplyRuling::Pass => return Ok(Some(ruling)),
             ReplyRuling::Replace(_, text) => text,
@@ -249,6 +266,18 @@ impl RunDriver {
         message.replace_text(instead);
         response.logprobs.clear();
         Ok(Some(ruling))
+    }
+
+    async fn ask_about_reply(&mut self, text: &str) -> Result<Option<ReplyRuling>, RunErrorKind> {
+        let layers = Arc::clone(&self.layers);
+        let asked = layers.reply(text, &self.run).boxed();
+        match self.run_until_interrupted(asked).await {
+            Ok(ruling) => ruling.map(Some),
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                Ok(None)
+            }
+        }
     }
 
     /// Records what the layers decided about the reply that was recorded last.

@@ -226,6 +226,7 @@ impl RunDriver {
             return Err(self.error(kind));
         }
         self.charge_unrecorded();
+        self.reply = None;
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
         Ok(match next_step(&mut self.run, &self.offer, sent, &self.tools, earlier) {
             Step::CallModel(request) => {
@@ -280,7 +281,8 @@ impl RunDriver {
     /// the response is not that of [`call_model`](Self::call_model).
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
         let hold = self.reply.take();
-        let must_pass = self.layers.see(Part::Model) || self.review_beside().is_some();
+        let is_open = |is_beside| !self.layers.open_questions(&self.run, is_beside).is_empty();
+        let must_pass = self.layers.see(Part::Model) || is_open(false) || is_open(true);
         if must_pass && hold.is_none() && self.run.is_asking() {
             let error =
                 StepError("the agent has layers that see its requests; ask the model with `call_model`");

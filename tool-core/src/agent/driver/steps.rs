@@ -102,11 +102,8 @@ impl RunDriver {
             if self.run.is_asking() {
                 break;
             }
-            self.apply_tool_policies();
-            if self.run.is_asking() {
-                continue;
-            }
             self.refuse_new_arguments()?;
+            // Before the policies of the tools, by which a call is finished or awaits approval.
             self.review_calls().await?;
             self.apply_tool_policies();
             self.review_returned().await?;
