@@ -3,6 +3,7 @@
 mod attacks;
 mod broken;
 mod entrances;
+mod faults;
 mod matrix;
 mod mistakes;
 mod orders;

@@ -10,7 +10,7 @@ use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
     AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
-    QuestionVerdict, RunEnded, text_of,
+    QuestionVerdict, RunEnded, panicked,
 };
 use crate::model::ToolCall;
 use crate::run::{Ruling, Run, RunErrorKind};
@@ -68,9 +68,7 @@ impl Placed {
         ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
     ) -> Result<V, RunErrorKind> {
         let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
-        verdict
-            .unwrap_or_else(|panic| Err(format!("it panicked: {}", text_of(&*panic)).into()))
-            .map_err(|error| self.failed(error))
+        verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
     }
 }
 
@@ -158,7 +156,8 @@ impl Layers {
 
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
-        let placed = self.that_see(Part::Model).find(|placed| placed.layer.name() == ended.layer);
+        let inside_out = self.of_model.len().checked_sub(ended.inside.unwrap_or_default() + 1);
+        let placed = inside_out.and_then(|position| self.that_see(Part::Model).nth(position));
         let level = placed.map_or(0, |placed| placed.level);
         VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
     }
@@ -365,7 +364,7 @@ impl Layers {
 /// Agents that a run is handed off to can have layers of the same name.
 fn question_key(placed: &Placed) -> String {
     match placed.agent {
-        0 => placed.layer.name().to_owned(),
+        0 if !placed.layer.name().contains('/') => placed.layer.name().to_owned(),
         agent => format!("{agent}/{}", placed.layer.name()),
     }
 }

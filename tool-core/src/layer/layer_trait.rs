@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::stream;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::SinkExt;
+use futures_util::stream::{self, StreamExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
@@ -43,7 +43,8 @@ pub enum Part {
     Judge,
     /// [`Layer::output`]
     Output,
-    /// [`Layer::answer`]. The text of each reply is streamed once it is judged, and answers are not typed.
+    /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
+    /// is not streamed. Answers are not typed.
     Answer,
 }
 
@@ -188,10 +189,7 @@ impl<'a> Next<'a> {
     pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
         let request = request.metered(self.meter);
         match self.layers.split_first() {
-            Some((layer, layers)) => catch_panics(
-                || layer.model(request, Self { layers, ..self }),
-                |why| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), why }),
-            ),
+            Some((layer, layers)) => through(&**layer, request, Self { layers, ..self }),
             None => catch_panics(
                 || match self.is_streamed {
                     true => stream(self.model, request),
@@ -200,7 +198,7 @@ impl<'a> Next<'a> {
                         ChatStream::new(stream::once(response))
                     }
                 },
-                |why| ModelError::new(format!("the model panicked: {why}")),
+                |text| ModelError::new(format!("the model failed: {text}")),
             ),
         }
     }
@@ -233,18 +231,31 @@ fn catch_panics<'a>(
         Ok(deltas) => {
             let deltas = AssertUnwindSafe(deltas).catch_unwind();
             ChatStream::new(
-                deltas.map(move |delta| delta.unwrap_or_else(|panic| Err(error(text_of(&*panic))))),
+                deltas.map(move |delta| delta.unwrap_or_else(|panic| Err(error(panicked(&*panic))))),
             )
         }
-        Err(panic) => ChatStream::new(stream::iter([Err(error(text_of(&*panic)))])),
+        Err(panic) => ChatStream::new(stream::iter([Err(error(panicked(&*panic)))])),
     }
 }
 
-/// Returns the text of a panic.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no text").to_owned()
+/// Sends a request through a layer. A panic is an error of the layer, and the end of a run is of its level.
+fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    let deltas = catch_panics(
+        || layer.model(request, next),
+        |text| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), text }).permanent(),
+    );
+    ChatStream::new(deltas.map(move |delta| {
+        delta.map_err(|error| {
+            // The innermost layer that passes it on is the one that has ended the run.
+            error.downcast().map_or_else(
+                |other| other,
+                |RunEnded { layer, reason, inside }| {
+                    let inside = inside.or(Some(next.layers.len()));
+                    ModelError::new(RunEnded { layer, reason, inside }).permanent()
+                },
+            )
+        })
+    }))
 }
 
 /// Streams the reply to a request that the stream owns: the model borrows it.
@@ -271,14 +282,23 @@ impl fmt::Debug for Next<'_> {
 pub(crate) struct RunEnded {
     pub(crate) layer: String,
     pub(crate) reason: String,
+    /// The number of layers inside of the one that has ended it.
+    pub(crate) inside: Option<usize>,
 }
 
 /// The error of a layer that panicked on the way of a request.
 #[derive(Debug, thiserror::Error)]
-#[error("the layer `{layer}` panicked: {why}")]
+#[error("the layer `{layer}` failed: {text}")]
 pub(crate) struct LayerPanicked {
     pub(crate) layer: String,
-    pub(crate) why: String,
+    pub(crate) text: String,
+}
+
+/// Returns the text of a panic of a layer.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("it panicked: {}", text.unwrap_or("no text"))
 }
 
 impl<'a> Next<'a> {
@@ -286,6 +306,6 @@ impl<'a> Next<'a> {
     /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
     #[must_use]
     pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
-        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into() }).permanent()
+        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into(), inside: None }).permanent()
     }
 }

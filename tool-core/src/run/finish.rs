@@ -20,7 +20,7 @@ impl Run {
     }
 
     /// Cancels the run, also if it has an answer: its calls are undone.
-    pub(crate) fn revoke(&mut self) {
+    pub(super) fn revoke(&mut self) {
         if matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
             self.stage = self.stage_after_stop(StopReason::Cancelled);
         }

@@ -300,14 +300,16 @@ impl RunDriver {
             return Ok(());
         }
         let Some(text) = self.run.returned_text() else { return Ok(()) };
-        let layers = Arc::clone(&self.layers);
-        let asked = layers.reply(&text, &self.run).boxed();
-        let Ok(ruling) = self.run_until_interrupted(asked).await else {
-            self.trace.interrupt();
-            self.change_run().revoke();
-            return Ok(());
+        let judged = self.layers.reply(&text, &self.run).boxed();
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_answer());
+        let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
+            Ok(ruling) => ruling?,
+            Err(interruption) => {
+                self.change_run().revoke_answer();
+                self.interrupt(&interruption);
+                return Ok(());
+            }
         };
-        let ruling = ruling?;
         self.has_judged_answer = !matches!(ruling, ReplyRuling::Retry(..));
         match ruling {
             ReplyRuling::Pass => {}
