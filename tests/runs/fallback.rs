@@ -130,16 +130,6 @@ async fn a_model_that_is_down_is_left_out_until_one_request_has_tried_it() {
 
 #[tokio::test]
 async fn other_requests_leave_out_a_model_on_trial_and_a_dropped_trial_is_none() {
-    struct Silent(Named, Arc<Mutex<bool>>);
-    impl ChatModel for Silent {
-        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-            let response = self.0.chat(request);
-            match *self.1.lock().unwrap() {
-                true => Box::pin(std::future::pending()),
-                false => response,
-            }
-        }
-    }
     let (a, b, is_silent) = (Named::new("a"), Named::new("b"), Arc::new(Mutex::new(false)));
     let model =
         Fallback::new([Silent(a.clone(), Arc::clone(&is_silent))]).or(b.clone()).retry_after(Duration::ZERO);
@@ -259,6 +249,27 @@ impl ChatModel for Silent {
             false => response,
         }
     }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        use futures_util::StreamExt;
+        let response = stream::once(self.chat(request)).map(|response| response.map(Delta::Done));
+        ChatStream::new(stream::iter([Ok(Delta::Text("He".into()))]).chain(response))
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_up_as_soon_as_its_response_starts() {
+    let (a, b, is_silent) = (Named::new("a"), Named::new("b"), Arc::new(Mutex::new(false)));
+    let model = Fallback::new([Silent(a.clone(), Arc::clone(&is_silent))]).or(b).retry_after(Duration::ZERO);
+    a.fail(ModelErrorKind::Unavailable);
+    assert_eq!(ask(&model).await.unwrap().message.text, "b");
+    a.fail(None);
+    *is_silent.lock().unwrap() = true;
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let mut trial = model.stream(&request);
+    assert!(matches!(trial.next().await, Some(Ok(Delta::Text(_)))));
+    *is_silent.lock().unwrap() = false;
+    assert_eq!(ask(&model).await.unwrap().message.text, "a");
 }
 
 #[tokio::test]
