@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use proptest::prelude::{any, prop_assert, proptest};
 use tests::support::sampling::cases;
+use tool_core::content::{Content, Image};
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, EarlierAttempt, Fallback,
@@ -303,6 +304,14 @@ async fn a_limit_without_prices_is_an_error() {
         error.to_string(),
         "the request to the model failed: a limit of money needs `prices` of the agent"
     );
+}
+
+#[tokio::test]
+async fn an_image_counts_as_much_as_any_model_reads_of_one() {
+    let image = Image::from_url("https://example.org/a.png");
+    let agent = Agent::builder(ScriptedModel::new().fails("the line is dead")).prices(prices()).build();
+    let error = agent.unwrap().ask(Content::from("What is it?").with_part(image)).await.unwrap_err();
+    assert_eq!(micros(error.run().cost()), Some(64 + 16 + 11 + 50_000 + 10_000));
 }
 
 #[tokio::test]
