@@ -64,6 +64,26 @@ fn prices_count_each_kind_of_token() {
 }
 
 #[test]
+fn a_price_that_is_no_number_is_never_free() {
+    for broken in [-1.0, f64::NAN, f64::INFINITY] {
+        for prices in [
+            ModelPrices::new(broken, 1.0),
+            ModelPrices::new(0.0, broken),
+            ModelPrices::new(0.0, 0.0).with_cached_input(broken),
+            ModelPrices::new(0.0, 0.0).with_cache_writes(broken, 0.0),
+            ModelPrices::new(0.0, 0.0).with_cache_writes(0.0, broken),
+            ModelPrices::new(0.0, 0.0).with_web_searches(broken, 1),
+        ] {
+            let mut usage = Usage::new(4_000_000, 1_000_000);
+            (usage.cached_tokens, usage.cache_write_tokens) = (Some(1_000_000), Some(2_000_000));
+            (usage.long_cache_write_tokens, usage.web_searches) = (Some(1_000_000), Some(1_000));
+            let prices = Prices::from_fn(Currency::USD, move |_| Some(prices));
+            assert_eq!(prices.cost("m", usage).map(Cost::micros), Ok(u64::MAX));
+        }
+    }
+}
+
+#[test]
 fn a_table_finds_names_and_their_beginnings() {
     let table = r#"
         currency = "USD"

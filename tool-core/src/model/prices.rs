@@ -63,6 +63,7 @@ pub enum UnknownModel {
 }
 
 /// The prices of one model in units of the currency per million tokens, and its limits. What is not set costs as much as input.
+/// A number that is no price, such as a negative one, counts as the highest price.
 ///
 /// ```
 /// use tool_core::model::ModelPrices;
@@ -98,25 +99,26 @@ pub struct ModelPrices {
 impl ModelPrices {
     /// Sets the prices of a million tokens of input and of output, which includes reasoning.
     pub fn new(input: f64, output: f64) -> Self {
-        Self { input: to_micros(input), output: to_micros(output), ..Self::default() }
+        Self { input: price_in_micros(input), output: price_in_micros(output), ..Self::default() }
     }
 
     /// Sets the price of a million input tokens that are read from the provider's cache.
     pub fn with_cached_input(mut self, price: f64) -> Self {
-        self.cached_input = Some(to_micros(price));
+        self.cached_input = Some(price_in_micros(price));
         self
     }
 
     /// Sets the prices of a million input tokens that are written to the provider's cache for minutes, and for an hour.
     pub fn with_cache_writes(mut self, short: f64, long: f64) -> Self {
-        (self.cache_write, self.long_cache_write) = (Some(to_micros(short)), Some(to_micros(long)));
+        (self.cache_write, self.long_cache_write) =
+            (Some(price_in_micros(short)), Some(price_in_micros(long)));
         self
     }
 
     /// Sets the price of a thousand web searches that the provider makes, and how many one request can make. Their results are
     /// input, so a request is then assumed to read as much as fits into the [context window](Self::with_context_window).
     pub fn with_web_searches(mut self, price: f64, max_per_request: u32) -> Self {
-        (self.web_search, self.max_web_searches) = (Some(to_micros(price)), Some(max_per_request));
+        (self.web_search, self.max_web_searches) = (Some(price_in_micros(price)), Some(max_per_request));
         self
     }
 
@@ -147,7 +149,8 @@ impl ModelPrices {
             (usage.output_tokens, self.output),
             (usage.web_searches.unwrap_or(0).saturating_mul(1_000), self.web_search.unwrap_or(0)),
         ];
-        let total: u128 = parts.iter().map(|(count, price)| u128::from(*count) * u128::from(*price)).sum();
+        let costs = parts.iter().map(|(count, price)| u128::from(*count) * u128::from(*price));
+        let total = costs.fold(0, u128::saturating_add);
         u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
@@ -297,6 +300,11 @@ impl Prices {
             }),
         }
     }
+}
+
+/// Converts units to millionths. What is no price must not be free.
+fn price_in_micros(units: f64) -> u64 {
+    if units >= 0.0 { to_micros(units) } else { u64::MAX }
 }
 
 fn price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
