@@ -73,7 +73,7 @@ async fn the_highest_limit_can_be_reserved_and_settled() {
 
 fn agent(model: ScriptedModel) -> Agent {
     let options = ModelOptions::default().with_max_output_tokens(500);
-    let prices = Prices::from_fn(Currency::EUR, |_| Some(ModelPrices::new(1.0, 10.0)));
+    let prices = Prices::from_fn(Currency::EUR, |_, _| Some(ModelPrices::new(1.0, 10.0)));
     Agent::builder(model).options(options).prices(prices).build().unwrap()
 }
 
@@ -120,7 +120,7 @@ async fn agents_inside_are_charged_too_and_failures_at_worst() {
         .says("Yes")
         .with_usage(Usage::new(100, 10));
     let options = ModelOptions::default().with_max_output_tokens(500);
-    let prices = Prices::from_fn(Currency::EUR, |_| Some(ModelPrices::new(1.0, 10.0)));
+    let prices = Prices::from_fn(Currency::EUR, |_, _| Some(ModelPrices::new(1.0, 10.0)));
     let outer = Agent::builder(model).options(options).prices(prices).tool(inner.as_tool("inner", "Thinks"));
     let answer = outer.build().unwrap().ask("Why?").budget(key.clone()).await.unwrap();
     assert_eq!((answer.cost(), key.left().await.unwrap()), (Some(euros(600)), 1_000_000 - 600));

@@ -183,7 +183,7 @@ async fn a_response_that_has_started_is_not_asked_for_again() {
 async fn each_attempt_is_counted_at_the_price_of_its_model() {
     let (a, b) = (Named::new("a"), Named::new("b"));
     a.fail(ModelErrorKind::Unavailable);
-    let prices = Prices::from_fn(Currency::USD, |model| {
+    let prices = Prices::from_fn(Currency::USD, |model, _| {
         Some(ModelPrices::new(if model == "a" { 1.0 } else { 2.0 }, 10.0).with_max_output_tokens(1_000))
     });
     let agent = Agent::builder(Fallback::new([a.clone(), b])).prices(prices).build().unwrap();
@@ -194,8 +194,9 @@ async fn each_attempt_is_counted_at_the_price_of_its_model() {
     // What the first attempt may have cost leaves too little for the second.
     let (a, b) = (Named::new("a"), Named::new("b"));
     a.fail(ModelErrorKind::Unavailable);
-    let prices =
-        Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)));
+    let prices = Prices::from_fn(Currency::USD, |_, _| {
+        Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000))
+    });
     let agent = Agent::builder(Fallback::new([a, b.clone()]))
         .prices(prices)
         .max_cost(Cost::new(worst + 100, Currency::USD));
