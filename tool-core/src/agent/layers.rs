@@ -113,12 +113,13 @@ impl Layers {
         self.listed()
     }
 
-    /// Adds the layers of an agent that takes the run over.
+    /// Adds the layers and the budgets of an agent that takes the run over.
     pub(super) fn hand_off(&mut self, name: &str, agent: &Agent) {
         if let Some(own) = self.levels.first_mut() {
             own.handed_off_to.push(name.to_owned());
             own.agents.push(agent.clone());
         }
+        self.spending.charge_to(&agent.0.budgets);
         *self = self.clone().listed();
     }
 

@@ -200,7 +200,7 @@ impl<'a> Next<'a> {
         Self { model, ..self }
     }
 
-    /// Returns the model.
+    /// Returns the model. [`call`](Self::call) asks it; what is asked in another way is not counted for the run.
     #[must_use]
     pub fn model(&self) -> &'a dyn ChatModel {
         self.model
