@@ -247,6 +247,19 @@ async fn what_the_provider_counts_has_a_margin() {
 }
 
 #[tokio::test]
+async fn an_input_that_the_provider_has_stored_counts_as_much_as_any() {
+    for name in ["previous_response_id", "conversation", "prompt"] {
+        let prices = ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000).with_context_window(5_000);
+        let agent = Agent::builder(ScriptedModel::new().fails("the line is dead"))
+            .options(ModelOptions::default().with_extra(name, "x"))
+            .prices(Prices::from_fn(Currency::USD, move |_, _| Some(prices)))
+            .max_cost(Cost::usd(1.0));
+        let error = agent.build().unwrap().ask("Hello").await.unwrap_err();
+        assert_eq!(error.run().cost(), Some(Cost::new(5_000 + 10_000, Currency::USD)));
+    }
+}
+
+#[tokio::test]
 async fn extra_fields_are_input_and_cannot_lengthen_the_answer() {
     let ask = |name: &str, extra: &str| {
         let options = ModelOptions::default().with_extra(name, extra);
