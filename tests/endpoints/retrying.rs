@@ -228,8 +228,9 @@ async fn sends_a_malformed_call_back_to_the_model() {
 #[tokio::test]
 async fn a_malformed_call_is_part_of_the_price_of_the_next_request() {
     const FAILED: &str = r#"{"error":{"message":"Failed to call a function.","code":"tool_use_failed","failed_generation":"<function=now{}"}}"#;
-    let prices =
-        Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)));
+    let prices = Prices::from_fn(Currency::USD, |_, _| {
+        Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000))
+    });
     let mut costs = Vec::new();
     for answers in [vec![fine()], vec![failing("400 Bad", &[], FAILED), fine()]] {
         let server = RawServer::answering_in_turn(answers).await;

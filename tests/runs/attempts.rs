@@ -18,7 +18,7 @@ use tool_core::{Agent, ChatModel, Message, RunErrorKind};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
-    Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
+    Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
 }
 
 /// The worst case of the request `Hello`: 64 tokens for the request, 16 for the message, 5 bytes; and the longest answer.
@@ -147,7 +147,7 @@ impl Layer for Hedging {
 
 #[tokio::test]
 async fn attempts_at_the_same_time_are_charged_each() {
-    let prices = Prices::from_fn(Currency::USD, |model| {
+    let prices = Prices::from_fn(Currency::USD, |model, _| {
         let factor = if model == "cheap" { 1.0 } else { 5.0 };
         Some(ModelPrices::new(factor, factor * 10.0).with_max_output_tokens(1_000))
     });
@@ -172,7 +172,7 @@ async fn a_cost_that_is_not_known_at_the_end_keeps_its_reservation() {
     }
     let is_reloaded = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&is_reloaded);
-    let prices = Prices::from_fn(Currency::USD, move |_| {
+    let prices = Prices::from_fn(Currency::USD, move |_, _| {
         (!seen.load(SeqCst)).then(|| ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000))
     });
     let budget = Budget::cost(InMemoryStore::new(), Cost::usd(1.0), std::time::Duration::from_secs(3_600));
@@ -210,7 +210,7 @@ impl ChatModel for Silent {
 
 #[tokio::test]
 async fn a_stored_run_knows_the_worst_case_of_every_kind_of_model() {
-    let prices = || Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0)));
+    let prices = || Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 10.0)));
     let models: [(Box<dyn ChatModel>, u64); 2] = [
         (Box::new(Silent), WORST),
         // How often it sends the request, and to which models, is not known.
@@ -244,6 +244,19 @@ async fn what_the_provider_counts_has_a_margin() {
     let answer = agent.unwrap().ask("a".repeat(2_000)).await.unwrap();
     // 1,050 for the input.
     assert_eq!(answer.text(), "Some(25)");
+}
+
+#[tokio::test]
+async fn an_input_that_the_provider_has_stored_counts_as_much_as_any() {
+    for name in ["previous_response_id", "conversation", "prompt"] {
+        let prices = ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000).with_context_window(5_000);
+        let agent = Agent::builder(ScriptedModel::new().fails("the line is dead"))
+            .options(ModelOptions::default().with_extra(name, "x"))
+            .prices(Prices::from_fn(Currency::USD, move |_, _| Some(prices)))
+            .max_cost(Cost::usd(1.0));
+        let error = agent.build().unwrap().ask("Hello").await.unwrap_err();
+        assert_eq!(error.run().cost(), Some(Cost::new(5_000 + 10_000, Currency::USD)));
+    }
 }
 
 #[tokio::test]

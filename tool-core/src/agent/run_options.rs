@@ -53,7 +53,7 @@ impl AgentBuilder {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let prices = Prices::from_fn(Currency::USD, |_model| Some(ModelPrices::new(0.4, 1.6)));
+    /// let prices = Prices::from_fn(Currency::USD, |_model, _| Some(ModelPrices::new(0.4, 1.6)));
     /// let model = ScriptedModel::new().says("Good morning!").with_usage(Usage::new(1_000, 100));
     /// let agent = Agent::builder(model).prices(prices).build()?;
     /// assert_eq!(agent.ask("Hello").await?.cost(), Some(Cost::usd(0.000_56)));
