@@ -223,6 +223,21 @@ async fn a_limit_shortens_the_answer() {
 }
 
 #[tokio::test]
+async fn a_limited_request_names_the_longest_answer_that_is_reserved() {
+    let limited = ScriptedModel::new()
+        .expects(|request| request.options().max_output_tokens == Some(1_000))
+        .says("Hello.")
+        .with_usage(Usage::new(2, 0));
+    let agent = Agent::builder(limited).prices(prices()).max_cost(Cost::usd(1.0)).build().unwrap();
+    agent.ask("Hello").await.unwrap();
+    let unlimited = ScriptedModel::new()
+        .expects(|request| request.options().max_output_tokens.is_none())
+        .says("Hello.")
+        .with_usage(Usage::new(2, 0));
+    Agent::builder(unlimited).prices(prices()).build().unwrap().ask("Hello").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_run_at_its_limit_is_resumed_with_a_higher_one() {
     let model = ScriptedModel::new()
         .calls("sum", r#"{"a": 1, "b": 2}"#)

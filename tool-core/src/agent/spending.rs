@@ -284,7 +284,8 @@ impl RequestMeter {
             let cost = |amounts: Amounts| amounts.cost.map_or(0, Cost::micros);
             cost(amounts) <= cost(granted.amounts) && amounts.tokens <= granted.amounts.tokens
         };
-        let limit = granted.shortened_by.is_some().then(|| highest(longest, is_affordable));
+        // The answer must not be longer than what is reserved, whatever the model allows.
+        let limit = self.is_limited().then(|| highest(longest, is_affordable));
         let Granted { amounts: reserved, budgets, shortened_by } = granted;
         let mut state = lock(&self.state);
         (state.shortened_by, state.refusal) = (shortened_by, None);
