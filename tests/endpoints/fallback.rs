@@ -59,7 +59,7 @@ fn response_reply(output: Value) -> Value {
 }
 
 fn prices() -> Prices {
-    Prices::from_fn(Currency::USD, |model| {
+    Prices::from_fn(Currency::USD, |model, _| {
         let prices = if model == "gpt" { ModelPrices::new(1.0, 10.0) } else { ModelPrices::new(2.0, 20.0) };
         Some(prices.with_max_output_tokens(1_000))
     })

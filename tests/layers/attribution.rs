@@ -17,7 +17,7 @@ use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolContext, content::Cont
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
-    Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
+    Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
 }
 
 #[tool("Acts")]

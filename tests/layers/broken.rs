@@ -1,20 +1,25 @@
 //! Layers that fail, hang, end runs in odd places, or are added to runs that wait.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tests::support::ways::restored;
 use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::{CallVerdict, OutputVerdict, guard, rewrite};
-use tool_core::model::{ToolDefinition, ToolPolicy};
+use tool_core::layer::{
+    AnswerVerdict, CallVerdict, Deltas, Layer, Next, OutputVerdict, Part, QuestionVerdict, guard, rewrite,
+};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
-use tool_core::{Agent, Event, RunError, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_core::{
+    Agent, CancellationToken, Event, RunError, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools,
+};
 
 /// What the tools did.
 #[derive(Clone, Default)]
@@ -225,6 +230,34 @@ async fn a_message_of_the_user_hides_no_result_of_the_caller() {
 /// Boxed futures are verdicts, too.
 type Never<V> = Pin<Box<dyn Future<Output = V> + Send>>;
 
+#[tokio::test]
+async fn layers_that_hang_are_interrupted() {
+    let builders: [fn(AgentBuilder) -> AgentBuilder; 4] = [
+        |agent| agent.layer(guard::question(|_| Box::pin(pending()) as Never<QuestionVerdict>)),
+        |agent| agent.layer(guard::call(|_: &ToolCall| Box::pin(pending()) as Never<CallVerdict>)),
+        |agent| {
+            agent.layer(guard::output(|execution| match &*execution.call().name {
+                "act" => Box::pin(pending()) as Never<OutputVerdict>,
+                _ => Box::pin(async { OutputVerdict::Pass }),
+            }))
+        },
+        |agent| agent.layer(guard::answer(|_| Box::pin(pending()) as Never<AnswerVerdict>)),
+    ];
+    for (part, layered) in builders.into_iter().enumerate() {
+        let log = Log::default();
+        let agent = layered(agent(two_turns(), &log)).max_time(Duration::from_millis(50)).build().unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
+        let error = asked.unwrap_or_else(|_| panic!("part {part} hangs")).unwrap_err();
+        assert_eq!(error.to_string(), "the run took longer than 50ms; raise `max_time`", "{part}");
+        let expected: &[&str] = match part {
+            0 | 1 => &[],
+            2 => &["did a", "took back a"],
+            _ => &["did a", "did b", "took back b", "took back a"],
+        };
+        assert_eq!(log.all(), expected, "{part}");
+    }
+}
+
 #[tool("Signals after a while")]
 async fn signal(#[inject] bell: &Arc<Notify>) {
     for _ in 0..5 {
@@ -253,4 +286,129 @@ async fn other_calls_continue_while_an_output_is_judged() {
     let agent = agent(model, &log).tools(tools![signal]).context(bell).layer(waits).build().unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
     assert_eq!(asked.expect("the call in flight is not driven").unwrap().text(), "Done.");
+}
+
+#[tokio::test]
+async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
+    let guard = guard::question(|_| QuestionVerdict::answer("No."));
+    let agent = Agent::builder(ScriptedModel::new()).layer(guard).build().unwrap();
+    let mut driver = agent.start("bomb");
+    let reply = ChatResponse::new(AssistantMessage::text("Gladly."));
+    let error = driver.record_response(reply).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Step(_)), "{error}");
+    while driver.advance().await.unwrap() {}
+    assert_eq!(driver.finish().await.unwrap().text(), "No.");
+}
+
+/// The response of `call_model` is for the step that asked for it.
+#[tokio::test]
+async fn a_reply_of_the_caller_does_not_take_the_place_of_another() {
+    let model = ScriptedModel::new().says("One.").says("Two.");
+    let agent = Agent::builder(model).layer(rewrite::request(|request| request)).build().unwrap();
+    let mut driver = agent.start("go");
+    let _ = driver.call_model().await.unwrap();
+    let _ = driver.next().await.unwrap();
+    let reply = ChatResponse::new(AssistantMessage::text("Three."));
+    let error = driver.record_response(reply).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Step(_)), "{error}");
+}
+
+/// The answer of a guard is none of the type, and the model is not asked for a better one.
+#[tokio::test]
+async fn a_blocked_question_is_not_asked_again_for_a_type() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let guard = guard::question(move |_| match count.fetch_add(1, Ordering::Relaxed) {
+        0 => QuestionVerdict::answer("No."),
+        _ => QuestionVerdict::Pass,
+    });
+    let model = ScriptedModel::new().calls("final_answer", r#"{"answer": 42}"#);
+    let agent = Agent::builder(model.clone()).layer(guard).build().unwrap();
+    let error = agent.ask("bomb").answer_as::<u32>().await.unwrap_err();
+    assert_eq!(error.to_string(), "the layer `guard::question` has ended the run: No.");
+    assert_eq!((asked.load(Ordering::Relaxed), model.requests().len()), (1, 0));
+}
+
+#[tool("Acts", return_direct)]
+fn act_directly() -> String {
+    "unjudged".into()
+}
+
+#[tokio::test]
+async fn a_cancelled_run_shows_no_output_that_nobody_judged() {
+    let cancellation = CancellationToken::new();
+    let cancels = cancellation.clone();
+    let hangs = guard::answer(move |_| {
+        cancels.cancel();
+        Box::pin(pending()) as Never<AnswerVerdict>
+    });
+    let model = ScriptedModel::new().calls("act_directly", "{}");
+    let agent = Agent::builder(model).tools(tools![act_directly]).layer(hangs).build().unwrap();
+    let asked = agent.ask("go").cancellation_token(cancellation);
+    let error = tokio::time::timeout(Duration::from_secs(3), asked).await.expect("it hangs").unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
+}
+
+#[tool("Counts", pure)]
+fn count(text: String) -> String {
+    text.len().to_string()
+}
+
+/// An earlier output is reused only if the layers let the call pass.
+#[tokio::test]
+async fn a_call_is_judged_before_an_output_is_reused() {
+    let down = fails(2);
+    let asked = AtomicUsize::new(0);
+    let judges = guard::call(move |_: &ToolCall| match asked.fetch_add(1, Ordering::Relaxed) {
+        0 => Ok(CallVerdict::Pass),
+        _ => down().map(|()| CallVerdict::deny("why")),
+    });
+    let model = ScriptedModel::new()
+        .calls("count", r#"{"text": "a"}"#)
+        .calls("count", r#"{"text": "a"}"#)
+        .says("Done.");
+    let agent = Agent::builder(model).tools(tools![count]).layer(judges).build().unwrap();
+    let mut asked = agent.ask("go").await;
+    while let Err(error) = asked {
+        assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
+        asked = agent.resume(restored(error.into_run())).await;
+    }
+    assert_eq!(asked.unwrap().messages()[4].text(), "the call was denied: why");
+}
+
+struct Panics(bool);
+
+impl Layer for Panics {
+    fn name(&self) -> &str {
+        "panics"
+    }
+
+    fn sees(&self, part: Part) -> bool {
+        part == Part::Model
+    }
+
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+        assert!(self.0, "at once");
+        Deltas::new(next.call(request).map(|_| panic!("later")))
+    }
+}
+
+/// A panic on the way of a request is an error of the layer, and the run can be resumed.
+#[tokio::test]
+async fn a_panic_on_the_way_of_a_request_is_an_error() {
+    for is_late in [false, true] {
+        let model = ScriptedModel::new().says("One.").says("Two.").says("Three.");
+        let agent = Agent::builder(model).layer(Panics(is_late)).build().unwrap();
+        let why = if is_late { "later" } else { "at once" };
+        let expected = format!("the layer `panics` failed: it panicked: {why}");
+        let error = agent.ask("go").await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Layer { layer, .. } if layer == "panics"), "{error}");
+        assert_eq!(error.to_string(), expected);
+        let mut events = agent.ask("go").stream();
+        let mut end = None;
+        while let Some(event) = events.next().await {
+            end = event.err();
+        }
+        assert_eq!(end.unwrap().to_string(), expected);
+    }
 }

@@ -148,7 +148,7 @@ fn observed(answer: &str, act: &Act, read: &[String]) -> String {
 
 fn limited(rule: Rule, builder: AgentBuilder) -> Agent {
     let prices =
-        || Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
+        || Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
     let builder = match rule {
         Rule::Limit => builder.max_calls(0),
         Rule::MaxCost => builder.prices(prices()).max_cost(Cost::usd(0.000_01)),

@@ -4,6 +4,7 @@ mod attacks;
 mod attribution;
 mod broken;
 mod entrances;
+mod faults;
 mod matrix;
 mod mistakes;
 mod orders;

@@ -10,7 +10,7 @@ use tool_core::layer::{Deltas, Layer, Next, Part};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, EarlierAttempt, Fallback, ModelError,
-    ModelFuture, ModelInfo, ModelPrices, Prices, Usage,
+    ModelFuture, ModelInfo, ModelOptions, ModelPrices, Prices, Usage,
 };
 use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
@@ -18,7 +18,7 @@ use tool_core::{Agent, ChatModel, Message, RunErrorKind};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
-    Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
+    Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
 }
 
 /// The worst case of the request `Hello`: 64 tokens for the request, 16 for the message, 5 bytes; and the longest answer.
@@ -147,7 +147,7 @@ impl Layer for Hedging {
 
 #[tokio::test]
 async fn attempts_at_the_same_time_are_charged_each() {
-    let prices = Prices::from_fn(Currency::USD, |model| {
+    let prices = Prices::from_fn(Currency::USD, |model, _| {
         let factor = if model == "cheap" { 1.0 } else { 5.0 };
         Some(ModelPrices::new(factor, factor * 10.0).with_max_output_tokens(1_000))
     });
@@ -172,7 +172,7 @@ async fn a_cost_that_is_not_known_at_the_end_keeps_its_reservation() {
     }
     let is_reloaded = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&is_reloaded);
-    let prices = Prices::from_fn(Currency::USD, move |_| {
+    let prices = Prices::from_fn(Currency::USD, move |_, _| {
         (!seen.load(SeqCst)).then(|| ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000))
     });
     let budget = Budget::cost(InMemoryStore::new(), Cost::usd(1.0), std::time::Duration::from_secs(3_600));
@@ -210,7 +210,7 @@ impl ChatModel for Silent {
 
 #[tokio::test]
 async fn a_stored_run_knows_the_worst_case_of_every_kind_of_model() {
-    let prices = || Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0)));
+    let prices = || Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 10.0)));
     let models: [(Box<dyn ChatModel>, u64); 2] = [
         (Box::new(Silent), WORST),
         // How often it sends the request, and to which models, is not known.
@@ -244,4 +244,82 @@ async fn what_the_provider_counts_has_a_margin() {
     let answer = agent.unwrap().ask("a".repeat(2_000)).await.unwrap();
     // 1,050 for the input.
     assert_eq!(answer.text(), "Some(25)");
+}
+
+#[tokio::test]
+async fn an_input_that_the_provider_has_stored_counts_as_much_as_any() {
+    for name in ["previous_response_id", "conversation", "prompt"] {
+        let prices = ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000).with_context_window(5_000);
+        let agent = Agent::builder(ScriptedModel::new().fails("the line is dead"))
+            .options(ModelOptions::default().with_extra(name, "x"))
+            .prices(Prices::from_fn(Currency::USD, move |_, _| Some(prices)))
+            .max_cost(Cost::usd(1.0));
+        let error = agent.build().unwrap().ask("Hello").await.unwrap_err();
+        assert_eq!(error.run().cost(), Some(Cost::new(5_000 + 10_000, Currency::USD)));
+    }
+}
+
+#[tokio::test]
+async fn extra_fields_are_input_and_cannot_lengthen_the_answer() {
+    let ask = |name: &str, extra: &str| {
+        let options = ModelOptions::default().with_extra(name, extra);
+        let agent = Agent::builder(ScriptedModel::new().fails("the line is dead")).options(options);
+        agent.prices(prices()).max_cost(Cost::usd(1.0)).build().unwrap().ask("Hello")
+    };
+    let error = ask("instructions", "Be brief.").await.unwrap_err();
+    // The field is `{"instructions":"Be brief."}`.
+    assert_eq!(error.run().cost(), Some(Cost::new(WORST + 28, Currency::USD)));
+    for name in ["max_tokens", "max_completion_tokens", "max_output_tokens", "n"] {
+        let error = ask(name, "9").await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the request to the model failed: the extra field `{name}` would exceed the limit of cost; use \
+                 `ModelOptions::max_output_tokens`"
+            )
+        );
+        assert_eq!(error.run().cost(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_the_reason_of_a_later_error() {
+    let model = Fallback::new([Repeating(&[EarlierAttempt::Unknown])])
+        .or(ScriptedModel::new().fails("the line is dead"))
+        .on_error_if(|_| true);
+    let limit = Cost::new(WORST + 5_000, Currency::USD);
+    let agent = Agent::builder(model).prices(prices()).max_cost(limit).build().unwrap();
+    let error = agent.ask("Hello").await.unwrap_err();
+    assert_eq!(error.to_string(), "the request to the model failed: the line is dead");
+}
+
+#[tokio::test]
+async fn an_agent_that_takes_a_run_over_brings_its_budget() {
+    let budget = Budget::tokens(InMemoryStore::new(), 1_000_000, std::time::Duration::from_secs(3_600));
+    let model = || ScriptedModel::new().says("Paid.").with_usage(Usage::new(100, 10));
+    let desk = |billing: &Agent| {
+        let model = ScriptedModel::new().calls("billing", "{}").with_usage(Usage::new(100, 10));
+        let agent = Agent::builder(model).prices(prices()).budget(budget.key("all"));
+        agent.handoff_to("billing", "Knows bills", billing).build().unwrap()
+    };
+    let billing = Agent::builder(model()).prices(prices()).budget(budget.key("all"));
+    let billing = billing.budget(budget.key("billing")).build().unwrap();
+    let answer = desk(&billing).ask("Is it paid?").await.unwrap();
+    assert_eq!(answer.cost(), Some(Cost::new(400, Currency::USD)));
+    // A budget that both have is charged once.
+    assert_eq!(budget.key("all").left().await.unwrap(), 1_000_000 - 220);
+    assert_eq!(budget.key("billing").left().await.unwrap(), 1_000_000 - 110);
+}
+
+#[tokio::test]
+async fn a_budget_of_both_agents_is_charged_once() {
+    let budget = Budget::tokens(InMemoryStore::new(), 1_000_000, std::time::Duration::from_secs(3_600));
+    let usage = Usage::new(100, 10);
+    let inner = Agent::builder(ScriptedModel::new().says("Yes.").with_usage(usage)).prices(prices());
+    let inner = inner.budget(budget.key("all")).build().unwrap();
+    let model = ScriptedModel::new().calls("inner", r#"{"question": "Why?"}"#).with_usage(usage);
+    let agent = Agent::builder(model.says("Yes.").with_usage(usage)).prices(prices());
+    let agent = agent.budget(budget.key("all")).tool(inner.as_tool("inner", "Thinks")).build().unwrap();
+    agent.ask("Why?").await.unwrap();
+    assert_eq!(budget.key("all").left().await.unwrap(), 1_000_000 - 330);
 }

@@ -73,7 +73,7 @@ async fn the_highest_limit_can_be_reserved_and_settled() {
 
 fn agent(model: ScriptedModel) -> Agent {
     let options = ModelOptions::default().with_max_output_tokens(500);
-    let prices = Prices::from_fn(Currency::EUR, |_| Some(ModelPrices::new(1.0, 10.0)));
+    let prices = Prices::from_fn(Currency::EUR, |_, _| Some(ModelPrices::new(1.0, 10.0)));
     Agent::builder(model).options(options).prices(prices).build().unwrap()
 }
 
@@ -120,7 +120,7 @@ async fn agents_inside_are_charged_too_and_failures_at_worst() {
         .says("Yes")
         .with_usage(Usage::new(100, 10));
     let options = ModelOptions::default().with_max_output_tokens(500);
-    let prices = Prices::from_fn(Currency::EUR, |_| Some(ModelPrices::new(1.0, 10.0)));
+    let prices = Prices::from_fn(Currency::EUR, |_, _| Some(ModelPrices::new(1.0, 10.0)));
     let outer = Agent::builder(model).options(options).prices(prices).tool(inner.as_tool("inner", "Thinks"));
     let answer = outer.build().unwrap().ask("Why?").budget(key.clone()).await.unwrap();
     assert_eq!((answer.cost(), key.left().await.unwrap()), (Some(euros(600)), 1_000_000 - 600));
@@ -173,16 +173,15 @@ const FILE: &str = "BUDGETS_FILE";
 
 /// Reserves until nothing is left, and prints the sum.
 #[tokio::test]
+#[ignore = "needs a file: the other test starts it in a process"]
 async fn one_process() {
-    if let Ok(file) = std::env::var(FILE) {
-        let store = SqliteStore::open(file).await.unwrap();
-        let key = Budget::tokens(store.clone(), 1_000, DAY).key("ada");
-        let mut sum = 0;
-        while let Some(reserved) = store.reserve(&key.period_at(Timestamp::now()), 1, 7).await.unwrap() {
-            sum += reserved.amount;
-        }
-        println!("sum={sum}.");
+    let store = SqliteStore::open(std::env::var(FILE).unwrap()).await.unwrap();
+    let key = Budget::tokens(store.clone(), 1_000, DAY).key("ada");
+    let mut sum = 0;
+    while let Some(reserved) = store.reserve(&key.period_at(Timestamp::now()), 1, 7).await.unwrap() {
+        sum += reserved.amount;
     }
+    println!("sum={sum}.");
 }
 
 #[tokio::test]
@@ -190,7 +189,7 @@ async fn processes_do_not_spend_the_same_rest() {
     let file = std::env::temp_dir().join(format!("budgets-{}.db", std::process::id()));
     let start = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "budgets::one_process", "--nocapture"]).env(FILE, &file);
+        command.args(["--exact", "--ignored", "budgets::one_process", "--nocapture"]).env(FILE, &file);
         command.stdout(Stdio::piped()).spawn().unwrap()
     };
     let sums = [start(), start()].map(|process| {

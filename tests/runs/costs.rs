@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use proptest::prelude::{any, prop_assert, proptest};
 use tests::support::sampling::cases;
+use tool_core::content::{Content, Image};
 use tool_core::memory::InMemoryStore;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, EarlierAttempt, Fallback,
@@ -21,7 +22,7 @@ use tool_core::{Agent, ChatModel, Event, RunErrorKind, ToolCall, tool, tools};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
-    Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
+    Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)))
 }
 
 fn micros(cost: Option<Cost>) -> Option<u64> {
@@ -39,7 +40,7 @@ fn prices_count_each_kind_of_token() {
         .with_cached_input(0.1)
         .with_cache_writes(1.25, 2.0)
         .with_web_searches(5.0, 2);
-    let prices = Prices::from_fn(Currency::EUR, move |_| Some(prices));
+    let prices = Prices::from_fn(Currency::EUR, move |_, _| Some(prices));
     let mut usage = Usage::new(1_000_000, 100_000);
     let cost = |usage| prices.cost("m", usage).unwrap().micros();
     assert_eq!(cost(usage), 2_000_000);
@@ -54,12 +55,49 @@ fn prices_count_each_kind_of_token() {
     assert_eq!(cost(Usage::new(0, 0)), 0);
     // Rounded up.
     assert_eq!(
-        Prices::from_fn(Currency::EUR, |_| Some(ModelPrices::new(0.4, 0.0)))
+        Prices::from_fn(Currency::EUR, |_, _| Some(ModelPrices::new(0.4, 0.0)))
             .cost("m", Usage::new(1, 0))
             .unwrap()
             .micros(),
         1
     );
+}
+
+#[test]
+fn a_price_that_is_no_number_is_never_free() {
+    for broken in [-1.0, f64::NAN, f64::INFINITY] {
+        for prices in [
+            ModelPrices::new(broken, 1.0),
+            ModelPrices::new(0.0, broken),
+            ModelPrices::new(0.0, 0.0).with_cached_input(broken),
+            ModelPrices::new(0.0, 0.0).with_cache_writes(broken, 0.0),
+            ModelPrices::new(0.0, 0.0).with_cache_writes(0.0, broken),
+            ModelPrices::new(0.0, 0.0).with_web_searches(broken, 1),
+        ] {
+            let mut usage = Usage::new(4_000_000, 1_000_000);
+            (usage.cached_tokens, usage.cache_write_tokens) = (Some(1_000_000), Some(2_000_000));
+            (usage.long_cache_write_tokens, usage.web_searches) = (Some(1_000_000), Some(1_000));
+            let prices = Prices::from_fn(Currency::USD, move |_, _| Some(prices));
+            assert_eq!(prices.cost("m", usage).map(Cost::micros), Ok(u64::MAX));
+        }
+    }
+}
+
+#[tokio::test]
+async fn prices_can_depend_on_the_length_of_the_input() {
+    let prices = Prices::from_fn(Currency::USD, |_, usage| {
+        let price = if usage.input_tokens > 200 { 2.0 } else { 1.0 };
+        Some(ModelPrices::new(price, 0.0).with_max_output_tokens(1_000))
+    });
+    let cost = |input| prices.cost("m", Usage::new(input, 0)).unwrap().micros();
+    assert_eq!((cost(200), cost(300)), (200, 600));
+    // Before a request, they are those of the longest input.
+    let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(150, 0));
+    let agent = Agent::builder(model).prices(prices).max_cost(Cost::new(1_000, Currency::USD)).build();
+    let agent = agent.unwrap();
+    let error = agent.ask("a".repeat(300)).await.unwrap_err();
+    assert_eq!(micros(error.run().cost()), Some(2 * (64 + 16 + 300)));
+    assert_eq!(micros(agent.ask("a".repeat(300)).await.unwrap().cost()), Some(150));
 }
 
 #[test]
@@ -306,8 +344,16 @@ async fn a_limit_without_prices_is_an_error() {
 }
 
 #[tokio::test]
+async fn an_image_counts_as_much_as_any_model_reads_of_one() {
+    let image = Image::from_url("https://example.org/a.png");
+    let agent = Agent::builder(ScriptedModel::new().fails("the line is dead")).prices(prices()).build();
+    let error = agent.unwrap().ask(Content::from("What is it?").with_part(image)).await.unwrap_err();
+    assert_eq!(micros(error.run().cost()), Some(64 + 16 + 11 + 50_000 + 10_000));
+}
+
+#[tokio::test]
 async fn a_limit_needs_the_longest_answer() {
-    let prices = Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 1.0)));
+    let prices = Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 1.0)));
     let agent = Agent::builder(ScriptedModel::new().says("Hello"))
         .prices(prices)
         .max_cost(Cost::usd(1.0))
@@ -355,37 +401,53 @@ impl Billing {
         self.script.lock().unwrap().pop().unwrap_or(0)
     }
 
-    /// Bills an attempt: at most all bytes of the request and the longest answer.
-    fn bill(&self, request: &ChatRequest<'_>) -> Usage {
+    /// Bills an attempt: at most all bytes of the request, what was answered of it before, and the longest answer.
+    fn bill(&self, request: &ChatRequest<'_>, answered: u64) -> Usage {
         let bytes: usize = request.messages().iter().map(|message| message.text().len()).sum();
         let longest = u64::from(request.options().max_output_tokens.unwrap_or(LONGEST).min(LONGEST));
-        let usage = Usage::new(bytes as u64, longest * u64::from(self.next()) / 255);
+        let usage = Usage::new(bytes as u64 + answered, longest * u64::from(self.next()) / 255);
         self.bill.fetch_add((usage.input_tokens + 10 * usage.output_tokens) * self.price, SeqCst);
         usage
     }
 
     async fn answer(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
         let unavailable = || ModelError::new("gone").with_kind(ModelErrorKind::Unavailable);
+        // The answer in parts, of which providers report the sum.
+        let mut parts = Usage::default();
+        let mut answered = 0;
         while self.next().is_multiple_of(4) && !self.script.lock().unwrap().is_empty() {
-            match self.next() % 3 {
+            // As providers do, an attempt that is not sent is reported as one that costs nothing.
+            let unsent = |error: ModelError| error.unbilled();
+            match self.next() % 4 {
                 0 => request.repeat(EarlierAttempt::Unbilled).await?,
+                1 => {
+                    let part = self.bill(request, answered);
+                    answered += part.output_tokens;
+                    parts += part;
+                    request.repeat(EarlierAttempt::Continued).await.map_err(unsent)?;
+                }
+                2 => {
+                    answered += self.bill(request, answered).output_tokens;
+                    request.repeat(EarlierAttempt::Unusable).await.map_err(unsent)?;
+                }
                 _ => {
-                    self.bill(request);
-                    request.repeat(EarlierAttempt::Unknown).await?;
+                    self.bill(request, answered);
+                    request.repeat(EarlierAttempt::Unknown).await.map_err(unsent)?;
                 }
             }
         }
         match self.next() % 8 {
             0 => return Err(unavailable().unbilled()),
             1 => {
-                self.bill(request);
+                self.bill(request, answered);
                 return Err(unavailable());
             }
             _ => {}
         }
         // Others work meanwhile.
         tokio::task::yield_now().await;
-        let usage = self.bill(request);
+        let mut usage = self.bill(request, answered);
+        usage += parts;
         let calls = match request.tools().is_empty() || self.next().is_multiple_of(3) {
             true => 0,
             false => 1 + self.next() % 3,
@@ -430,7 +492,7 @@ async fn spend(script: Vec<u8>, limit: u64, is_streamed: bool, bill: Arc<AtomicU
     let prices = |price: u32| {
         let prices =
             ModelPrices::new(price.into(), f64::from(price) * 10.0).with_max_output_tokens(LONGEST.into());
-        Prices::from_fn(Currency::USD, move |_| Some(prices))
+        Prices::from_fn(Currency::USD, move |_, _| Some(prices))
     };
     let leaf = Agent::builder(model(1)).prices(prices(1)).build().unwrap();
     let middle = Agent::builder(Fallback::new([model(2), model(2)]).retry_after(Duration::ZERO))

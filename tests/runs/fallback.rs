@@ -130,16 +130,6 @@ async fn a_model_that_is_down_is_left_out_until_one_request_has_tried_it() {
 
 #[tokio::test]
 async fn other_requests_leave_out_a_model_on_trial_and_a_dropped_trial_is_none() {
-    struct Silent(Named, Arc<Mutex<bool>>);
-    impl ChatModel for Silent {
-        fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
-            let response = self.0.chat(request);
-            match *self.1.lock().unwrap() {
-                true => Box::pin(std::future::pending()),
-                false => response,
-            }
-        }
-    }
     let (a, b, is_silent) = (Named::new("a"), Named::new("b"), Arc::new(Mutex::new(false)));
     let model =
         Fallback::new([Silent(a.clone(), Arc::clone(&is_silent))]).or(b.clone()).retry_after(Duration::ZERO);
@@ -193,7 +183,7 @@ async fn a_response_that_has_started_is_not_asked_for_again() {
 async fn each_attempt_is_counted_at_the_price_of_its_model() {
     let (a, b) = (Named::new("a"), Named::new("b"));
     a.fail(ModelErrorKind::Unavailable);
-    let prices = Prices::from_fn(Currency::USD, |model| {
+    let prices = Prices::from_fn(Currency::USD, |model, _| {
         Some(ModelPrices::new(if model == "a" { 1.0 } else { 2.0 }, 10.0).with_max_output_tokens(1_000))
     });
     let agent = Agent::builder(Fallback::new([a.clone(), b])).prices(prices).build().unwrap();
@@ -204,8 +194,9 @@ async fn each_attempt_is_counted_at_the_price_of_its_model() {
     // What the first attempt may have cost leaves too little for the second.
     let (a, b) = (Named::new("a"), Named::new("b"));
     a.fail(ModelErrorKind::Unavailable);
-    let prices =
-        Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)));
+    let prices = Prices::from_fn(Currency::USD, |_, _| {
+        Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000))
+    });
     let agent = Agent::builder(Fallback::new([a, b.clone()]))
         .prices(prices)
         .max_cost(Cost::new(worst + 100, Currency::USD));
@@ -259,6 +250,27 @@ impl ChatModel for Silent {
             false => response,
         }
     }
+
+    fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
+        use futures_util::StreamExt;
+        let response = stream::once(self.chat(request)).map(|response| response.map(Delta::Done));
+        ChatStream::new(stream::iter([Ok(Delta::Text("He".into()))]).chain(response))
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_up_as_soon_as_its_response_starts() {
+    let (a, b, is_silent) = (Named::new("a"), Named::new("b"), Arc::new(Mutex::new(false)));
+    let model = Fallback::new([Silent(a.clone(), Arc::clone(&is_silent))]).or(b).retry_after(Duration::ZERO);
+    a.fail(ModelErrorKind::Unavailable);
+    assert_eq!(ask(&model).await.unwrap().message.text, "b");
+    a.fail(None);
+    *is_silent.lock().unwrap() = true;
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let mut trial = model.stream(&request);
+    assert!(matches!(trial.next().await, Some(Ok(Delta::Text(_)))));
+    *is_silent.lock().unwrap() = false;
+    assert_eq!(ask(&model).await.unwrap().message.text, "a");
 }
 
 #[tokio::test]

@@ -577,7 +577,7 @@ async fn requests_have_a_cost_also_if_they_fail_or_are_dropped() {
     let spans = Spans::default();
     let _listening = spans.listen();
     let prices = ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000);
-    let prices = Prices::from_fn(Currency::USD, move |_| Some(prices));
+    let prices = Prices::from_fn(Currency::USD, move |_, _| Some(prices));
     let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(100, 10));
     let agent = Agent::builder(model).prices(prices.clone()).build().unwrap();
     let run = agent.ask("Hello").await.unwrap_err().into_run();

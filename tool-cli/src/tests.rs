@@ -159,7 +159,7 @@ async fn failed_question_does_not_end_the_chat() {
 async fn usage_has_the_cost_of_failed_questions() {
     let model = ScriptedModel::new().says("Hello.").with_usage(Usage::new(1_000, 2_000)).fails("gone");
     let prices = ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000);
-    let prices = Prices::from_fn(Currency::USD, move |_| Some(prices));
+    let prices = Prices::from_fn(Currency::USD, move |_, _| Some(prices));
     let agent = Agent::builder(model).prices(prices).build().unwrap();
     let shown = chat(agent, "Hi\n/usage\nHi\n/usage\n").await;
     assert!(shown.contains("\n1 questions, 1000 input tokens, 2000 output tokens, 0.021 USD\n"), "{shown}");

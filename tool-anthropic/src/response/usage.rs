@@ -28,10 +28,8 @@ impl WireUsage {
     /// Returns the usage, unless there is none. The three kinds of input tokens are disjoint, and compactions are not part of the
     /// other counts.
     pub(crate) fn to_usage(&self) -> Option<Usage> {
-        if self.0.is_empty() {
-            return None;
-        }
         let count = |name: &str| self.0.get(name)?.as_u64();
+        count("input_tokens").or(count("output_tokens"))?;
         let iterations = self.0.get("iterations").and_then(Value::as_array).into_iter().flatten();
         let compactions = iterations.filter(|iteration| iteration["type"] == "compaction");
         let of_compactions =
@@ -72,6 +70,8 @@ mod tests {
     #[test]
     fn later_counts_replace_earlier_ones() {
         let mut usage = WireUsage::default();
+        assert_eq!(usage.to_usage(), None);
+        usage.update(r#"{"service_tier":"standard","input_tokens":"?"}"#);
         assert_eq!(usage.to_usage(), None);
         usage.update(r#"{"input_tokens":25,"cache_read_input_tokens":5,"output_tokens":1}"#);
         usage.update(r#"{"output_tokens":40,"cache_read_input_tokens":null,"server_tool_use":{"web_search_requests":2,"web_fetch_requests":0}}"#);

@@ -1,6 +1,8 @@
 //! The form in which events are stored and sent to other processes.
 
-use futures_util::stream::{self, Stream, StreamExt};
+use std::future::ready;
+
+use futures_util::stream::{Stream, StreamExt};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::event::{Event, EventStream};
@@ -50,8 +52,10 @@ impl Event {
 impl EventStream {
     /// Returns the events with their positions, which begin behind `last`: 0, or the last position of an earlier stream of the run.
     pub fn records(self, last: u64) -> impl Stream<Item = Result<EventRecord, RunError>> + Send + use<> {
-        self.zip(stream::iter(last.saturating_add(1)..))
-            .map(|(event, position)| event.map(|event| event.at(position)))
+        self.scan(last, |position, event| {
+            *position = position.saturating_add(1);
+            ready(Some(event.map(|event| event.at(*position))))
+        })
     }
 }
 

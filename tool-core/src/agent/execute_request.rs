@@ -24,7 +24,9 @@ impl Agent {
     ///
     /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
     /// the first begins with its [delay](crate::tool::Attempt::delay). The agent's
-    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows.
+    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows; a
+    /// [`RunDriver`](crate::agent::RunDriver) that records it asks them again, so [`execute_unjudged`](Self::execute_unjudged) is for
+    /// runs that one drives.
     ///
     /// ```
     /// use tool_core::run::Step;
@@ -95,7 +97,7 @@ impl Agent {
         };
         let CallRequest { call, attempt, undone, notes, .. } = request;
         // What the run has spent is not known here.
-        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None), Vec::new());
+        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
         let layers = Arc::new(Layers::new(self.clone(), context.clone(), spending));
         let context = context.with_rules(Arc::clone(&layers) as _);
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());

@@ -1,6 +1,5 @@
 //! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +11,7 @@ use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
     Account, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
-    QuestionVerdict, RunEnded,
+    QuestionVerdict, RunEnded, panicked,
 };
 use crate::model::{ToolCall, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
@@ -76,12 +75,6 @@ impl Placed {
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("it panicked: {}", text.unwrap_or("no text"))
-}
-
 /// What the layers decided about a reply.
 pub(super) enum ReplyRuling {
     Pass,
@@ -117,12 +110,13 @@ impl Layers {
         self.listed()
     }
 
-    /// Adds the layers of an agent that takes the run over.
+    /// Adds the layers and the budgets of an agent that takes the run over.
     pub(super) fn hand_off(&mut self, name: &str, agent: &Agent) {
         if let Some(own) = self.levels.first_mut() {
             own.handed_off_to.push(name.to_owned());
             own.agents.push(agent.clone());
         }
+        self.spending.charge_to(&agent.0.budgets);
         *self = self.clone().listed();
     }
 
@@ -166,7 +160,8 @@ impl Layers {
 
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
-        let placed = self.that_see(Part::Model).find(|placed| placed.layer.name() == ended.layer);
+        let inside_out = self.of_model.len().checked_sub(ended.inside.unwrap_or_default() + 1);
+        let placed = inside_out.and_then(|position| self.that_see(Part::Model).nth(position));
         let level = placed.map_or(0, |placed| placed.level);
         VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
     }
@@ -389,7 +384,7 @@ impl Layers {
 /// Agents that a run is handed off to can have layers of the same name.
 fn question_key(placed: &Placed) -> String {
     match placed.agent {
-        0 => placed.layer.name().to_owned(),
+        0 if !placed.layer.name().contains('/') => placed.layer.name().to_owned(),
         agent => format!("{agent}/{}", placed.layer.name()),
     }
 }

@@ -53,7 +53,7 @@ impl AgentBuilder {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let prices = Prices::from_fn(Currency::USD, |_model| Some(ModelPrices::new(0.4, 1.6)));
+    /// let prices = Prices::from_fn(Currency::USD, |_model, _| Some(ModelPrices::new(0.4, 1.6)));
     /// let model = ScriptedModel::new().says("Good morning!").with_usage(Usage::new(1_000, 100));
     /// let agent = Agent::builder(model).prices(prices).build()?;
     /// assert_eq!(agent.ask("Hello").await?.cost(), Some(Cost::usd(0.000_56)));
@@ -72,7 +72,8 @@ impl AgentBuilder {
     }
 
     /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to those of the
-    /// [questions](crate::agent::Ask::budget).
+    /// [questions](crate::agent::Ask::budget); also the rest of a run that is [handed off](Self::handoff_to) to it. A clone of the budget
+    /// that the outer agent has, too, is charged once.
     pub fn budget(mut self, budget: KeyedBudget) -> Self {
         self.agent.budgets.push(budget);
         self

@@ -33,15 +33,24 @@ pub(super) struct Spending {
 }
 
 impl Spending {
-    pub(super) fn new(prices: Option<Prices>, ledger: Ledger, budgets: Vec<KeyedBudget>) -> Self {
-        Self { prices, ledgers: vec![Arc::new(ledger)], budgets }
+    pub(super) fn new(prices: Option<Prices>, ledger: Ledger) -> Self {
+        Self { prices, ledgers: vec![Arc::new(ledger)], budgets: Vec::new() }
+    }
+
+    /// Adds budgets, unless what is spent is charged to them already.
+    pub(super) fn charge_to(&mut self, budgets: &[KeyedBudget]) {
+        for budget in budgets {
+            if !self.budgets.iter().any(|known| known.is_same(budget)) {
+                self.budgets.push(budget.clone());
+            }
+        }
     }
 
     /// Adds what the run outside of this one is charged to.
     pub(super) fn inside(&mut self, outer: &Self) {
         self.prices = self.prices.take().or_else(|| outer.prices.clone());
         self.ledgers.extend_from_slice(&outer.ledgers);
-        self.budgets.extend_from_slice(&outer.budgets);
+        self.charge_to(&outer.budgets);
     }
 
     /// Returns what counts a request of an agent with these prices, if anything does.
@@ -283,7 +292,7 @@ impl RequestMeter {
         let limit = granted.shortened_by.is_some().then(|| highest(longest, is_affordable));
         let Granted { amounts: reserved, budgets, shortened_by } = granted;
         let mut state = lock(&self.state);
-        state.shortened_by = shortened_by;
+        (state.shortened_by, state.refusal) = (shortened_by, None);
         state.attempts += 1;
         let id = state.attempts;
         let (model, earlier) = (model.to_owned(), reserved.times(0));

@@ -1,13 +1,15 @@
 //! The trait of all layers, and what follows a layer on the way of a request. They are in one file because each names the other.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::SinkExt;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
@@ -41,7 +43,8 @@ pub enum Part {
     Judge,
     /// [`Layer::output`]
     Output,
-    /// [`Layer::answer`]. The text of each reply is streamed once it is judged, and answers are not typed.
+    /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
+    /// is not streamed. Answers are not typed.
     Answer,
 }
 
@@ -129,7 +132,8 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(CallVerdict::Pass)))
     }
 
-    /// Judges the outcome of a call, after its last attempt.
+    /// Judges the outcome of a call, after its last attempt. If this fails, an output is recorded with the run, and judged before the next
+    /// step; an error is not, so the call counts as interrupted.
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,
@@ -185,12 +189,17 @@ impl<'a> Next<'a> {
     pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
         let request = request.metered(self.meter);
         match self.layers.split_first() {
-            Some((layer, layers)) => layer.model(request, Self { layers, ..self }),
-            None if self.is_streamed => stream(self.model, request),
-            None => {
-                let response = async move { request.send_to(self.model).await.map(Delta::Done) };
-                ChatStream::new(stream::once(response))
-            }
+            Some((layer, layers)) => through(&**layer, request, Self { layers, ..self }),
+            None => catch_panics(
+                || match self.is_streamed {
+                    true => stream(self.model, request),
+                    false => {
+                        let response = async move { request.send_to(self.model).await.map(Delta::Done) };
+                        ChatStream::new(stream::once(response))
+                    }
+                },
+                |text| ModelError::new(format!("the model failed: {text}")),
+            ),
         }
     }
 
@@ -200,7 +209,7 @@ impl<'a> Next<'a> {
         Self { model, ..self }
     }
 
-    /// Returns the model.
+    /// Returns the model. [`call`](Self::call) asks it; what is asked in another way is not counted for the run.
     #[must_use]
     pub fn model(&self) -> &'a dyn ChatModel {
         self.model
@@ -211,6 +220,42 @@ impl<'a> Next<'a> {
     pub fn is_streamed(&self) -> bool {
         self.is_streamed
     }
+}
+
+/// Converts a panic into an error, so that it is known whose it is.
+fn catch_panics<'a>(
+    start: impl FnOnce() -> Deltas<'a>,
+    error: impl Fn(String) -> ModelError + Send + 'a,
+) -> Deltas<'a> {
+    match catch_unwind(AssertUnwindSafe(start)) {
+        Ok(deltas) => {
+            let deltas = AssertUnwindSafe(deltas).catch_unwind();
+            ChatStream::new(
+                deltas.map(move |delta| delta.unwrap_or_else(|panic| Err(error(panicked(&*panic))))),
+            )
+        }
+        Err(panic) => ChatStream::new(stream::iter([Err(error(panicked(&*panic)))])),
+    }
+}
+
+/// Sends a request through a layer. A panic is an error of the layer, and the end of a run is of its level.
+fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+    let deltas = catch_panics(
+        || layer.model(request, next),
+        |text| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), text }).permanent(),
+    );
+    ChatStream::new(deltas.map(move |delta| {
+        delta.map_err(|error| {
+            // The innermost layer that passes it on is the one that has ended the run.
+            error.downcast().map_or_else(
+                |other| other,
+                |RunEnded { layer, reason, inside }| {
+                    let inside = inside.or(Some(next.layers.len()));
+                    ModelError::new(RunEnded { layer, reason, inside }).permanent()
+                },
+            )
+        })
+    }))
 }
 
 /// Streams the reply to a request that the stream owns: the model borrows it.
@@ -237,6 +282,23 @@ impl fmt::Debug for Next<'_> {
 pub(crate) struct RunEnded {
     pub(crate) layer: String,
     pub(crate) reason: String,
+    /// The number of layers inside of the one that has ended it.
+    pub(crate) inside: Option<usize>,
+}
+
+/// The error of a layer that panicked on the way of a request.
+#[derive(Debug, thiserror::Error)]
+#[error("the layer `{layer}` failed: {text}")]
+pub(crate) struct LayerPanicked {
+    pub(crate) layer: String,
+    pub(crate) text: String,
+}
+
+/// Returns the text of a panic of a layer.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("it panicked: {}", text.unwrap_or("no text"))
 }
 
 impl<'a> Next<'a> {
@@ -244,6 +306,6 @@ impl<'a> Next<'a> {
     /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
     #[must_use]
     pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
-        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into() }).permanent()
+        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into(), inside: None }).permanent()
     }
 }

@@ -99,6 +99,14 @@ impl KeyedBudget {
         &self.key
     }
 
+    /// Returns `true` if what is charged to one of them is charged to the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let settings = |keyed: &Self| (keyed.budget.unit, keyed.budget.limit, keyed.budget.period);
+        Arc::ptr_eq(&self.budget.store, &other.budget.store)
+            && self.key == other.key
+            && settings(self) == settings(other)
+    }
+
     /// Returns the store.
     pub(crate) fn store(&self) -> &dyn BudgetStore {
         &*self.budget.store

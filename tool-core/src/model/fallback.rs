@@ -1,7 +1,7 @@
 //! Several models, of which the first that works answers.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::SinkExt;
@@ -18,7 +18,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 ///
 /// - The next model is asked after an error of a [chosen kind](Self::on), and only if no part of a response has arrived.
 /// - A model that failed is left out of the following requests. After a [while](Self::retry_after), one request tries it again;
-///   the others still leave it out until that one succeeds. If no model is left, all of them are tried.
+///   the others still leave it out until that one's response starts. If no model is left, all of them are tried.
 /// - A conversation can continue with another model at any turn: each provider sends back only its own [reasoning and
 ///   data](crate::model::ProviderData).
 /// - Features that not all of the models support are not used: [typed answers](crate::agent::Ask::answer_as) are then given by a
@@ -106,9 +106,11 @@ impl Fallback {
         for is_forced in [false, true] {
             for (member, health) in self.members.iter().map(|one| &**one) {
                 let Some(admission) = Admission::new(health, is_forced) else { continue };
-                let Failure { error, has_started } = match member.ask(request, sender.as_deref_mut()).await {
+                let on_start = || admission.set(Health::Up);
+                let response = member.ask(request, sender.as_deref_mut(), on_start).await;
+                let Failure { error, has_started } = match response {
                     Ok(response) => {
-                        admission.end(Health::Up);
+                        admission.set(Health::Up);
                         return Ok(response);
                     }
                     Err(failure) => failure,
@@ -119,7 +121,7 @@ impl Fallback {
                     && (is_outage(&error)
                         || matches!(error.kind(), ModelErrorKind::Authentication | ModelErrorKind::Other));
                 let until = Instant::now() + self.retry_after;
-                admission.end(if is_down { Health::Down(until) } else { Health::Up });
+                admission.set(if is_down { Health::Down(until) } else { Health::Up });
                 if has_started || !is_chosen {
                     return Err(error);
                 }
@@ -147,8 +149,6 @@ struct Admission<'a> {
     health: &'a Mutex<Health>,
     /// The request tries whether the model works again.
     is_trial: bool,
-    /// The health of the model, unless the request is dropped.
-    outcome: Option<Health>,
 }
 
 impl<'a> Admission<'a> {
@@ -161,24 +161,25 @@ impl<'a> Admission<'a> {
         } else if !matches!(*current, Health::Up) && !is_forced {
             return None;
         }
-        Some(Self { health, is_trial, outcome: None })
+        Some(Self { health, is_trial })
     }
 
-    fn end(mut self, health: Health) {
-        self.outcome = Some(health);
+    fn current(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets what the request has found out.
+    fn set(&self, health: Health) {
+        *self.current() = health;
     }
 }
 
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        let mut current = self.health.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.outcome {
-            Some(outcome) => *current = outcome,
-            // The next request tries it. Another one may have found out meanwhile.
-            None if self.is_trial && matches!(*current, Health::OnTrial) => {
-                *current = Health::Down(Instant::now());
-            }
-            None => {}
+        let mut current = self.current();
+        // The trial was dropped, so the next request is one.
+        if self.is_trial && matches!(*current, Health::OnTrial) {
+            *current = Health::Down(Instant::now());
         }
     }
 }

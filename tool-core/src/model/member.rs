@@ -24,11 +24,13 @@ pub(super) struct Failure {
 }
 
 impl Member {
-    /// Sends the request to the model. With a sender, all deltas but the last are sent to it.
+    /// Sends the request to the model. With a sender, all deltas but the last are sent to it, and `on_start` is called before the
+    /// first.
     pub(super) async fn ask(
         &self,
         request: &ChatRequest<'_>,
         sender: Option<&mut DeltaSender>,
+        on_start: impl Fn() + Send,
     ) -> Result<ChatResponse, Failure> {
         let other = (!self.shares_cache).then(|| request.for_other_model());
         let request = other.as_ref().unwrap_or(request);
@@ -37,7 +39,7 @@ impl Member {
                 let response = request.send_to(&*self.model).await;
                 response.map_err(|error| Failure { error, has_started: false })?
             }
-            Some(sender) => self.stream(request, sender).await?,
+            Some(sender) => self.stream(request, sender, on_start).await?,
         };
         let name = self.model.model_name().map(str::to_owned);
         response.provider = response.provider.or_else(|| self.model.provider_name().map(str::to_owned));
@@ -50,6 +52,7 @@ impl Member {
         &self,
         request: &ChatRequest<'_>,
         sender: &mut DeltaSender,
+        on_start: impl Fn() + Send,
     ) -> Result<ChatResponse, Failure> {
         let mut has_started = false;
         let mut deltas = request.stream_to(&*self.model);
@@ -57,6 +60,9 @@ impl Member {
             match delta {
                 Ok(Delta::Done(response)) => return Ok(response),
                 Ok(delta) => {
+                    if !has_started {
+                        on_start();
+                    }
                     has_started = true;
                     // The receiver is never dropped before this future, as the stream owns both.
                     let _ = sender.send(Ok(delta)).await;

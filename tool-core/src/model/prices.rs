@@ -47,8 +47,8 @@ enum Source {
     Function(Arc<PriceFn>),
 }
 
-/// Returns the prices of the model with this name.
-type PriceFn = dyn Fn(&str) -> Option<ModelPrices> + Send + Sync;
+/// Returns the prices of these tokens of the model with this name.
+type PriceFn = dyn Fn(&str, Usage) -> Option<ModelPrices> + Send + Sync;
 
 /// What a model whose price is not known counts as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -63,6 +63,7 @@ pub enum UnknownModel {
 }
 
 /// The prices of one model in units of the currency per million tokens, and its limits. What is not set costs as much as input.
+/// A number that is no price, such as a negative one, counts as the highest price.
 ///
 /// ```
 /// use tool_core::model::ModelPrices;
@@ -98,25 +99,26 @@ pub struct ModelPrices {
 impl ModelPrices {
     /// Sets the prices of a million tokens of input and of output, which includes reasoning.
     pub fn new(input: f64, output: f64) -> Self {
-        Self { input: to_micros(input), output: to_micros(output), ..Self::default() }
+        Self { input: price_in_micros(input), output: price_in_micros(output), ..Self::default() }
     }
 
     /// Sets the price of a million input tokens that are read from the provider's cache.
     pub fn with_cached_input(mut self, price: f64) -> Self {
-        self.cached_input = Some(to_micros(price));
+        self.cached_input = Some(price_in_micros(price));
         self
     }
 
     /// Sets the prices of a million input tokens that are written to the provider's cache for minutes, and for an hour.
     pub fn with_cache_writes(mut self, short: f64, long: f64) -> Self {
-        (self.cache_write, self.long_cache_write) = (Some(to_micros(short)), Some(to_micros(long)));
+        (self.cache_write, self.long_cache_write) =
+            (Some(price_in_micros(short)), Some(price_in_micros(long)));
         self
     }
 
     /// Sets the price of a thousand web searches that the provider makes, and how many one request can make. Their results are
     /// input, so a request is then assumed to read as much as fits into the [context window](Self::with_context_window).
     pub fn with_web_searches(mut self, price: f64, max_per_request: u32) -> Self {
-        (self.web_search, self.max_web_searches) = (Some(to_micros(price)), Some(max_per_request));
+        (self.web_search, self.max_web_searches) = (Some(price_in_micros(price)), Some(max_per_request));
         self
     }
 
@@ -147,7 +149,8 @@ impl ModelPrices {
             (usage.output_tokens, self.output),
             (usage.web_searches.unwrap_or(0).saturating_mul(1_000), self.web_search.unwrap_or(0)),
         ];
-        let total: u128 = parts.iter().map(|(count, price)| u128::from(*count) * u128::from(*price)).sum();
+        let costs = parts.iter().map(|(count, price)| u128::from(*count) * u128::from(*price));
+        let total = costs.fold(0, u128::saturating_add);
         u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
@@ -221,19 +224,24 @@ impl Prices {
         Self(Arc::new(Inner { currency, source: Source::Table(models), unknown_models }))
     }
 
-    /// Creates prices from a function of the model's name, for example one that reads a table of yours.
+    /// Creates prices from a function of the model's name and the tokens, for providers that charge more for each token of a long
+    /// input. Before a request, the tokens are its worst case, so prices must not fall with more of them.
     ///
     /// ```
-    /// use tool_core::model::{Currency, ModelPrices, Prices};
+    /// use tool_core::model::{Currency, ModelPrices, Prices, Usage};
     ///
-    /// let prices = Prices::from_fn(Currency::EUR, |model| {
-    ///     model.starts_with("own-").then(|| ModelPrices::new(0.1, 0.1))
+    /// let prices = Prices::from_fn(Currency::EUR, |model, usage| match model {
+    ///     "own" if usage.input_tokens > 200_000 => Some(ModelPrices::new(0.2, 0.2)),
+    ///     "own" => Some(ModelPrices::new(0.1, 0.1)),
+    ///     _ => None,
     /// });
-    /// # let _ = prices;
+    /// assert_eq!(prices.cost("own", Usage::new(200_000, 0))?.micros(), 20_000);
+    /// assert_eq!(prices.cost("own", Usage::new(300_000, 0))?.micros(), 60_000);
+    /// # Ok::<_, tool_core::model::PricesError>(())
     /// ```
     pub fn from_fn(
         currency: Currency,
-        prices: impl Fn(&str) -> Option<ModelPrices> + Send + Sync + 'static,
+        prices: impl Fn(&str, Usage) -> Option<ModelPrices> + Send + Sync + 'static,
     ) -> Self {
         let source = Source::Function(Arc::new(prices));
         Self(Arc::new(Inner { currency, source, unknown_models: UnknownModel::Error }))
@@ -256,28 +264,36 @@ impl Prices {
     ///
     /// Fails if the model is not known, unless it counts as the [worst](UnknownModel::WorstPrice) of the known ones.
     pub fn cost(&self, model: &str, usage: Usage) -> Result<Cost, PricesError> {
-        self.highest(model, |prices| prices.micros(usage))
+        self.highest(model, usage, |prices| prices.micros(usage))
     }
 
     /// Returns the highest cost that these numbers of tokens of a model can have.
     pub(crate) fn worst_cost(&self, model: &str, input: u64, output: u64) -> Result<Cost, PricesError> {
-        self.highest(model, |prices| {
-            // The results of searches are input, and nobody knows how much.
-            let searched = prices.max_web_searches.map(|_| prices.context_window.unwrap_or(u64::MAX));
-            prices.worst_micros(input.max(searched.unwrap_or(0)), output)
-        })
+        let mut usage = Usage::new(input, output);
+        // The results of searches are input, and nobody knows how much.
+        let with_searches = |prices: &ModelPrices| match prices.max_web_searches {
+            Some(_) => input.max(prices.context_window.unwrap_or(u64::MAX)),
+            None => input,
+        };
+        usage.input_tokens = self.find(model, usage).map_or(input, |prices| with_searches(&prices));
+        self.highest(model, usage, |prices| prices.worst_micros(with_searches(prices), output))
     }
 
     /// Returns what is known about the model. What the prices say takes precedence over what its provider does.
     pub(crate) fn model_info(&self, model: &str, mut info: ModelInfo) -> ModelInfo {
-        let prices = self.find(model).unwrap_or_default();
+        let prices = self.find(model, Usage::default()).unwrap_or_default();
         info.max_output_tokens = prices.max_output_tokens.or(info.max_output_tokens);
         info.context_window = prices.context_window.or(info.context_window);
         info
     }
 
-    fn highest(&self, model: &str, micros: impl Fn(&ModelPrices) -> u64) -> Result<Cost, PricesError> {
-        let known = match (self.find(model), &self.0.source, self.0.unknown_models) {
+    fn highest(
+        &self,
+        model: &str,
+        usage: Usage,
+        micros: impl Fn(&ModelPrices) -> u64,
+    ) -> Result<Cost, PricesError> {
+        let known = match (self.find(model, usage), &self.0.source, self.0.unknown_models) {
             (Some(prices), ..) => Some(micros(&prices)),
             (None, Source::Table(models), UnknownModel::WorstPrice) => models.values().map(micros).max(),
             _ => None,
@@ -286,9 +302,9 @@ impl Prices {
         Ok(Cost::new(known, self.0.currency))
     }
 
-    fn find(&self, model: &str) -> Option<ModelPrices> {
+    fn find(&self, model: &str, usage: Usage) -> Option<ModelPrices> {
         match &self.0.source {
-            Source::Function(prices) => prices(model),
+            Source::Function(prices) => prices(model, usage),
             Source::Table(models) => models.get(model).copied().or_else(|| {
                 let starts =
                     models.iter().filter_map(|(name, prices)| Some((name.strip_suffix('*')?, prices)));
@@ -297,6 +313,11 @@ impl Prices {
             }),
         }
     }
+}
+
+/// Converts units to millionths. What is no price must not be free.
+fn price_in_micros(units: f64) -> u64 {
+    if units >= 0.0 { to_micros(units) } else { u64::MAX }
 }
 
 fn price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

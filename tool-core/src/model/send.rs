@@ -13,7 +13,14 @@ const TOKENS_PER_MESSAGE: u64 = 16;
 const TOKENS_PER_REQUEST: u64 = 64;
 /// Providers describe to the model how tools are called.
 const TOKENS_FOR_TOOLS: u64 = 1_000;
-const TOKENS_PER_IMAGE: u64 = 10_000;
+/// `gpt-4o-mini` reads 48,169 tokens of an image of eight tiles, which are the most.
+const TOKENS_PER_IMAGE: u64 = 50_000;
+
+/// Extra fields that providers read in place of the limit of output tokens, or that multiply the output.
+const OUTPUT_FIELDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "n"];
+
+/// Extra fields that name an input which the provider has stored.
+const STORED_INPUT_FIELDS: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
 
 /// The part of a provider's count by which it can be too low.
 const COUNTING_MARGIN: u64 = 20;
@@ -79,6 +86,14 @@ impl ChatRequest<'_> {
 
     /// Reserves the cost of an attempt, and returns the request that can be paid.
     async fn begin(&self, model: &dyn ChatModel, meter: &dyn Meter) -> Result<ChatRequest<'_>, ModelError> {
+        let extra = &self.options().extra;
+        if let Some(name) = OUTPUT_FIELDS.iter().find(|name| meter.is_limited() && extra.contains_key(**name))
+        {
+            let error = ModelError::new(format!(
+                "the extra field `{name}` would exceed the limit of cost; use `ModelOptions::max_output_tokens`"
+            ));
+            return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
+        }
         let attempt = self.worst_attempt(model, meter).await;
         let begun = match meter.begin(attempt).await {
             // The bound is several times as high as what a provider counts.
@@ -123,8 +138,13 @@ impl ChatRequest<'_> {
             false => self.tools().encoding(count).0 as u64 + TOKENS_FOR_TOOLS,
         };
         let format = self.response_format().map_or(0, |format| format.schema().to_string().len() as u64);
+        let extra = match &self.options().extra {
+            extra if extra.is_empty() => 0,
+            extra if STORED_INPUT_FIELDS.iter().any(|name| extra.contains_key(*name)) => u64::MAX,
+            extra => serde_json::to_string(extra).map_or(u64::MAX, |extra| extra.len() as u64),
+        };
         let messages = self.messages().iter().map(max_tokens);
-        messages.chain([tools, format, TOKENS_PER_REQUEST]).fold(0, u64::saturating_add)
+        messages.chain([tools, format, extra, TOKENS_PER_REQUEST]).fold(0, u64::saturating_add)
     }
 }
 

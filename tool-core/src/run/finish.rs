@@ -3,6 +3,7 @@
 use super::state::Stage;
 use crate::model::{FinishReason, Message};
 use crate::run::{Answer, Run, RunError, RunErrorKind, StepError, StopReason};
+use crate::tool::VerdictKind;
 
 impl Run {
     /// Cancels the run: open calls are not executed any more, and finished calls are undone if their tools support it.
@@ -18,7 +19,7 @@ impl Run {
         matches!(&self.stage, Stage::Undoing(undoing) if matches!(undoing.reason, StopReason::Cancelled))
     }
 
-    /// Stops the run, also if it has an answer, because the outer run stopped: its calls are undone.
+    /// Cancels the run, also if it has an answer: its calls are undone.
     pub(super) fn revoke(&mut self) {
         if matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
             self.stage = self.stage_after_stop(StopReason::Cancelled);
@@ -36,7 +37,7 @@ impl Run {
     }
 
     /// Rejects the answer: the model reads the reason and answers again. The run ends instead if the model
-    /// [refused](StopReason::Refused), or if the limit of [wrong answers](crate::run::RunLimits::max_wrong_answers) or of turns
+    /// [refused](StopReason::Refused), if a layer [answered](StopReason::Blocked) in its place, or if the limit of [wrong answers](crate::run::RunLimits::max_wrong_answers) or of turns
     /// is reached.
     ///
     /// # Errors
@@ -52,7 +53,12 @@ impl Run {
             return Err(StepError("the run has no answer to reject"));
         }
         let limits = &self.settings.limits;
-        if let Some(refusal) = self.refusal() {
+        let blocked = self.verdicts.iter().find(|verdict| verdict.kind == VerdictKind::Answered);
+        if let Some(blocked) = blocked {
+            // The model must not answer in place of the layer.
+            let (layer, reason) = (blocked.layer.clone(), self.answer_text().unwrap_or_default());
+            self.stop(StopReason::Blocked { layer, reason });
+        } else if let Some(refusal) = self.refusal() {
             self.stop(StopReason::Refused(refusal.to_owned()));
         } else if self.settings.wrong_answers >= limits.max_wrong_answers || self.is_last_turn() {
             self.stop(StopReason::WrongAnswer(why.to_owned()));

@@ -101,8 +101,12 @@ impl Run {
 
     /// Adds what a request without a response has cost, or may have.
     pub(crate) fn add_cost(&mut self, cost: Option<Cost>) {
+        self.add_usage(Usage { cost, ..Usage::default() });
+    }
+
+    /// Adds the usage of a response that is not recorded.
+    pub(crate) fn add_usage(&mut self, usage: Usage) {
         self.cost_in_flight = None;
-        let usage = Usage { cost, ..Usage::default() };
         self.usage += usage;
         if let Some(handoff) = self.handoffs.last_mut() {
             handoff.usage += usage;

@@ -6,7 +6,7 @@ use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
-use crate::tool::{CallNotes, Origin, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{CallNotes, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
 
 /// What the layers decided together about a call.
 pub(crate) enum Ruling {
@@ -228,7 +228,8 @@ impl Run {
         self.write_answer(text);
     }
 
-    fn revoke_answer(&mut self) {
+    /// Removes the answer. The run is asking again.
+    pub(crate) fn revoke_answer(&mut self) {
         self.write_answer(REJECTED);
         self.stage = Stage::Asking;
     }
@@ -243,8 +244,16 @@ impl Run {
             }
             Stage::Returned(positions) => {
                 for (index, position) in positions.iter().enumerate() {
-                    if let Some(Message::Tool(result)) = self.messages.get_mut(*position) {
-                        result.content = if index == 0 { text } else { REJECTED }.into();
+                    let text = if index == 0 { text } else { REJECTED };
+                    let Some(Message::Tool(result)) = self.messages.get_mut(*position) else { continue };
+                    result.content = text.into();
+                    let mut executions = self.tool_executions.iter_mut().rev();
+                    if let Some(known) = executions.find(|known| known.call.id == result.call_id) {
+                        let outcome = known.outcome.as_ref().map_or_else(
+                            |error| Err(error.with_text(text.to_owned())),
+                            |_| Ok(ToolOutput::text(text)),
+                        );
+                        *known = known.clone().with_outcome(outcome);
                     }
                 }
                 self.stage = Stage::Returned(vec![positions[0]]);

@@ -117,7 +117,7 @@ impl Run {
     /// Returns the call that the next call undoes.
     pub(crate) fn next_undone(&self) -> Option<Undone> {
         let execution = self.undone_execution()?;
-        Some(Undone { call: execution.call.clone(), output: execution.output().cloned() })
+        Some(Undone { call: execution.call.clone(), output: execution.original_outcome().ok().cloned() })
     }
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.

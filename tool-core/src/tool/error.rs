@@ -25,6 +25,8 @@ struct Inner {
     message: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_fatal: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_last: bool,
     #[serde(skip)]
     failure: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -99,7 +101,13 @@ impl ToolError {
             source = error.source();
         }
         let failure = Some(failure.into());
-        Self(Box::new(Inner { kind: ToolErrorKind::Failed, message, is_fatal: false, failure }))
+        Self(Box::new(Inner {
+            kind: ToolErrorKind::Failed,
+            message,
+            is_fatal: false,
+            is_last: false,
+            failure,
+        }))
     }
 
     /// Creates the error of a tool that failed in a way that the model cannot handle: the run ends with this error.
@@ -192,12 +200,23 @@ impl ToolError {
 
     /// Restores an error from a stored run.
     pub(crate) fn restored(kind: ToolErrorKind, message: String, is_fatal: bool) -> Self {
-        Self(Box::new(Inner { kind, message, is_fatal, failure: None }))
+        Self(Box::new(Inner { kind, message, is_fatal, is_last: false, failure: None }))
     }
 
     /// Returns this error with another text, and without the failure that it came from.
     pub(crate) fn with_text(&self, text: String) -> Self {
         Self::restored(self.kind(), text, self.is_fatal())
+    }
+
+    /// Returns this error as that of the last attempt.
+    pub(crate) fn without_retry(mut self) -> Self {
+        self.0.is_last = true;
+        self
+    }
+
+    /// Returns `true` if no further attempt follows, whatever the policy of the tool is.
+    pub(super) fn is_last(&self) -> bool {
+        self.0.is_last
     }
 
     /// Replaces the message with one that contains only the reference. The application can still read the
@@ -219,7 +238,7 @@ impl ToolError {
     }
 
     fn new(kind: ToolErrorKind, message: String) -> Self {
-        Self(Box::new(Inner { kind, message, is_fatal: false, failure: None }))
+        Self(Box::new(Inner { kind, message, is_fatal: false, is_last: false, failure: None }))
     }
 
     /// Returns the text that the model reads.

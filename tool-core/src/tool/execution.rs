@@ -308,8 +308,10 @@ impl ToolExecution {
 
     /// Returns `true` if there may be an effect to undo.
     pub(crate) fn may_have_had_effect(&self) -> bool {
-        let has_effect = self.outcome.is_ok() || self.leaves_effect_unknown();
-        self.metadata.is_uncertain || self.was_executed() && has_effect
+        // What layers made of the outcome changes nothing about the effect.
+        let has_effect =
+            self.original_outcome().map_or_else(|error| error.kind().leaves_effect_unknown(), |_| true);
+        self.metadata.is_uncertain || self.metadata.origin == Origin::Executed && has_effect
     }
 
     /// Returns `true` if the run executed the call.

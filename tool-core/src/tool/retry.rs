@@ -39,7 +39,8 @@ impl ToolPolicy {
             ToolErrorKind::TimedOut => !self.at_most_once,
             _ => false,
         };
-        let is_allowed = is_repeatable && !error.is_fatal() && failed.number < self.attempts;
+        let is_allowed =
+            is_repeatable && !error.is_fatal() && !error.is_last() && failed.number < self.attempts;
         is_allowed.then(|| Attempt {
             key: failed.key.clone(),
             number: failed.number + 1,

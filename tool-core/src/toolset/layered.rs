@@ -91,7 +91,18 @@ impl Layered {
         Ok(None)
     }
 
+    /// Judges the outcome of a call after its last attempt. To execute the call again would not satisfy a layer.
     async fn review_output(&self, call: ToolCall, outcome: Outcome, context: &ToolContext) -> Outcome {
+        if let Err(error) = &outcome
+            && context.will_retry(self.definition().policy(), error)
+        {
+            let is_judged = self.that_see(Part::Output).next().is_some();
+            return if is_judged { Err(error.with_text("the attempt failed".to_owned())) } else { outcome };
+        }
+        self.judge_output(call, outcome, context).await.map_err(ToolError::without_retry)
+    }
+
+    async fn judge_output(&self, call: ToolCall, outcome: Outcome, context: &ToolContext) -> Outcome {
         let mut execution = ToolExecution::new(call, outcome);
         for layer in self.that_see(Part::Output) {
             match layer.output(&execution, &Place::new(context)).await {

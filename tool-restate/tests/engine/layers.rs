@@ -25,7 +25,7 @@ async fn observe(rule: Rule, is_local: bool) -> String {
     let script = rule.script(("act", r#"{"text":"a"}"#));
     let builder = Agent::builder(script.clone()).name(&*name).tool(act.clone()).layer(rule);
     let prices =
-        || Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
+        || Prices::from_fn(Currency::USD, |_, _| Some(ModelPrices::new(1.0, 1.0).with_max_output_tokens(10)));
     let builder = match rule {
         Rule::Limit => builder.max_calls(0),
         Rule::MaxCost => builder.prices(prices()).max_cost(Cost::usd(0.000_01)),

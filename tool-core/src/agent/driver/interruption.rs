@@ -22,6 +22,13 @@ impl RunDriver {
         self.run.time_left().map(|left| left.saturating_sub(since))
     }
 
+    /// Returns the time that is left to judge an answer.
+    pub(super) fn time_left_to_answer(&self) -> Option<Duration> {
+        let since = self.clock.map_or(Duration::ZERO, |clock| clock.elapsed());
+        let limit = self.run.limits().max_time?;
+        Some(limit.saturating_sub(self.run.elapsed()).saturating_sub(since))
+    }
+
     /// Reports the time since the last update to the run.
     pub(super) fn update_elapsed(&mut self) {
         let now = Instant::now();

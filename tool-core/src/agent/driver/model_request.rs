@@ -13,8 +13,8 @@ use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
-use crate::layer::{Next, Part, RunEnded};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError};
+use crate::layer::{LayerPanicked, Next, Part, RunEnded};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError, Usage};
 use crate::run::{RunErrorKind, Step, StepError};
 
 /// How a request passes the layers.
@@ -95,10 +95,17 @@ impl RunDriver {
         meter: Option<&RequestMeter>,
         cost: Option<Cost>,
     ) -> Result<Option<ChatResponse>, RunErrorKind> {
+        let is_blocked = !reply.verdicts.iter().all(passes);
         for ruling in reply.verdicts {
             self.rule_on_question(ruling).await;
         }
         let response = match reply.response {
+            Some(Ok(response)) if is_blocked => {
+                let usage = response.usage.unwrap_or_default();
+                self.change_run().add_usage(Usage { cost: cost.or(usage.cost), ..usage });
+                self.trace.interrupt();
+                return Ok(None);
+            }
             Some(Ok(response)) => return self.charge(meter, cost, response),
             other => other,
         };
@@ -111,6 +118,11 @@ impl RunDriver {
                     self.layers.report(&end, None, &self.run).await?;
                     self.change_run().stop_by_layer(end);
                     Ok(None)
+                }
+                Err(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
+                    self.trace.interrupt();
+                    let LayerPanicked { layer, text } = error.downcast().map_err(RunErrorKind::Model)?;
+                    Err(RunErrorKind::Layer { layer, error: text.into() })
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
@@ -183,10 +195,9 @@ pub(super) async fn call_model(
         };
         if let Some(judging) = beside {
             verdicts = judging.await?;
-            if !verdicts.iter().all(passes) {
-                return Ok(Reply { verdicts, response: None });
+            if verdicts.iter().all(passes) {
+                emit(emitter, hold, held).await;
             }
-            emit(emitter, hold, held).await;
         }
         return Ok(Reply { verdicts, response: Some(Ok(response)) });
     }

@@ -242,30 +242,42 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Asks the layers about the text of a reply, and writes what takes its place.
+    /// Asks the layers about the text of a reply, and writes what takes its place. Returns nothing if that was interrupted.
     pub(super) async fn review_reply(
-        &self,
+        &mut self,
         response: &mut ChatResponse,
-    ) -> Result<ReplyRuling, RunErrorKind> {
+    ) -> Result<Option<ReplyRuling>, RunErrorKind> {
         let message = &mut response.message;
         let text: Cow<'_, str> = match (&*message.text, message.refusal.as_deref()) {
-            ("", None) => return Ok(ReplyRuling::Pass),
+            ("", None) => return Ok(Some(ReplyRuling::Pass)),
             (text, None) | ("", Some(text)) => text.into(),
             (text, Some(refusal)) => format!("{text}\n{refusal}").into(),
         };
         if !self.layers.see(Part::Answer) {
-            return Ok(ReplyRuling::Pass);
+            return Ok(Some(ReplyRuling::Pass));
         }
-        let ruling = self.layers.reply(&text, &self.run).boxed().await?;
+        let Some(ruling) = self.ask_about_reply(&text).await? else { return Ok(None) };
         let instead = match &ruling {
-            ReplyRuling::Pass => return Ok(ruling),
+            ReplyRuling::Pass => return Ok(Some(ruling)),
             ReplyRuling::Replace(_, text) => text,
             ReplyRuling::Retry(..) if !message.tool_calls.is_empty() => "",
             ReplyRuling::Retry(..) | ReplyRuling::End(_) => REJECTED,
         };
         message.replace_text(instead);
         response.logprobs.clear();
-        Ok(ruling)
+        Ok(Some(ruling))
+    }
+
+    async fn ask_about_reply(&mut self, text: &str) -> Result<Option<ReplyRuling>, RunErrorKind> {
+        let layers = Arc::clone(&self.layers);
+        let asked = layers.reply(text, &self.run).boxed();
+        match self.run_until_interrupted(asked).await {
+            Ok(ruling) => ruling.map(Some),
+            Err(interruption) => {
+                self.interrupt(&interruption);
+                Ok(None)
+            }
+        }
     }
 
     /// Records what the layers decided about the reply that was recorded last.
@@ -288,7 +300,16 @@ impl RunDriver {
             return Ok(());
         }
         let Some(text) = self.run.returned_text() else { return Ok(()) };
-        let ruling = self.layers.reply(&text, &self.run).boxed().await?;
+        let judged = self.layers.reply(&text, &self.run).boxed();
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_answer());
+        let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
+            Ok(ruling) => ruling?,
+            Err(interruption) => {
+                self.change_run().revoke_answer();
+                self.interrupt(&interruption);
+                return Ok(());
+            }
+        };
         self.has_judged_answer = !matches!(ruling, ReplyRuling::Retry(..));
         match ruling {
             ReplyRuling::Pass => {}

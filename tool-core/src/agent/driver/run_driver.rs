@@ -137,13 +137,13 @@ impl RunDriver {
         run: Run,
         tools: RunTools,
         emitter: EventEmitter,
-        mut question: QuestionRules,
+        question: QuestionRules,
         outer: Option<Inside>,
     ) -> Self {
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
-        let mut budgets = std::mem::take(&mut question.budgets);
-        budgets.extend_from_slice(&tools.agent.0.budgets);
-        let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
+        let mut spending = Spending::new(tools.agent.0.prices.clone(), ledger);
+        spending.charge_to(&question.budgets);
+        spending.charge_to(&tools.agent.0.budgets);
         let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
         let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
             Some((outer, called_as)) => layers.inside(outer, called_as),
@@ -228,6 +228,7 @@ impl RunDriver {
             return Err(self.error(kind));
         }
         self.charge_unrecorded();
+        self.reply = None;
         let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
         Ok(match next_step(&mut self.run, &self.offer, sent, &self.tools, earlier) {
             Step::CallModel(request) => {
@@ -282,7 +283,8 @@ impl RunDriver {
     /// the response is not that of [`call_model`](Self::call_model).
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
         let hold = self.reply.take();
-        let must_pass = self.layers.see(Part::Model) || self.review_beside().is_some();
+        let is_open = |is_beside| !self.layers.open_questions(&self.run, is_beside).is_empty();
+        let must_pass = self.layers.see(Part::Model) || is_open(false) || is_open(true);
         if must_pass && hold.is_none() && self.run.is_asking() {
             let error =
                 StepError("the agent has layers that see its requests; ask the model with `call_model`");

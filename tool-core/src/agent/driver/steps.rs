@@ -13,6 +13,7 @@ use super::offer::{Offer, next_step, undo_policy};
 use crate::agent::layers::ReplyRuling;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
 use crate::agent::{Event, RunDriver, Turn};
+use crate::layer::Part;
 use crate::model::{ChatResponse, Message, ToolCall, ToolChoice};
 use crate::run::{
     Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
@@ -101,11 +102,8 @@ impl RunDriver {
             if self.run.is_asking() {
                 break;
             }
-            self.apply_tool_policies();
-            if self.run.is_asking() {
-                continue;
-            }
             self.refuse_new_arguments()?;
+            // Before the policies of the tools, by which a call is finished or awaits approval.
             self.review_calls().await?;
             self.apply_tool_policies();
             self.review_returned().await?;
@@ -326,7 +324,14 @@ impl RunDriver {
     ) -> Result<Vec<Event>, RunErrorKind> {
         let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
-        let ruling = self.review_reply(normalized.response_mut()).await?;
+        let usage = normalized.response().usage.unwrap_or_default();
+        let ruling = match self.review_reply(normalized.response_mut()).await {
+            Ok(Some(ruling)) => ruling,
+            unjudged => {
+                self.change_run().add_usage(usage);
+                return unjudged.map(|_| Vec::new());
+            }
+        };
         let listeners = self.emitter.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
@@ -344,6 +349,11 @@ impl RunDriver {
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
+        let has_text = !response.message.text.is_empty() || response.message.refusal.is_some();
+        if !has_text && self.layers.see(Part::Answer) {
+            // Nothing of the reply was judged.
+            response.message.reasoning = None;
+        }
         let mut events = Vec::new();
         if self.emitter.streams_replies() && !is_retried {
             events.extend(hold.held_events(&response));

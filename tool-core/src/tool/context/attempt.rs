@@ -132,7 +132,7 @@ impl From<String> for IdempotencyKey {
 pub struct Undone {
     /// The call.
     pub call: ToolCall,
-    /// The output of the call, or `None` if it was interrupted, timed out or panicked, so that it is unknown whether it
+    /// The output of the call before layers, or `None` if it was interrupted, timed out or panicked, so that it is unknown whether it
     /// took effect.
     #[serde(default, serialize_with = "write_output", skip_serializing_if = "Option::is_none")]
     pub output: Option<ToolOutput>,

@@ -11,8 +11,8 @@ use super::attempt::{Attempt, IdempotencyKey, Undone};
 use super::injectable::Injectable;
 use super::progress::Progress;
 use crate::arguments::Mode;
-use crate::model::{ConversationId, ToolCall};
-use crate::tool::Asker;
+use crate::model::{ConversationId, ToolCall, ToolPolicy};
+use crate::tool::{Asker, ToolError};
 
 /// The values that an application provides to its tools, one per type. The model never sees them.
 ///
@@ -169,6 +169,13 @@ impl ToolContext {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.current_attempt().map_or(1, |attempt| attempt.number)
+    }
+
+    /// Returns `true` if the run of the call executes it again after this error.
+    pub(crate) fn will_retry(&self, policy: &ToolPolicy, error: &ToolError) -> bool {
+        // The context of a tool that takes nothing from it has no call.
+        let running = self.attempt_context().or(self.attempt.as_deref());
+        running.is_some_and(|running| policy.next_attempt(&running.attempt, error).is_some())
     }
 
     /// Returns the connection of the call to the run that it belongs to.
