@@ -1,6 +1,7 @@
 //! The boundary around agents: each entrance × each rule, and every order of what layers decide.
 
 mod attacks;
+mod attribution;
 mod broken;
 mod entrances;
 mod faults;

@@ -1,18 +1,19 @@
 //! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 
+use super::lock::lock;
 use super::spending::Spending;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
-    AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
+    Account, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
     QuestionVerdict, RunEnded, panicked,
 };
-use crate::model::ToolCall;
+use crate::model::{ToolCall, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
 use crate::tool::{ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
@@ -27,6 +28,8 @@ pub(super) struct Layers {
     of_model: Vec<Arc<dyn Layer>>,
     /// What the requests to the models are charged to.
     pub(super) spending: Spending,
+    /// What the own requests of layers have used, by their names, until the run has it.
+    charges: Arc<Mutex<Vec<(String, Usage)>>>,
 }
 
 /// One run.
@@ -93,7 +96,8 @@ pub(super) struct OpenQuestion {
 impl Layers {
     pub(super) fn new(agent: Agent, context: ToolContext, spending: Spending) -> Self {
         let level = Level { called_as: None, handed_off_to: Vec::new(), agents: vec![agent], context };
-        Self { levels: vec![level], all: Vec::new(), of_model: Vec::new(), spending }.listed()
+        let (levels, charges) = (vec![level], Arc::default());
+        Self { levels, all: Vec::new(), of_model: Vec::new(), spending, charges }.listed()
     }
 
     /// Adds the layers of the run to which the call with this name belongs.
@@ -173,7 +177,23 @@ impl Layers {
         let agents = self.path_from(placed.level);
         let mut place = Place::new(&self.levels[placed.level].context);
         (place.agents, place.messages, place.executions) = (&agents, run.messages(), run.tool_executions());
+        let open_account = || self.account(placed.layer.name());
+        place.open_account = Some(&open_account);
         placed.ask(|layer| ask(layer, subject, &place)).await
+    }
+
+    /// Returns what the own requests of a layer are charged to.
+    fn account(&self, layer: &str) -> Account {
+        let (layer, spending, charges) = (layer.to_owned(), self.spending.clone(), Arc::clone(&self.charges));
+        Account::new(move |usage| {
+            spending.charge(usage.cost);
+            lock(&charges).push((layer.clone(), usage));
+        })
+    }
+
+    /// Returns what layers have charged since the last time.
+    pub(super) fn take_charges(&self) -> Vec<(String, Usage)> {
+        std::mem::take(&mut lock(&self.charges))
     }
 
     /// Reports a decision to all layers.

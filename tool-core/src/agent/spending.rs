@@ -63,6 +63,11 @@ impl Spending {
         })
     }
 
+    /// Counts what a layer has spent.
+    pub(super) fn charge(&self, cost: Option<Cost>) {
+        self.ledgers.iter().for_each(|ledger| ledger.charge(cost));
+    }
+
     fn is_limited(&self) -> bool {
         !self.budgets.is_empty() || self.has_max_cost()
     }

@@ -1,6 +1,7 @@
 //! Layers: one boundary for questions, model requests, calls, outputs and answers, which nothing bypasses.
 
 mod verdict;
+mod account;
 mod place;
 mod layer_trait;
 mod closure;
@@ -13,6 +14,7 @@ mod redact;
 #[cfg(feature = "rate-limit")]
 mod rate_limit;
 
+pub use self::account::Account;
 pub use self::audit::{Audit, AuditRecord};
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};

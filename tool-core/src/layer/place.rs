@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::account::Account;
 use crate::model::Message;
 use crate::tool::{ToolContext, ToolExecution};
 
@@ -19,13 +20,20 @@ pub struct Place<'a> {
     pub executions: &'a [ToolExecution],
     /// The context of the run of the layer's agent, with the values for `#[inject]`.
     pub context: &'a ToolContext,
+    pub(crate) open_account: Option<&'a (dyn Fn() -> Account + Sync)>,
 }
 
 impl<'a> Place<'a> {
     /// Creates a place outside of a run, for example to test a layer.
     #[must_use]
     pub fn new(context: &'a ToolContext) -> Self {
-        Self { agents: &[], messages: &[], executions: &[], context }
+        Self { agents: &[], messages: &[], executions: &[], context, open_account: None }
+    }
+
+    /// Returns where the layer reports what its own requests to models have used.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.open_account.map_or(Account::NONE, |open| open())
     }
 }
 

@@ -31,6 +31,7 @@ impl Run {
             stored_conversation_len: None,
             turns: 0,
             usage: Usage::default(),
+            layer_usage: Vec::new(),
             cost_in_flight: None,
             elapsed: Duration::ZERO,
             now: Timestamp::default(),
@@ -210,15 +211,17 @@ impl Run {
         self.turns
     }
 
-    /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked.
+    /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked, and of the requests of
+    /// [layers](Self::usage_by_layer).
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let mut usage = self.usage_with_request_in_flight();
+        let mut usage = self.usage_without_inner_runs();
         self.inner_runs().for_each(|inner| usage += inner.run().usage());
         usage
     }
 
-    /// Returns the tokens of the turns of this run alone, without those of the [agents](Self::inner_runs) that its calls asked.
+    /// Returns the tokens of the turns of this run alone, without those of the [agents](Self::inner_runs) that its calls asked, and of
+    /// [layers](Self::usage_by_layer).
     #[must_use]
     pub fn own_usage(&self) -> Usage {
         self.usage

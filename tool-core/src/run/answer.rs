@@ -21,6 +21,8 @@ pub struct Answer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) own_usage_by_agent: Vec<(String, Usage)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) usage_by_layer: Vec<(String, Usage)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) handoffs: Vec<Handoff>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) inner_runs: Vec<InnerRun>,
@@ -53,7 +55,8 @@ impl Answer {
         &self.tool_executions
     }
 
-    /// Returns the tokens of all turns together, with those of the [agents](Self::inner_runs) that calls of the run asked.
+    /// Returns the tokens of all turns together, with those of the [agents](Self::inner_runs) that calls of the run asked, and of the
+    /// requests of [layers](Self::usage_by_layer).
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
@@ -78,8 +81,15 @@ impl Answer {
         parts
     }
 
-    /// Returns what the run cost, with the runs of the [agents](Self::inner_runs) that its calls asked and with requests that failed;
-    /// `None` without [prices](crate::agent::AgentBuilder::prices).
+    /// Returns what the own requests of [layers](crate::layer::Layer) used, by the names of the layers, which
+    /// [report](crate::layer::Account) it. It is not part of what the [agents](Self::usage_by_agent) used.
+    #[must_use]
+    pub fn usage_by_layer(&self) -> Vec<(String, Usage)> {
+        self.usage_by_layer.clone()
+    }
+
+    /// Returns what the run cost, with the runs of the [agents](Self::inner_runs) that its calls asked, with the requests of
+    /// [layers](Self::usage_by_layer) and with requests that failed; `None` without [prices](crate::agent::AgentBuilder::prices).
     #[must_use]
     pub fn cost(&self) -> Option<Cost> {
         self.usage.cost
@@ -88,8 +98,13 @@ impl Answer {
     /// Returns what each agent cost, under the names of [`usage_by_agent`](Self::usage_by_agent).
     #[must_use]
     pub fn cost_by_agent(&self) -> Vec<(String, Cost)> {
-        let parts = self.usage_by_agent().into_iter();
-        parts.filter_map(|(agent, usage)| Some((agent, usage.cost?))).collect()
+        costs(self.usage_by_agent())
+    }
+
+    /// Returns what the own requests of each layer cost, under the names of [`usage_by_layer`](Self::usage_by_layer).
+    #[must_use]
+    pub fn cost_by_layer(&self) -> Vec<(String, Cost)> {
+        costs(self.usage_by_layer())
     }
 
     /// Sets the name of the agent that was asked.
@@ -135,6 +150,7 @@ impl Answer {
             tool_executions: Vec::new(),
             usage: self.usage,
             own_usage_by_agent: self.usage_by_agent(),
+            usage_by_layer: self.usage_by_layer(),
             handoffs: Vec::new(),
             inner_runs: Vec::new(),
             turns: self.turns,
@@ -147,6 +163,10 @@ impl Answer {
     pub fn into_messages(self) -> Vec<Message> {
         self.messages
     }
+}
+
+fn costs(parts: Vec<(String, Usage)>) -> Vec<(String, Cost)> {
+    parts.into_iter().filter_map(|(name, usage)| Some((name, usage.cost?))).collect()
 }
 
 /// Shows sizes instead of texts, because conversations are private.

@@ -121,6 +121,7 @@ impl Run {
             }
         };
         let (usage, own_usage_by_agent) = (self.usage(), self.own_usage_by_agent());
+        let usage_by_layer = self.usage_by_layer();
         let messages = self.messages.split_off(self.history_len);
         let mut answer = Answer {
             text,
@@ -129,6 +130,7 @@ impl Run {
             tool_executions: self.tool_executions,
             usage,
             own_usage_by_agent,
+            usage_by_layer,
             handoffs: self.handoffs,
             inner_runs: self.inner_runs,
             turns: self.turns,

@@ -69,8 +69,24 @@ impl Ledger {
         *spent = Some(Cost::new(without.saturating_add(actual.micros()), so_far.currency()));
     }
 
+    /// Adds what was spent without a reservation.
+    pub(crate) fn charge(&self, cost: Option<Cost>) {
+        let mut spent = self.spent();
+        *spent = Cost::sum(*spent, cost);
+    }
+
     fn spent(&self) -> MutexGuard<'_, Option<Cost>> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds parts to those of the same names.
+fn add_parts(sum: &mut Vec<(String, Usage)>, parts: Vec<(String, Usage)>) {
+    for (name, used) in parts {
+        match sum.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, usage)) => *usage += used,
+            None => sum.push((name, used)),
+        }
     }
 }
 
@@ -109,9 +125,24 @@ impl Run {
         self.stop(reason);
     }
 
-    /// Returns the tokens of this run alone, with what the request in flight can cost.
-    pub(super) fn usage_with_request_in_flight(&self) -> Usage {
+    /// Returns what the own requests of [layers](crate::layer::Layer) used, by the names of the layers, with those in the runs of the
+    /// [agents](Self::inner_runs) that its calls asked. Layers [report](crate::layer::Account) it.
+    #[must_use]
+    pub fn usage_by_layer(&self) -> Vec<(String, Usage)> {
+        let mut parts = self.layer_usage.clone();
+        self.inner_runs().for_each(|inner| add_parts(&mut parts, inner.run().usage_by_layer()));
+        parts
+    }
+
+    /// Adds what the own requests of layers used.
+    pub(crate) fn add_layer_usage(&mut self, charges: Vec<(String, Usage)>) {
+        add_parts(&mut self.layer_usage, charges);
+    }
+
+    /// Returns the tokens of this run and of layers around it, with what the request in flight can cost.
+    pub(super) fn usage_without_inner_runs(&self) -> Usage {
         let mut usage = self.usage;
+        self.layer_usage.iter().for_each(|(_, used)| usage += *used);
         usage.cost = Cost::sum(usage.cost, self.cost_in_flight);
         usage
     }

@@ -50,6 +50,8 @@ struct State<'a> {
     settings: &'a Settings,
     turns: u32,
     usage: Usage,
+    #[serde(rename = "layers", skip_serializing_if = "<[_]>::is_empty")]
+    layer_usage: &'a [(String, Usage)],
     #[serde(rename = "may_cost", skip_serializing_if = "Option::is_none")]
     cost_in_flight: Option<Cost>,
     #[serde(rename = "time", with = "micros", skip_serializing_if = "Duration::is_zero")]
@@ -131,6 +133,7 @@ impl Serialize for Run {
             settings: &self.settings,
             turns: self.turns,
             usage: self.usage,
+            layer_usage: &self.layer_usage,
             cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
             calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
@@ -187,6 +190,8 @@ struct AnyState {
     // Since format 4.
     #[serde(rename = "agent")]
     agent_name: Option<String>,
+    #[serde(rename = "layers", default)]
+    layer_usage: Vec<(String, Usage)>,
     #[serde(rename = "may_cost")]
     cost_in_flight: Option<Cost>,
     #[serde(default)]
@@ -226,6 +231,7 @@ impl AnyState {
             stored_conversation_len: self.stored_conversation_len,
             turns: self.turns,
             usage: self.usage,
+            layer_usage: self.layer_usage,
             cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
             now: Timestamp::default(),

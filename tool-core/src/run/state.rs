@@ -42,6 +42,8 @@ pub struct Run {
     pub(crate) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
+    /// What the own requests of layers have used, by their names.
+    pub(super) layer_usage: Vec<(String, Usage)>,
     /// What the request in flight can cost.
     pub(super) cost_in_flight: Option<Cost>,
     pub(super) elapsed: Duration,

@@ -78,6 +78,15 @@ impl RunDriver {
         }
     }
 
+    /// Adds what layers have charged to the run.
+    pub(super) fn record_layer_usage(&mut self) {
+        let charges = self.layers.take_charges();
+        if !charges.is_empty() {
+            self.has_unsaved_changes = true;
+            self.run.add_layer_usage(charges);
+        }
+    }
+
     /// Adds what a request of the caller cost whose response it has not recorded.
     pub(super) fn charge_unrecorded(&mut self) {
         if let Some(cost) = self.meter.take().and_then(|meter| meter.charged()) {

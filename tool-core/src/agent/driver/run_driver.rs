@@ -190,6 +190,7 @@ impl RunDriver {
     /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
     pub fn into_run(mut self) -> Run {
         self.charge_unrecorded();
+        self.record_layer_usage();
         self.set_in_progress(false);
         self.trace.pause();
         self.run
@@ -510,6 +511,7 @@ impl RunDriver {
     }
 
     pub(in crate::agent) fn into_error(mut self, kind: RunErrorKind) -> RunError {
+        self.record_layer_usage();
         let error = RunError::new(kind, self.run).with_approval_reasons(self.offer.tools.definitions());
         report(error, &mut self.trace, &self.emitter)
     }
@@ -517,11 +519,13 @@ impl RunDriver {
     /// Returns the run to be changed; it is stored again.
     pub(in crate::agent) fn change_run(&mut self) -> &mut Run {
         self.has_unsaved_changes = true;
+        self.record_layer_usage();
         &mut self.run
     }
 
     /// Returns the error of a step, with a copy of the run.
     fn error(&mut self, kind: RunErrorKind) -> RunError {
+        self.record_layer_usage();
         let error = RunError::new(kind, self.run.clone());
         let error = error.with_approval_reasons(self.offer.tools.definitions());
         report(error, &mut self.trace, &self.emitter)

@@ -100,6 +100,7 @@ impl RunDriver {
     /// Stores the run in its current state: as a part of the outer run, or if the agent has a run store. Fails if the run was
     /// continued elsewhere.
     pub(super) async fn store_run(&mut self) -> Result<(), RunErrorKind> {
+        self.record_layer_usage();
         if !self.has_unsaved_changes {
             return Ok(());
         }

@@ -1,0 +1,66 @@
+//! What the own requests of layers are charged to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::Usage;
+
+/// Where a layer reports what its own requests have used; [`Place::account`](crate::layer::Place::account) returns it.
+///
+/// The run records it under the name of the layer ([`Run::usage_by_layer`](crate::Run::usage_by_layer)). It is part of the usage and the
+/// cost of the run, and counts for its [`max_cost`](crate::run::RunLimits::max_cost). Requests through
+/// [`Next`](crate::layer::Next) are those of the run, and are counted without it.
+///
+/// ```
+/// use std::pin::Pin;
+///
+/// use tool_core::Agent;
+/// use tool_core::layer::{LayerError, QuestionVerdict, guard};
+/// use tool_core::model::Usage;
+/// use tool_core::testing::ScriptedModel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// type Verdict = Pin<Box<dyn Future<Output = Result<QuestionVerdict, LayerError>> + Send>>;
+///
+/// let moderator = Agent::builder(ScriptedModel::new().says("fine").with_usage(Usage::new(20, 1))).build()?;
+/// let moderated = guard::question_at(move |question, at| -> Verdict {
+///     let (check, account) = (moderator.ask(question.clone()), at.account());
+///     Box::pin(async move {
+///         let check = check.await?;
+///         account.charge(check.usage());
+///         Ok(if check.text() == "fine" { QuestionVerdict::Pass } else { QuestionVerdict::end("rude") })
+///     })
+/// });
+/// let model = ScriptedModel::new().says("Good morning!").with_usage(Usage::new(5, 3));
+/// let agent = Agent::builder(model).layer(moderated.named("moderation")).build()?;
+/// let answer = agent.ask("Hello").await?;
+/// assert_eq!(answer.usage_by_layer(), [("moderation".to_owned(), Usage::new(20, 1))]);
+/// assert_eq!(answer.usage(), Usage::new(25, 4));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Account(Option<Arc<dyn Fn(Usage) + Send + Sync>>);
+
+impl Account {
+    /// An account that records nothing.
+    pub(super) const NONE: Self = Self(None);
+
+    pub(crate) fn new(charge: impl Fn(Usage) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(charge)))
+    }
+
+    /// Adds what a request has used, at the [cost](Usage::cost) that it has. Outside of a run, nothing is recorded.
+    pub fn charge(&self, usage: Usage) {
+        if let Some(charge) = &self.0 {
+            charge(usage);
+        }
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").finish_non_exhaustive()
+    }
+}
