@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use tests::support::{RawServer, whole_answer};
-use tool_core::model::{ChatRequest, ChatResponse, ToolDefinition, ToolDefinitions};
-use tool_core::{ChatModel, Message};
+use tool_core::model::{
+    ChatRequest, ChatResponse, Currency, ModelPrices, Prices, ToolDefinition, ToolDefinitions,
+};
+use tool_core::{Agent, ChatModel, Message};
 use tool_openai::{Endpoint, Error, ErrorKind, OpenAi, OpenAiBuilder, RetryBudget};
 
 const TEXT: &[u8] = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
@@ -221,4 +223,20 @@ async fn sends_a_malformed_call_back_to_the_model() {
     assert!(error.kind() == ErrorKind::MalformedToolCall && !error.is_retryable());
     assert_eq!(error.failed_generation(), Some("<function=now{}"));
     assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_malformed_call_is_part_of_the_price_of_the_next_request() {
+    const FAILED: &str = r#"{"error":{"message":"Failed to call a function.","code":"tool_use_failed","failed_generation":"<function=now{}"}}"#;
+    let prices =
+        Prices::from_fn(Currency::USD, |_| Some(ModelPrices::new(1.0, 10.0).with_max_output_tokens(1_000)));
+    let mut costs = Vec::new();
+    for answers in [vec![fine()], vec![failing("400 Bad", &[], FAILED), fine()]] {
+        let server = RawServer::answering_in_turn(answers).await;
+        let model = builder(&server).endpoint(Endpoint::groq()).build().unwrap().chat_model("m");
+        let agent = Agent::builder(model).prices(prices.clone()).build().unwrap();
+        costs.push(agent.ask("Hello").await.unwrap().cost().unwrap().micros());
+    }
+    // The worst case of both; the second one reads the first one's answer.
+    assert_eq!(costs, [64 + 16 + 5 + 10_000, 3 * (64 + 16 + 5 + 10_000)]);
 }

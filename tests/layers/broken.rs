@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tests::support::ways::restored;
 use tokio::sync::Notify;
 use tool_core::agent::AgentBuilder;
-use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
-use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolPolicy};
+use tool_core::layer::{
+    AnswerVerdict, CallVerdict, Deltas, Layer, Next, OutputVerdict, Part, QuestionVerdict, guard, rewrite,
+};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, StopReason, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Asker, ExternalTool};
@@ -371,4 +374,41 @@ async fn a_call_is_judged_before_an_output_is_reused() {
         asked = agent.resume(restored(error.into_run())).await;
     }
     assert_eq!(asked.unwrap().messages()[4].text(), "the call was denied: why");
+}
+
+struct Panics(bool);
+
+impl Layer for Panics {
+    fn name(&self) -> &str {
+        "panics"
+    }
+
+    fn sees(&self, part: Part) -> bool {
+        part == Part::Model
+    }
+
+    fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
+        assert!(self.0, "at once");
+        Deltas::new(next.call(request).map(|_| panic!("later")))
+    }
+}
+
+/// A panic on the way of a request is an error of the layer, and the run can be resumed.
+#[tokio::test]
+async fn a_panic_on_the_way_of_a_request_is_an_error() {
+    for is_late in [false, true] {
+        let model = ScriptedModel::new().says("One.").says("Two.").says("Three.");
+        let agent = Agent::builder(model).layer(Panics(is_late)).build().unwrap();
+        let why = if is_late { "later" } else { "at once" };
+        let expected = format!("the layer `panics` failed: it panicked: {why}");
+        let error = agent.ask("go").await.unwrap_err();
+        assert!(matches!(error.kind(), RunErrorKind::Layer { layer, .. } if layer == "panics"), "{error}");
+        assert_eq!(error.to_string(), expected);
+        let mut events = agent.ask("go").stream();
+        let mut end = None;
+        while let Some(event) = events.next().await {
+            end = event.err();
+        }
+        assert_eq!(end.unwrap().to_string(), expected);
+    }
 }

@@ -51,7 +51,23 @@ async fn a_store_reserves_settles_and_expires() {
         let next = ada.period_at(hour(24));
         assert_eq!((next.starts, store.reserve(&next, 1, 1).await.unwrap().unwrap().amount), (hour(24), 1));
         assert_eq!(store.spent(&next).await.unwrap(), 1);
+        // The clock of another process may not have reached the end of the period.
+        assert_eq!(store.spent(&period).await.unwrap(), 115);
+        store.reserve(&ada.period_at(hour(25)), 1, 1).await.unwrap().unwrap();
         assert_eq!(store.spent(&period).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn the_highest_limit_can_be_reserved_and_settled() {
+    let sqlite = SqliteStore::in_memory().await.unwrap();
+    for store in [Arc::new(InMemoryStore::new()) as Arc<dyn BudgetStore>, Arc::new(sqlite)] {
+        let period =
+            Budget::tokens(InMemoryStore::new(), u64::MAX, DAY).key("ada").period_at(Timestamp::now());
+        let all = store.reserve(&period, 1, u64::MAX).await.unwrap().unwrap();
+        assert_eq!(store.reserve(&period, 1, u64::MAX).await.unwrap(), None);
+        store.settle(&all, 10, period.now).await.unwrap();
+        assert_eq!(store.spent(&period).await.unwrap(), 10);
     }
 }
 

@@ -355,37 +355,53 @@ impl Billing {
         self.script.lock().unwrap().pop().unwrap_or(0)
     }
 
-    /// Bills an attempt: at most all bytes of the request and the longest answer.
-    fn bill(&self, request: &ChatRequest<'_>) -> Usage {
+    /// Bills an attempt: at most all bytes of the request, what was answered of it before, and the longest answer.
+    fn bill(&self, request: &ChatRequest<'_>, answered: u64) -> Usage {
         let bytes: usize = request.messages().iter().map(|message| message.text().len()).sum();
         let longest = u64::from(request.options().max_output_tokens.unwrap_or(LONGEST).min(LONGEST));
-        let usage = Usage::new(bytes as u64, longest * u64::from(self.next()) / 255);
+        let usage = Usage::new(bytes as u64 + answered, longest * u64::from(self.next()) / 255);
         self.bill.fetch_add((usage.input_tokens + 10 * usage.output_tokens) * self.price, SeqCst);
         usage
     }
 
     async fn answer(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
         let unavailable = || ModelError::new("gone").with_kind(ModelErrorKind::Unavailable);
+        // The answer in parts, of which providers report the sum.
+        let mut parts = Usage::default();
+        let mut answered = 0;
         while self.next().is_multiple_of(4) && !self.script.lock().unwrap().is_empty() {
-            match self.next() % 3 {
+            // As providers do, an attempt that is not sent is reported as one that costs nothing.
+            let unsent = |error: ModelError| error.unbilled();
+            match self.next() % 4 {
                 0 => request.repeat(EarlierAttempt::Unbilled).await?,
+                1 => {
+                    let part = self.bill(request, answered);
+                    answered += part.output_tokens;
+                    parts += part;
+                    request.repeat(EarlierAttempt::Continued).await.map_err(unsent)?;
+                }
+                2 => {
+                    answered += self.bill(request, answered).output_tokens;
+                    request.repeat(EarlierAttempt::Unusable).await.map_err(unsent)?;
+                }
                 _ => {
-                    self.bill(request);
-                    request.repeat(EarlierAttempt::Unknown).await?;
+                    self.bill(request, answered);
+                    request.repeat(EarlierAttempt::Unknown).await.map_err(unsent)?;
                 }
             }
         }
         match self.next() % 8 {
             0 => return Err(unavailable().unbilled()),
             1 => {
-                self.bill(request);
+                self.bill(request, answered);
                 return Err(unavailable());
             }
             _ => {}
         }
         // Others work meanwhile.
         tokio::task::yield_now().await;
-        let usage = self.bill(request);
+        let mut usage = self.bill(request, answered);
+        usage += parts;
         let calls = match request.tools().is_empty() || self.next().is_multiple_of(3) {
             true => 0,
             false => 1 + self.next() % 3,

@@ -235,3 +235,62 @@ async fn a_router_chooses_a_model_for_each_turn_and_the_run_knows_it() {
         "the request to the model failed: the router chose the model `small`, which it does not have; add it with `model`"
     );
 }
+
+#[tokio::test]
+async fn an_error_of_another_kind_never_leads_to_the_next_model() {
+    for kind in [ModelErrorKind::Unavailable, ModelErrorKind::Authentication] {
+        let (a, b) = (Named::new("a"), Named::new("b"));
+        a.fail(kind);
+        let model = Fallback::new([a, b]).on([ModelErrorKind::RateLimit]);
+        for _ in 0..2 {
+            assert_eq!(ask(&model).await, Err("a is down".into()));
+        }
+    }
+}
+
+/// Answers like a model, or not at all while it is silent.
+struct Silent(Named, Arc<Mutex<bool>>);
+
+impl ChatModel for Silent {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let response = self.0.chat(request);
+        match *self.1.lock().unwrap() {
+            true => Box::pin(std::future::pending()),
+            false => response,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_request_changes_nothing_that_others_found_out() {
+    let (a, b, is_silent) = (Named::new("a"), Named::new("b"), Arc::new(Mutex::new(true)));
+    let model = Fallback::new([Silent(a.clone(), Arc::clone(&is_silent))])
+        .or(b.clone())
+        .retry_after(Duration::from_millis(50));
+    let silent = |is| *is_silent.lock().unwrap() = is;
+    // It was up when the first request began.
+    let mut first = Box::pin(ask(&model));
+    assert!(futures_util::poll!(&mut first).is_pending());
+    silent(false);
+    a.fail(ModelErrorKind::Unavailable);
+    assert_eq!(ask(&model).await.unwrap().message.text, "b");
+    a.requests();
+    drop(first);
+    assert_eq!(ask(&model).await.unwrap().message.text, "b");
+    assert_eq!(a.requests(), 0);
+    // Two requests at a model on trial, of which the second one is forced, because the other model is down.
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    silent(true);
+    let mut trial = Box::pin(ask(&model));
+    assert!(futures_util::poll!(&mut trial).is_pending());
+    b.fail(ModelErrorKind::Unavailable);
+    assert_eq!(ask(&model).await, Err("b is down".into()));
+    let mut forced = Box::pin(ask(&model));
+    assert!(futures_util::poll!(&mut forced).is_pending());
+    drop(trial);
+    drop(forced);
+    silent(false);
+    a.fail(None);
+    b.fail(None);
+    assert_eq!(ask(&model).await.unwrap().message.text, "a");
+}

@@ -4,6 +4,7 @@ mod agents;
 mod approving;
 mod asking;
 mod assistant;
+mod attempts;
 mod breaking;
 mod budgets;
 mod contending;

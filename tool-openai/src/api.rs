@@ -152,8 +152,9 @@ impl<'a, A: Api> Attempts<'a, A> {
     /// Returns the error itself if there must be no other attempt.
     async fn prepare_next(&mut self, error: Error) -> Result<(), Error> {
         let error = error.with_json_schema_sent(self.sends_json_schema);
-        let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
+        let mut earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
         if error.kind() == ErrorKind::MalformedToolCall {
+            earlier = EarlierAttempt::Unusable;
             self.malformed_calls.report(error)?;
             self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
             self.retries = self.api.client().retry.start();

@@ -41,18 +41,20 @@ struct TokenDetails {
     reasoning_tokens: Option<u64>,
 }
 
-impl From<WireUsage> for Usage {
-    fn from(wire: WireUsage) -> Self {
-        let input = wire.prompt_tokens.max(wire.input_tokens);
-        let output = wire.completion_tokens.max(wire.output_tokens);
-        let mut usage = Self::new(input.unwrap_or(0), output.unwrap_or(0));
-        usage.total_tokens = wire.total_tokens.unwrap_or(usage.total_tokens);
-        let input_details = wire.prompt_tokens_details.or(wire.input_tokens_details);
+impl WireUsage {
+    /// Returns the usage, unless there is none.
+    pub(crate) fn to_usage(self) -> Option<Usage> {
+        let input = self.prompt_tokens.max(self.input_tokens);
+        let output = self.completion_tokens.max(self.output_tokens);
+        input.or(output)?;
+        let mut usage = Usage::new(input.unwrap_or(0), output.unwrap_or(0));
+        usage.total_tokens = self.total_tokens.unwrap_or(usage.total_tokens);
+        let input_details = self.prompt_tokens_details.or(self.input_tokens_details);
         usage.cached_tokens = input_details.and_then(|details| details.cached_tokens);
         usage.cache_write_tokens = input_details.and_then(|details| details.cache_write_tokens);
-        let output_details = wire.completion_tokens_details.or(wire.output_tokens_details);
+        let output_details = self.completion_tokens_details.or(self.output_tokens_details);
         usage.reasoning_tokens = output_details.and_then(|details| details.reasoning_tokens);
-        usage
+        Some(usage)
     }
 }
 
@@ -70,7 +72,14 @@ mod tests {
             r#"{"prompt_tokens":0,"completion_tokens":0,"input_tokens":3,"output_tokens":4}"#,
         ] {
             let wire: WireUsage = serde_json::from_str(json).unwrap();
-            assert_eq!(Usage::from(wire), expected, "{json}");
+            assert_eq!(wire.to_usage(), Some(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_usage_without_counts_is_unknown() {
+        for json in ["{}", r#"{"total_tokens":7}"#, r#"{"prompt_tokens":"?"}"#] {
+            assert_eq!(serde_json::from_str::<WireUsage>(json).unwrap().to_usage(), None, "{json}");
         }
     }
 }

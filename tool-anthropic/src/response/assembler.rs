@@ -189,10 +189,11 @@ impl ReplyAssembler {
             response.finish_reason = finish_reason(reason);
         }
         response.usage = self.usage.to_usage();
-        if let Some(earlier) = self.earlier.and_then(|earlier| earlier.usage) {
-            let mut usage = response.usage.unwrap_or_default();
-            usage += earlier;
-            response.usage = Some(usage);
+        if let Some(earlier) = self.earlier {
+            response.usage = response.usage.zip(earlier.usage).map(|(mut usage, earlier)| {
+                usage += earlier;
+                usage
+            });
         }
         (response.id, response.model) = (self.id, self.model);
         response
@@ -442,6 +443,22 @@ mod tests {
         assert_eq!(details.hosted_tool_uses["web_search_requests"], u64::MAX);
         assert_eq!(details.long_cache_write_tokens, Some(u64::MAX));
         assert_eq!(response.usage.unwrap().total_tokens, u64::MAX);
+    }
+
+    #[test]
+    fn the_usage_of_a_resumed_reply_is_unknown_if_a_part_of_it_is() {
+        let ended = |usage: &str| {
+            format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"pause_turn"}},"usage":{usage}}}"#)
+        };
+        let (known, unknown) = (ended(r#"{"input_tokens":3,"output_tokens":4}"#), ended("{}"));
+        for (first, second, tokens) in
+            [(&known, &known, Some(14)), (&known, &unknown, None), (&unknown, &known, None)]
+        {
+            let paused = reply([&**first]);
+            let mut assembler = ReplyAssembler::new("anthropic".into(), String::new()).resuming(&paused);
+            assembler.push(second, &mut drop).unwrap();
+            assert_eq!(assembler.finish().usage.map(|usage| usage.total_tokens), tokens);
+        }
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Agent {
         };
         let CallRequest { call, attempt, undone, notes, .. } = request;
         // What the run has spent is not known here.
-        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None), Vec::new());
+        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
         let layers = Arc::new(Layers::new(self.clone(), context.clone(), spending));
         let context = context.with_rules(Arc::clone(&layers) as _);
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());

@@ -10,7 +10,7 @@ use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
     AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
-    QuestionVerdict, RunEnded, panicked,
+    QuestionVerdict, RunEnded, text_of,
 };
 use crate::model::ToolCall;
 use crate::run::{Ruling, Run, RunErrorKind};
@@ -68,7 +68,9 @@ impl Placed {
         ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
     ) -> Result<V, RunErrorKind> {
         let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
-        verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
+        verdict
+            .unwrap_or_else(|panic| Err(format!("it panicked: {}", text_of(&*panic)).into()))
+            .map_err(|error| self.failed(error))
     }
 }
 
@@ -106,12 +108,13 @@ impl Layers {
         self.listed()
     }
 
-    /// Adds the layers of an agent that takes the run over.
+    /// Adds the layers and the budgets of an agent that takes the run over.
     pub(super) fn hand_off(&mut self, name: &str, agent: &Agent) {
         if let Some(own) = self.levels.first_mut() {
             own.handed_off_to.push(name.to_owned());
             own.agents.push(agent.clone());
         }
+        self.spending.charge_to(&agent.0.budgets);
         *self = self.clone().listed();
     }
 
@@ -147,9 +150,10 @@ impl Layers {
     pub(super) fn next<'a>(
         &'a self,
         model: &'a dyn crate::model::ChatModel,
+        meter: Option<&'a dyn crate::model::Meter>,
         is_streamed: bool,
     ) -> Option<Next<'a>> {
-        (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, is_streamed))
+        (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, meter, is_streamed))
     }
 
     /// Returns the record of the end of a run from within a reply.

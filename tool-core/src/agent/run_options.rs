@@ -72,7 +72,8 @@ impl AgentBuilder {
     }
 
     /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to those of the
-    /// [questions](crate::agent::Ask::budget).
+    /// [questions](crate::agent::Ask::budget); also the rest of a run that is [handed off](Self::handoff_to) to it. A clone of the budget
+    /// that the outer agent has, too, is charged once.
     pub fn budget(mut self, budget: KeyedBudget) -> Self {
         self.agent.budgets.push(budget);
         self

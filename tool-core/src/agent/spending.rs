@@ -1,6 +1,6 @@
 //! What the model requests of a run are charged to: the limits of the run and of those that it is inside of, and budgets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use super::lock::lock;
 use crate::memory::{BudgetReservation, BudgetUnit, KeyedBudget};
 use crate::model::{
-    Attempt, Cost, EarlierAttempt, Meter, ModelError, ModelErrorKind, ModelInfo, Prices, Usage,
+    Attempt, Begun, Cost, EarlierAttempt, Meter, ModelError, ModelErrorKind, ModelInfo, Prices, Usage,
 };
 use crate::run::{Ledger, LedgerError, RunErrorKind, StopReason};
 use crate::tool::Timestamp;
@@ -33,15 +33,24 @@ pub(super) struct Spending {
 }
 
 impl Spending {
-    pub(super) fn new(prices: Option<Prices>, ledger: Ledger, budgets: Vec<KeyedBudget>) -> Self {
-        Self { prices, ledgers: vec![Arc::new(ledger)], budgets }
+    pub(super) fn new(prices: Option<Prices>, ledger: Ledger) -> Self {
+        Self { prices, ledgers: vec![Arc::new(ledger)], budgets: Vec::new() }
+    }
+
+    /// Adds budgets, unless what is spent is charged to them already.
+    pub(super) fn charge_to(&mut self, budgets: &[KeyedBudget]) {
+        for budget in budgets {
+            if !self.budgets.iter().any(|known| known.is_same(budget)) {
+                self.budgets.push(budget.clone());
+            }
+        }
     }
 
     /// Adds what the run outside of this one is charged to.
     pub(super) fn inside(&mut self, outer: &Self) {
         self.prices = self.prices.take().or_else(|| outer.prices.clone());
         self.ledgers.extend_from_slice(&outer.ledgers);
-        self.budgets.extend_from_slice(&outer.budgets);
+        self.charge_to(&outer.budgets);
     }
 
     /// Returns what counts a request of an agent with these prices, if anything does.
@@ -72,25 +81,29 @@ pub(super) struct RequestMeter {
 
 #[derive(Default)]
 struct State {
-    /// What the attempts before the last one cost.
+    /// What the attempts that have ended cost.
     charged: Option<Cost>,
-    /// The last attempt, unless it has ended.
-    current: Option<Current>,
+    /// The attempts that have not ended, by their ids. They keep their reservations.
+    open: BTreeMap<u64, OpenAttempt>,
+    /// The number of attempts so far.
+    attempts: u64,
     /// Why the request was not repeated.
     refusal: Option<Refusal>,
     /// What limits the answer, if that is less than the longest one.
     shortened_by: Option<Refusal>,
 }
 
-/// The last attempt.
+/// An attempt that has not ended.
 #[derive(Clone)]
-struct Current {
+struct OpenAttempt {
     model: String,
-    /// What each of its requests can cost.
+    /// What its first request can cost.
     worst: Amounts,
-    /// The number of requests, which continue each other.
+    /// The number of requests, each of which contains the answer to the one before.
     requests: u64,
     reserved: Amounts,
+    /// The part of it that is reserved for the requests before the last one.
+    earlier: Amounts,
     budgets: Vec<(usize, BudgetReservation)>,
 }
 
@@ -128,7 +141,7 @@ impl RequestMeter {
     /// Returns what all attempts so far have cost. One without an end counts as its worst case.
     pub(super) fn charged(&self) -> Option<Cost> {
         let state = lock(&self.state);
-        Cost::sum(state.charged, state.current.as_ref().and_then(|current| current.reserved.cost))
+        state.open.values().fold(state.charged, |sum, open| Cost::sum(sum, open.reserved.cost))
     }
 
     /// Charges what a request of the caller has used. Returns what it cost.
@@ -148,20 +161,19 @@ impl RequestMeter {
         lock(&self.state).shortened_by.take()
     }
 
-    /// Returns what a request can cost at most, as far as it is known without asking the provider.
-    pub(super) fn worst_cost(
-        &self,
-        model: &str,
-        input_tokens: u64,
-        max_output_tokens: Option<u32>,
-    ) -> Option<Cost> {
-        let known = self.known(model);
-        let output = max_output_tokens.map(u64::from).or(known.max_output_tokens).unwrap_or(0);
-        let input = input_tokens.min(known.context_window.unwrap_or(u64::MAX));
-        let worst = self.spending.prices.as_ref()?.worst_cost(model, input, output).ok()?;
+    /// Returns what a request can cost at most. One that is passed on can be sent to any models, and any number of times, as far as
+    /// the limits allow it.
+    pub(super) fn worst_cost(&self, attempt: Attempt<'_>, is_passed_on: bool) -> Option<Cost> {
+        let prices = self.spending.prices.as_ref()?;
+        let output = attempt.output_tokens.unwrap_or(0);
+        let worst = prices.worst_cost(attempt.model, attempt.input_tokens, output);
+        let worst = match is_passed_on && self.spending.has_max_cost() {
+            true => u64::MAX,
+            false => worst.ok()?.micros(),
+        };
         // More is never reserved.
         let left = self.spending.ledgers.iter().map(|ledger| ledger.left());
-        Some(Cost::new(left.fold(worst.micros(), u64::min), worst.currency()))
+        Some(Cost::new(left.fold(worst, u64::min), prices.currency()))
     }
 
     fn worst(&self, model: &str, input: u64, output: u64) -> Result<Amounts, ModelError> {
@@ -246,17 +258,17 @@ impl RequestMeter {
         }
     }
 
-    /// Ends the last attempt, which cost this.
-    fn charge(&self, current: &Current, cost: Option<Cost>) {
-        if let (Some(reserved), Some(cost)) = (current.reserved.cost, cost) {
+    /// Ends an attempt, which cost this.
+    fn charge(&self, id: u64, attempt: &OpenAttempt, cost: Option<Cost>) {
+        if let (Some(reserved), Some(cost)) = (attempt.reserved.cost, cost) {
             self.spending.ledgers.iter().for_each(|ledger| ledger.settle(reserved, cost));
         }
         let mut state = lock(&self.state);
         state.charged = Cost::sum(state.charged, cost);
-        state.current = None;
+        state.open.remove(&id);
     }
 
-    async fn begin_attempt(&self, attempt: Attempt<'_>) -> Result<Option<u32>, ModelError> {
+    async fn begin_attempt(&self, attempt: Attempt<'_>) -> Result<Begun, ModelError> {
         let Attempt { model, input_tokens, output_tokens } = attempt;
         if self.spending.is_limited() && output_tokens.is_none() {
             return Err(invalid(format!(
@@ -275,29 +287,34 @@ impl RequestMeter {
         let limit = granted.shortened_by.is_some().then(|| highest(longest, is_affordable));
         let Granted { amounts: reserved, budgets, shortened_by } = granted;
         let mut state = lock(&self.state);
-        // An attempt without an end keeps its reservation.
-        let before = state.current.take().and_then(|current| current.reserved.cost);
-        state.charged = Cost::sum(state.charged, before);
-        state.shortened_by = shortened_by;
-        state.current =
-            Some(Current { model: model.to_owned(), worst: reserved, requests: 1, reserved, budgets });
-        Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
+        (state.shortened_by, state.refusal) = (shortened_by, None);
+        state.attempts += 1;
+        let id = state.attempts;
+        let (model, earlier) = (model.to_owned(), reserved.times(0));
+        let attempt = OpenAttempt { model, worst: reserved, requests: 1, reserved, earlier, budgets };
+        state.open.insert(id, attempt);
+        let max_output_tokens = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+        Ok(Begun { id, max_output_tokens })
     }
 
-    async fn repeat_attempt(&self, earlier: EarlierAttempt) -> Result<(), ModelError> {
-        let Some(mut current) = lock(&self.state).current.clone() else { return Ok(()) };
-        let requests = match earlier {
+    async fn repeat_attempt(&self, id: u64, earlier: EarlierAttempt) -> Result<(), ModelError> {
+        let Some(mut attempt) = lock(&self.state).open.get(&id).cloned() else { return Ok(()) };
+        match earlier {
             EarlierAttempt::Unbilled => return Ok(()),
-            EarlierAttempt::Unknown => {
+            EarlierAttempt::Unknown | EarlierAttempt::Unusable => {
                 // It keeps its reservation.
-                self.charge(&current, current.reserved.cost);
-                (current.reserved, current.budgets) = (current.worst.times(0), Vec::new());
-                1
+                self.charge(id, &attempt, attempt.reserved.cost);
+                (attempt.reserved, attempt.budgets) = (attempt.worst.times(0), Vec::new());
             }
-            // The next request reads what was answered so far.
-            EarlierAttempt::Continued => current.requests + 1,
-        };
-        let more = current.worst.times(requests);
+            EarlierAttempt::Continued => {}
+        }
+        attempt.requests += u64::from(earlier != EarlierAttempt::Unknown);
+        attempt.earlier = attempt.reserved;
+        if earlier == EarlierAttempt::Continued {
+            // Its answer was billed, also if there is no other request.
+            lock(&self.state).open.insert(id, attempt.clone());
+        }
+        let more = attempt.worst.times(attempt.requests);
         let granted = match self.reserve(more, more).await {
             Ok(granted) => granted,
             Err(error) => {
@@ -307,27 +324,26 @@ impl RequestMeter {
                 ));
             }
         };
-        current.reserved.cost = Cost::sum(current.reserved.cost, granted.amounts.cost);
-        current.reserved.tokens = current.reserved.tokens.saturating_add(granted.amounts.tokens);
-        current.budgets.extend(granted.budgets);
-        current.requests = requests;
-        lock(&self.state).current = Some(current);
+        attempt.reserved.cost = Cost::sum(attempt.reserved.cost, granted.amounts.cost);
+        attempt.reserved.tokens = attempt.reserved.tokens.saturating_add(granted.amounts.tokens);
+        attempt.budgets.extend(granted.budgets);
+        lock(&self.state).open.insert(id, attempt);
         Ok(())
     }
 
-    async fn end_attempt(&self, usage: Result<Option<Usage>, EarlierAttempt>) {
-        let Some(current) = lock(&self.state).current.clone() else { return };
-        let prices = self.spending.prices.as_ref();
+    async fn end_attempt(&self, id: u64, usage: Result<Option<Usage>, EarlierAttempt>) {
+        let Some(attempt) = lock(&self.state).open.get(&id).cloned() else { return };
         let spent = match usage {
             Ok(Some(usage)) => {
-                let cost = prices.and_then(|prices| prices.cost(&current.model, usage).ok());
-                Amounts { cost, tokens: usage.total_tokens }
+                let prices = self.spending.prices.as_ref();
+                let cost = prices.and_then(|prices| prices.cost(&attempt.model, usage).ok());
+                Amounts { cost: cost.or(attempt.reserved.cost), tokens: usage.total_tokens }
             }
-            Err(EarlierAttempt::Unbilled) => current.reserved.times(0),
-            _ => current.reserved,
+            Err(EarlierAttempt::Unbilled) => attempt.earlier,
+            _ => attempt.reserved,
         };
-        self.charge(&current, spent.cost);
-        self.settle_budgets(&current.budgets, spent).await;
+        self.charge(id, &attempt, spent.cost);
+        self.settle_budgets(&attempt.budgets, spent).await;
     }
 }
 
@@ -345,16 +361,16 @@ impl Meter for RequestMeter {
         lock(&self.infos).insert(model.to_owned(), info);
     }
 
-    fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Option<u32>, ModelError>> {
+    fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Begun, ModelError>> {
         self.begin_attempt(attempt).boxed()
     }
 
-    fn repeat(&self, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>> {
-        self.repeat_attempt(earlier).boxed()
+    fn repeat(&self, id: u64, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>> {
+        self.repeat_attempt(id, earlier).boxed()
     }
 
-    fn end(&self, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()> {
-        self.end_attempt(usage).boxed()
+    fn end(&self, id: u64, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()> {
+        self.end_attempt(id, usage).boxed()
     }
 }
 

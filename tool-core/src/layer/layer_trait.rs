@@ -8,13 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::SinkExt;
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream;
+use futures_util::{SinkExt, StreamExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
-use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, Meter, ModelError, ToolCall};
 use crate::tool::{ToolError, ToolExecution, VerdictRecord};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
@@ -170,23 +170,42 @@ pub type Deltas<'a> = ChatStream<'a>;
 pub struct Next<'a> {
     layers: &'a [Arc<dyn Layer>],
     model: &'a dyn ChatModel,
+    meter: Option<&'a dyn Meter>,
     is_streamed: bool,
 }
 
 impl<'a> Next<'a> {
-    pub(crate) fn new(layers: &'a [Arc<dyn Layer>], model: &'a dyn ChatModel, is_streamed: bool) -> Self {
-        Self { layers, model, is_streamed }
+    pub(crate) fn new(
+        layers: &'a [Arc<dyn Layer>],
+        model: &'a dyn ChatModel,
+        meter: Option<&'a dyn Meter>,
+        is_streamed: bool,
+    ) -> Self {
+        Self { layers, model, meter, is_streamed }
     }
 
-    /// Sends a request through the remaining layers to the model.
+    /// Sends a request through the remaining layers to the model. What it costs is counted for the run, also if the layer has created
+    /// it.
     pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
+        let request = request.metered(self.meter);
         match self.layers.split_first() {
-            Some((layer, layers)) => through(&**layer, request, Self { layers, ..self }),
-            None if self.is_streamed => stream(self.model, request),
-            None => {
-                let response = async move { request.send_to(self.model).await.map(Delta::Done) };
-                ChatStream::new(stream::once(response))
+            Some((layer, layers)) => {
+                let deltas = catch_panics(
+                    || layer.model(request, Self { layers, ..self }),
+                    |why| ModelError::new(LayerPanicked { layer: layer.name().to_owned(), why }),
+                );
+                ChatStream::new(deltas.map(|delta| delta.map_err(|error| ended_by(error, layers.len()))))
             }
+            None => catch_panics(
+                || match self.is_streamed {
+                    true => stream(self.model, request),
+                    false => {
+                        let response = async move { request.send_to(self.model).await.map(Delta::Done) };
+                        ChatStream::new(stream::once(response))
+                    }
+                },
+                |why| ModelError::new(format!("the model panicked: {why}")),
+            ),
         }
     }
 
@@ -196,7 +215,7 @@ impl<'a> Next<'a> {
         Self { model, ..self }
     }
 
-    /// Returns the model.
+    /// Returns the model. [`call`](Self::call) asks it; what is asked in another way is not counted for the run.
     #[must_use]
     pub fn model(&self) -> &'a dyn ChatModel {
         self.model
@@ -209,32 +228,35 @@ impl<'a> Next<'a> {
     }
 }
 
-/// Sends a request through a layer. A panic is an error of the layer, and the end of a run is of its level.
-fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
-    let failed = |panic: Box<dyn Any + Send>| {
-        let error = LayerPanicked { layer: layer.name().to_owned(), text: panicked(&*panic) };
-        ModelError::new(error).permanent()
-    };
-    let deltas = match catch_unwind(AssertUnwindSafe(|| layer.model(request, next))) {
-        Ok(deltas) => deltas,
-        Err(panic) => return ChatStream::new(stream::once(ready(Err(failed(panic))))),
-    };
-    let deltas = AssertUnwindSafe(deltas).catch_unwind();
-    ChatStream::new(deltas.map(move |delta| {
-        let error = match delta {
-            Ok(Ok(delta)) => return Ok(delta),
-            Ok(Err(error)) => error,
-            Err(panic) => failed(panic),
-        };
-        // The innermost layer that passes it on is the one that has ended the run.
-        Err(error.downcast().map_or_else(
-            |other| other,
-            |RunEnded { layer, reason, inside }| {
-                let inside = inside.or(Some(next.layers.len()));
-                ModelError::new(RunEnded { layer, reason, inside }).permanent()
-            },
-        ))
-    }))
+/// Converts a panic into an error, so that it is known whose it is.
+fn catch_panics<'a>(
+    start: impl FnOnce() -> Deltas<'a>,
+    error: impl Fn(String) -> ModelError + Send + 'a,
+) -> Deltas<'a> {
+    match catch_unwind(AssertUnwindSafe(start)) {
+        Ok(deltas) => {
+            let deltas = AssertUnwindSafe(deltas).catch_unwind();
+            ChatStream::new(
+                deltas.map(move |delta| delta.unwrap_or_else(|panic| Err(error(text_of(&*panic))))),
+            )
+        }
+        Err(panic) => ChatStream::new(stream::iter([Err(error(text_of(&*panic)))])),
+    }
+}
+
+/// Marks the end of a run as that of a layer with so many layers inside, unless one of these has passed it on.
+fn ended_by(error: ModelError, inside: usize) -> ModelError {
+    match error.downcast::<RunEnded>() {
+        Ok(ended) => ModelError::new(RunEnded { inside: ended.inside.or(Some(inside)), ..ended }).permanent(),
+        Err(other) => other,
+    }
+}
+
+/// Returns the text of a panic.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no text").to_owned()
 }
 
 /// Streams the reply to a request that the stream owns: the model borrows it.
@@ -267,17 +289,10 @@ pub(crate) struct RunEnded {
 
 /// The error of a layer that panicked on the way of a request.
 #[derive(Debug, thiserror::Error)]
-#[error("the layer `{layer}` failed: {text}")]
+#[error("the layer `{layer}` panicked: {why}")]
 pub(crate) struct LayerPanicked {
     pub(crate) layer: String,
-    pub(crate) text: String,
-}
-
-/// Returns the text of a panic of a layer.
-pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("it panicked: {}", text.unwrap_or("no text"))
+    pub(crate) why: String,
 }
 
 impl<'a> Next<'a> {

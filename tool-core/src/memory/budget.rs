@@ -99,6 +99,14 @@ impl KeyedBudget {
         &self.key
     }
 
+    /// Returns `true` if what is charged to one of them is charged to the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let settings = |keyed: &Self| (keyed.budget.unit, keyed.budget.limit, keyed.budget.period);
+        Arc::ptr_eq(&self.budget.store, &other.budget.store)
+            && self.key == other.key
+            && settings(self) == settings(other)
+    }
+
     /// Returns the store.
     pub(crate) fn store(&self) -> &dyn BudgetStore {
         &*self.budget.store
@@ -154,6 +162,16 @@ pub struct BudgetPeriod {
     pub expires: Timestamp,
 }
 
+impl BudgetPeriod {
+    /// Returns the time before which another period must have ended so that it is over for all processes: their clocks can differ
+    /// by as long as a reservation lasts.
+    #[must_use]
+    pub fn over(&self) -> Timestamp {
+        let lasts = self.expires.as_millis().saturating_sub(self.now.as_millis());
+        Timestamp::from_millis(self.now.as_millis().saturating_sub(lasts))
+    }
+}
+
 /// What a [`BudgetStore`] has reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetReservation {
@@ -170,7 +188,7 @@ pub struct BudgetReservation {
 ///
 /// - What is reserved counts as spent. Settling it corrects the sum, once; after the reservation has expired, it changes nothing.
 /// - [`reserve`](Self::reserve) compares and adds in one atomic operation, for all processes that use the store.
-/// - What belongs to periods that have ended may be removed.
+/// - What belongs to a period may be removed once it is [over](BudgetPeriod::over) for all processes.
 /// - No operation blocks its thread.
 pub trait BudgetStore: Send + Sync {
     /// Reserves `at_most`, or what is left of the period's limit if that is less. Returns `None`, and changes nothing, if less than

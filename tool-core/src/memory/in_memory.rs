@@ -76,7 +76,7 @@ impl BudgetStore for InMemoryStore {
     ) -> StoreFuture<'a, Option<BudgetReservation>> {
         Box::pin(async move {
             let budgets = &mut self.contents().budgets;
-            budgets.retain(|_, sum| sum.ends > period.now);
+            budgets.retain(|_, sum| sum.ends > period.over());
             let sum = budgets.entry((period.key.clone(), period.starts)).or_insert_with(|| BudgetSum {
                 spent: 0,
                 ends: period.ends,

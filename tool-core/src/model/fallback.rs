@@ -115,9 +115,9 @@ impl Fallback {
                 };
                 let is_chosen = (self.decide)(&error);
                 // Errors of other kinds are about the request.
-                let is_down = is_outage(&error)
-                    || error.kind() == ModelErrorKind::Authentication
-                    || is_chosen && error.kind() == ModelErrorKind::Other;
+                let is_down = is_chosen
+                    && (is_outage(&error)
+                        || matches!(error.kind(), ModelErrorKind::Authentication | ModelErrorKind::Other));
                 let until = Instant::now() + self.retry_after;
                 admission.end(if is_down { Health::Down(until) } else { Health::Up });
                 if has_started || !is_chosen {
@@ -145,32 +145,41 @@ fn is_outage(error: &ModelError) -> bool {
 /// The permission to send a request to a model.
 struct Admission<'a> {
     health: &'a Mutex<Health>,
-    /// The health of the model if the request is dropped.
-    before: Health,
+    /// The request tries whether the model works again.
+    is_trial: bool,
+    /// The health of the model, unless the request is dropped.
+    outcome: Option<Health>,
 }
 
 impl<'a> Admission<'a> {
     /// Returns `None` if the model is left out.
     fn new(health: &'a Mutex<Health>, is_forced: bool) -> Option<Self> {
         let mut current = health.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *current;
-        match before {
-            Health::Down(until) if until <= Instant::now() => *current = Health::OnTrial,
-            Health::Up => {}
-            _ if is_forced => {}
-            Health::Down(_) | Health::OnTrial => return None,
+        let is_trial = matches!(*current, Health::Down(until) if until <= Instant::now());
+        if is_trial {
+            *current = Health::OnTrial;
+        } else if !matches!(*current, Health::Up) && !is_forced {
+            return None;
         }
-        Some(Self { health, before })
+        Some(Self { health, is_trial, outcome: None })
     }
 
     fn end(mut self, health: Health) {
-        self.before = health;
+        self.outcome = Some(health);
     }
 }
 
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = self.before;
+        let mut current = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.outcome {
+            Some(outcome) => *current = outcome,
+            // The next request tries it. Another one may have found out meanwhile.
+            None if self.is_trial && matches!(*current, Health::OnTrial) => {
+                *current = Health::Down(Instant::now());
+            }
+            None => {}
+        }
     }
 }
 

@@ -12,7 +12,9 @@ pub enum EarlierAttempt {
     Unbilled,
     /// It may have cost something that the provider did not report. It counts as the worst case.
     Unknown,
-    /// It was answered in part, and its usage will be in that of the response.
+    /// It was answered, but the answer cannot be used, and the next request contains it. It counts as the worst case.
+    Unusable,
+    /// It was answered in part, which the next request contains, and its usage will be in that of the response.
     Continued,
 }
 
@@ -25,6 +27,7 @@ impl EarlierAttempt {
 }
 
 /// The worst case of an attempt.
+#[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) model: &'a str,
     /// As many input tokens as there are at most.
@@ -33,7 +36,14 @@ pub(crate) struct Attempt<'a> {
     pub(crate) output_tokens: Option<u64>,
 }
 
-/// Counts the attempts of one request, one after the other.
+/// An attempt whose worst case is reserved.
+pub(crate) struct Begun {
+    pub(crate) id: u64,
+    /// The number of output tokens to which the response must be limited.
+    pub(crate) max_output_tokens: Option<u32>,
+}
+
+/// Counts the attempts of one request. There can be several at the same time.
 pub(crate) trait Meter: Send + Sync {
     /// Returns what is known about the model with this name.
     fn known(&self, model: &str) -> ModelInfo;
@@ -44,12 +54,12 @@ pub(crate) trait Meter: Send + Sync {
     /// Stores what its provider knows about a model.
     fn remember(&self, model: &str, info: ModelInfo);
 
-    /// Reserves the worst case of an attempt. Returns the number of output tokens to which the response must be limited.
-    fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Option<u32>, ModelError>>;
+    /// Reserves the worst case of an attempt.
+    fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Begun, ModelError>>;
 
-    /// Reserves another attempt like the last one.
-    fn repeat(&self, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>>;
+    /// Reserves another request of an attempt.
+    fn repeat(&self, id: u64, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>>;
 
-    /// Replaces the reservation of the last attempt by what it cost. An attempt without an end keeps its reservation.
-    fn end(&self, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()>;
+    /// Replaces the reservation of an attempt by what it cost. An attempt without an end keeps its reservation.
+    fn end(&self, id: u64, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()>;
 }

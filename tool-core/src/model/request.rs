@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
+use crate::model::{Begun, Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
 
 /// A request to a model: the conversation so far and the available tools.
 ///
@@ -71,7 +71,11 @@ impl PartialEq for Cache<'_> {
 
 /// Compares equal to any other, as what counts a request does not change its meaning.
 #[derive(Clone, Copy)]
-struct Metered<'a>(Option<&'a dyn Meter>);
+struct Metered<'a> {
+    meter: Option<&'a dyn Meter>,
+    /// The attempt that the request is, if it is one.
+    attempt: Option<u64>,
+}
 
 impl PartialEq for Metered<'_> {
     fn eq(&self, _other: &Self) -> bool {
@@ -81,7 +85,7 @@ impl PartialEq for Metered<'_> {
 
 impl fmt::Debug for Metered<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Metered" } else { "Unmetered" })
+        f.write_str(if self.meter.is_some() { "Metered" } else { "Unmetered" })
     }
 }
 
@@ -123,7 +127,7 @@ impl<'a> ChatRequest<'a> {
             options: Options::Unset,
             response_format: None,
             cache: Cache(None),
-            meter: Metered(None),
+            meter: Metered { meter: None, attempt: None },
         }
     }
 
@@ -133,13 +137,13 @@ impl<'a> ChatRequest<'a> {
         ChatRequest { cache: Cache(None), ..self.borrowed() }.with_options(options)
     }
 
-    /// Returns the same request with another limit of output tokens.
-    pub(crate) fn limited_to(&self, max_output_tokens: Option<u32>) -> ChatRequest<'_> {
+    /// Returns the same request as an attempt, with its limit of output tokens.
+    pub(crate) fn as_attempt(&self, Begun { id, max_output_tokens }: Begun) -> ChatRequest<'_> {
+        let mut request = self.borrowed();
+        request.meter.attempt = Some(id);
         match max_output_tokens {
-            Some(tokens) => {
-                self.borrowed().with_options(self.options().clone().with_max_output_tokens(tokens))
-            }
-            None => self.borrowed(),
+            Some(tokens) => request.with_options(self.options().clone().with_max_output_tokens(tokens)),
+            None => request,
         }
     }
 
@@ -159,12 +163,17 @@ impl<'a> ChatRequest<'a> {
 
     /// Sets what counts the attempts of the request.
     pub(crate) fn metered(mut self, meter: Option<&'a dyn Meter>) -> Self {
-        self.meter = Metered(meter);
+        self.meter = Metered { meter, attempt: None };
         self
     }
 
     pub(crate) fn meter(&self) -> Option<&'a dyn Meter> {
-        self.meter.0
+        self.meter.meter
+    }
+
+    /// Returns what counts the request, and the id of the attempt that it is.
+    pub(crate) fn attempt(&self) -> Option<(&'a dyn Meter, u64)> {
+        self.meter.meter.zip(self.meter.attempt)
     }
 
     /// Replaces the conversation.

@@ -15,6 +15,12 @@ const TOKENS_PER_REQUEST: u64 = 64;
 const TOKENS_FOR_TOOLS: u64 = 1_000;
 const TOKENS_PER_IMAGE: u64 = 10_000;
 
+/// Extra fields that providers read in place of the limit of output tokens, or that multiply the output.
+const OUTPUT_FIELDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "n"];
+
+/// The part of a provider's count by which it can be too low.
+const COUNTING_MARGIN: u64 = 20;
+
 impl ChatRequest<'_> {
     /// Sends the request to a model, like [`ChatModel::chat`], and counts what it costs for the run that the request is of. A model that
     /// is made of others sends requests to them by this.
@@ -30,7 +36,7 @@ impl ChatRequest<'_> {
         Box::pin(async move {
             let request = self.begin(model, meter).await?;
             let response = model.chat(&request).await;
-            end(meter, response.as_ref().map(|response| response.usage)).await;
+            end(&request, response.as_ref().map(|response| response.usage)).await;
             response
         })
     }
@@ -52,9 +58,9 @@ impl ChatRequest<'_> {
             let mut deltas = model.stream(&request);
             while let Some(delta) = deltas.next().await {
                 match &delta {
-                    Ok(Delta::Done(response)) => end(meter, Ok(response.usage)).await,
+                    Ok(Delta::Done(response)) => end(&request, Ok(response.usage)).await,
                     Ok(_) => {}
-                    Err(error) => end(meter, Err(error)).await,
+                    Err(error) => end(&request, Err(error)).await,
                 }
                 // The receiver is never dropped before this future, as the stream owns both.
                 let _ = sender.send(delta).await;
@@ -68,32 +74,54 @@ impl ChatRequest<'_> {
     ///
     /// Fails with the kind [`Unaffordable`](ModelErrorKind::Unaffordable) if a limit of the run or a budget leaves too little for it.
     pub async fn repeat(&self, earlier: EarlierAttempt) -> Result<(), ModelError> {
-        match self.meter() {
-            Some(meter) => meter.repeat(earlier).await,
+        match self.attempt() {
+            Some((meter, id)) => meter.repeat(id, earlier).await,
             None => Ok(()),
         }
     }
 
     /// Reserves the cost of an attempt, and returns the request that can be paid.
     async fn begin(&self, model: &dyn ChatModel, meter: &dyn Meter) -> Result<ChatRequest<'_>, ModelError> {
+        let extra = &self.options().extra;
+        if let Some(name) = OUTPUT_FIELDS.iter().find(|name| meter.is_limited() && extra.contains_key(**name))
+        {
+            let error = ModelError::new(format!(
+                "the extra field `{name}` would exceed the limit of cost; use `ModelOptions::max_output_tokens`"
+            ));
+            return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
+        }
+        let attempt = self.worst_attempt(model, meter).await;
+        let begun = match meter.begin(attempt).await {
+            // The bound is several times as high as what a provider counts.
+            Err(error) if error.kind() == ModelErrorKind::Unaffordable => {
+                match model.count_tokens(self).await {
+                    Ok(Some(counted)) => {
+                        // It is an estimate.
+                        let counted = counted.saturating_add(counted / COUNTING_MARGIN);
+                        let input_tokens = counted.min(attempt.input_tokens);
+                        meter.begin(Attempt { input_tokens, ..attempt }).await
+                    }
+                    _ => Err(error),
+                }
+            }
+            begun => begun,
+        };
+        Ok(self.as_attempt(begun?))
+    }
+
+    /// Returns the worst case of an attempt. The provider is asked for its limits once if that is needed.
+    pub(crate) async fn worst_attempt<'a>(
+        &'a self,
+        model: &'a dyn ChatModel,
+        meter: &dyn Meter,
+    ) -> Attempt<'a> {
         let name = self.options().model.as_deref().or(model.model_name()).unwrap_or_default();
         let info = known_limits(name, model, meter, self.options().max_output_tokens).await;
         let set = self.options().max_output_tokens.map(u64::from);
         let output_tokens =
             set.or(info.max_output_tokens).map(|set| set.min(info.max_output_tokens.unwrap_or(set)));
-        let window = info.context_window.unwrap_or(u64::MAX);
-        let attempt = |input: u64| Attempt { model: name, input_tokens: input.min(window), output_tokens };
-        let limit = match meter.begin(attempt(self.max_input_tokens())).await {
-            // The bound is several times as high as what a provider counts.
-            Err(error) if error.kind() == ModelErrorKind::Unaffordable => {
-                match model.count_tokens(self).await {
-                    Ok(Some(counted)) => meter.begin(attempt(counted)).await,
-                    _ => Err(error),
-                }
-            }
-            limit => limit,
-        };
-        Ok(self.limited_to(limit?))
+        let input_tokens = self.max_input_tokens().min(info.context_window.unwrap_or(u64::MAX));
+        Attempt { model: name, input_tokens, output_tokens }
     }
 
     /// Returns a number of input tokens that the request does not exceed.
@@ -106,8 +134,12 @@ impl ChatRequest<'_> {
             false => self.tools().encoding(count).0 as u64 + TOKENS_FOR_TOOLS,
         };
         let format = self.response_format().map_or(0, |format| format.schema().to_string().len() as u64);
+        let extra = match &self.options().extra {
+            extra if extra.is_empty() => 0,
+            extra => serde_json::to_string(extra).map_or(u64::MAX, |extra| extra.len() as u64),
+        };
         let messages = self.messages().iter().map(max_tokens);
-        messages.chain([tools, format, TOKENS_PER_REQUEST]).fold(0, u64::saturating_add)
+        messages.chain([tools, format, extra, TOKENS_PER_REQUEST]).fold(0, u64::saturating_add)
     }
 }
 
@@ -128,8 +160,10 @@ async fn known_limits(
     info
 }
 
-async fn end(meter: &dyn Meter, outcome: Result<Option<Usage>, &ModelError>) {
-    meter.end(outcome.map_err(|error| EarlierAttempt::from_unbilled(error.is_unbilled()))).await;
+async fn end(request: &ChatRequest<'_>, outcome: Result<Option<Usage>, &ModelError>) {
+    if let Some((meter, id)) = request.attempt() {
+        meter.end(id, outcome.map_err(|error| EarlierAttempt::from_unbilled(error.is_unbilled()))).await;
+    }
 }
 
 /// Returns a number of tokens that the message does not exceed.

@@ -13,6 +13,7 @@ use super::response::{Choice, Completion, WireCall, WireMessage};
 use super::tool_call_assembler::{EntryKind, ToolCallAssembler};
 use crate::assembler::{Assembler, EventError, Flow};
 use crate::json::write_string;
+use crate::usage::WireUsage;
 use crate::{annotations, logprobs, quirks};
 
 /// The data of the event that ends a stream.
@@ -69,9 +70,7 @@ impl<'a> ChunkAssembler<'a> {
         };
         set_once(&mut self.id, chunk.id);
         set_once(&mut self.model, chunk.model);
-        if let Some(usage) = chunk.usage {
-            self.usage = Some(usage.into());
-        }
+        self.usage = chunk.usage.and_then(WireUsage::to_usage).or(self.usage);
         match chunk.choice {
             // Other choices were not requested.
             Some(choice)

@@ -12,6 +12,7 @@ use super::replay;
 use super::response::{MAX_ITEMS, WireEvent, WireResponse};
 use crate::assembler::{Assembler, EventError, Flow};
 use crate::error::{is_error_body, is_error_value};
+use crate::usage::WireUsage;
 use crate::{annotations, logprobs, quirks};
 
 /// The data that some servers send after the last event, as in Chat Completions.
@@ -116,7 +117,7 @@ impl<'a> EventAssembler<'a> {
         emit: &mut dyn FnMut(Delta),
     ) -> Result<(), EventError> {
         self.identify(response.id, response.model);
-        self.usage = response.usage.map(Usage::from);
+        self.usage = response.usage.and_then(WireUsage::to_usage);
         let error = response.error.map(RawValue::get).filter(|error| is_error_value(error));
         let failed = || match error {
             Some(error) => EventError::Api(error.to_owned()),

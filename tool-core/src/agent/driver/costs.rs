@@ -29,9 +29,9 @@ impl RunDriver {
         let sent = self.sent.as_ref();
         let step = next_step(&mut self.run, &self.offer, sent, &self.tools, &self.earlier_tools);
         let Step::CallModel(request) = step else { return Ok(()) };
-        let options = request.options();
-        let model = options.model.as_deref().or(self.tools.agent.model().model_name()).unwrap_or_default();
-        let cost = meter.worst_cost(model, request.max_input_tokens(), options.max_output_tokens);
+        let model = self.tools.agent.model();
+        let attempt = request.worst_attempt(model, &meter).await;
+        let cost = meter.worst_cost(attempt, model.passes_requests_on());
         self.change_run().begin_request(cost);
         self.store_run().await
     }

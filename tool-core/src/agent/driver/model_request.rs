@@ -119,14 +119,13 @@ impl RunDriver {
                     self.change_run().stop_by_layer(end);
                     Ok(None)
                 }
+                Err(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
+                    self.trace.interrupt();
+                    let LayerPanicked { layer, why } = error.downcast().map_err(RunErrorKind::Model)?;
+                    Err(RunErrorKind::Layer { layer, error: format!("it panicked: {why}").into() })
+                }
                 Err(error) => {
                     self.trace.record_model_error(&error);
-                    let error = match error.downcast::<LayerPanicked>() {
-                        Ok(LayerPanicked { layer, text }) => {
-                            return Err(RunErrorKind::Layer { layer, error: text.into() });
-                        }
-                        Err(error) => error,
-                    };
                     let refusal = meter.and_then(RequestMeter::take_refusal);
                     match refusal.map_or_else(|| error.downcast(), Ok) {
                         Ok(refusal) => self.refuse(refusal),
@@ -151,7 +150,7 @@ pub(super) async fn call_model(
 ) -> Result<Reply, RunErrorKind> {
     let is_streamed = emitter.streams_replies();
     let Passage { layers, mut beside, hold } = passage;
-    let next = layers.next(model, is_streamed);
+    let next = layers.next(model, request.meter(), is_streamed);
     let mut verdicts = Vec::new();
     if next.is_none() && beside.is_none() && !is_streamed {
         return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
@@ -159,7 +158,7 @@ pub(super) async fn call_model(
     let mut deltas = match next {
         Some(next) => next.call(request.clone()),
         None if is_streamed => request.stream_to(model),
-        None => Next::new(&[], model, false).call(request.clone()),
+        None => Next::new(&[], model, request.meter(), false).call(request.clone()),
     };
     // Nothing leaves before the verdicts.
     let mut held = Vec::new();

@@ -137,13 +137,13 @@ impl RunDriver {
         run: Run,
         tools: RunTools,
         emitter: EventEmitter,
-        mut question: QuestionRules,
+        question: QuestionRules,
         outer: Option<Inside>,
     ) -> Self {
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
-        let mut budgets = std::mem::take(&mut question.budgets);
-        budgets.extend_from_slice(&tools.agent.0.budgets);
-        let spending = Spending::new(tools.agent.0.prices.clone(), ledger, budgets);
+        let mut spending = Spending::new(tools.agent.0.prices.clone(), ledger);
+        spending.charge_to(&question.budgets);
+        spending.charge_to(&tools.agent.0.budgets);
         let layers = Layers::new(tools.agent.clone(), tools.context.clone(), spending);
         let layers = match outer.as_ref().and_then(|outer| outer.layers.as_ref()) {
             Some((outer, called_as)) => layers.inside(outer, called_as),
@@ -189,6 +189,7 @@ impl RunDriver {
 
     /// Converts the driver into the run in its current state, which can be stored and [resumed](crate::Agent::resume).
     pub fn into_run(mut self) -> Run {
+        self.charge_unrecorded();
         self.set_in_progress(false);
         self.trace.pause();
         self.run

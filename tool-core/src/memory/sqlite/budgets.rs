@@ -38,14 +38,16 @@ pub(super) fn reserve(
     at_most: u64,
 ) -> Result<Option<BudgetReservation>, BoxError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let left = period.limit.saturating_sub(spent(&transaction, period)?);
+    // The sum must be a number of SQLite.
+    let limit = number(period.limit).unsigned_abs();
+    let left = limit.saturating_sub(spent(&transaction, period)?);
     if left < at_least {
         return Ok(None);
     }
     let amount = at_most.min(left);
-    let [starts, ends, now, expires] =
-        [period.starts, period.ends, period.now, period.expires].map(|time| number(time.as_millis()));
-    transaction.execute("DELETE FROM budgets WHERE ends <= ?1", [now])?;
+    let times = [period.starts, period.ends, period.over(), period.now, period.expires];
+    let [starts, ends, over, now, expires] = times.map(|time| number(time.as_millis()));
+    transaction.execute("DELETE FROM budgets WHERE ends <= ?1", [over])?;
     transaction.execute("DELETE FROM budget_reservations WHERE expires <= ?1", [now])?;
     transaction.execute(ADD, params![period.key, starts, ends, number(amount)])?;
     let reservation = params![period.key, starts, number(amount), expires];
