@@ -51,7 +51,8 @@ impl Account {
         Self(Some(Arc::new(charge)))
     }
 
-    /// Adds what a request has used, at the [cost](Usage::cost) that it has. Outside of a run, nothing is recorded.
+    /// Adds what a request has used, at the [cost](Usage::cost) that it has. For a layer of a [set of tools](crate::ToolSet::layer), which
+    /// does not know the run, nothing is recorded.
     pub fn charge(&self, usage: Usage) {
         if let Some(charge) = &self.0 {
             charge(usage);
