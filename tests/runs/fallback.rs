@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream;
+use tool_core::content::JsonText;
+use tool_core::memory::InMemoryStore;
+use tool_core::model::ProviderData;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, Fallback, ModelError,
     ModelErrorKind, ModelFuture, ModelPrices, Prices, Router, Usage,
 };
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, Message};
+use tool_core::{Agent, ChatMemory, ChatModel, Event, Message};
 
 /// A model that fails with the kind that is set, or answers with its name.
 #[derive(Clone)]
@@ -305,4 +308,38 @@ async fn a_dropped_request_changes_nothing_that_others_found_out() {
     a.fail(None);
     b.fail(None);
     assert_eq!(ask(&model).await.unwrap().message.text, "a");
+}
+
+/// A model that answers with data of its own.
+struct Sealing(&'static str);
+
+impl ChatModel for Sealing {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let replies = request.messages().iter().filter_map(Message::as_assistant);
+        let data: Vec<_> = replies.map(|reply| reply.provider_data.is_some()).collect();
+        let mut reply = AssistantMessage::text(format!("{} reads {data:?}", self.0));
+        reply.provider_data = Some(ProviderData::new("acme", JsonText::serialize(&self.0).unwrap()));
+        Box::pin(async move { Ok(ChatResponse::new(reply)) })
+    }
+
+    fn model_name(&self) -> Option<&str> {
+        Some(self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_model_does_not_receive_the_data_of_another_one_of_the_same_provider() {
+    let router =
+        Router::new(
+            |request: &ChatRequest<'_>| {
+                if request.messages().last().unwrap().text() == "large?" { "large" } else { "small" }
+            },
+        );
+    let router = router.model("small", Sealing("m-small")).model("large", Sealing("m-large"));
+    let agent = Agent::builder(router).memory(ChatMemory::new(InMemoryStore::new())).build().unwrap();
+    let mut answers = Vec::new();
+    for question in ["small?", "large?", "small?"] {
+        answers.push(agent.ask(question).conversation("c").await.unwrap().text().to_owned());
+    }
+    assert_eq!(answers, ["m-small reads []", "m-large reads [false]", "m-small reads [true, false]"]);
 }

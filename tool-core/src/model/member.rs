@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_channel::mpsc;
 use futures_util::SinkExt;
 
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError, ModelErrorKind};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ModelErrorKind};
 
 pub(super) type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
 
@@ -34,6 +34,8 @@ impl Member {
     ) -> Result<ChatResponse, Failure> {
         let other = (!self.shares_cache).then(|| request.for_other_model());
         let request = other.as_ref().unwrap_or(request);
+        let own = self.without_data_of_others(request);
+        let request = own.as_ref().unwrap_or(request);
         let mut response = match sender {
             None => {
                 let response = request.send_to(&*self.model).await;
@@ -46,6 +48,26 @@ impl Member {
         response.message.model = response.message.model.take().or_else(|| name.clone());
         response.model = response.model.or(name);
         Ok(response)
+    }
+
+    /// Returns the request without the data that another of the models expects back, if it contains any.
+    fn without_data_of_others<'a>(&self, request: &'a ChatRequest<'_>) -> Option<ChatRequest<'a>> {
+        let name = self.model.model_name();
+        let is_of_other = |message: &Message| {
+            let message = message.as_assistant();
+            message.is_some_and(|message| message.model.is_some() && message.model.as_deref() != name)
+        };
+        if !request.messages().iter().any(is_of_other) {
+            return None;
+        }
+        let mut messages = request.messages().to_vec();
+        for message in messages.iter_mut().filter(|message| is_of_other(message)) {
+            if let Message::Assistant(message) = message {
+                message.provider_data = None;
+                message.tool_calls.iter_mut().for_each(|call| call.provider_data = None);
+            }
+        }
+        Some(request.borrowed().with_messages(messages))
     }
 
     async fn stream(

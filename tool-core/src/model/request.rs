@@ -147,7 +147,7 @@ impl<'a> ChatRequest<'a> {
         }
     }
 
-    fn borrowed(&self) -> ChatRequest<'_> {
+    pub(crate) fn borrowed(&self) -> ChatRequest<'_> {
         ChatRequest {
             messages: Cow::Borrowed(&self.messages),
             tools: self.tools.clone(),
