@@ -233,7 +233,7 @@ async fn ask(agent: &Agent) -> String {
     }
 }
 
-/// The streamed text is that of the answer, so nothing left that was not judged.
+/// The streamed text equals the answer, so no text was sent before it was judged.
 async fn stream(agent: &Agent) -> String {
     let (mut waits, mut shown) = (String::new(), String::new());
     let mut events = agent.ask("go").stream();

@@ -91,7 +91,7 @@ async fn prices_can_depend_on_the_length_of_the_input() {
     });
     let cost = |input| prices.cost("m", Usage::new(input, 0)).unwrap().micros();
     assert_eq!((cost(200), cost(300)), (200, 600));
-    // Before a request, they are those of the longest input.
+    // Before a request, the tokens are those of the longest input.
     let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(150, 0));
     let agent = Agent::builder(model).prices(prices).max_cost(Cost::new(1_000, Currency::USD)).build();
     let agent = agent.unwrap();

@@ -7,9 +7,9 @@ use crate::model::Usage;
 
 /// Where a layer reports what its own requests have used; [`Place::account`](crate::layer::Place::account) returns it.
 ///
-/// The run records it under the name of the layer ([`Run::usage_by_layer`](crate::run::Run::usage_by_layer)). It is part of the usage and the
+/// The run records this usage under the name of the layer ([`Run::usage_by_layer`](crate::run::Run::usage_by_layer)). It is part of the usage and the
 /// cost of the run, and counts for its [`max_cost`](crate::run::RunLimits::max_cost). Requests through
-/// [`Next`](crate::layer::Next) are those of the run, and are counted without it.
+/// [`Next`](crate::layer::Next) belong to the run, and are counted without an account.
 ///
 /// ```
 /// use std::pin::Pin;

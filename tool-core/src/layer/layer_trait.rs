@@ -48,7 +48,7 @@ pub enum Part {
     Answer,
 }
 
-/// A layer of the boundary between an agent and everything else: it sees every question, model request, call, output and answer, whoever
+/// A layer between an agent and its callers, model and tools. It sees every question, model request, call, output and answer, whoever
 /// asks.
 ///
 /// [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite) make layers from closures. Layers are asked in the order in which

@@ -22,7 +22,7 @@ pub(crate) enum Ruling {
 pub(crate) const REJECTED: &str = "(this answer was rejected)";
 
 impl CallRecord {
-    /// Returns `true` if the call is to be executed, and that of the model or of a person is the only reason.
+    /// Returns `true` if the call has to be judged before it is executed: it has not begun, or it continues after a question.
     fn is_to_be_judged(&self) -> bool {
         match self.state {
             CallState::Ready { attempts: 0, .. } | CallState::AwaitingApproval(_) => true,

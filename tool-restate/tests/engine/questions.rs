@@ -180,9 +180,9 @@ async fn a_decision_that_does_not_fit_is_refused() {
         let error = run.resolve(&wait.id, decision).await.unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, expected));
     }
-    let stranger = run.resolve(&"0123".into(), Decision::decline()).await.unwrap_err();
-    assert_eq!(stranger.kind(), ErrorKind::NotWaiting);
-    assert_eq!(stranger.to_string(), format!("the run `{}` does not wait for this", run.key()));
+    let unknown = run.resolve(&"0123".into(), Decision::decline()).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotWaiting);
+    assert_eq!(unknown.to_string(), format!("the run `{}` does not wait for this", run.key()));
     run.resolve(&wait.id, Decision::answer("3A")).await.unwrap();
     assert_eq!(outputs(&answer(&run).await), ["3A on OS 87, attempt 1"]);
 }
