@@ -274,7 +274,7 @@ async fn extra_fields_are_input_and_cannot_lengthen_the_answer() {
         assert_eq!(
             error.to_string(),
             format!(
-                "the request to the model failed: the extra field `{name}` would exceed the limit of cost; use \
+                "the request to the model failed: the extra field `{name}` can exceed the limit of cost; leave it out, and limit answers by \
                  `ModelOptions::max_output_tokens`"
             )
         );

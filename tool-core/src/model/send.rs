@@ -90,7 +90,8 @@ impl ChatRequest<'_> {
         if let Some(name) = OUTPUT_FIELDS.iter().find(|name| meter.is_limited() && extra.contains_key(**name))
         {
             let error = ModelError::new(format!(
-                "the extra field `{name}` would exceed the limit of cost; use `ModelOptions::max_output_tokens`"
+                "the extra field `{name}` can exceed the limit of cost; leave it out, and limit answers by \
+                 `ModelOptions::max_output_tokens`"
             ));
             return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
         }
