@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use crate::content::Content;
-use crate::memory::repair_history;
-use crate::model::{Message, ModelOptions, ToolChoice};
+use crate::model::{Message, ModelOptions, ToolChoice, repair_history};
 use crate::run::Run;
 use crate::tool::ToolContext;
 use crate::toolset::ToolSet;

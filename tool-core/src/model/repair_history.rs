@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::model::{Message, ToolCall, ToolMessage};
-use crate::tool::ToolError;
+
+/// What the model reads as the result of a call that has none.
+pub(crate) const INTERRUPTED: &str = "the call was interrupted before a result was produced";
 
 /// Repairs a history so that providers accept it: every call has exactly one result, directly after the message with the
 /// call.
@@ -21,8 +23,7 @@ use crate::tool::ToolError;
 /// ```
 /// use std::borrow::Cow;
 ///
-/// use tool_core::memory::repair_history;
-/// use tool_core::model::AssistantMessage;
+/// use tool_core::model::{AssistantMessage, repair_history};
 /// use tool_core::{Message, ToolCall};
 ///
 /// let call = AssistantMessage::default().with_tool_calls([ToolCall::new("call_1", "now", "{}")]);
@@ -138,7 +139,7 @@ fn follow_directly(position: usize, calls: &[CallResult<'_>]) -> bool {
 }
 
 fn interrupted_result(call: &ToolCall) -> ToolMessage {
-    let mut result = ToolMessage::new(&*call.id, &*call.name, ToolError::interrupted().to_string());
+    let mut result = ToolMessage::new(&*call.id, &*call.name, INTERRUPTED);
     result.is_error = true;
     result
 }
@@ -193,10 +194,7 @@ mod tests {
                 format!("a:{}", ids.join(","))
             }
             Message::Tool(result) if result.is_error => {
-                assert_eq!(
-                    (&*result.content.text(), &*result.name),
-                    (&*ToolError::interrupted().to_string(), "sum")
-                );
+                assert_eq!((&*result.content.text(), &*result.name), (INTERRUPTED, "sum"));
                 format!("{}!", result.call_id)
             }
             Message::Tool(result) => format!("{}={}", result.call_id, result.content),
