@@ -60,6 +60,12 @@ impl Account {
     }
 }
 
+/// The accounts of the layers around a run.
+pub(crate) trait Accounts: Send + Sync {
+    /// Returns the account of the layer with this name.
+    fn account(&self, layer: &str) -> Account;
+}
+
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Account").finish_non_exhaustive()
