@@ -288,6 +288,50 @@ async fn other_calls_continue_while_an_output_is_judged() {
     assert_eq!(asked.expect("the call in flight is not driven").unwrap().text(), "Done.");
 }
 
+/// What one layer has replaced stays in the record if another one ends the run because of the same outcome.
+#[tokio::test]
+async fn a_replacement_is_recorded_if_another_layer_ends_the_run() {
+    let look = || ExternalTool::new(ToolDefinition::new("look").with_description("Looks"));
+    for (tool, arguments, expected) in [
+        ("act", r#"{"text": "a"}"#, &["hide"][..]),
+        ("act", r#"{"text": "cached"}"#, &["cache", "hide"]),
+        ("act", "{}", &["hide"]),
+        ("look", "{}", &["hide"]),
+    ] {
+        let asked: Arc<AtomicUsize> = Arc::default();
+        let count = Arc::clone(&asked);
+        let cache = guard::call(|call: &ToolCall| match call.arguments.contains("cached") {
+            true => CallVerdict::replace("a secret"),
+            false => CallVerdict::Pass,
+        });
+        let hide = guard::output(|_| OutputVerdict::replace("hidden"));
+        let ends = guard::output(move |execution| {
+            assert!(execution.to_string().ends_with("hidden"), "{execution}");
+            count.fetch_add(1, Ordering::Relaxed);
+            OutputVerdict::end("why")
+        });
+        let model = ScriptedModel::new().calls(tool, arguments).says("Done.");
+        let agent = agent(model, &Log::default()).tool(look()).layer(cache.named("cache"));
+        let agent = agent.layer(hide.named("hide")).layer(ends.named("ends")).build().unwrap();
+        let mut error = agent.ask("go").await.unwrap_err();
+        if let Some(wait) = error.run().waits().pop() {
+            let mut run = error.into_run();
+            run.resolve(&wait.id, Decision::result(Ok(ToolOutput::text("a secret")))).unwrap();
+            error = agent.resume(restored(run)).await.unwrap_err();
+        }
+        assert!(is_blocked(&error), "{error}");
+        let execution = &error.run().tool_executions()[0];
+        let by: Vec<_> = execution.verdicts().iter().map(|verdict| &*verdict.layer).collect();
+        assert_eq!(by, expected, "{tool} {arguments}");
+        assert_eq!(execution.output().unwrap().to_string(), "hidden", "{tool} {arguments}");
+        assert_eq!(error.messages().last().unwrap().text(), "hidden");
+        assert_eq!(
+            asked.load(Ordering::Relaxed),
+            if tool == "look" { 1 } else { 1 + usize::from(arguments.contains("\"a\"")) }
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_reply_to_a_question_that_was_not_judged_is_refused() {
     let guard = guard::question(|_| QuestionVerdict::answer("No."));

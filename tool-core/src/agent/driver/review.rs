@@ -12,7 +12,7 @@ use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, refused_rewrite};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, Ruling, RunErrorKind};
-use crate::tool::{ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{ToolExecution, VerdictKind, VerdictRecord};
 
 /// The verdict about a question: its record, and the answer in place of the model's.
 pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
@@ -142,7 +142,7 @@ impl RunDriver {
         if !is_final {
             let checked = self.offer.tools.check_arguments(&call);
             if let Err(error) = checked {
-                return self.refuse_call(layers, call, error).await;
+                return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
             }
             let rewritten = layers.rewrite(&mut call, &self.run).await?;
             let by = rewritten.last().map(|verdict| verdict.layer.clone());
@@ -150,18 +150,18 @@ impl RunDriver {
             if let Some(layer) = by
                 && let Err(error) = self.offer.tools.check_arguments(&call)
             {
-                return self.refuse_call(layers, call, refused_rewrite(&layer, &error)).await;
+                let refused = ToolExecution::new(call, Err(refused_rewrite(&layer, &error)));
+                return self.give_outcome(layers, Vec::new(), refused).await;
             }
         }
-        let (verdicts, mut ruling) = layers.judge(&call, &self.run).await?;
-        if let Ruling::Finish(given) = &mut ruling
-            && verdicts.last().is_some_and(|verdict| verdict.kind == VerdictKind::Replaced)
-            && let Some(end) = layers.output(given, &self.run).await?
-        {
-            self.change_run().stop_by_layer(end);
-            return Ok(());
+        match layers.judge(&call, &self.run).await? {
+            (verdicts, Ruling::Finish(given))
+                if verdicts.last().is_some_and(|verdict| verdict.kind == VerdictKind::Replaced) =>
+            {
+                self.give_outcome(layers, verdicts, *given).await
+            }
+            (verdicts, ruling) => self.rule_on_call(&call, verdicts, ruling),
         }
-        self.rule_on_call(&call, verdicts, ruling)
     }
 
     fn rule_on_call(
@@ -175,19 +175,20 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Finishes a call whose arguments the tool refuses, before anything judges it.
-    async fn refuse_call(
+    /// Finishes a call without an execution, by an outcome that the layers see as well.
+    async fn give_outcome(
         &mut self,
         layers: &Layers,
-        call: ToolCall,
-        error: ToolError,
+        verdicts: Vec<VerdictRecord>,
+        mut given: ToolExecution,
     ) -> Result<(), RunErrorKind> {
-        let mut execution = ToolExecution::new(call.clone(), Err(error));
-        if let Some(end) = layers.output(&mut execution, &self.run).await? {
+        let end = layers.output(&mut given, &self.run).await?;
+        let call = given.call().clone();
+        self.rule_on_call(&call, verdicts, Ruling::Finish(Box::new(given)))?;
+        if let Some(end) = end {
             self.change_run().stop_by_layer(end);
-            return Ok(());
         }
-        self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(execution)))
+        Ok(())
     }
 
     /// Asks the layers about the outcome of a call after its last attempt.
