@@ -10,3 +10,4 @@ mod mistakes;
 mod orders;
 mod ready;
 mod rules;
+mod undoing;

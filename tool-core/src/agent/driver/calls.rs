@@ -250,10 +250,16 @@ impl RunDriver {
     ) -> Result<Option<Event>, RunErrorKind> {
         self.has_unsaved_changes = true;
         let is_retried = matches!(ruling, OutputRuling::Retried);
+        let was_undoing = self.run.is_undoing();
         let (mut end, mut failure, mut interruption) = (None, None, None);
         match ruling {
             OutputRuling::Retried => {}
             OutputRuling::Seen(ended) => end = ended,
+            // The undo has happened, and the next one must follow.
+            OutputRuling::Failed(_) | OutputRuling::Interrupted(_) if was_undoing => {
+                let unjudged = ToolError::failed("a layer did not judge the outcome");
+                execution = execution.with_outcome(Err(unjudged));
+            }
             // An error can end the run, so nothing is recorded, and the call counts as interrupted.
             OutputRuling::Failed(why) if execution.error().is_some() => return Err(why),
             // The call is not executed again, and layers see the outcome before the model does.
@@ -278,7 +284,7 @@ impl RunDriver {
             }
             _ => execution.clone().with_notes(None),
         });
-        let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
+        let id = execution.call().id.clone();
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         if let Some(end) = end {
             self.run.stop_by_layer(end);
@@ -288,9 +294,6 @@ impl RunDriver {
         }
         self.update_elapsed();
         if let Some(why) = failure {
-            if was_undoing {
-                self.reported.add(&id);
-            }
             return Err(why);
         }
         let event = match failed {

@@ -207,7 +207,9 @@ impl RunDriver {
 
     async fn ask_about_output(&self, execution: &mut ToolExecution) -> OutputRuling {
         let asked = self.layers.output(execution, &self.run).boxed();
-        match self.run_until_interrupted(asked).await {
+        // The limits hold for layers also after the end of the run, while calls are undone.
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
+        match run_until_interrupted(asked, cancellation, time_left).await {
             Ok(Ok(end)) => OutputRuling::Seen(end),
             Ok(Err(kind)) => OutputRuling::Failed(kind),
             Err(interruption) => OutputRuling::Interrupted(interruption),
@@ -302,7 +304,7 @@ impl RunDriver {
         }
         let Some(text) = self.run.returned_text() else { return Ok(()) };
         let judged = self.layers.reply(&text, &self.run).boxed();
-        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_answer());
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
             Ok(ruling) => ruling?,
             Err(interruption) => {
