@@ -288,6 +288,53 @@ async fn other_calls_continue_while_an_output_is_judged() {
     assert_eq!(asked.expect("the call in flight is not driven").unwrap().text(), "Done.");
 }
 
+/// An agent in flight needs its state to be stored before it goes on.
+#[tokio::test]
+async fn agents_in_flight_continue_while_an_output_is_judged() {
+    let log = Log::default();
+    let bell = Arc::new(Notify::new());
+    let waiting = Arc::clone(&bell);
+    let waits = guard::output(move |execution| {
+        let is_first = execution.call().name == "act";
+        let bell = Arc::clone(&waiting);
+        Box::pin(async move {
+            if is_first {
+                bell.notified().await;
+            }
+            OutputVerdict::Pass
+        }) as Never<OutputVerdict>
+    });
+    let inner = ScriptedModel::new().calls("signal", "{}").calls("signal", "{}").says("Rung.");
+    let inner = Agent::builder(inner).tools(tools![signal]).context(bell).build().unwrap();
+    let calls = [("act", r#"{"text": "a"}"#), ("helper", r#"{"question": "ring"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = agent(model, &log).tool(inner.as_tool("helper", "Helps")).layer(waits).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
+    let answer = asked.expect("the agent in flight waits for the driver").unwrap();
+    assert_eq!([2, 3].map(|at| answer.messages()[at].text().into_owned()), ["did a", "Rung."]);
+    assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 2);
+}
+
+/// A call in flight reaches a limit of the run while the output of another is judged: that one counts as interrupted, and is undone.
+#[tokio::test]
+async fn a_limit_that_an_agent_in_flight_reaches_ends_a_verdict() {
+    let log = Log::default();
+    let waits = guard::output(|execution| match &*execution.call().name {
+        "act" => Box::pin(pending()) as Never<OutputVerdict>,
+        _ => Box::pin(async { OutputVerdict::Pass }),
+    });
+    let inner = ScriptedModel::new().calls("signal", "{}").says("Rung.");
+    let inner = Agent::builder(inner).tools(tools![signal]).context(Arc::new(Notify::new()));
+    let inner = inner.build().unwrap().as_tool("helper", "Helps");
+    let calls = [("act", r#"{"text": "a"}"#), ("helper", r#"{"question": "ring"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = agent(model, &log).tool(inner).layer(waits).max_calls(2).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
+    let error = asked.expect("the limit is not seen").unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(2))), "{error}");
+    assert_eq!(log.all(), ["did a", "took back a"]);
+}
+
 /// What one layer has replaced stays in the record if another one ends the run because of the same outcome.
 #[tokio::test]
 async fn a_replacement_is_recorded_if_another_layer_ends_the_run() {

@@ -111,7 +111,17 @@ impl RunDriver {
                 }
             };
             let was_undoing = self.run.is_undoing();
-            let ruling = beside(self.review_output(&mut execution), &mut running, &mut ended).await;
+            let ruling = match self.ruling_without_layers(&execution) {
+                Some(ruling) => Some(ruling),
+                None => {
+                    let memos = memos.as_mut();
+                    self.ask_beside_calls(&mut execution, &mut running, memos, &mut ended).boxed().await?
+                }
+            };
+            let Some(ruling) = ruling else {
+                drop(running);
+                return Ok(());
+            };
             let id = execution.call().id.clone();
             event = match self.record_outcome(execution, ruling) {
                 Err(why @ RunErrorKind::Layer { .. }) => {
@@ -146,9 +156,9 @@ impl RunDriver {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
                 Ok(Progress::Memo(memo)) => {
-                    let Some(stored) = self.record_memo(memo)? else { return Ok(None) };
-                    self.store_run().await?;
-                    confirm(stored);
+                    if !self.store_memo(memo).await? {
+                        return Ok(None);
+                    }
                 }
                 Err(interruption) => {
                     self.interrupt(&interruption);
@@ -189,6 +199,14 @@ impl RunDriver {
         self.update_elapsed();
         let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
         Ok((!has_ended).then_some(stored))
+    }
+
+    /// Makes a memo part of the run, stores that, and lets the call continue. Returns `false` if that ended the run.
+    async fn store_memo(&mut self, memo: SentMemo) -> Result<bool, RunErrorKind> {
+        let Some(stored) = self.record_memo(memo)? else { return Ok(false) };
+        self.store_run().await?;
+        confirm(stored);
+        Ok(true)
     }
 
     /// Executes a call; one that asks an agent is connected to this run.
@@ -238,8 +256,44 @@ impl RunDriver {
         &mut self,
         mut execution: ToolExecution,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let ruling = self.review_output(&mut execution).await;
+        let ruling = match self.ruling_without_layers(&execution) {
+            Some(ruling) => ruling,
+            None => self.ask_about_output(&mut execution, &self.run).await,
+        };
         self.record_outcome(execution, ruling)
+    }
+
+    /// Asks the layers about the outcome of a call while the other calls continue: a layer can wait for something that one of them holds.
+    /// Returns `None` if one of them ended the run.
+    async fn ask_beside_calls(
+        &mut self,
+        execution: &mut ToolExecution,
+        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+        memos: Option<&mut Memos>,
+        ended: &mut VecDeque<Ending>,
+    ) -> Result<Option<OutputRuling>, RunErrorKind> {
+        let Some(memos) = memos.filter(|_| !running.is_empty()) else {
+            return Ok(Some(beside(self.ask_about_output(execution, &self.run), running, ended).await));
+        };
+        // Memos change the run meanwhile.
+        let run = self.run.clone();
+        let mut ruling = pin!(self.ask_about_output(execution, &run));
+        loop {
+            let progress = pin!(next_progress(running, Some(memos)));
+            let progress = match select(ruling.as_mut(), progress).await {
+                Either::Left((ruling, _)) => return Ok(Some(ruling)),
+                Either::Right((progress, _)) => progress,
+            };
+            match progress {
+                Progress::Ended(ending) => ended.push_back(ending),
+                Progress::Memo(memo) => {
+                    if !self.store_memo(memo).await? {
+                        return Ok(None);
+                    }
+                }
+                Progress::Done => return Ok(Some(ruling.await)),
+            }
+        }
     }
 
     /// Records the outcome of a call. Returns the event to emit.

@@ -11,7 +11,7 @@ use crate::agent::layers::{Layers, ReplyRuling};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, refused_rewrite};
 use crate::model::{ChatResponse, ToolCall};
-use crate::run::{REJECTED, Ruling, RunErrorKind};
+use crate::run::{REJECTED, Ruling, Run, RunErrorKind};
 use crate::tool::{ToolExecution, VerdictKind, VerdictRecord};
 
 /// The verdict about a question: its record, and the answer in place of the model's.
@@ -191,29 +191,33 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Asks the layers about the outcome of a call after its last attempt.
-    pub(super) async fn review_output(&self, execution: &mut ToolExecution) -> OutputRuling {
+    /// Returns the ruling about the outcome of a call that no layer has to see.
+    pub(super) fn ruling_without_layers(&self, execution: &ToolExecution) -> Option<OutputRuling> {
         if let Some(end) = self.run.end_from_inside(&execution.call().id) {
-            return OutputRuling::Seen(Some(end));
+            return Some(OutputRuling::Seen(Some(end)));
         }
         if self.run.will_retry(execution) {
-            return OutputRuling::Retried;
+            return Some(OutputRuling::Retried);
         }
-        match self.layers.see(Part::Output) {
-            true => self.ask_about_output(execution).await,
-            false => OutputRuling::Seen(None),
-        }
+        (!self.layers.see(Part::Output)).then_some(OutputRuling::Seen(None))
     }
 
-    async fn ask_about_output(&self, execution: &mut ToolExecution) -> OutputRuling {
-        let asked = self.layers.output(execution, &self.run).boxed();
+    /// Asks the layers about the outcome of a call after its last attempt. `run` is this run, or a copy of it if this one changes
+    /// meanwhile.
+    pub(super) fn ask_about_output<'a>(
+        &self,
+        execution: &'a mut ToolExecution,
+        run: &'a Run,
+    ) -> impl Future<Output = OutputRuling> + Send + use<'a> {
+        let layers = Arc::clone(&self.layers);
+        let asked = async move { layers.output(execution, run).await }.boxed();
         // The limits hold for layers also after the end of the run, while calls are undone.
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
-        match run_until_interrupted(asked, cancellation, time_left).await {
+        run_until_interrupted(asked, cancellation, time_left).map(|asked| match asked {
             Ok(Ok(end)) => OutputRuling::Seen(end),
             Ok(Err(kind)) => OutputRuling::Failed(kind),
             Err(interruption) => OutputRuling::Interrupted(interruption),
-        }
+        })
     }
 
     /// Asks the layers about results that they have not seen, before the model reads them.
@@ -222,7 +226,7 @@ impl RunDriver {
             return Ok(());
         }
         for mut execution in self.run.unseen_results() {
-            let end = match self.ask_about_output(&mut execution).await {
+            let end = match self.ask_about_output(&mut execution, &self.run).await {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
                     self.interrupt(&interruption);
