@@ -11,3 +11,4 @@ mod mistakes;
 mod orders;
 mod ready;
 mod rules;
+mod undoing;

@@ -327,6 +327,7 @@ impl Layers {
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
         let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
         let mut judged = execution.clone();
+        judged.metadata.is_seen = true;
         for placed in self.that_see(Part::Output).filter(sees) {
             match self.ask(placed, run, &judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}
@@ -343,7 +344,6 @@ impl Layers {
                 }
             }
         }
-        judged.metadata.is_seen = true;
         *execution = judged;
         Ok(None)
     }

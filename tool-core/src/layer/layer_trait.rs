@@ -144,7 +144,9 @@ pub trait Layer: Send + Sync {
     }
 
     /// Judges the outcome of a call, after its last attempt. If this fails, an output is recorded with the run, and judged before the next
-    /// step; an error is not, so the call counts as interrupted.
+    /// step; an error is not, so the call counts as interrupted. The outcome of a call that undoes another is then recorded as an error, and
+    /// undoing goes on. The limit of time and cancellation hold for this also after the end of the run: once the run is cancelled or has
+    /// used its time, only a verdict that is ready at once counts.
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,
