@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::net::ToSocketAddrs;
 use tool_core::Agent;
 use tool_core::memory::RunStore;
-use tool_http::server::{Access, BindError, Caller, HttpService, Limiter, RunningServer, Shutdown, bind};
+use tool_http::server::{Access, Caller, HttpService, Limiter, RunningServer, Shutdown, bind};
 
 use crate::auth::{Authenticate, Principal, Right};
 use crate::frontend::{Frontend, ProtocolName};
@@ -168,16 +168,7 @@ impl Web {
     pub async fn spawn(self, address: impl ToSocketAddrs) -> io::Result<RunningServer> {
         let has_login = self.access.has_keys() || self.authentication.is_some();
         let listener = bind(address, self.allows_remote || has_login).await;
-        let listener = listener.map_err(|error| match error {
-            BindError::Io(error) => error,
-            BindError::Remote(address) => io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!(
-                    "`{address}` can be reached from other machines; bind to `127.0.0.1`, require a key with `key`, or \
-                     call `allow_remote()`"
-                ),
-            ),
-        })?;
+        let listener = listener.map_err(|error| error.into_io("require a key with `key`"))?;
         RunningServer::start(listener, self.routes(), "/", &LIMITS, Shutdown::new())
     }
 }
