@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::run::{Decision, Run};
-use tool_core::tool::{DecisionRecord, Timestamp, VerdictRecord, WaitId};
+use tool_core::tool::{Timestamp, VerdictRecord, WaitId};
 use tool_http::server::{json_response, sse_response};
 use url::form_urlencoded;
 
@@ -103,9 +103,8 @@ async fn plain_list(State(state): Shared, RawQuery(query): RawQuery) -> Answer {
 
 async fn plain_run(State(state): Shared, Extension(sender): Sender, Path(id): Path<String>) -> Answer {
     let Shown { row, open, .. } = shown(&state.hub, &sender, &id).await?;
-    let waits: Vec<_> = open.into_iter().map(|open| open.wait).collect();
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
-    Ok(Html(plain::run(&row, &waits, &log)).into_response())
+    Ok(Html(plain::run(&row, &open, &log)).into_response())
 }
 
 fn filter(query: Option<String>) -> Result<Filter, HttpError> {
@@ -124,19 +123,11 @@ fn filter(query: Option<String>) -> Result<Filter, HttpError> {
 struct Shown {
     #[serde(flatten)]
     row: Row,
-    open: Vec<ShownWait>,
+    open: Vec<Described>,
     /// What layers decided about the question and the answers.
     verdicts: Vec<VerdictRecord>,
     rights: Rights,
     now: Timestamp,
-}
-
-#[derive(Debug, Serialize)]
-struct ShownWait {
-    #[serde(flatten)]
-    wait: Described,
-    /// The decision, until the driver has taken it.
-    recorded: Option<DecisionRecord>,
 }
 
 #[derive(Debug, Serialize)]
@@ -154,13 +145,12 @@ async fn shown(hub: &Hub, sender: &Principal, id: &str) -> Result<Shown, HttpErr
     // An unreadable run is shown with its error.
     let loaded = hub.load(id).await.ok().flatten();
     let verdicts = loaded.as_ref().map(|loaded| loaded.run.verdicts().to_vec()).unwrap_or_default();
-    let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
-    let open = waits.into_iter().map(|wait| {
-        let recorded = hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
-        ShownWait { recorded, wait }
-    });
+    let open = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref()));
+    let mut open = open.unwrap_or_default();
+    open.iter_mut()
+        .for_each(|open| open.recorded = hub.recorded(&open.wait.id).map(|recorded| recorded.record));
     let rights = Rights { decide: sender.may(Right::Decide), administer: sender.may(Right::Administer) };
-    Ok(Shown { row, open: open.collect(), verdicts, rights, now: Timestamp::now() })
+    Ok(Shown { row, open, verdicts, rights, now: Timestamp::now() })
 }
 
 /// Returns the request to the model and the response of a turn, as far as they are known.

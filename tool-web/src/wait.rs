@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Wait, WaitReason};
+use tool_core::tool::DecisionRecord;
 use tool_core::{Agent, Tool};
 
 /// Returns the arguments of a call that awaits approval.
@@ -30,6 +31,8 @@ pub(crate) struct Described {
     is_at_most_once: bool,
     /// The members of the arguments, if they are a JSON object.
     fields: Option<Vec<Field>>,
+    /// The decision, until the driver has taken it.
+    pub(crate) recorded: Option<DecisionRecord>,
 }
 
 /// A member of the arguments, for a form.
@@ -57,6 +60,7 @@ pub(crate) fn describe(run: &Run, agent: Option<&Agent>) -> Vec<Described> {
             why: definition.and_then(ToolDefinition::approval_reason).map(str::to_owned),
             is_at_most_once: definition.is_some_and(|definition| definition.policy().at_most_once),
             fields: arguments(&wait).and_then(|arguments| fields(arguments, schema)),
+            recorded: None,
             wait,
         }
     };

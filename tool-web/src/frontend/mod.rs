@@ -61,12 +61,7 @@ use crate::sse;
 /// # }
 /// ```
 #[must_use = "a chat does nothing until its service is served"]
-pub struct Frontend {
-    protocol: ProtocolName,
-    hub: Arc<Hub>,
-    source: Option<Arc<Source>>,
-    guard: Arc<Guard>,
-}
+pub struct Frontend(Option<Arc<Chats>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolName {
@@ -77,7 +72,11 @@ pub(crate) enum ProtocolName {
 impl Frontend {
     pub(crate) fn new(protocol: ProtocolName, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
         let source = hub.sources.iter().find(|source| &*source.name == agent && source.agent.is_some());
-        Self { protocol, source: source.cloned(), hub, guard }
+        Self(
+            source
+                .cloned()
+                .map(|source| Arc::new(Chats { protocol, hub, source, guard, runs: Mutex::default() })),
+        )
     }
 
     /// Returns the routes as a service, to serve them as part of an application. Without an agent of the name, all requests are
@@ -93,26 +92,18 @@ impl Frontend {
     }
 
     fn routes(self) -> Router {
-        let guard = Arc::clone(&self.guard);
-        let Some(source) = self.source else { return Router::new() };
-        let chats = Chats {
-            protocol: self.protocol,
-            hub: self.hub,
-            source,
-            guard: self.guard,
-            runs: Mutex::default(),
-        };
+        let Some(chats) = self.0 else { return Router::new() };
         Router::new()
             .route("/", requires(Right::Ask, post(send)))
             .route("/{chat}/stream", requires(Right::Ask, get(resume).delete(stop)))
-            .layer(from_fn_with_state(guard, admit))
-            .with_state(Arc::new(chats))
+            .layer(from_fn_with_state(Arc::clone(&chats.guard), admit))
+            .with_state(chats)
     }
 }
 
 impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Frontend").field(&self.protocol).finish()
+        f.debug_tuple("Frontend").field(&self.0.as_ref().map(|chats| chats.protocol)).finish()
     }
 }
 
