@@ -10,4 +10,5 @@ mod mistakes;
 mod orders;
 mod ready;
 mod rules;
+mod sets;
 mod undoing;

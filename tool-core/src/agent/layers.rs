@@ -1,9 +1,6 @@
 //! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
-
-use futures_util::FutureExt;
 
 use super::lock::lock;
 use super::spending::Spending;
@@ -11,11 +8,11 @@ use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
     Account, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
-    QuestionVerdict, RunEnded, panicked,
+    QuestionVerdict, RunEnded, await_verdict,
 };
 use crate::model::{ToolCall, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
-use crate::tool::{ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]
@@ -65,13 +62,11 @@ impl Placed {
         RunErrorKind::Layer { layer: self.layer.name().to_owned(), error }
     }
 
-    /// Awaits a verdict. A panic is an error.
     async fn ask<'a, V>(
         &'a self,
         ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
     ) -> Result<V, RunErrorKind> {
-        let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
-        verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
+        await_verdict(&*self.layer, ask).await.map_err(|error| self.failed(error))
     }
 }
 
@@ -378,6 +373,12 @@ impl Layers {
         let inner = self.levels[..level].iter().rev();
         let inner = inner.flat_map(|inner| inner.called_as.iter().chain(&inner.handed_off_to));
         self.levels[level].handed_off_to.iter().chain(inner).map(String::as_str).collect()
+    }
+}
+
+impl RunRules for Layers {
+    fn charge(&self, layer: &str, usage: Usage) {
+        self.account(layer).charge(usage);
     }
 }
 

@@ -45,7 +45,7 @@ pub struct Account(Option<Arc<dyn Fn(Usage) + Send + Sync>>);
 
 impl Account {
     /// An account that records nothing.
-    pub(super) const NONE: Self = Self(None);
+    pub(crate) const NONE: Self = Self(None);
 
     pub(crate) fn new(charge: impl Fn(Usage) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(charge)))

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::SinkExt;
 use futures_util::stream::{self, StreamExt};
+use futures_util::{FutureExt, SinkExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
@@ -296,8 +296,17 @@ pub(crate) struct LayerPanicked {
     pub(crate) text: String,
 }
 
+/// Awaits what a layer decides. A panic is an error.
+pub(crate) async fn await_verdict<'a, V>(
+    layer: &'a dyn Layer,
+    ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
+) -> Result<V, LayerError> {
+    let verdict = AssertUnwindSafe(async { ask(layer).await }).catch_unwind().await;
+    verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into()))
+}
+
 /// Returns the text of a panic of a layer.
-pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
+fn panicked(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("it panicked: {}", text.unwrap_or("no text"))
