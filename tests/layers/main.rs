@@ -11,4 +11,5 @@ mod mistakes;
 mod orders;
 mod ready;
 mod rules;
+mod sets;
 mod undoing;

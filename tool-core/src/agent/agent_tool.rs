@@ -1,6 +1,6 @@
 //! Agents as tools of other agents.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -269,10 +269,12 @@ impl AgentTool {
             ask = ask.conversation(outer.of_agent(self.definition.name()));
         }
         let (ask, parses_by_tool) = self.form.constrain(ask);
+        let outer_layers =
+            context.rules().and_then(|rules| (rules as Arc<dyn Any + Send + Sync>).downcast().ok());
         let called_as = context.call().map_or(self.definition.name(), |call| &call.name);
         let place = Inside {
             delegation: delegation.clone(),
-            layers: context.rules().map(|layers| (layers, called_as.to_owned())),
+            layers: outer_layers.map(|layers| (layers, called_as.to_owned())),
             has_own_limits: self.has_own_limits,
             has_conversation: self.has_conversation,
         };

@@ -3,19 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use futures_util::FutureExt;
-
 use super::lock::lock;
 use super::spending::Spending;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
     Account, Accounts, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Part,
-    Place, QuestionVerdict, RunEnded, panicked,
+    Place, QuestionVerdict, RunEnded, await_verdict, panicked,
 };
 use crate::model::{ToolCall, ToolDefinition, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
-use crate::tool::{ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]
@@ -65,13 +63,11 @@ impl Placed {
         RunErrorKind::Layer { layer: self.layer.name().to_owned(), error }
     }
 
-    /// Awaits a verdict. A panic is an error.
     async fn ask<'a, V>(
         &'a self,
         ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
     ) -> Result<V, RunErrorKind> {
-        let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
-        verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
+        await_verdict(&*self.layer, ask).await.map_err(|error| self.failed(error))
     }
 }
 
@@ -394,6 +390,12 @@ impl Accounts for Layers {
             spending.charge(usage.cost);
             lock(&charges).push((layer.clone(), usage));
         })
+    }
+}
+
+impl RunRules for Layers {
+    fn charge(&self, layer: &str, usage: Usage) {
+        self.account(layer).charge(usage);
     }
 }
 

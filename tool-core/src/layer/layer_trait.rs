@@ -7,8 +7,8 @@ use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
-use futures_util::SinkExt;
 use futures_util::stream::{self, StreamExt};
+use futures_util::{FutureExt, SinkExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
@@ -324,6 +324,15 @@ pub(crate) struct RunEnded {
 pub(crate) struct LayerPanicked {
     pub(crate) layer: String,
     pub(crate) text: String,
+}
+
+/// Awaits what a layer decides. A panic is an error.
+pub(crate) async fn await_verdict<'a, V>(
+    layer: &'a dyn Layer,
+    ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
+) -> Result<V, LayerError> {
+    let verdict = AssertUnwindSafe(async { ask(layer).await }).catch_unwind().await;
+    verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into()))
 }
 
 /// Returns the text of a panic of a layer.
