@@ -59,7 +59,8 @@ impl Spending {
         (prices.is_some() || self.is_limited()).then(|| RequestMeter {
             spending: Self { prices, ledger, budgets: self.budgets.clone() },
             infos: Arc::clone(infos),
-            state: Mutex::default(),
+            attempts: Mutex::default(),
+            refusals: Mutex::default(),
         })
     }
 
@@ -77,32 +78,33 @@ impl Spending {
 pub(super) struct RequestMeter {
     spending: Spending,
     infos: Arc<ModelInfos>,
-    state: Mutex<State>,
+    /// All attempts so far, by their ids; `None` if they have ended.
+    attempts: Mutex<Vec<Option<OpenAttempt>>>,
+    refusals: Mutex<Refusals>,
 }
 
+/// Why the last attempt is less than was asked for.
 #[derive(Default)]
-struct State {
-    /// All attempts so far, by their ids; `None` if they have ended.
-    attempts: Vec<Option<OpenAttempt>>,
-    /// Why the request was not repeated.
-    refusal: Option<Refusal>,
+struct Refusals {
+    /// Why the request was not sent or repeated.
+    refused_by: Option<Refusal>,
     /// What limits the answer, if that is less than the longest one.
     shortened_by: Option<Refusal>,
 }
 
-/// An attempt that has not ended. It keeps what it has reserved.
+/// An attempt that has not ended.
 struct OpenAttempt {
     model: String,
     /// What its first request can cost.
-    worst: Usage,
+    first: Usage,
     /// What its last request can cost, which contains the answers to those before.
-    worst_of_last: Usage,
+    last: Usage,
+    /// Of each request. All but the last one were certainly answered.
     reserved: Vec<Reserved>,
-    /// The number of reservations for requests that were certainly answered.
-    answered: usize,
 }
 
-/// What one request of an attempt has reserved.
+/// What a request has reserved.
+#[derive(Default)]
 struct Reserved {
     usage: Usage,
     /// The part of each budget.
@@ -124,12 +126,12 @@ impl RequestMeter {
 
     /// Returns why the request was not sent or repeated.
     pub(super) fn take_refusal(&self) -> Option<Refusal> {
-        lock(&self.state).refusal.take()
+        lock(&self.refusals).refused_by.take()
     }
 
     /// Returns what limited the answer, if that is less than the longest one.
     pub(super) fn take_limit(&self) -> Option<Refusal> {
-        lock(&self.state).shortened_by.take()
+        lock(&self.refusals).shortened_by.take()
     }
 
     /// Returns what a request can cost at most. One that is passed on can be sent to any models, and any number of times, as far as
@@ -155,61 +157,66 @@ impl RequestMeter {
 
     /// Reserves as much as possible of an amount, but at least another one.
     async fn reserve(&self, at_least: Usage, at_most: Usage) -> Result<Reserved, ModelError> {
-        let mut reserved = Reserved { usage: at_most, budgets: Vec::new() };
-        match self.reserve_in(at_least, &mut reserved).await {
-            Ok(()) => Ok(reserved),
+        let mut reserved = Reserved::default();
+        match self.reserve_in(at_least, at_most, &mut reserved.budgets).await {
+            Ok(usage) => Ok(Reserved { usage, ..reserved }),
             Err(error) => {
-                self.settle_budgets(&reserved, Usage::default()).await;
+                self.settle(&reserved, Usage::default()).await;
                 Err(error)
             }
         }
     }
 
-    async fn reserve_in(&self, at_least: Usage, reserved: &mut Reserved) -> Result<(), ModelError> {
+    async fn reserve_in(
+        &self,
+        at_least: Usage,
+        mut at_most: Usage,
+        reserved: &mut Vec<BudgetReservation>,
+    ) -> Result<Usage, ModelError> {
         for budget in &self.spending.budgets {
             let unit = budget.unit();
-            let (least, most) = (amount(at_least, unit)?, amount(reserved.usage, unit)?);
+            let (least, most) = (amount(at_least, unit)?, amount(at_most, unit)?);
             let period = budget.period_at(Timestamp::now());
             let refusal = || Refusal::Budget { key: budget.key().to_owned(), ends: period.ends };
             let granted = budget.store().reserve(&period, least, most).await;
             let granted = granted.map_err(|error| self.refuse(Refusal::Store(error)))?;
             let granted = granted.ok_or_else(|| self.refuse(refusal()))?;
             if granted.amount < most {
-                lock(&self.state).shortened_by = Some(refusal());
+                lock(&self.refusals).shortened_by = Some(refusal());
                 match unit {
-                    BudgetUnit::Tokens => reserved.usage.total_tokens = granted.amount,
-                    BudgetUnit::Money(currency) => {
-                        reserved.usage.cost = Some(Cost::new(granted.amount, currency))
-                    }
+                    BudgetUnit::Tokens => at_most.total_tokens = granted.amount,
+                    BudgetUnit::Money(currency) => at_most.cost = Some(Cost::new(granted.amount, currency)),
                 }
             }
-            reserved.budgets.push(granted);
+            reserved.push(granted);
         }
         // Nothing is awaited from here on, so that a reservation is never lost.
         let ledger = &self.spending.ledger;
-        let (Some(needed), Some(most)) = (at_least.cost, reserved.usage.cost) else {
-            return ledger.left().map_or(Ok(()), |_| Err(no_prices()));
+        let (Some(needed), Some(most)) = (at_least.cost, at_most.cost) else {
+            return ledger.left().map_or(Ok(at_most), |_| Err(no_prices()));
         };
         let granted = ledger.reserve(needed, most).map_err(|error| match error {
             LedgerError::TooLittleLeft(ledger) => self.refuse(Refusal::MaxCost { ledger, needed }),
             LedgerError::OtherCurrency(other) => other_currency(other),
         });
         let (cost, limited_by) = granted?;
-        reserved.usage.cost = Some(cost);
+        at_most.cost = Some(cost);
         if let Some(ledger) = limited_by {
-            lock(&self.state).shortened_by = Some(Refusal::MaxCost { ledger, needed });
+            lock(&self.refusals).shortened_by = Some(Refusal::MaxCost { ledger, needed });
         }
-        Ok(())
+        Ok(at_most)
     }
 
     /// Stores why a request is not sent, and returns its error.
     fn refuse(&self, refusal: Refusal) -> ModelError {
         let error = ModelError::new(refusal.to_string()).with_kind(ModelErrorKind::Unaffordable);
-        lock(&self.state).refusal = Some(refusal);
+        lock(&self.refusals).refused_by = Some(refusal);
         error.unbilled()
     }
 
-    async fn settle_budgets(&self, reserved: &Reserved, spent: Usage) {
+    /// Replaces what a request has reserved by what was spent.
+    async fn settle(&self, reserved: &Reserved, spent: Usage) {
+        self.spending.ledger.settle(reserved.usage.cost, spent.cost);
         for (budget, reservation) in self.spending.budgets.iter().zip(&reserved.budgets) {
             let spent = amount(spent, budget.unit()).unwrap_or(0);
             // What cannot be settled counts as spent.
@@ -217,9 +224,9 @@ impl RequestMeter {
         }
     }
 
-    /// Does something with an attempt that has not ended.
-    fn with_open<T>(&self, id: usize, f: impl FnOnce(&mut OpenAttempt) -> T) -> Option<T> {
-        lock(&self.state).attempts.get_mut(id)?.as_mut().map(f)
+    /// Returns an attempt that has not ended. Unless it is put back, what it has reserved stays reserved.
+    fn take_attempt(&self, id: usize) -> Option<OpenAttempt> {
+        lock(&self.attempts).get_mut(id)?.take()
     }
 }
 
@@ -241,10 +248,7 @@ impl Meter for RequestMeter {
         let Attempt { model, input_tokens, output_tokens } = attempt;
         let worst = move |output| self.worst(model, input_tokens, output);
         async move {
-            {
-                let mut state = lock(&self.state);
-                (state.refusal, state.shortened_by) = (None, None);
-            }
+            *lock(&self.refusals) = Refusals::default();
             if self.is_limited() && output_tokens.is_none() {
                 return Err(invalid(format!(
                     "the longest answer of the model `{model}` is not known; set `max_output_tokens` in its options or in the \
@@ -253,14 +257,17 @@ impl Meter for RequestMeter {
             }
             let longest = output_tokens.unwrap_or(0);
             let reserved = self.reserve(worst(longest.min(MIN_ANSWER))?, worst(longest)?).await?;
-            let paid = reserved.usage;
-            let is_paid = |worst: Usage| worst.total_tokens <= paid.total_tokens && micros(worst) <= micros(paid);
+            let first = reserved.usage;
+            let is_paid = |worst: Usage| {
+                worst.total_tokens <= first.total_tokens
+                    && worst.cost.map(Cost::micros) <= first.cost.map(Cost::micros)
+            };
             // The answer must not be longer than what is reserved, whatever the model allows.
             let limit = self.is_limited().then(|| highest(longest, |output| worst(output).is_ok_and(is_paid)));
-            let attempts = &mut lock(&self.state).attempts;
-            let (model, reserved) = (model.to_owned(), vec![reserved]);
-            attempts.push(Some(OpenAttempt { model, worst: paid, worst_of_last: paid, reserved, answered: 0 }));
             let max_output_tokens = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+            let (model, reserved) = (model.to_owned(), vec![reserved]);
+            let mut attempts = lock(&self.attempts);
+            attempts.push(Some(OpenAttempt { model, first, last: first, reserved }));
             Ok(Begun { id: attempts.len() - 1, max_output_tokens })
         }
         .boxed()
@@ -268,11 +275,19 @@ impl Meter for RequestMeter {
 
     fn repeat(&self, id: usize, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>> {
         async move {
-            let next = self.with_open(id, |attempt| attempt.repeat(earlier)).flatten();
-            if let Some(worst) = next {
-                let reserved = self.reserve(worst, worst).await?;
-                self.with_open(id, |attempt| attempt.reserved.push(reserved));
+            if earlier == EarlierAttempt::Unbilled {
+                return Ok(());
             }
+            let Some(mut attempt) = self.take_attempt(id) else { return Ok(()) };
+            if earlier != EarlierAttempt::Continued {
+                // What is reserved stays reserved.
+                attempt.reserved.clear();
+            }
+            if earlier != EarlierAttempt::Unknown {
+                attempt.last += attempt.first;
+            }
+            attempt.reserved.push(self.reserve(attempt.last, attempt.last).await?);
+            lock(&self.attempts)[id] = Some(attempt);
             Ok(())
         }
         .boxed()
@@ -280,54 +295,27 @@ impl Meter for RequestMeter {
 
     fn end(&self, id: usize, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()> {
         async move {
-            let Some(attempt) = lock(&self.state).attempts.get_mut(id).and_then(Option::take) else { return };
-            let all = sum(&attempt.reserved);
+            let Some(mut attempt) = self.take_attempt(id) else { return };
+            let prices = self.spending.prices.as_ref();
             let mut spent = match usage {
                 Ok(Some(usage)) => {
-                    let prices = self.spending.prices.as_ref();
-                    let cost = prices.and_then(|prices| prices.cost(&attempt.model, usage).ok());
-                    Usage { cost: cost.or(all.cost), ..usage }
+                    let cost = prices.map(|prices| prices.cost(&attempt.model, usage)).transpose();
+                    let Ok(cost) = cost else { return };
+                    Usage { cost, ..usage }
                 }
-                Err(EarlierAttempt::Unbilled) => sum(&attempt.reserved[..attempt.answered]),
-                // What is reserved stays reserved.
+                Err(EarlierAttempt::Unbilled) => {
+                    attempt.reserved.drain(..attempt.reserved.len() - 1);
+                    Usage::default()
+                }
                 _ => return,
             };
-            self.spending.ledger.settle(all.cost, spent.cost);
             for reserved in &attempt.reserved {
                 // The first one is settled by what all of them have spent.
-                self.settle_budgets(reserved, std::mem::take(&mut spent)).await;
+                self.settle(reserved, std::mem::take(&mut spent)).await;
             }
         }
         .boxed()
     }
-}
-
-impl OpenAttempt {
-    /// Returns what another request can cost, unless the one before has left its reservation to it.
-    fn repeat(&mut self, earlier: EarlierAttempt) -> Option<Usage> {
-        match earlier {
-            EarlierAttempt::Unbilled => return None,
-            // What they have reserved stays reserved.
-            EarlierAttempt::Unknown | EarlierAttempt::Unusable => self.reserved.clear(),
-            EarlierAttempt::Continued => {}
-        }
-        if earlier != EarlierAttempt::Unknown {
-            self.worst_of_last += self.worst;
-        }
-        self.answered = self.reserved.len();
-        Some(self.worst_of_last)
-    }
-}
-
-fn sum(reserved: &[Reserved]) -> Usage {
-    reserved.iter().fold(Usage::default(), |mut sum, one| {
-        sum += one.usage;
-        sum
-    })
-}
-
-fn micros(usage: Usage) -> u64 {
-    usage.cost.map_or(0, Cost::micros)
 }
 
 fn amount(usage: Usage, unit: BudgetUnit) -> Result<u64, ModelError> {
