@@ -77,7 +77,7 @@ impl PartialEq for Cache<'_> {
 struct Metered<'a> {
     meter: Option<&'a dyn Meter>,
     /// The attempt that the request is, if it is one.
-    attempt: Option<u64>,
+    attempt: Option<usize>,
 }
 
 impl PartialEq for Metered<'_> {
@@ -175,7 +175,7 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Returns what counts the request, and the id of the attempt that it is.
-    pub(crate) fn attempt(&self) -> Option<(&'a dyn Meter, u64)> {
+    pub(crate) fn attempt(&self) -> Option<(&'a dyn Meter, usize)> {
         self.meter.meter.zip(self.meter.attempt)
     }
 

@@ -13,7 +13,7 @@ use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
 use crate::layer::{Layer, LayerPanicked, Part, Place, Route, RunEnded};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError, Usage};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
 use crate::run::{RunErrorKind, StepError};
 
 /// How a request passes the layers.
@@ -40,10 +40,12 @@ impl RunDriver {
 
     /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
     pub(super) async fn ask_model(&mut self) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
+        self.charge_unrecorded();
         self.store_cost_in_flight().await?;
         let time_left = self.time_left();
         let (layers, beside, hold) = self.passage();
         let meter = layers.meter(&self.tools.agent).map(Arc::new);
+        self.meter.clone_from(&meter);
         self.trace.set_meter(meter.clone());
         let (id, turn) = (self.run.id().clone(), self.run.turn());
         if !self.run.is_asking() {
@@ -58,18 +60,15 @@ impl RunDriver {
         let passage = Passage { layers: &layers.of_model(&self.run), beside, hold };
         let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
         let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
-        let cost = self.charged(meter.as_deref()).await;
+        self.emit_charge().await;
+        if !matches!(&reply, Ok(Ok(Reply { response: Some(Ok(_)), .. }))) {
+            self.charge_unrecorded();
+        }
         match reply {
-            Ok(Ok(reply)) => {
-                let response = self.accept_reply(reply, meter.as_deref(), cost).await?;
-                Ok(response.map(|response| (response, hold)))
-            }
-            Ok(Err(kind)) => {
-                self.change_run().add_cost(cost);
-                Err(kind)
+            Ok(reply) => {
+                Ok(self.accept_reply(reply?, meter.as_deref()).await?.map(|response| (response, hold)))
             }
             Err(interruption) => {
-                self.change_run().add_cost(cost);
                 self.interrupt(&interruption);
                 Ok(None)
             }
@@ -91,24 +90,25 @@ impl RunDriver {
         &mut self,
         reply: Reply,
         meter: Option<&RequestMeter>,
-        cost: Option<Cost>,
     ) -> Result<Option<ChatResponse>, RunErrorKind> {
         let is_blocked = !reply.verdicts.iter().all(passes);
         for ruling in reply.verdicts {
             self.rule_on_question(ruling).await;
         }
-        let response = match reply.response {
-            Some(Ok(response)) if is_blocked => {
-                let usage = response.usage.unwrap_or_default();
-                self.change_run().add_usage(Usage { cost: cost.or(usage.cost), ..usage });
+        match reply.response {
+            Some(Ok(mut response)) => {
+                if let Some(cost) = self.charged() {
+                    response.usage.get_or_insert_default().cost = Some(cost);
+                }
+                let limit = self.limit_of_calls(&response);
+                if !is_blocked && limit.is_none() {
+                    return Ok(Some(response));
+                }
+                self.meter = None;
+                self.change_run().add_usage(response.usage.unwrap_or_default());
                 self.trace.interrupt();
-                return Ok(None);
+                limit.filter(|_| !is_blocked).map_or(Ok(None), |limit| self.refuse(limit))
             }
-            Some(Ok(response)) => return self.charge(meter, cost, response),
-            other => other,
-        };
-        self.change_run().add_cost(cost);
-        match response {
             Some(Err(error)) => match error.downcast::<RunEnded>() {
                 Ok(ended) => {
                     self.trace.interrupt();
@@ -124,10 +124,9 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
-                    let refusal = meter.and_then(RequestMeter::take_refusal);
-                    match refusal.map_or_else(|| error.downcast(), Ok) {
-                        Ok(refusal) => self.refuse(refusal),
-                        Err(error) => Err(RunErrorKind::Model(error)),
+                    match meter.and_then(RequestMeter::take_refusal) {
+                        Some(refusal) => self.refuse(refusal),
+                        None => Err(RunErrorKind::Model(error)),
                     }
                 }
             },

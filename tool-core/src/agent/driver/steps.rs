@@ -312,6 +312,7 @@ impl RunDriver {
         response: ChatResponse,
         hold: Hold,
     ) -> Result<Vec<Event>, RunErrorKind> {
+        self.meter = None;
         let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
         let usage = normalized.response().usage.unwrap_or_default();
