@@ -70,7 +70,7 @@ async fn a_failed_run_undoes_its_calls_in_reverse_order() {
     assert!(alike(|| agent(script())).await.is_ok());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_undo_does_not_stop_the_others() {
     let script =
         || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
@@ -241,7 +241,7 @@ async fn hang_once(what: String, #[inject] context: &ToolContext) -> Result<Stri
     Err(format!("there is no {what}"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn undoes_calls_with_an_attempt_of_unknown_effect() {
     let script = || ScriptedModel::new().calls("hang_once", r#"{"what": "train"}"#).calls("fatal", "{}");
     let build = || Agent::builder(script()).tools(tools![hang_once, fatal]).undo_tools(tools![cancel]);
@@ -258,7 +258,7 @@ async fn undoes_calls_with_an_attempt_of_unknown_effect() {
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn undoes_calls_whose_unknown_outcome_was_replaced() {
     let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
     #[tool(undo = "cancel", timeout = "5ms")]

@@ -259,7 +259,7 @@ async fn a_resumed_turn_retains_its_tools() {
 }
 
 /// This includes calls listed before a finished one, and runs that were ended by a call.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reports_calls_in_flight_at_the_end_of_the_run() {
     for last in ["revoked", "first"] {
         let reported = Arc::new(Mutex::new(Vec::new()));

@@ -1,10 +1,10 @@
 //! The steps of a run: preparing, taking and recording them.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, pending, select};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::hold::Hold;
