@@ -45,14 +45,14 @@ pub struct Account(Option<Arc<dyn Fn(Usage) + Send + Sync>>);
 
 impl Account {
     /// An account that records nothing.
-    pub(crate) const NONE: Self = Self(None);
+    pub(super) const NONE: Self = Self(None);
 
     pub(crate) fn new(charge: impl Fn(Usage) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(charge)))
     }
 
-    /// Adds what a request has used, at the [cost](Usage::cost) that it has. For a layer of a [set of tools](crate::ToolSet::layer), which
-    /// does not know the run, nothing is recorded.
+    /// Adds what a request has used, at the [cost](Usage::cost) that it has. Nothing is recorded outside of a run, such as for a layer of a
+    /// [set of tools](crate::ToolSet::layer) that no agent calls.
     pub fn charge(&self, usage: Usage) {
         if let Some(charge) = &self.0 {
             charge(usage);
