@@ -23,6 +23,8 @@ impl ToolSet {
     /// - **Order.** The layers of a set are the innermost: the layers of an agent judge a call before, and a person approves it before. All
     ///   layers of a set rewrite before one judges, unless tools were renamed or got other parameters between two layers. A layer sees the
     ///   names that the tools had when it was added.
+    /// - **Undo.** A call is undone by what it did before layers replaced that, with the arguments that they wrote; one that is interrupted, with
+    ///   those of the model. So the arguments of calls that are undone are better rewritten by a layer of the agent.
     /// - **Not seen** are calls that the caller executes ([external](crate::tool::ExternalTool) tools), those of `pure` tools whose earlier
     ///   output a run reuses, and, as by the layers of an agent, the arguments of a call by which a run undoes another.
     /// - **Place.** It has no agents, messages and executions, and its context is that of the call. The [account](Place::account) is that of
