@@ -230,7 +230,7 @@ async fn a_message_of_the_user_hides_no_result_of_the_caller() {
 /// Boxed futures are verdicts, too.
 type Never<V> = Pin<Box<dyn Future<Output = V> + Send>>;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn layers_that_hang_are_interrupted() {
     let builders: [fn(AgentBuilder) -> AgentBuilder; 4] = [
         |agent| agent.layer(guard::question(|_| Box::pin(pending()) as Never<QuestionVerdict>)),

@@ -3,6 +3,7 @@
 mod attacks;
 mod attribution;
 mod broken;
+mod choosing;
 mod entrances;
 mod faults;
 mod matrix;

@@ -41,9 +41,10 @@ fn exception(entrance: Entrance, rule: Rule) -> Option<&'static str> {
 fn absence(entrance: Entrance, rule: Rule) -> Option<&'static str> {
     match (entrance, rule.part()) {
         (Entrance::Restate, _) => Some("in the tests of `tool-restate`"),
-        (Entrance::ToolSetAlone | Entrance::McpServer, Some(Part::Question | Part::Model | Part::Answer)) => {
-            Some("no agent is asked")
-        }
+        (
+            Entrance::ToolSetAlone | Entrance::McpServer,
+            Some(Part::Question | Part::Tool | Part::Model | Part::Answer),
+        ) => Some("no agent is asked"),
         (Entrance::ToolSetAlone | Entrance::McpServer, None) if rule != Rule::Pass => {
             Some("no agent is asked")
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{
-    Account, CallVerdict, Layer, LayerFuture, OutputVerdict, Part, Place, await_verdict, refused_rewrite,
+    CallVerdict, Layer, LayerFuture, OutputVerdict, Part, Place, await_verdict, refused_rewrite,
 };
 use crate::model::{ToolCall, ToolDefinition, ToolKind};
 use crate::tool::{
@@ -227,14 +227,11 @@ async fn ask<T, V>(
     subject: &T,
     ask: impl for<'a> FnOnce(&'a dyn Layer, &'a T, &'a Place<'a>) -> LayerFuture<'a, V>,
 ) -> Result<V, String> {
-    let (name, mut place) = (layer.name(), Place::new(context));
-    let open_account = || {
-        let (rules, name) = (context.rules(), name.to_owned());
-        Account::new(move |usage| rules.iter().for_each(|rules| rules.charge(&name, usage)))
-    };
-    place.open_account = Some(&open_account);
-    let verdict = await_verdict(layer, |layer| ask(layer, subject, &place)).await;
-    verdict.map_err(|_| format!("the layer `{name}` failed"))
+    let name = layer.name();
+    let place = Place { accounts: Some((name, context)), ..Place::new(context) };
+    await_verdict(layer, |layer| ask(layer, subject, &place))
+        .await
+        .map_err(|_| format!("the layer `{name}` failed"))
 }
 
 impl Tool for Layered {

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::interruption::{Interruption, run_until_interrupted};

@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, Either};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::RunDriver;
