@@ -252,9 +252,15 @@ async fn calls_are_undone_by_what_they_did() {
         let tools = tools![act, take_back].layer(denies).layer(hides).layer(moves);
         let error = ended(tools.clone(), "act", &log).ask("go").await.unwrap_err();
         assert_eq!(log.take(), ["did b", "took back b: a secret b"]);
-        let execution = &error.run().tool_executions()[0];
-        let arguments = (execution.original_arguments(), &*execution.call().arguments);
-        assert_eq!(arguments, (r#"{"text":"a"}"#, r#"{"text":"b"}"#));
+        for run in [error.run(), &restored(error.run().clone())] {
+            let execution = &run.tool_executions()[0];
+            let arguments = (execution.original_arguments(), &*execution.call().arguments);
+            assert_eq!(arguments, (r#"{"text":"a"}"#, r#"{"text":"b"}"#));
+            assert_eq!(outcome(execution.original_outcome().cloned().map_err(Clone::clone)), "a secret b");
+            assert_eq!(execution.verdicts()[0].kind, VerdictKind::Rewritten);
+            let written = run.messages()[1].as_assistant().unwrap();
+            assert_eq!(written.tool_calls[0].arguments, r#"{"text":"b"}"#);
+        }
         let model = ScriptedModel::new().calls("take_back", r#"{"text": "b"}"#).says("Done.");
         let agent = Agent::builder(model).tools(tools).context(log.clone()).build().unwrap();
         assert_eq!(agent.ask("go").await.unwrap().messages()[2].text(), "the call was denied: no");
@@ -465,4 +471,24 @@ async fn the_end_by_a_layer_of_a_set_undoes_the_call() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
     assert_eq!(log.take(), ["did a", "took back a: a secret a"]);
     assert_eq!(error.run().tool_executions()[0].verdicts()[0].kind, VerdictKind::Ended);
+}
+
+/// A layer of a set is a part of the call, also of one that undoes another.
+#[tokio::test]
+async fn a_layer_of_a_set_that_hangs_about_an_undo_is_limited_like_the_call() {
+    type Verdict = Pin<Box<dyn Future<Output = OutputVerdict> + Send>>;
+    let log = Log::default();
+    let hangs = guard::output(|execution| -> Verdict {
+        match &*execution.call().name {
+            "take_back" => Box::pin(std::future::pending()),
+            _ => Box::pin(ready(OutputVerdict::Pass)),
+        }
+    });
+    let calls = [("act", r#"{"text":"a"}"#), ("act", r#"{"text":"b"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = Agent::builder(model).tools(tools![act, take_back].layer(hangs)).context(log.clone());
+    let agent = agent.layer(guard::answer(|_| AnswerVerdict::end("why")));
+    let agent = agent.call_timeout(std::time::Duration::from_millis(50)).build().unwrap();
+    let _ = agent.ask("go").await.unwrap_err();
+    assert_eq!(log.take(), ["did a", "did b", "took back b: a secret b", "took back a: a secret a"]);
 }

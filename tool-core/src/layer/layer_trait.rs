@@ -166,7 +166,7 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(AnswerVerdict::Pass)))
     }
 
-    /// Receives what a layer around the run has decided, this one or another, before it takes effect. `call` is what it is about, unless
+    /// Receives what a layer around the run, or of the same set of tools, has decided, this one or another, before it takes effect. `call` is what it is about, unless
     /// it is about the question or a reply.
     fn decided<'a>(
         &'a self,
