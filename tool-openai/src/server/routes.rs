@@ -12,12 +12,12 @@ use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
 use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
+use tool_http::random_id;
 use tool_http::server::{Caller, Rejection, hold_until_sent, require_json};
 
 use super::error::ApiError;
 use super::state::ServerState;
 use super::{chat, http, responses};
-use crate::ids;
 
 type SharedState = State<Arc<ServerState>>;
 type PathParam = Result<Path<String>, PathRejection>;
@@ -48,7 +48,7 @@ async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next
         }
         Err(rejection) => ApiError::from(rejection).into_response(),
     };
-    if let Ok(id) = HeaderValue::try_from(ids::random_id("req_")) {
+    if let Ok(id) = HeaderValue::try_from(random_id("req_")) {
         response.headers_mut().insert("x-request-id", id);
     }
     response
