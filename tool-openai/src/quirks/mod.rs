@@ -6,7 +6,7 @@ mod content;
 mod finish_reason;
 mod surrogates;
 
-pub(crate) use self::arguments::deserialize_arguments;
+pub(crate) use self::arguments::Arguments;
 pub(crate) use self::call_id::{generate_call_id, nine_alphanumeric};
 pub(crate) use self::content::WireContent;
 pub(crate) use self::finish_reason::{is_provider_failure, parse_finish_reason};
