@@ -1,7 +1,6 @@
 //! Assembles a reply from the events of its stream, or from a whole response.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -9,6 +8,7 @@ use tool_core::ToolCall;
 use tool_core::model::{AssistantMessage, ChatResponse, Citation, Delta, FinishReason};
 use tool_http::client::sse::Event;
 use tool_http::client::{Assembler, EventError, Flow};
+use tool_http::random_id;
 
 use super::block::{Block, BlockKind};
 use super::details::ReplyDetails;
@@ -98,7 +98,7 @@ impl ReplyAssembler {
             BlockKind::ToolUse => {
                 let ToolCall { mut id, name, .. } = block.to_call();
                 if id.is_empty() || self.call_ids.contains(&id) {
-                    id = random_id();
+                    id = random_id("toolu_");
                     block.set_id(&id);
                 }
                 block.call_index = self.call_ids.len();
@@ -320,13 +320,6 @@ fn citation(range: std::ops::Range<usize>, json: &str) -> Citation {
     citation.title = members.text("title").or_else(|| members.text("document_title"));
     citation.quote = members.text("cited_text");
     citation
-}
-
-/// Returns an id for a call that has none, or one that another call has.
-fn random_id() -> String {
-    // Every `RandomState` has its own keys, seeded randomly.
-    let bits = || RandomState::new().hash_one(std::process::id());
-    format!("toolu_{:016x}{:016x}", bits(), bits())
 }
 
 /// What a malicious or broken server sends.

@@ -90,6 +90,17 @@ impl<'a> ChatRequest<'a> {
         self.sharing(cache)
     }
 
+    /// Returns the same request with these messages in place of its own. It shares no cache with this one.
+    pub fn copy_with_messages(&self, messages: impl Into<Vec<Message>>) -> ChatRequest<'static> {
+        ChatRequest::new(messages)
+            .with_tools(self.tools.clone())
+            .with_tool_search(self.has_tool_search)
+            .with_tool_choice(self.tool_choice.clone())
+            .with_parallel_tool_calls(self.parallel_tool_calls)
+            .with_options(self.options().clone())
+            .with_response_format(self.response_format.clone())
+    }
+
     /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
     /// value starts as the default, as it always does for a request [without a cache](Self::with_cache).
     pub fn cached<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
