@@ -197,7 +197,7 @@ impl Hub {
     pub(crate) async fn refresh(&self, log: &RunLog) -> bool {
         match self.load(&log.id).await {
             Ok(Some(loaded)) => log.follow(&loaded.run),
-            Ok(None) => return log.has_end() || log.is_driven(),
+            Ok(None) => return log.is_driven() || log.status().is_end(),
             Err(_) => {}
         }
         true

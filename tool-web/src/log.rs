@@ -192,12 +192,6 @@ impl RunLog {
         self.lock().drivers > 0
     }
 
-    /// Returns `true` if the run has ended and nobody drives it.
-    pub(crate) fn has_end(&self) -> bool {
-        let state = self.lock();
-        state.drivers == 0 && state.row.status.is_end()
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         let state = self.lock();
         state.bytes + state.request_bytes()

@@ -39,9 +39,7 @@ pub(crate) struct Described {
 #[derive(Clone, Debug, Serialize)]
 struct Field {
     name: String,
-    /// The value, which is absent for a parameter that was not passed.
-    json: Option<Box<RawValue>>,
-    /// The JSON text of the value, in which numbers keep every digit in JavaScript, too.
+    /// The JSON text of the value, in which numbers keep every digit in JavaScript, too. A parameter that was not passed has none.
     text: Option<String>,
     /// The schema of the parameter, if it is known.
     schema: Option<Value>,
@@ -111,19 +109,15 @@ pub(crate) fn find<'a>(
 fn fields(arguments: &str, parameters: Option<&Value>) -> Option<Vec<Field>> {
     // The order of the members is that of the text.
     let names: Map<String, Value> = serde_json::from_str(arguments).ok()?;
-    let mut texts: HashMap<String, Box<RawValue>> = serde_json::from_str(arguments).ok()?;
+    let texts: HashMap<String, &RawValue> = serde_json::from_str(arguments).ok()?;
     let properties = parameters.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
     let required = parameters.and_then(|schema| schema.get("required")).and_then(Value::as_array);
     let absent = properties.into_iter().flat_map(Map::keys).filter(|name| !names.contains_key(*name));
-    let field = |name: &String| {
-        let json = texts.remove(name);
-        Field {
-            name: name.clone(),
-            text: json.as_ref().map(|json| json.get().to_owned()),
-            json,
-            schema: properties.and_then(|properties| properties.get(name)).cloned(),
-            is_required: required.is_some_and(|names| names.iter().any(|one| one == name)),
-        }
+    let field = |name: &String| Field {
+        name: name.clone(),
+        text: texts.get(name).map(|json| json.get().to_owned()),
+        schema: properties.and_then(|properties| properties.get(name)).cloned(),
+        is_required: required.is_some_and(|names| names.iter().any(|one| one == name)),
     };
     Some(names.keys().chain(absent).map(field).collect())
 }

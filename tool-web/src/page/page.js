@@ -268,12 +268,12 @@ function answerEditor({ schema, choices = [], default: suggested, is_secret }) {
   }
   if (schema.properties) {
     const fields = Object.entries(schema.properties).map(([name, property]) => ({
-      name, schema: property, is_required: schema.required?.includes(name), json: suggested?.[name],
+      name, schema: property, is_required: schema.required?.includes(name),
       text: suggested?.[name] === undefined ? null : JSON.stringify(suggested[name]),
     }));
     return fieldEditor(fields);
   }
-  const field = { name: "answer", schema: { ...schema, description: undefined }, is_required: true, json: suggested, text: raw || null };
+  const field = { name: "answer", schema: { ...schema, description: undefined }, is_required: true, text: raw || null };
   const editor = fieldEditor([field]);
   const input = editor.element.querySelector("input, textarea, select");
   if (is_secret) input.type = "password";
@@ -293,7 +293,8 @@ function fieldEditor(fields) {
   const inputs = fields.map((field) => {
     const schema = field.schema ?? {};
     const raw = field.text ?? "";
-    const isText = typeof field.json === "string" || (raw === "" && [schema.type].flat().includes("string"));
+    const value = raw && JSON.parse(raw);
+    const isText = (raw && typeof value === "string") || (raw === "" && [schema.type].flat().includes("string"));
     let input;
     if (Array.isArray(schema.enum)) {
       const values = schema.enum.map((value) => JSON.stringify(value));
@@ -306,8 +307,7 @@ function fieldEditor(fields) {
       input = el("select", {}, ...values.map((value) => el("option", { value }, value)));
       input.json = () => input.value;
     } else if (isText) { // An optional text that stays empty is left out.
-      const text = field.json ?? "";
-      input = text.length > 60 || text.includes("\n") ? el("textarea", { value: text }) : el("input", { value: text });
+      input = value.length > 60 || value.includes("\n") ? el("textarea", { value }) : el("input", { value });
       input.json = () => (input.value === "" && raw === "" ? "" : JSON.stringify(input.value));
     } else {
       input = raw.length > 60 ? el("textarea", { value: raw }) : el("input", { value: raw });
