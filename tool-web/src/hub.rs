@@ -19,7 +19,7 @@ use crate::entry::{Decided, Entry};
 use crate::guard::HttpError;
 use crate::index::Index;
 use crate::log::{RunLog, Status};
-use crate::wait::find;
+use crate::wait::places;
 
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
 const MAX_LOGS: usize = 1_000;
@@ -93,7 +93,8 @@ impl Source {
 
     /// Checks arguments that a person writes for a call that awaits approval, if the tools of the agent describe it.
     fn check_arguments(&self, run: &Run, wait: &Wait, arguments: &str) -> Result<(), HttpError> {
-        let checked = match (find(run, self.agent.as_ref(), wait), &self.agent) {
+        let place = places(run, self.agent.as_ref()).remove(&wait.id).unwrap_or_default();
+        let checked = match (place, &self.agent) {
             ((_, None), _) => Ok(()),
             ((agents, _), Some(agent)) if agents.is_empty() => {
                 agent.tools().check_arguments(&ToolCall::new(&*wait.path, &wait.tool, arguments))
