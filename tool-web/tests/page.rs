@@ -356,6 +356,9 @@ async fn many_calls_inside_an_agent_are_described_in_time() {
     assert_eq!(shown["open"].as_array().unwrap().len(), 1_000);
     assert_eq!(shown["open"][999]["agents"], json!(["helper"]));
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let list = get(&server, "api/runs").await;
+    let summary = list["runs"][0]["summary"].as_array().unwrap();
+    assert_eq!((summary.len(), &summary[20]), (21, &json!("and 980 more")));
 }
 
 /// Returns the body of a page of plain HTML.
