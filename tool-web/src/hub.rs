@@ -243,7 +243,6 @@ impl Hub {
                     (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
                 }
             }
-            *lock(&follower.0.token) = None;
             hub.index.forget(&id);
         });
     }

@@ -152,8 +152,11 @@ impl RunLog {
         {
             let mut state = self.lock();
             state.drivers = state.drivers.saturating_sub(1);
-            if state.drivers == 0 && state.row.status == Status::Running {
-                state.row.status = Status::Interrupted;
+            if state.drivers == 0 {
+                *lock(&self.token) = None;
+                if state.row.status == Status::Running {
+                    state.row.status = Status::Interrupted;
+                }
             }
         }
         self.end.send_modify(|_| {});
