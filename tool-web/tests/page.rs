@@ -341,6 +341,26 @@ async fn calls_inside_agents_are_described_and_checked() {
     until(&server, &run, "done").await;
 }
 
+/// A model that proposes very many calls must not make the page slow. The time has much room: it was minutes once.
+#[tokio::test]
+async fn many_calls_inside_an_agent_are_described_in_time() {
+    let calls = (0..1_000).map(|cents| ("pay", format!(r#"{{"cents": {cents}}}"#)));
+    let model = ScriptedModel::new().calls_all(calls);
+    let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "Pay"}"#);
+    let agent = Agent::builder(model).tool(helper).run_store(InMemoryStore::new()).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+    let started = Instant::now();
+    let shown = get(&server, &format!("api/runs/{run}")).await;
+    assert_eq!(shown["open"].as_array().unwrap().len(), 1_000);
+    assert_eq!(shown["open"][999]["agents"], json!(["helper"]));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let list = get(&server, "api/runs").await;
+    let summary = list["runs"][0]["summary"].as_array().unwrap();
+    assert_eq!((summary.len(), &summary[20]), (21, &json!("and 980 more")));
+}
+
 /// Returns the body of a page of plain HTML.
 async fn html(server: &RunningServer, path: &str) -> String {
     let (status, body) = send(server, &format!("GET /{path}"), "", "").await;
