@@ -18,6 +18,9 @@ use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{ExternalTool, ToolExecution, Undone};
 use tool_core::{Agent, CancellationToken, Event, RunError, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_openai::server::Server;
+
+use crate::entrances::post;
 
 #[tool("Acts")]
 fn act() -> String {
@@ -53,10 +56,6 @@ impl Layer for Hang {
     }
 
     fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
-        self.hang()
-    }
-
-    fn answer<'a>(&'a self, _: &'a str, _: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
         self.hang()
     }
 }
@@ -301,6 +300,24 @@ async fn reasoning_without_a_text_that_was_judged_is_not_shown() {
             }
         }
         assert_eq!((&*streamed, &*in_turns), (expected, expected), "{text}");
+    }
+}
+
+/// A server shows the reasoning of all turns.
+#[tokio::test]
+async fn reasoning_without_a_text_that_was_judged_is_in_no_record() {
+    for is_streamed in [false, true] {
+        let mut message = AssistantMessage::default().with_tool_calls([ToolCall::new("call_1", "act", "{}")]);
+        message.reasoning = Some("a secret".into());
+        let model = ScriptedModel::new().replies(ChatResponse::new(message)).says("Done.");
+        let pass = guard::answer(|_| AnswerVerdict::Pass);
+        let agent = Agent::builder(model).tools(tools![act]).layer(pass).build().unwrap();
+        let server = Server::new().agent("a", agent).spawn("127.0.0.1:0").await.unwrap();
+        let url = format!("{}/chat/completions", server.url());
+        let question = json!({ "role": "user", "content": "go" });
+        let body = json!({ "model": "a", "stream": is_streamed, "messages": [question] });
+        let replies = json!(post(&url, &body).await).to_string();
+        assert!(replies.contains("Done.") && !replies.contains("a secret"), "{replies}");
     }
 }
 
