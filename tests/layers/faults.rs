@@ -16,7 +16,7 @@ use tool_core::layer::{
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ExternalTool, ToolExecution, Undone};
+use tool_core::tool::{ExternalTool, ToolExecution, Undone, VerdictRecord};
 use tool_core::{Agent, CancellationToken, Event, RunError, ToolCall, ToolError, ToolOutput, tool, tools};
 use tool_openai::server::Server;
 
@@ -56,6 +56,19 @@ impl Layer for Hang {
     }
 
     fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
+        self.hang()
+    }
+
+    fn decided<'a>(
+        &'a self,
+        _: &'a VerdictRecord,
+        _: Option<&'a ToolCall>,
+        _: &'a Place<'a>,
+    ) -> LayerFuture<'a, ()> {
+        self.hang()
+    }
+
+    fn answer<'a>(&'a self, _: &'a str, _: &'a Place<'a>) -> LayerFuture<'a, AnswerVerdict> {
         self.hang()
     }
 }
@@ -338,6 +351,24 @@ fn book() -> ToolOutput {
 #[tool("Cancels")]
 fn cancel(#[inject] undone: &Undone) -> String {
     undone.output.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string)
+}
+
+/// A layer that learns of a decision must not hold the run for ever.
+#[tokio::test]
+async fn a_report_that_hangs_is_interrupted() {
+    let model = || ScriptedModel::new().says("a");
+    let agents = [
+        Agent::builder(model()).layer(guard::text(8, |_| TextVerdict::end("why"))),
+        Agent::builder(model()).layer(guard::question(|_| QuestionVerdict::answer("b")).beside()),
+        Agent::builder(model()).layer(guard::answer(|_| AnswerVerdict::replace("b"))),
+    ];
+    for agent in agents {
+        let token = CancellationToken::new();
+        let agent = agent.layer(Hang(Part::Judge, Some(token.clone()))).build().unwrap();
+        let asked = agent.ask("go").cancellation_token(token);
+        let error = tokio::time::timeout(Duration::from_secs(3), asked).await.expect("it hangs").unwrap_err();
+        assert_eq!(error.to_string(), "the run was cancelled");
+    }
 }
 
 /// The run in memory has what a stored one has.
