@@ -45,7 +45,7 @@ pub enum Part {
     /// [`Layer::output`]
     Output,
     /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
-    /// is not streamed. Answers are not typed.
+    /// is left out. Answers are not typed.
     Answer,
 }
 
