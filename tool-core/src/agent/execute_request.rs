@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::layers::Layers;
 use super::spending::Spending;
 use super::trace::RunTrace;
-use crate::agent::Agent;
+use crate::agent::{Agent, AgentTool};
 use crate::model::ToolCall;
 use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason};
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
@@ -64,19 +64,53 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        self.execute(request, context, cancellation, progress, true).await
+        self.execute(request, context, cancellation, progress, None, true).await
     }
 
     /// Executes a call like [`execute_request`](Self::execute_request), but leaves the judgement of its outcome to the driver of the run:
-    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result).
+    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result). The call is of the agent that is asked by the tools with
+    /// these names, one inside the other; of this agent if there are none.
     pub async fn execute_unjudged(
         &self,
+        asked_by: &[&str],
         request: CallRequest,
         context: &ToolContext,
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        self.execute(request, context, cancellation, progress, false).await
+        let (mut agent, mut context, mut outer) = (self, context.clone(), None);
+        for name in asked_by {
+            let Some(tool) = agent.agent_tool(name) else {
+                let error = ToolError::not_executed(&format!("the agent `{name}` is no longer there"));
+                return ToolExecution::new(request.call, Err(error));
+            };
+            context = context.with_defaults(&agent.0.context);
+            outer = Some((agent.layers_of_calls(&context, outer), (*name).to_owned()));
+            (agent, context) = (tool.agent(), tool.context_inside(&context));
+        }
+        agent.execute(request, &context, cancellation, progress, outer, false).await
+    }
+
+    /// Returns the agents that are [tools](Agent::as_tool) of this one, with the names of the tools.
+    pub fn agent_tools(&self) -> impl Iterator<Item = (&str, &AgentTool)> {
+        let tools = self.0.tools.iter();
+        tools.filter_map(|tool| Some((tool.definition().name(), tool.as_agent()?.downcast_ref()?)))
+    }
+
+    /// Returns the agent that is a tool with this name.
+    #[must_use]
+    pub fn agent_tool(&self, name: &str) -> Option<&AgentTool> {
+        self.0.tools.get(name)?.as_agent()?.downcast_ref()
+    }
+
+    /// Returns the layers around calls of this agent, of which it is not known what their run has spent.
+    fn layers_of_calls(&self, context: &ToolContext, outer: Option<(Arc<Layers>, String)>) -> Arc<Layers> {
+        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
+        let layers = Layers::new(self.clone(), context.clone(), spending);
+        Arc::new(match outer {
+            Some((outer, called_as)) => layers.inside(&outer, &called_as),
+            None => layers,
+        })
     }
 
     async fn execute(
@@ -85,6 +119,7 @@ impl Agent {
         context: &ToolContext,
         cancellation: &CancellationToken,
         progress: Progress,
+        outer: Option<(Arc<Layers>, String)>,
         is_judged: bool,
     ) -> ToolExecution {
         let mut context = context.clone().with_defaults(&self.0.context);
@@ -96,9 +131,7 @@ impl Agent {
             Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, notes, .. } = request;
-        // What the run has spent is not known here.
-        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
-        let layers = Arc::new(Layers::new(self.clone(), context.clone(), spending));
+        let layers = self.layers_of_calls(&context, outer);
         let context = context.with_rules(Arc::clone(&layers) as _);
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
         let executor = CallExecutor {
@@ -127,19 +160,27 @@ impl Agent {
     }
 
     /// Checks that a decision fits a wait of a run of this agent, with the tools that [`execute_request`](Self::execute_request) would
-    /// use: new arguments must match the tool. Those of a tool that is not found are accepted.
+    /// use: new arguments must match the tool. Those of a tool that is not found are accepted. The wait is of the agent that is asked by
+    /// the tools with these names, one inside the other; of this agent if there are none.
     ///
     /// # Errors
     ///
     /// Fails for the reasons of [`Wait::check`], or if new arguments do not match the tool.
-    pub async fn check_decision(&self, wait: &Wait, decision: &Decision) -> Result<(), ResolveError> {
+    pub async fn check_decision(
+        &self,
+        asked_by: &[&str],
+        wait: &Wait,
+        decision: &Decision,
+    ) -> Result<(), ResolveError> {
         wait.check(decision)?;
         let (WaitReason::Approval(call), Some(arguments)) = (&wait.reason, decision.edited_arguments())
         else {
             return Ok(());
         };
         let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
-        let Ok(Some(tools)) = self.tools_with(&call.name, &self.0.context).await else { return Ok(()) };
+        let agent = asked_by.iter().try_fold(self, |agent, name| Some(agent.agent_tool(name)?.agent()));
+        let Some(agent) = agent else { return Ok(()) };
+        let Ok(Some(tools)) = agent.tools_with(&call.name, &agent.0.context).await else { return Ok(()) };
         tools.check_arguments(&call).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 

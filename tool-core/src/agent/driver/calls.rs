@@ -216,7 +216,7 @@ impl RunDriver {
                 timeout: executor.timeout,
                 gate: executor.inner_gate(&call),
                 emitter: self.emitter.clone(),
-                memos: sender.clone(),
+                memos: Some(sender.clone()),
                 continued: Mutex::new(continued.cloned()),
                 suspended: Mutex::default(),
             })
@@ -309,7 +309,7 @@ impl RunDriver {
     }
 
     /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.
-    fn earlier_undoing(&self) -> Option<&RunTools> {
+    pub(super) fn earlier_undoing(&self) -> Option<&RunTools> {
         self.earlier_tools.get(self.run.handoffs_before_undone()?)
     }
 
