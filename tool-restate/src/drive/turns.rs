@@ -4,11 +4,13 @@ use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::model::ToolDefinition;
-use tool_core::run::RunChanges;
+use tool_core::run::{Run, RunChanges};
 
+use super::tree::Branch;
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::events::Unfinished;
 use crate::names::{Sent, Stop};
+use crate::path::call_ids;
 use crate::runs::{WAITING, resume_signal};
 use crate::turn::{CalledTool, Judged, Subject, TurnOutcome, TurnRecord};
 
@@ -16,138 +18,137 @@ impl<'c> Drive<'c> {
     /// Lets the layers judge in a recorded step. Waits for an operator if one fails for too long.
     pub(super) async fn judge(
         &mut self,
+        branch: &Branch,
         name: &str,
         subject: Subject,
     ) -> HandlerResult<Result<(), TerminalError>> {
         loop {
-            let (model, run, tools, context) =
-                (&self.service.model, &self.run, &self.started_with, &self.context);
-            let (deadline, subject) = (self.clock.after(self.service.model_patience), subject.clone());
+            let (model, tree, subject) = (&self.service.model, self.tree(&branch.path), subject.clone());
+            let deadline = self.clock.after(self.service.model_patience);
             let judge = move || -> BoxFuture<'_, HandlerResult<Json<Judged>>> {
-                Box::pin(async move {
-                    let judged = model.judge(run.clone(), tools, context, subject).await;
-                    repeat_until(deadline, judged)
-                })
+                Box::pin(async move { repeat_until(deadline, model.judge(&tree, subject).await) })
             };
             let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
             match self.ctx.run(judge).name(name).retry_policy(policy).await {
-                Ok(Json(Judged::Changed(changes))) => {
-                    self.change(&changes);
-                    return Ok(Ok(()));
-                }
-                Ok(Json(Judged::Refused(reason))) => {
-                    self.fail(reason);
-                    return Ok(Ok(()));
+                Ok(Json(Judged::Changed(changes))) => self.change(branch, &changes),
+                Ok(Json(Judged::Refused(obstacle))) => {
+                    // Boxed, because it can judge the outcome of a call.
+                    return Box::pin(self.obstruct(&branch.path, obstacle)).await;
                 }
                 Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-                Err(error) => self.pause(error.message()).await?,
+                Err(error) => match self.pause(error.message()).await? {
+                    Ok(()) => continue,
+                    cancelled => return Ok(cancelled),
+                },
             }
+            return Ok(Ok(()));
         }
     }
 
-    /// Lets the layers judge a question, or an answer that is an output, unless they have.
-    pub(super) async fn judge_next(&mut self, name: &str) -> HandlerResult<()> {
-        if self.judge(name, Subject::Next).await?.is_err() {
-            self.run.cancel();
-        }
-        Ok(())
-    }
-
-    /// Applies what a recorded step has changed.
-    fn change(&mut self, changes: &RunChanges) {
-        if self.run.apply_changes(changes).is_err() {
+    /// Applies what a recorded step has changed in a run.
+    pub(super) fn change(&mut self, branch: &Branch, changes: &RunChanges) {
+        let changed = self.change_at(&branch.path, |run| run.apply_changes(changes));
+        if changed.is_some_and(|changed| changed.is_err()) {
             self.fail("a recorded step is of another state of the run");
         }
     }
 
-    pub(super) async fn take_turn(&mut self) -> HandlerResult<()> {
+    pub(super) async fn take_turn(&mut self, branch: &Branch) -> HandlerResult<Result<(), TerminalError>> {
         self.publish_finished_calls();
-        self.publish(Event::turn_started(self.run.turns() + 1, self.run.messages().len()));
-        match self.flush_events().await {
-            Ok(()) => {}
-            Err(error) if is_cancellation(&error) => {
-                self.run.cancel();
-                return Ok(());
-            }
-            Err(error) => return Err(error.into()),
+        let Some(run) = self.run_at(&branch.path) else { return Ok(Ok(())) };
+        let (turn, messages) = (run.turns() + 1, run.messages().len());
+        self.publish(&branch.path, Event::turn_started(turn, messages));
+        if let Err(error) = self.flush_events().await {
+            return Ok(Err(error));
         }
-        let (model, run, tools, context) =
-            (&self.service.model, &self.run, &self.started_with, &self.context);
+        let (model, tree) = (&self.service.model, self.tree(&branch.path));
         let events = self.events.as_ref();
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         let (attempts, patience) = (self.service.model_attempts, self.service.model_patience);
-        let time_left = self.run.time_left().filter(|left| *left <= patience);
-        let deadline = self.clock.after(time_left.unwrap_or(patience));
+        let limit = self.time_limit(branch);
+        // The driver of the run itself knows only its own limit.
+        let time_around =
+            limit.map(|(_, left)| left).filter(|_| limit.is_some_and(|(depth, _)| depth < branch.path.len()));
+        let limit = limit.filter(|(_, left)| *left <= patience);
+        let deadline = self.clock.after(limit.map_or(patience, |(_, left)| left));
         // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
-        let turn = move || -> BoxFuture<'_, HandlerResult<Json<TurnRecord>>> {
+        let take_turn = move || -> BoxFuture<'_, HandlerResult<Json<TurnRecord>>> {
             Box::pin(async move {
-                let taken = model.take_turn(run.clone(), tools, context, events, &published).await;
+                let taken = model.take_turn(&tree, events, &published, time_around).await;
                 repeat_until(deadline, taken)
             })
         };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
         let policy = attempts.into_iter().fold(policy, RunRetryPolicy::max_attempts);
-        let name = format!("turn {}", self.run.turns() + 1);
-        let taken = self.ctx.run(turn).name(name).retry_policy(policy).await;
+        let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
+        let taken = self.ctx.run(take_turn).name(format!("{asked_by}turn {turn}")).retry_policy(policy).await;
         unfinished.finish().await;
         match taken {
-            Ok(Json(record)) => {
-                if self.apply(record) {
-                    self.judge_next("calls").await?;
-                }
-            }
-            Err(error) if is_cancellation(&error) => self.run.cancel(),
+            Ok(Json(record)) => return self.apply(branch, record).await,
+            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
             Err(error) if attempts.is_some() => self.fail(error.message()),
-            Err(error) => match time_left {
-                Some(left) => self.run.add_elapsed(left),
-                None => self.pause(error.message()).await?,
+            Err(error) => match limit {
+                Some((depth, _)) => self.end_time(&branch.path[..depth]),
+                None => return self.pause(error.message()).await,
             },
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Applies a turn. Returns `true` if its calls are still to be judged.
-    fn apply(&mut self, record: TurnRecord) -> bool {
-        let mut is_unjudged = false;
+    /// Applies a turn, and lets the layers judge calls that they have not judged in it.
+    async fn apply(
+        &mut self,
+        branch: &Branch,
+        record: TurnRecord,
+    ) -> HandlerResult<Result<(), TerminalError>> {
         let TurnRecord { outcome, started, finished } = record;
-        self.elapse(started);
+        self.elapse(Some(&branch.path), started);
+        let time_left = self.run_at(&branch.path).and_then(Run::time_left);
+        let is_time_up = time_left.is_some_and(|left| left.is_zero());
+        let mut applied = Ok(());
+        let mut is_judged = true;
         match outcome {
-            // The time was up, and the run has ended.
-            TurnOutcome::Taken { .. } if self.run.time_left().is_some_and(|left| left.is_zero()) => {}
-            TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged: unjudged } => {
-                is_unjudged = unjudged;
-                self.change(&changes);
-                self.offer(tools, offered);
-                reply.into_iter().for_each(|reply| self.publish_reply(*reply));
+            // The run has ended.
+            TurnOutcome::Taken { .. } if is_time_up => {}
+            TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged } => {
+                is_judged = !is_unjudged;
+                self.change(branch, &changes);
+                self.offer(branch, tools, offered);
+                reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
-            TurnOutcome::Refused(message) => self.fail(message),
+            TurnOutcome::Refused(obstacle) => applied = self.obstruct(&branch.path, obstacle).await?,
         }
-        self.elapse(finished);
-        is_unjudged
+        self.elapse(Some(&branch.path), finished);
+        if applied.is_ok() && !is_judged {
+            return self.judge(branch, "calls", Subject::Next).await;
+        }
+        Ok(applied)
     }
 
     /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.
-    pub(super) fn offer(&mut self, tools: Vec<CalledTool>, offered: Vec<String>) {
-        self.run.current_calls().for_each(|(call, _)| drop(self.called.remove(&call.name)));
+    fn offer(&mut self, branch: &Branch, tools: Vec<CalledTool>, offered: Vec<String>) {
+        let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) else { return };
+        let node = &mut self.nodes[branch.node];
+        run.current_calls().for_each(|(call, _)| drop(node.called.remove(&call.name)));
         for tool in tools {
             if let Some((undo, policy)) = &tool.undo {
-                self.undoing.insert(undo.clone(), (policy.clone(), tool.undo_hash.clone()));
+                node.undoing.insert(undo.clone(), (policy.clone(), tool.undo_hash.clone()));
             }
-            self.called.insert(tool.name.clone(), tool);
+            node.called.insert(tool.name.clone(), tool);
         }
-        self.offered = offered;
-        let undoing = self.undoing.iter().filter(|(name, _)| !self.called.contains_key(*name));
+        node.offered = offered;
+        let undoing = node.undoing.iter().filter(|(name, _)| !node.called.contains_key(*name));
         let undoing =
             undoing.map(|(name, (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
-        self.definitions = self.called.values().map(CalledTool::definition).chain(undoing).collect();
+        node.definitions = node.called.values().map(CalledTool::definition).chain(undoing).collect();
     }
 
     /// Waits until an operator resumes the run.
-    pub(super) async fn pause(&mut self, reason: &str) -> HandlerResult<()> {
+    pub(super) async fn pause(&mut self, reason: &str) -> HandlerResult<Result<(), TerminalError>> {
         let reason = reason.to_owned();
         self.publish_finished_calls();
-        self.publish(Event::Failed(reason.clone()));
+        self.publish(&[], Event::Failed(reason.clone()));
         self.begin_waiting(Vec::new(), Stop::Paused(reason));
         let resumed = match self.flush_events().await {
             Ok(()) => self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await,
@@ -155,12 +156,12 @@ impl<'c> Drive<'c> {
         };
         match resumed {
             Ok(Json(resumed)) => drop(self.clock.advance(resumed.at)),
-            Err(error) if is_cancellation(&error) => self.run.cancel(),
+            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
             Err(error) => return Err(error.into()),
         }
         self.ctx.set(WAITING, Json(self.waiting_for(Vec::new())));
         // What waits for a person meanwhile is published again.
         self.waiting.clear();
-        Ok(())
+        Ok(Ok(()))
     }
 }

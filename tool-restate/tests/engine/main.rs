@@ -2,6 +2,7 @@
 
 mod support;
 
+mod agents;
 mod approving;
 mod asking;
 mod cancelling;

@@ -7,7 +7,7 @@ use crate::agent::delegation::Delegation;
 #[cfg(feature = "unstable-internals")]
 use {
     crate::agent::lock::lock,
-    crate::run::{MAX_DEPTH, RunErrorKind, StepError},
+    crate::run::{MAX_DEPTH, StepError},
     crate::tool::{Asker, AttemptContext, Progress, ToolExecution},
     tokio_util::sync::CancellationToken,
 };
@@ -33,9 +33,9 @@ impl RunDriver {
         &mut self,
         call_id: &str,
         is_last: bool,
-    ) -> Result<Result<Self, Box<ToolExecution>>, RunErrorKind> {
-        let not_started = RunErrorKind::Step(StepError("the call was not started"));
-        let (call, attempt) = self.run.call_in_flight(call_id).ok_or(not_started)?;
+    ) -> Result<Result<Self, Box<ToolExecution>>, StepError> {
+        let in_flight = self.run.call_in_flight(call_id);
+        let (call, attempt) = in_flight.ok_or(StepError("the call was not started"))?;
         let continued = self.run.open_inner_run(call_id).cloned();
         if continued.is_none() && attempt.number > 1 {
             tokio::time::sleep(attempt.delay()).await;
