@@ -23,6 +23,8 @@ use crate::tool::{
     Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
     arguments_contract, decode_arguments,
 };
+#[cfg(feature = "unstable-internals")]
+use crate::toolset::ToolSet;
 
 impl Agent {
     /// Turns the agent into a tool of another. Each call asks the agent a question, and its answer is the output of the call.
@@ -244,6 +246,12 @@ impl AgentTool {
     #[must_use]
     pub fn has_conversation(&self) -> bool {
         self.has_conversation && self.agent.memory().is_some()
+    }
+
+    /// Returns the tool that takes a typed answer.
+    #[cfg(feature = "unstable-internals")]
+    pub(super) fn answer_tool(&self) -> ToolSet {
+        self.form.constrain(self.agent.ask("")).0.tools.answer_tool
     }
 
     /// Returns what the agent takes from the context of the outer run.

@@ -17,6 +17,13 @@ use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
+/// The call that asks an agent, of which a call is executed.
+struct Outer<'a> {
+    layers: Arc<Layers>,
+    name: &'a str,
+    tool: &'a AgentTool,
+}
+
 impl Agent {
     /// Executes a call of a run that this agent or a copy of it in another process drives, with the values and the settings of
     /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages. It is not executed if
@@ -85,7 +92,7 @@ impl Agent {
                 return ToolExecution::new(request.call, Err(error));
             };
             context = context.with_defaults(&agent.0.context);
-            outer = Some((agent.layers_of_calls(&context, outer), (*name).to_owned()));
+            outer = Some(Outer { layers: agent.layers_of_calls(&context, outer), name, tool });
             (agent, context) = (tool.agent(), tool.context_inside(&context));
         }
         agent.execute(request, &context, cancellation, progress, outer, false).await
@@ -104,11 +111,11 @@ impl Agent {
     }
 
     /// Returns the layers around calls of this agent, of which it is not known what their run has spent.
-    fn layers_of_calls(&self, context: &ToolContext, outer: Option<(Arc<Layers>, String)>) -> Arc<Layers> {
+    fn layers_of_calls(&self, context: &ToolContext, outer: Option<Outer<'_>>) -> Arc<Layers> {
         let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
         let layers = Layers::new(self.clone(), context.clone(), spending);
         Arc::new(match outer {
-            Some((outer, called_as)) => layers.inside(&outer, &called_as),
+            Some(outer) => layers.inside(&outer.layers, outer.name),
             None => layers,
         })
     }
@@ -119,14 +126,15 @@ impl Agent {
         context: &ToolContext,
         cancellation: &CancellationToken,
         progress: Progress,
-        outer: Option<(Arc<Layers>, String)>,
+        outer: Option<Outer<'_>>,
         is_judged: bool,
     ) -> ToolExecution {
         let mut context = context.clone().with_defaults(&self.0.context);
         if let Some(conversation) = request.conversation.clone() {
             context = context.with(conversation);
         }
-        let tools = match self.tools_for(&request, &context).await {
+        let answer_tool = outer.as_ref().map(|outer| outer.tool.answer_tool());
+        let tools = match self.tools_for(&request, answer_tool, &context).await {
             Ok(tools) => tools,
             Err(refused) => return *refused,
         };
@@ -189,9 +197,13 @@ impl Agent {
     async fn tools_for(
         &self,
         request: &CallRequest,
+        answer_tool: Option<ToolSet>,
         context: &ToolContext,
     ) -> Result<ToolSet, Box<ToolExecution>> {
         let (agent, name) = (&self.0, &*request.call.name);
+        if let Some(tools) = answer_tool.filter(|tools| tools.get(name).is_some()) {
+            return tools.accept(request);
+        }
         if let Some(tools) = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some()) {
             return tools.accept(request);
         }

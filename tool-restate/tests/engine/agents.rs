@@ -153,6 +153,9 @@ async fn a_tree_runs_as_in_one_process() {
         let _worker = serve(worker.publish_events(std::env::var("RESTATE_INGRESS").unwrap())).await;
         let question = agent(&name).ask("Money back").context_json(&Customer("Ada".into())).events();
         let run = question.send().await.unwrap();
+        if let Outcome::Failed(failure) = run.wait().await.unwrap() {
+            panic!("{failure}");
+        }
         assert_eq!(describe_answer(&answer(&run).await), expected);
         let (mut events, mut read) = (run.events(0), Vec::new());
         while let Some(record) = events.next().await.unwrap() {
