@@ -331,10 +331,13 @@ impl<'c> Drive<'c> {
         branch: &Branch,
         execution: ToolExecution,
     ) -> HandlerResult<Result<(), TerminalError>> {
-        let is_last = |run: &Run| run.has_open_call(&execution.call().id) && !run.will_retry(&execution);
-        let is_seen = self.has_layer_for(branch, Part::Output)
-            && self.run_at(&branch.path).is_some_and(is_last)
-            && !execution.is_waiting();
+        let id = &*execution.call().id;
+        let has_layer = self.has_layer_for(branch, Part::Output);
+        let is_seen = |run: &Run| {
+            let is_last = || has_layer && !run.will_retry(&execution);
+            run.has_open_call(id) && (run.end_from_inside(id).is_some() || is_last())
+        };
+        let is_seen = !execution.is_waiting() && self.run_at(&branch.path).is_some_and(is_seen);
         if !is_seen {
             self.record(branch, execution);
             return Ok(Ok(()));
