@@ -175,43 +175,35 @@ impl Model {
         self.started(run, &self.agent, false)
     }
 
-    /// Creates the run of an agent that a call asks, which the path names last.
-    pub(crate) async fn start_inside(&self, tree: &Tree<'_>) -> Result<Inside, ModelError> {
-        let starting = async {
-            let driver = match self.drive_inside(tree).await? {
-                Ok(driver) => driver,
-                Err(obstacle) => return Ok(Inside::Obstacle(obstacle)),
-            };
-            let (has_own_limits, agent) = (driver.has_own_limits(), driver.agent().clone());
-            let started = self.started(driver.into_run(), &agent, has_own_limits);
-            Ok(started.map_or_else(Inside::refused, |started| Inside::Started(started.into())))
-        };
-        AssertUnwindSafe(starting).catch_unwind().await.unwrap_or_else(|panic| Ok(Inside::panicked(&*panic)))
-    }
-
-    /// Returns the outcome of a call that asks an agent whose run is done, unless its answer is rejected.
-    pub(crate) async fn finish_inside(&self, tree: &Tree<'_>, since: u64) -> Result<Inside, ModelError> {
-        let Some((asked, outer)) = tree.path.split_last() else { return Ok(Inside::refused(NO_RUN.into())) };
-        let finishing = async {
+    /// Creates the run of an agent that a call asks, which the path names last. If the run is done, returns the outcome of the call, whose
+    /// run was created at this time.
+    pub(crate) async fn ask_agent(&self, tree: &Tree<'_>, since: Option<u64>) -> Result<Inside, ModelError> {
+        let Some((asked, outer)) = tree.path.split_last() else { return Err(ModelError::new(NO_RUN)) };
+        let asking = async {
             let mut driver = match self.drive_inside(&Tree { path: outer, ..*tree }).await? {
                 Ok(driver) => driver,
                 Err(obstacle) => return Ok(Inside::Obstacle(obstacle)),
             };
-            Ok(match driver.inside(&asked.call, true).await {
-                Ok(Ok(rejected)) => match tree.run() {
-                    Some(before) => Inside::Rejected(rejected.run().changes_since(before)),
-                    None => Inside::refused(NO_RUN.into()),
-                },
-                Ok(Err(execution)) => {
-                    let duration = Duration::from_micros(now().saturating_sub(since));
-                    let started = UNIX_EPOCH + Duration::from_micros(since);
-                    let execution = limit::limited(execution.with_timing(started, duration), self.max_bytes);
+            Ok(match (driver.inside(&asked.call, since.is_some()).await, tree.run()) {
+                (Ok(Ok(inside)), Some(before)) => Inside::Rejected(inside.run().changes_since(before)),
+                (Ok(Ok(inside)), None) => {
+                    let (has_own_limits, agent) = (inside.has_own_limits(), inside.agent().clone());
+                    let started = self.started(inside.into_run(), &agent, has_own_limits);
+                    started.map_or_else(Inside::refused, |started| Inside::Started(started.into()))
+                }
+                (Ok(Err(execution)), _) => {
+                    let since = since.unwrap_or_else(now);
+                    let (started, took) =
+                        (UNIX_EPOCH + Duration::from_micros(since), now().saturating_sub(since));
+                    let execution = execution.with_timing(started, Duration::from_micros(took));
+                    let execution = limit::limited(execution, self.max_bytes);
                     Inside::Obstacle(Obstacle::Ended(outer.len(), execution.into()))
                 }
-                Err(error) => Inside::refused(error.to_string()),
+                (Err(error), _) => Inside::refused(error.to_string()),
             })
         };
-        AssertUnwindSafe(finishing).catch_unwind().await.unwrap_or_else(|panic| Ok(Inside::panicked(&*panic)))
+        let asked = AssertUnwindSafe(asking).catch_unwind().await;
+        asked.unwrap_or_else(|panic| Ok(Inside::refused(panicked(&*panic))))
     }
 
     /// Takes the next turn of a copy of a run. Fails if the model does. The time of the runs around it can be limited.
@@ -449,10 +441,6 @@ async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Obs
 impl Inside {
     fn refused(reason: String) -> Self {
         Self::Obstacle(Obstacle::Refused(reason))
-    }
-
-    fn panicked(panic: &(dyn Any + Send)) -> Self {
-        Self::refused(panicked(panic))
     }
 }
 

@@ -11,7 +11,7 @@ use tool_core::model::{ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 use tool_core::run::{InFlight, ReportedCalls, Run};
 
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
-use crate::path::{Asked, call_ids};
+use crate::path::{Asked, agent_names, call_ids};
 use crate::turn::{CalledTool, Inside, Obstacle, Started, Tree};
 
 /// What is known about a run beside its state.
@@ -160,62 +160,63 @@ impl<'c> Drive<'c> {
     /// Starts a call that asks an agent: its run is driven here, too. Returns the cancellation if the run was cancelled meanwhile.
     pub(super) async fn start_agent(
         &mut self,
-        branch: &Branch,
+        outer: &Branch,
         call: ToolCall,
     ) -> HandlerResult<Result<(), TerminalError>> {
-        let path = inside(branch, &call);
-        let is_exclusive = self.is_exclusive(branch, &call);
-        let begun = self.change_at(&branch.path, |run| run.begin_call(&call.id).map(drop));
-        begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
-        if let Some(run) = self.run_at(&path) {
-            let id = run.id().to_string();
-            if let Some(node) = self.nodes.iter().position(|node| node.id == id) {
-                self.branches.push(Branch { path, node, has_own_limits: false, is_exclusive });
-            }
-            return Ok(Ok(()));
-        }
-        let (model, tree) = (&self.service.model, self.tree(&path));
-        let deadline = self.clock.after(self.service.model_patience);
-        let start = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
-            Box::pin(async move { repeat_until(deadline, model.start_inside(&tree).await) })
+        let branch = Branch {
+            path: inside(outer, &call),
+            node: self.nodes.len(),
+            has_own_limits: false,
+            is_exclusive: self.is_exclusive(outer, &call),
         };
-        let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
-        let started = self.ctx.run(start).name(format!("start of {}", call.name)).retry_policy(policy).await;
-        match started {
-            Ok(Json(Inside::Started(started))) => {
-                let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
-                self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
-                let added =
-                    self.change_at(&branch.path, |outer| outer.add_inner_run(&call, has_own_limits, run));
-                if added.is_none_or(|added| added.is_err()) {
-                    self.fail("a recorded step is of another state of the run");
-                }
-                let node = self.nodes.len() - 1;
-                self.branches.push(Branch { path, node, has_own_limits, is_exclusive });
-                self.elapse(Some(&branch.path), at);
-            }
-            Ok(Json(Inside::Obstacle(obstacle))) => return self.obstruct(&path, obstacle).await,
-            Ok(Json(Inside::Rejected(_))) => self.fail("a recorded step is of another state of the run"),
-            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-            Err(error) => return self.pause(error.message()).await,
+        let begun = self.change_at(&outer.path, |run| run.begin_call(&call.id).map(drop));
+        begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
+        let Some(run) = self.run_at(&branch.path) else {
+            return self.ask_agent(&branch, "start", None).await;
+        };
+        // Its calls are undone.
+        let id = run.id().to_string();
+        if let Some(node) = self.nodes.iter().position(|node| node.id == id) {
+            self.branches.push(Branch { node, ..branch });
         }
         Ok(Ok(()))
     }
 
     /// Ends a call whose agent's run is done, unless its answer is rejected.
     pub(super) async fn finish_agent(&mut self, branch: &Branch) -> HandlerResult<Result<(), TerminalError>> {
-        let (model, tree, since) =
-            (&self.service.model, self.tree(&branch.path), self.nodes[branch.node].since);
+        let since = self.nodes[branch.node].since;
+        self.ask_agent(branch, "end", Some(since)).await
+    }
+
+    /// Takes the first or the last step of an agent's run.
+    async fn ask_agent(
+        &mut self,
+        branch: &Branch,
+        step: &str,
+        since: Option<u64>,
+    ) -> HandlerResult<Result<(), TerminalError>> {
+        let Some((asked, outer)) = branch.path.split_last() else { return Ok(Ok(())) };
+        let (model, tree) = (&self.service.model, self.tree(&branch.path));
         let deadline = self.clock.after(self.service.model_patience);
-        let finish = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
-            Box::pin(async move { repeat_until(deadline, model.finish_inside(&tree, since).await) })
+        let ask = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
+            Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
         };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
-        let agent = branch.path.last().map_or("", |asked| &asked.agent);
-        match self.ctx.run(finish).name(format!("end of {agent}")).retry_policy(policy).await {
+        let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
+        match self.ctx.run(ask).name(name).retry_policy(policy).await {
+            Ok(Json(Inside::Started(started))) => {
+                let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
+                self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
+                let call = ToolCall::new(&*asked.call, &*asked.agent, "");
+                let added = self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
+                if added.is_none_or(|added| added.is_err()) {
+                    self.fail("a recorded step is of another state of the run");
+                }
+                self.branches.push(Branch { has_own_limits, ..branch.clone() });
+                self.elapse(Some(outer), at);
+            }
             Ok(Json(Inside::Rejected(changes))) => self.change(branch, &changes),
             Ok(Json(Inside::Obstacle(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
-            Ok(Json(Inside::Started(_))) => self.fail("a recorded step is of another state of the run"),
             Err(error) if is_cancellation(&error) => return Ok(Err(error)),
             Err(error) => return self.pause(error.message()).await,
         }

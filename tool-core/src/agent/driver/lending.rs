@@ -7,7 +7,7 @@ use crate::agent::delegation::Delegation;
 #[cfg(feature = "unstable-internals")]
 use {
     crate::agent::lock::lock,
-    crate::run::{MAX_DEPTH, StepError},
+    crate::run::StepError,
     crate::tool::{Asker, AttemptContext, Progress, ToolExecution},
     tokio_util::sync::CancellationToken,
 };
@@ -36,25 +36,12 @@ impl RunDriver {
     ) -> Result<Result<Self, Box<ToolExecution>>, StepError> {
         let in_flight = self.run.call_in_flight(call_id);
         let (call, attempt) = in_flight.ok_or(StepError("the call was not started"))?;
-        let continued = self.run.open_inner_run(call_id).cloned();
-        if continued.is_none() && attempt.number > 1 {
+        if !attempt.is_continued && attempt.number > 1 {
             tokio::time::sleep(attempt.delay()).await;
         }
         let executor = self.executor();
-        let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
-        let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
         let lending = Arc::new(Lending {
-            delegation: Arc::new(Delegation {
-                call: call.clone(),
-                is_undo: self.run.is_undoing(),
-                levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
-                timeout: executor.timeout,
-                gate: executor.inner_gate(&call),
-                emitter: self.emitter.clone(),
-                memos: None,
-                continued: Mutex::new(continued),
-                suspended: Mutex::default(),
-            }),
+            delegation: self.delegate(&executor, &call, None),
             is_last,
             lent: Mutex::default(),
         });
