@@ -2,8 +2,7 @@
 
 use tool_core::Message;
 use tool_core::model::ChatRequest;
-
-use crate::error::Error;
+use tool_http::client::Error;
 
 /// The number of times that a malformed call is reported to the model.
 const MAX_REPORTS: u32 = 2;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_http::client::Error;
 
 use crate::endpoint::Endpoint;
-use crate::error::Error;
 use crate::quirks::{MAX_NAME_CHARS, is_valid_tool_name};
 use crate::warning::Warning;
 use crate::warning::WarningHook;
@@ -363,7 +363,7 @@ struct Function<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use tool_http::client::ErrorKind;
 
     fn set(definitions: impl IntoIterator<Item = ToolDefinition>) -> ToolDefinitions {
         definitions.into_iter().collect()

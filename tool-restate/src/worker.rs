@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::memory::Window;
 use tool_core::model::ToolKind;
 use tool_core::toolset::IntoToolSet;
-use tool_core::{Agent, ToolContext, ToolSet};
+use tool_core::{Agent, Tool, ToolContext, ToolSet};
 
 use crate::calls::{Calls, CallsService as _, Executor};
 use crate::client::Client;
@@ -472,7 +472,7 @@ fn tree_of(agent: &Agent) -> Box<dyn Iterator<Item = &Agent> + '_> {
     Box::new(std::iter::once(agent).chain(inner))
 }
 
-/// Refuses agents with parts that a durable run replaces. Returns the name of one that has none.
+/// Refuses agents with parts that a durable run replaces. Returns the name of the agent.
 fn check(agent: &Agent) -> Result<String, WorkerError> {
     let Some(name) = agent.name() else {
         return Err(WorkerError::Name(
@@ -480,71 +480,68 @@ fn check(agent: &Agent) -> Result<String, WorkerError> {
         ));
     };
     let whose = format!("the agent `{name}`");
-    if agent.memory().is_some() {
-        return Err(unsupported(
-            &whose,
-            "has a `memory`, but the conversations of durable runs are objects of the engine: \
-             leave it out, and ask with `.conversation(id)`",
-        ));
-    }
-    if agent.has_run_store() {
-        return Err(unsupported(
-            &whose,
-            "has a `run_store`, but the engine stores durable runs: leave it out; conversations are objects of the engine, too, \
-             with `.conversation(id)`",
-        ));
-    }
-    check_parts(agent, &whose)?;
+    refuse(
+        &whose,
+        [
+            (
+                agent.memory().is_some(),
+                "has a `memory`, but the conversations of durable runs are objects of the engine: \
+                 leave it out, and ask with `.conversation(id)`",
+            ),
+            (
+                agent.has_run_store(),
+                "has a `run_store`, but the engine stores durable runs: leave it out; conversations are objects of the engine, \
+                 too, with `.conversation(id)`",
+            ),
+        ],
+    )?;
+    check_tree(agent, &whose)?;
     Ok(name.to_owned())
 }
 
 /// Refuses parts that neither a durable run nor one inside of it can have.
-fn check_parts(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
-    if agent.has_approver() {
-        return Err(unsupported(
-            whose,
-            "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
-             and decide with `resolve_approval`",
-        ));
-    }
-    if agent.has_tool_search() {
-        return Err(unsupported(
-            whose,
-            "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
-             with `before_turn`",
-        ));
-    }
-    if agent.has_handoffs() {
-        return Err(unsupported(
-            whose,
-            "has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
-             of its own",
-        ));
-    }
-    let mut undo_tools = agent.undo_tools().iter();
-    if let Some(tool) = undo_tools.find(|tool| tool.definition().kind() == ToolKind::Agent) {
-        let tool = tool.definition().name();
-        let why = format!(
-            "undoes calls with the agent `{tool}`, whose own calls would not be recorded: use another tool"
-        );
-        return Err(unsupported(whose, &why));
-    }
-    for (tool, inner) in agent.agent_tools() {
-        let inside = format!("the agent of the tool `{tool}` of {whose}");
-        if inner.has_conversation() {
-            return Err(unsupported(
-                &inside,
-                "has an `own_conversation` in its `memory`, but conversations are objects of the engine, and of the agents that \
-                 clients ask: leave it out",
-            ));
-        }
-        check_parts(inner.agent(), &inside)?;
+fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
+    let is_agent = |tool: &dyn Tool| tool.definition().kind() == ToolKind::Agent;
+    refuse(
+        whose,
+        [
+            (
+                agent.has_approver(),
+                "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
+                 and decide with `resolve_approval`",
+            ),
+            (
+                agent.has_tool_search(),
+                "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
+                 with a `guard::tool`",
+            ),
+            (
+                agent.has_handoffs(),
+                "has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
+                 of its own",
+            ),
+            (
+                agent.undo_tools().iter().any(is_agent),
+                "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
+            ),
+        ],
+    )?;
+    for (name, tool) in agent.agent_tools() {
+        let inside = format!("the agent of the tool `{name}` of {whose}");
+        let why = "has an `own_conversation` in its `memory`, but conversations are objects of the engine, and of the agents \
+                   that clients ask: leave it out";
+        refuse(&inside, [(tool.has_conversation(), why)])?;
+        check_tree(tool.agent(), &inside)?;
     }
     Ok(())
 }
 
-fn unsupported(whose: &str, why: &str) -> WorkerError {
-    WorkerError::Unsupported(format!("{whose} {why}"))
+/// Fails with the reason of the first part that is there.
+fn refuse<const N: usize>(whose: &str, parts: [(bool, &str); N]) -> Result<(), WorkerError> {
+    match parts.into_iter().find(|(is_there, _)| *is_there) {
+        Some((_, why)) => Err(WorkerError::Unsupported(format!("{whose} {why}"))),
+        None => Ok(()),
+    }
 }
 
 impl fmt::Debug for Worker {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
 use tool_core::model::{AssistantMessage, ChatResponse, Citation, Delta, FinishReason};
-use tool_http::client::assembler::Flow;
+use tool_http::client::sse::Event;
+use tool_http::client::{Assembler, EventError, Flow};
 
 use super::block::{Block, BlockKind};
 use super::details::ReplyDetails;
@@ -22,15 +23,6 @@ const REFUSED: &str = "the model refused to answer";
 
 /// The reason for a response that is to be continued with the same messages and its own content.
 pub(crate) const PAUSE_TURN: &str = "pause_turn";
-
-/// The reason that an event or a response cannot be used.
-#[derive(Debug)]
-pub(crate) enum EventError {
-    /// This JSON reports an error.
-    Api(String),
-    /// It does not follow the API, for this reason.
-    Malformed(String),
-}
 
 /// Assembles a reply from what has arrived.
 #[derive(Debug, Default)]
@@ -69,134 +61,6 @@ impl ReplyAssembler {
         }
         self.earlier = Some(paused.clone());
         self
-    }
-
-    /// Consumes the data of an event and emits its deltas.
-    pub(crate) fn push(&mut self, data: &str, emit: &mut dyn FnMut(Delta)) -> Result<Flow, EventError> {
-        let event = parse(data)?;
-        match event.text("type").as_deref() {
-            Some("message_start") => {
-                let message = parse(event.get("message").unwrap_or("{}"))?;
-                self.has_started = true;
-                self.update(&message, emit);
-            }
-            Some("content_block_start") => {
-                self.has_started = true;
-                self.add(Block::start(event.get("content_block").unwrap_or("{}")), emit)?;
-                if let Some(position) = position(&event) {
-                    self.positions.insert(position, self.blocks.len() - 1);
-                }
-            }
-            Some("content_block_delta") => self.push_piece(&event, emit)?,
-            Some("content_block_stop") => {
-                if let Some(at) = self.find(position(&event)) {
-                    self.close(at, emit);
-                }
-            }
-            Some("message_delta") => {
-                self.update(&parse(event.get("delta").unwrap_or("{}"))?, emit);
-                self.update(&event, emit);
-            }
-            Some("message_stop") => {
-                (0..self.blocks.len()).for_each(|at| self.close(at, emit));
-                return Ok(Flow::End);
-            }
-            Some("error") => return Err(EventError::Api(data.to_owned())),
-            None if event.get("error").is_some() => return Err(EventError::Api(data.to_owned())),
-            // Pings, and what the API may add.
-            _ => {}
-        }
-        Ok(Flow::Continue)
-    }
-
-    /// Consumes a response that is not streamed.
-    pub(crate) fn push_whole(&mut self, json: &str) -> Result<(), EventError> {
-        let message = parse(json)?;
-        if message.text("type").as_deref() == Some("error")
-            || message.get("error").is_some_and(|error| error != "null")
-        {
-            return Err(EventError::Api(json.to_owned()));
-        }
-        let Some(content) = message.get("content") else {
-            return Err(EventError::Malformed("the response has no `content`".into()));
-        };
-        for json in elements(content, MAX_BLOCKS).map_err(malformed)? {
-            self.add(Block::whole(json.get()), &mut drop)?;
-        }
-        self.has_started = true;
-        self.update(&message, &mut drop);
-        Ok(())
-    }
-
-    /// Returns `true` once any part of the response has arrived.
-    pub(crate) fn has_started(&self) -> bool {
-        self.has_started
-    }
-
-    /// Returns `true` if the response is complete even if the stream ends here.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.stop_reason.is_some() && !self.blocks.iter().any(Block::is_open)
-    }
-
-    /// Returns the response assembled so far. It is sent back unchanged only if it is complete.
-    pub(crate) fn finish(self) -> ChatResponse {
-        let is_complete = self.is_complete();
-        let last_fallback = self.blocks.iter().rposition(|block| block.kind == BlockKind::Fallback);
-        let mut message = AssistantMessage::default();
-        let mut reasoning = String::new();
-        for (at, block) in self.blocks.iter().enumerate() {
-            match block.kind {
-                BlockKind::Text => {
-                    let start = message.text.len();
-                    message.text.push_str(&block.text());
-                    let range = start..message.text.len();
-                    message
-                        .citations
-                        .extend(block.citations().iter().map(|json| citation(range.clone(), json)));
-                }
-                BlockKind::Thinking => reasoning.push_str(&block.text()),
-                BlockKind::ToolUse if last_fallback.is_none_or(|fallback| at > fallback) => {
-                    message.tool_calls.push(block.to_call());
-                }
-                _ => {}
-            }
-        }
-        message.reasoning = Some(reasoning).filter(|reasoning| !reasoning.is_empty());
-        message.refusal = self.refusal;
-        if is_complete {
-            let blocks = self.blocks.iter().filter_map(|block| RawValue::from_string(block.to_json()?).ok());
-            let mut details = ReplyDetails {
-                prefix: self.prefix,
-                blocks: blocks.collect(),
-                hosted_tool_uses: self.usage.hosted_tool_uses(),
-                long_cache_write_tokens: self.usage.long_cache_writes(),
-                container: self.container,
-            };
-            let earlier =
-                self.earlier.as_ref().and_then(|earlier| ReplyDetails::from_message(&earlier.message));
-            for (name, count) in earlier.iter().flat_map(|earlier| &earlier.hosted_tool_uses) {
-                let sum = details.hosted_tool_uses.entry(name.clone()).or_default();
-                *sum = sum.saturating_add(*count);
-            }
-            if let Some(tokens) = earlier.and_then(|earlier| earlier.long_cache_write_tokens) {
-                let sum = details.long_cache_write_tokens.get_or_insert(0);
-                *sum = sum.saturating_add(tokens);
-            }
-            message.provider_data = details.to_provider_data(&self.provider);
-        }
-        let mut response = ChatResponse::new(message);
-        if let Some(reason) = self.stop_reason {
-            response.finish_reason = finish_reason(reason);
-        }
-        response.usage = self.usage.to_usage();
-        if let Some(earlier) = self.earlier {
-            response.usage = response.usage.zip(earlier.usage).map(|(mut usage, earlier)| {
-                usage += earlier;
-                usage
-            });
-        }
-        (response.id, response.model) = (self.id, self.model);
-        response
     }
 
     /// Takes over what a message, or a change of one, contains besides its blocks.
@@ -290,6 +154,133 @@ impl ReplyAssembler {
     }
 }
 
+impl Assembler for ReplyAssembler {
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, EventError> {
+        let data = event.data.trim_ascii();
+        let event = parse(data)?;
+        match event.text("type").as_deref() {
+            Some("message_start") => {
+                let message = parse(event.get("message").unwrap_or("{}"))?;
+                self.has_started = true;
+                self.update(&message, emit);
+            }
+            Some("content_block_start") => {
+                self.has_started = true;
+                self.add(Block::start(event.get("content_block").unwrap_or("{}")), emit)?;
+                if let Some(position) = position(&event) {
+                    self.positions.insert(position, self.blocks.len() - 1);
+                }
+            }
+            Some("content_block_delta") => self.push_piece(&event, emit)?,
+            Some("content_block_stop") => {
+                if let Some(at) = self.find(position(&event)) {
+                    self.close(at, emit);
+                }
+            }
+            Some("message_delta") => {
+                self.update(&parse(event.get("delta").unwrap_or("{}"))?, emit);
+                self.update(&event, emit);
+            }
+            Some("message_stop") => {
+                (0..self.blocks.len()).for_each(|at| self.close(at, emit));
+                return Ok(Flow::End);
+            }
+            Some("error") => return Err(EventError::Api(data.to_owned())),
+            None if event.get("error").is_some() => return Err(EventError::Api(data.to_owned())),
+            // Pings, and what the API may add.
+            _ => {}
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn push_whole(&mut self, json: &str) -> Result<(), EventError> {
+        let message = parse(json)?;
+        if message.text("type").as_deref() == Some("error")
+            || message.get("error").is_some_and(|error| error != "null")
+        {
+            return Err(EventError::Api(json.to_owned()));
+        }
+        let Some(content) = message.get("content") else {
+            return Err(EventError::Malformed("the response has no `content`".into()));
+        };
+        for json in elements(content, MAX_BLOCKS).map_err(malformed)? {
+            self.add(Block::whole(json.get()), &mut drop)?;
+        }
+        self.has_started = true;
+        self.update(&message, &mut drop);
+        Ok(())
+    }
+
+    fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    fn is_complete(&self) -> bool {
+        self.stop_reason.is_some() && !self.blocks.iter().any(Block::is_open)
+    }
+
+    /// Returns the response so far. It is sent back unchanged only if it is complete.
+    fn finish(self) -> ChatResponse {
+        let is_complete = self.is_complete();
+        let last_fallback = self.blocks.iter().rposition(|block| block.kind == BlockKind::Fallback);
+        let mut message = AssistantMessage::default();
+        let mut reasoning = String::new();
+        for (at, block) in self.blocks.iter().enumerate() {
+            match block.kind {
+                BlockKind::Text => {
+                    let start = message.text.len();
+                    message.text.push_str(&block.text());
+                    let range = start..message.text.len();
+                    message
+                        .citations
+                        .extend(block.citations().iter().map(|json| citation(range.clone(), json)));
+                }
+                BlockKind::Thinking => reasoning.push_str(&block.text()),
+                BlockKind::ToolUse if last_fallback.is_none_or(|fallback| at > fallback) => {
+                    message.tool_calls.push(block.to_call());
+                }
+                _ => {}
+            }
+        }
+        message.reasoning = Some(reasoning).filter(|reasoning| !reasoning.is_empty());
+        message.refusal = self.refusal;
+        if is_complete {
+            let blocks = self.blocks.iter().filter_map(|block| RawValue::from_string(block.to_json()?).ok());
+            let mut details = ReplyDetails {
+                prefix: self.prefix,
+                blocks: blocks.collect(),
+                hosted_tool_uses: self.usage.hosted_tool_uses(),
+                long_cache_write_tokens: self.usage.long_cache_writes(),
+                container: self.container,
+            };
+            let earlier =
+                self.earlier.as_ref().and_then(|earlier| ReplyDetails::from_message(&earlier.message));
+            for (name, count) in earlier.iter().flat_map(|earlier| &earlier.hosted_tool_uses) {
+                let sum = details.hosted_tool_uses.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+            if let Some(tokens) = earlier.and_then(|earlier| earlier.long_cache_write_tokens) {
+                let sum = details.long_cache_write_tokens.get_or_insert(0);
+                *sum = sum.saturating_add(tokens);
+            }
+            message.provider_data = details.to_provider_data(&self.provider);
+        }
+        let mut response = ChatResponse::new(message);
+        if let Some(reason) = self.stop_reason {
+            response.finish_reason = finish_reason(reason);
+        }
+        response.usage = self.usage.to_usage();
+        if let Some(earlier) = self.earlier {
+            response.usage = response.usage.zip(earlier.usage).map(|(mut usage, earlier)| {
+                usage += earlier;
+                usage
+            });
+        }
+        (response.id, response.model) = (self.id, self.model);
+        response
+    }
+}
+
 fn emit_text(kind: BlockKind, text: &str, emit: &mut dyn FnMut(Delta)) {
     match kind {
         _ if text.is_empty() => {}
@@ -356,14 +347,18 @@ mod tests {
         format!(r#"{{"type":"content_block_delta","index":{index},"delta":{delta}}}"#)
     }
 
+    fn event(data: &str) -> Event<'_> {
+        Event { data: data.into(), is_whole: true, ..Event::default() }
+    }
+
     /// Returns the deltas, and the reply or the reason for which an event cannot be used.
     fn assembled<T: AsRef<str>>(
         events: impl IntoIterator<Item = T>,
     ) -> (Vec<Delta>, Result<ChatResponse, EventError>) {
         let mut assembler = ReplyAssembler::new("anthropic".into(), String::new());
         let mut deltas = Vec::new();
-        for event in events {
-            if let Err(error) = assembler.push(event.as_ref(), &mut |delta| deltas.push(delta)) {
+        for data in events {
+            if let Err(error) = assembler.push(&event(data.as_ref()), &mut |delta| deltas.push(delta)) {
                 return (deltas, Err(error));
             }
         }
@@ -437,7 +432,7 @@ mod tests {
             format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"pause_turn"}},"usage":{usage}}}"#);
         let paused = reply([&*ended]);
         let mut assembler = ReplyAssembler::new("anthropic".into(), String::new()).resuming(&paused);
-        assembler.push(&ended, &mut drop).unwrap();
+        assembler.push(&event(&ended), &mut drop).unwrap();
         let response = assembler.finish();
         let details = ReplyDetails::from_message(&response.message).unwrap();
         assert_eq!(details.hosted_tool_uses["web_search_requests"], u64::MAX);
@@ -456,7 +451,7 @@ mod tests {
         {
             let paused = reply([&**first]);
             let mut assembler = ReplyAssembler::new("anthropic".into(), String::new()).resuming(&paused);
-            assembler.push(second, &mut drop).unwrap();
+            assembler.push(&event(second), &mut drop).unwrap();
             assert_eq!(assembler.finish().usage.map(|usage| usage.total_tokens), tokens);
         }
     }

@@ -107,7 +107,7 @@ impl Layer for Audit {
         at: &'a Place<'a>,
     ) -> LayerFuture<'a, ()> {
         (self.sink)(AuditRecord {
-            agents: at.agents.iter().map(|name| (*name).to_owned()).collect(),
+            agents: at.agents.to_vec(),
             verdict: verdict.clone(),
             call_id: call.map(|call| call.id.clone()),
             tool: call.map(|call| call.name.clone()),

@@ -12,7 +12,7 @@ use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
 use crate::content::Content;
-use crate::model::{ChatRequest, ChatStream, Delta, ToolCall};
+use crate::model::{ChatRequest, ChatStream, Delta, ToolCall, ToolDefinition};
 use crate::tool::ToolExecution;
 
 /// A value that the closure of a guard can return: a verdict, a `Result` of one, or a boxed future of one.
@@ -54,13 +54,16 @@ type Judge<T, V> = Box<dyn Fn(&T, &Place<'_>) -> LayerFuture<'static, V> + Send 
 /// What a closure judges or rewrites.
 pub(super) enum Closure {
     Question(Judge<Content, QuestionVerdict>),
-    Request(Box<dyn for<'a> Fn(ChatRequest<'a>) -> ChatRequest<'a> + Send + Sync>),
+    Tool(Box<dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync>),
+    Request(Box<Rewrite>),
     Text(usize, Box<dyn Fn(&str) -> TextVerdict + Send + Sync>),
     Rewrite(Judge<ToolCall, Option<String>>),
     Call(Judge<ToolCall, CallVerdict>),
     Output(Judge<ToolExecution, OutputVerdict>),
     Answer(Judge<str, AnswerVerdict>),
 }
+
+pub(super) type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
 
 /// A layer from a closure; created by the functions of [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite).
 #[must_use = "pass it to `AgentBuilder::layer`"]
@@ -89,6 +92,7 @@ impl Layer for ClosureLayer {
     fn sees(&self, part: Part) -> bool {
         part == match self.closure {
             Closure::Question(_) => Part::Question,
+            Closure::Tool(_) => Part::Tool,
             Closure::Request(_) | Closure::Text(..) => Part::Model,
             Closure::Rewrite(_) => Part::Rewrite,
             Closure::Call(_) => Part::Judge,
@@ -109,9 +113,19 @@ impl Layer for ClosureLayer {
         }
     }
 
+    fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
+        match &self.closure {
+            Closure::Tool(offers) => offers(tool, at),
+            _ => true,
+        }
+    }
+
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
         match &self.closure {
-            Closure::Request(rewrite) => next.call(rewrite(request)),
+            Closure::Request(rewrite) => {
+                let before = request.clone();
+                next.call(rewrite(request, next.place()).with_results_of(&before))
+            }
             Closure::Text(window, judge) => self.watch_text(*window, &**judge, next.call(request)),
             _ => next.call(request),
         }

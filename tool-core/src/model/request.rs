@@ -7,7 +7,10 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Begun, Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
+use crate::content::Content;
+use crate::model::{
+    Begun, Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions, restore_results,
+};
 
 /// A request to a model: the conversation so far and the available tools.
 ///
@@ -74,7 +77,7 @@ impl PartialEq for Cache<'_> {
 struct Metered<'a> {
     meter: Option<&'a dyn Meter>,
     /// The attempt that the request is, if it is one.
-    attempt: Option<u64>,
+    attempt: Option<usize>,
 }
 
 impl PartialEq for Metered<'_> {
@@ -172,13 +175,44 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// Returns what counts the request, and the id of the attempt that it is.
-    pub(crate) fn attempt(&self) -> Option<(&'a dyn Meter, u64)> {
+    pub(crate) fn attempt(&self) -> Option<(&'a dyn Meter, usize)> {
         self.meter.meter.zip(self.meter.attempt)
     }
 
     /// Replaces the conversation.
     pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
         (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
+        self
+    }
+
+    /// Returns the conversation to be changed. The provider's prompt cache is missed from the first change on, so change messages rarely, or
+    /// in the same way in every request of a run.
+    pub fn messages_mut(&mut self) -> &mut Vec<Message> {
+        self.cache = Cache(None);
+        self.messages.to_mut()
+    }
+
+    /// Restores the results of calls that are missing, and leaves out those without a call.
+    pub(crate) fn with_results_of(self, before: &ChatRequest<'_>) -> Self {
+        let (changed, before) = (self.messages(), before.messages());
+        if std::ptr::eq(changed, before) {
+            return self;
+        }
+        let restored = match restore_results(changed, before) {
+            Cow::Owned(restored) => restored,
+            Cow::Borrowed(_) => return self,
+        };
+        self.with_messages(restored)
+    }
+
+    /// Sets the instructions, in place of a system message at the beginning.
+    pub fn with_instructions(mut self, instructions: impl Into<Content>) -> Self {
+        let instructions = Message::System(instructions.into());
+        let messages = self.messages_mut();
+        match messages.first_mut() {
+            Some(first @ Message::System(_)) => *first = instructions,
+            _ => messages.insert(0, instructions),
+        }
         self
     }
 

@@ -7,11 +7,11 @@ use tool_core::model::{
     AssistantMessage, ChatResponse, Delta, FinishReason, ProviderData, TokenLogprob, Usage,
 };
 use tool_http::client::sse::Event;
+use tool_http::client::{Assembler, EventError, Flow};
 
 use super::reasoning_details::ReasoningDetails;
 use super::response::{Choice, Completion, WireCall, WireMessage};
 use super::tool_call_assembler::{EntryKind, ToolCallAssembler};
-use crate::assembler::{Assembler, EventError, Flow};
 use crate::json::write_string;
 use crate::usage::WireUsage;
 use crate::{annotations, logprobs, quirks};
@@ -51,7 +51,7 @@ impl<'a> ChunkAssembler<'a> {
     }
 
     /// Consumes the JSON of a chunk and emits its deltas.
-    fn push_json(&mut self, json: &str, emit: &mut impl FnMut(Delta)) -> Result<(), EventError> {
+    fn push_json(&mut self, json: &str, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
         match Completion::parse(json) {
             Err(EventError::Malformed(reason)) => match quirks::try_repair_surrogates(json) {
                 Some(repaired) => self.push_chunk(Completion::parse(&repaired)?, emit),
@@ -62,7 +62,7 @@ impl<'a> ChunkAssembler<'a> {
     }
 
     /// Consumes a chunk and emits its deltas. A finish reason that is a failure of the provider is an error.
-    fn push_chunk(&mut self, chunk: Completion<'_>, emit: &mut impl FnMut(Delta)) -> Result<(), EventError> {
+    fn push_chunk(&mut self, chunk: Completion<'_>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
         let set_once = |field: &mut Option<String>, text: Option<Cow<'_, str>>| {
             if field.is_none() {
                 *field = text.filter(|text| !text.is_empty()).map(Cow::into_owned);
@@ -83,7 +83,7 @@ impl<'a> ChunkAssembler<'a> {
         }
     }
 
-    fn push_choice(&mut self, choice: Choice<'_>, emit: &mut impl FnMut(Delta)) -> Result<(), EventError> {
+    fn push_choice(&mut self, choice: Choice<'_>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
         self.choice.get_or_insert(choice.index.unwrap_or(0));
         let logprobs = choice.logprobs.and_then(|logprobs| logprobs.content);
         self.logprobs.append(&mut logprobs::parse_array(logprobs));
@@ -107,7 +107,7 @@ impl<'a> ChunkAssembler<'a> {
         &mut self,
         message: WireMessage<'_>,
         entry_kind: EntryKind,
-        emit: &mut impl FnMut(Delta),
+        emit: &mut dyn FnMut(Delta),
     ) -> Result<(), EventError> {
         self.has_reasoning_content |= message.reasoning_content.is_some();
         self.has_reasoning |= message.reasoning.as_ref().is_some_and(|text| !text.is_empty());
@@ -180,7 +180,7 @@ impl<'a> ChunkAssembler<'a> {
 }
 
 impl Assembler for ChunkAssembler<'_> {
-    fn push(&mut self, event: &Event<'_>, emit: &mut impl FnMut(Delta)) -> Result<Flow, EventError> {
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, EventError> {
         let data = event.data.trim_ascii();
         if data.is_empty() {
             return Ok(Flow::Continue);

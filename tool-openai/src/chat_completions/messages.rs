@@ -7,12 +7,11 @@ use serde_json::value::RawValue;
 use tool_core::content::Content;
 use tool_core::model::{AssistantMessage, ProviderData, ToolMessage};
 use tool_core::{Message, ToolCall};
+use tool_http::client::{AppendBuffer, Error};
 
 use super::dialect::Dialect;
-use crate::body::AppendBuffer;
 use crate::content::{WirePart, file_name, has_media, parts, system_text};
 use crate::endpoint::{CallIdFormat, ReasoningReplay};
-use crate::error::Error;
 use crate::json::{write_array, write_string};
 use crate::quirks;
 

@@ -10,8 +10,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use tool_http::client::EventError;
 
-use crate::assembler::EventError;
 use crate::json::{write_array, write_string};
 use crate::lenient;
 

@@ -7,9 +7,9 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use tool_http::client::{EventError, is_error_body};
 
-use crate::assembler::EventError;
-use crate::error::{is_error_body, is_error_value};
+use crate::json::is_error_value;
 use crate::lenient::{self, MaybeObject, default_for};
 use crate::quirks::{self, WireContent};
 use crate::usage::WireUsage;

@@ -6,10 +6,10 @@ use serde::de::IgnoredAny;
 use tool_core::ToolCall;
 use tool_core::content::JsonText;
 use tool_core::model::{Delta, ProviderData};
+use tool_http::client::EventError;
 
 use super::brackets::BracketTracker;
 use super::response::{MAX_CALLS, WireCall, WireFunction};
-use crate::assembler::EventError;
 use crate::quirks;
 
 /// Assembles tool calls.
@@ -47,7 +47,7 @@ impl ToolCallAssembler {
         &mut self,
         wire: WireCall<'_>,
         entry_kind: EntryKind,
-        emit: &mut impl FnMut(Delta),
+        emit: &mut dyn FnMut(Delta),
     ) -> Result<(), EventError> {
         let is_not_blank = |text: &Cow<'_, str>| !text.trim().is_empty();
         let id = wire.id.filter(is_not_blank);
@@ -140,7 +140,7 @@ impl ToolCallAssembler {
 
 impl PartialCall {
     /// Emits the call and the arguments that arrived before its name.
-    fn emit(&mut self, index: usize, emit: &mut impl FnMut(Delta)) {
+    fn emit(&mut self, index: usize, emit: &mut dyn FnMut(Delta)) {
         self.emitted_index = Some(index);
         if self.call.id.is_empty() {
             self.call.id = quirks::generate_call_id();

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 use tool_core::model::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
 use tool_http::client::sse::Event;
+use tool_http::client::{Assembler, EventError, Flow, is_error_body};
 
 use super::output_item::{ItemKind, OutputItem, Part, PartKind};
 use super::partial_item::{ItemDelta, PartialItem};
 use super::replay;
 use super::response::{MAX_ITEMS, WireEvent, WireResponse};
-use crate::assembler::{Assembler, EventError, Flow};
-use crate::error::{is_error_body, is_error_value};
+use crate::json::is_error_value;
 use crate::usage::WireUsage;
 use crate::{annotations, logprobs, quirks};
 
@@ -279,7 +279,7 @@ impl<'a> EventAssembler<'a> {
 }
 
 impl Assembler for EventAssembler<'_> {
-    fn push(&mut self, event: &Event<'_>, emit: &mut impl FnMut(Delta)) -> Result<Flow, EventError> {
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, EventError> {
         let data = event.data.trim_ascii();
         if data.is_empty() || data == DONE {
             return Ok(Flow::Continue);

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use tool_core::Message;
 use tool_core::model::AssistantMessage;
+use tool_http::client::{AppendBuffer, Error};
 
 use super::dialect::Dialect;
 use super::items::Items;
 use super::replay;
-use crate::body::AppendBuffer;
 use crate::content::{WirePart, file_name, has_media, parts, system_text};
-use crate::error::Error;
 use crate::json::{write_array, write_string};
 use crate::quirks;
 
@@ -152,8 +151,8 @@ pub(super) mod tests {
     use tool_core::{ToolCall, ToolOutput};
 
     use super::*;
-    use crate::body::BodyWriter;
     use crate::responses::tests::{dialect, stored};
+    use tool_http::client::BodyWriter;
 
     /// Returns the items that `write` writes.
     pub(in crate::responses) fn items(write: impl FnOnce(&mut Items<'_>)) -> Value {

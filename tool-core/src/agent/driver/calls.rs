@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::future::{Future, ready};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use futures_channel::oneshot;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::interruption::{Interruption, run_until_interrupted};
@@ -111,7 +111,17 @@ impl RunDriver {
                 }
             };
             let was_undoing = self.run.is_undoing();
-            let ruling = beside(self.review_output(&mut execution), &mut running, &mut ended).await;
+            let ruling = match self.ruling_without_layers(&execution) {
+                Some(ruling) => Some(ruling),
+                None => {
+                    let memos = memos.as_mut();
+                    self.ask_beside_calls(&mut execution, &mut running, memos, &mut ended).boxed().await?
+                }
+            };
+            let Some(ruling) = ruling else {
+                drop(running);
+                return Ok(());
+            };
             let id = execution.call().id.clone();
             event = match self.record_outcome(execution, ruling) {
                 Err(why @ RunErrorKind::Layer { .. }) => {
@@ -146,9 +156,9 @@ impl RunDriver {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
                 Ok(Progress::Memo(memo)) => {
-                    let Some(stored) = self.record_memo(memo)? else { return Ok(None) };
-                    self.store_run().await?;
-                    confirm(stored);
+                    if !self.store_memo(memo).await? {
+                        return Ok(None);
+                    }
                 }
                 Err(interruption) => {
                     self.interrupt(&interruption);
@@ -189,6 +199,14 @@ impl RunDriver {
         self.update_elapsed();
         let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
         Ok((!has_ended).then_some(stored))
+    }
+
+    /// Makes a memo part of the run, stores that, and lets the call continue. Returns `false` if that ended the run.
+    async fn store_memo(&mut self, memo: SentMemo) -> Result<bool, RunErrorKind> {
+        let Some(stored) = self.record_memo(memo)? else { return Ok(false) };
+        self.store_run().await?;
+        confirm(stored);
+        Ok(true)
     }
 
     /// Executes a call; one that asks an agent is connected to this run.
@@ -246,8 +264,44 @@ impl RunDriver {
         &mut self,
         mut execution: ToolExecution,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let ruling = self.review_output(&mut execution).await;
+        let ruling = match self.ruling_without_layers(&execution) {
+            Some(ruling) => ruling,
+            None => self.ask_about_output(&mut execution, &self.run).await,
+        };
         self.record_outcome(execution, ruling)
+    }
+
+    /// Asks the layers about the outcome of a call while the other calls continue: a layer can wait for something that one of them holds.
+    /// Returns `None` if one of them ended the run.
+    async fn ask_beside_calls(
+        &mut self,
+        execution: &mut ToolExecution,
+        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+        memos: Option<&mut Memos>,
+        ended: &mut VecDeque<Ending>,
+    ) -> Result<Option<OutputRuling>, RunErrorKind> {
+        let Some(memos) = memos.filter(|_| !running.is_empty()) else {
+            return Ok(Some(beside(self.ask_about_output(execution, &self.run), running, ended).await));
+        };
+        // Memos change the run meanwhile.
+        let run = self.run.clone();
+        let mut ruling = pin!(self.ask_about_output(execution, &run));
+        loop {
+            let progress = pin!(next_progress(running, Some(memos)));
+            let progress = match select(ruling.as_mut(), progress).await {
+                Either::Left((ruling, _)) => return Ok(Some(ruling)),
+                Either::Right((progress, _)) => progress,
+            };
+            match progress {
+                Progress::Ended(ending) => ended.push_back(ending),
+                Progress::Memo(memo) => {
+                    if !self.store_memo(memo).await? {
+                        return Ok(None);
+                    }
+                }
+                Progress::Done => return Ok(Some(ruling.await)),
+            }
+        }
     }
 
     /// Records the outcome of a call. Returns the event to emit.
@@ -258,10 +312,16 @@ impl RunDriver {
     ) -> Result<Option<Event>, RunErrorKind> {
         self.has_unsaved_changes = true;
         let is_retried = matches!(ruling, OutputRuling::Retried);
+        let was_undoing = self.run.is_undoing();
         let (mut end, mut failure, mut interruption) = (None, None, None);
         match ruling {
             OutputRuling::Retried => {}
             OutputRuling::Seen(ended) => end = ended,
+            // The undo has happened, and the next one must follow.
+            OutputRuling::Failed(_) | OutputRuling::Interrupted(_) if was_undoing => {
+                let unjudged = ToolError::failed("a layer did not judge the outcome");
+                execution = execution.with_outcome(Err(unjudged));
+            }
             // An error can end the run, so nothing is recorded, and the call counts as interrupted.
             OutputRuling::Failed(why) if execution.error().is_some() => return Err(why),
             // The call is not executed again, and layers see the outcome before the model does.
@@ -286,7 +346,7 @@ impl RunDriver {
             }
             _ => execution.clone().with_notes(None),
         });
-        let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
+        let id = execution.call().id.clone();
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         if let Some(end) = end {
             self.run.stop_by_layer(end);
@@ -296,9 +356,6 @@ impl RunDriver {
         }
         self.update_elapsed();
         if let Some(why) = failure {
-            if was_undoing {
-                self.reported.add(&id);
-            }
             return Err(why);
         }
         let event = match failed {

@@ -55,9 +55,9 @@ impl RunDriver {
         });
         // The tools of a turn need not be known for it.
         let tools = &self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools;
-        let (outcome, repairs) = tools.execute_call(&call, &context).await;
+        let (outcome, details) = tools.execute_call(&call, &context).await;
         let lent = lock(&lending.lent).take();
-        Ok(lent.ok_or_else(|| ToolExecution::new(call, outcome).with_repairs(repairs).into()))
+        Ok(lent.ok_or_else(|| ToolExecution::new(call, outcome).with_details(details).into()))
     }
 
     /// Returns `true` if this run does not count for the limits of the one around it.
