@@ -76,8 +76,8 @@ pub(crate) struct Drive<'c> {
 enum Action {
     /// Starts calls of a run.
     Start(Branch, Vec<ToolCall>),
-    /// Asks the model of a run.
-    Ask(Branch),
+    /// Asks the models of runs.
+    Ask(Vec<Branch>),
     /// Ends a run that is done.
     End(Branch),
     /// Awaits something that is pending.
@@ -156,7 +156,7 @@ impl<'c> Drive<'c> {
             let taken = match self.expire().await {
                 Ok(()) => match self.next_action() {
                     Action::Start(branch, calls) => self.start(&branch, calls).await?,
-                    Action::Ask(branch) => self.ask(&branch).await?,
+                    Action::Ask(branches) => self.ask(&branches).await?,
                     Action::End(branch) if self.has_new_answer(&branch) => {
                         let run = self.run_at(&branch.path);
                         self.nodes[branch.node].judged_answers = run.map_or(0, |run| run.messages().len());
@@ -179,47 +179,45 @@ impl<'c> Drive<'c> {
         }
     }
 
-    /// Returns what is done next. All calls are started before a model is asked, because nothing else happens meanwhile.
+    /// Returns what is done next. All calls are started before models are asked, because nothing else happens meanwhile.
     fn next_action(&mut self) -> Action {
-        let mut later = Action::Await;
+        let (mut asking, mut done) = (Vec::new(), None);
         for branch in self.branches.clone() {
             let (in_flight, definitions) =
                 (self.in_flight(&branch), self.nodes[branch.node].definitions.clone());
-            let step =
+            let calls =
                 self.change_at(&branch.path, |run| match run.next_with_in_flight(&definitions, &in_flight) {
-                    Step::CallModel(_) => Some(Vec::new()),
-                    Step::CallTools(calls) => Some(calls).filter(|calls| !calls.is_empty()),
-                    Step::Waiting(_) => None,
-                    _ => Some(Vec::new()),
+                    Step::CallTools(calls) => calls,
+                    _ => Vec::new(),
                 });
-            let Some(Some(calls)) = step else { continue };
-            if calls.is_empty() {
-                let is_done = self.run_at(&branch.path).is_some_and(Run::is_done);
-                if matches!(later, Action::Await) {
-                    later = if is_done { Action::End(branch) } else { Action::Ask(branch) };
-                }
-                continue;
-            }
-            let calls: Vec<_> = calls.into_iter().filter(|call| self.may_start(&branch, call)).collect();
+            let calls = calls.unwrap_or_default().into_iter();
+            let calls: Vec<_> = calls.filter(|call| self.may_start(&branch, call)).collect();
             if !calls.is_empty() {
                 return Action::Start(branch, calls);
             }
+            match self.run_at(&branch.path) {
+                Some(run) if run.is_done() => drop(done.get_or_insert(branch)),
+                Some(run) if run.is_asking() => asking.push(branch),
+                _ => {}
+            }
         }
-        later
+        match done {
+            Some(branch) => Action::End(branch),
+            None if asking.is_empty() => Action::Await,
+            None => Action::Ask(asking),
+        }
     }
 
-    /// Asks the model of a run, or the layers about a question that is new.
-    async fn ask(&mut self, branch: &Branch) -> HandlerResult<Result<(), TerminalError>> {
+    /// Asks the models of runs, or the layers about a question that is new.
+    async fn ask(&mut self, branches: &[Branch]) -> HandlerResult<Result<(), TerminalError>> {
         self.ask_person();
         self.open.has_timer = false;
-        match self.has_new_question(branch) {
-            true => {
-                let run = self.run_at(&branch.path);
-                self.nodes[branch.node].judged_questions = run.map_or(0, |run| run.messages().len());
-                self.judge(branch, "question", Subject::Next).await
-            }
-            false => self.take_turn(branch).await,
-        }
+        let Some(branch) = branches.iter().find(|branch| self.has_new_question(branch)) else {
+            return self.take_turns(branches).await;
+        };
+        let run = self.run_at(&branch.path);
+        self.nodes[branch.node].judged_questions = run.map_or(0, |run| run.messages().len());
+        self.judge(branch, "question", Subject::Next).await
     }
 
     /// Returns `true` if layers have to judge a message of the user.

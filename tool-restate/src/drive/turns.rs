@@ -1,6 +1,8 @@
 //! The turns of the model, and the pauses in which an operator is needed.
 
-use futures_util::future::BoxFuture;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::model::ToolDefinition;
@@ -10,7 +12,7 @@ use super::tree::Branch;
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::events::Unfinished;
 use crate::names::{Sent, Stop};
-use crate::path::call_ids;
+use crate::path::{Asked, call_ids};
 use crate::runs::{WAITING, resume_signal};
 use crate::turn::{CalledTool, Judged, Subject, TurnOutcome, TurnRecord};
 
@@ -53,43 +55,72 @@ impl<'c> Drive<'c> {
         }
     }
 
-    pub(super) async fn take_turn(&mut self, branch: &Branch) -> HandlerResult<Result<(), TerminalError>> {
+    /// Takes the next turns of runs that ask their models at the same time, in one recorded step.
+    pub(super) async fn take_turns(
+        &mut self,
+        branches: &[Branch],
+    ) -> HandlerResult<Result<(), TerminalError>> {
         self.publish_finished_calls();
-        let Some(run) = self.run_at(&branch.path) else { return Ok(Ok(())) };
-        let (turn, messages) = (run.turns() + 1, run.messages().len());
-        self.publish(&branch.path, Event::turn_started(turn, messages));
+        let mut names = Vec::new();
+        for branch in branches {
+            let Some(run) = self.run_at(&branch.path) else { return Ok(Ok(())) };
+            let (turn, messages) = (run.turns() + 1, run.messages().len());
+            let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
+            names.push(format!("{asked_by}turn {turn}"));
+            self.publish(&branch.path, Event::turn_started(turn, messages));
+        }
         if let Err(error) = self.flush_events().await {
             return Ok(Err(error));
         }
-        let (model, tree) = (&self.service.model, self.tree(&branch.path));
-        let events = self.events.as_ref();
+        let (model, events) = (&self.service.model, self.events.as_ref());
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         let (attempts, patience) = (self.service.model_attempts, self.service.model_patience);
-        let limit = self.time_limit(branch);
-        // The driver of the run itself knows only its own limit.
-        let time_around =
-            limit.map(|(_, left)| left).filter(|_| limit.is_some_and(|(depth, _)| depth < branch.path.len()));
-        let limit = limit.filter(|(_, left)| *left <= patience);
-        let deadline = self.clock.after(limit.map_or(patience, |(_, left)| left));
+        let mut first_limit: Option<(&[Asked], Duration)> = None;
+        let mut turns = Vec::new();
+        for branch in branches {
+            let limit = self.time_limit(branch);
+            // The driver of the run itself knows only its own limit.
+            let around = limit.filter(|(depth, _)| *depth < branch.path.len()).map(|(_, left)| left);
+            let limit = limit.map(|(depth, left)| (&branch.path[..depth], left));
+            let limits = first_limit.into_iter().chain(limit.filter(|(_, left)| *left <= patience));
+            first_limit = limits.min_by_key(|(_, left)| *left);
+            turns.push((self.tree(&branch.path), around));
+        }
+        let deadline = self.clock.after(first_limit.map_or(patience, |(_, left)| left));
         // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
-        let take_turn = move || -> BoxFuture<'_, HandlerResult<Json<TurnRecord>>> {
+        let take_turns = move || -> BoxFuture<'_, HandlerResult<Json<Vec<Option<TurnRecord>>>>> {
             Box::pin(async move {
-                let taken = model.take_turn(&tree, events, &published, time_around).await;
-                repeat_until(deadline, taken)
+                let taking =
+                    turns.iter().map(|(tree, around)| model.take_turn(tree, events, &published, *around));
+                let taken = join_all(taking).await;
+                let has_one = taken.iter().any(Result::is_ok);
+                // If only some of the models fail, these are asked again afterwards.
+                let records = taken.into_iter().map(|taken| match taken {
+                    Err(error) if !has_one => Err(error),
+                    taken => Ok(taken.ok()),
+                });
+                repeat_until(deadline, records.collect())
             })
         };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
         let policy = attempts.into_iter().fold(policy, RunRetryPolicy::max_attempts);
-        let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
-        let taken = self.ctx.run(take_turn).name(format!("{asked_by}turn {turn}")).retry_policy(policy).await;
+        let taken = self.ctx.run(take_turns).name(names.join(", ")).retry_policy(policy).await;
         unfinished.finish().await;
         match taken {
-            Ok(Json(record)) => return self.apply(branch, record).await,
+            Ok(Json(records)) => {
+                for (branch, record) in branches.iter().zip(records) {
+                    let Some(record) = record else { continue };
+                    let applied = self.apply(branch, record).await?;
+                    if applied.is_err() {
+                        return Ok(applied);
+                    }
+                }
+            }
             Err(error) if is_cancellation(&error) => return Ok(Err(error)),
             Err(error) if attempts.is_some() => self.fail(error.message()),
-            Err(error) => match limit {
-                Some((depth, _)) => self.end_time(&branch.path[..depth]),
+            Err(error) => match first_limit {
+                Some((path, _)) => self.end_time(path),
                 None => return self.pause(error.message()).await,
             },
         }

@@ -1,13 +1,15 @@
 //! Agents that are tools of others: their runs are parts of the outermost run.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Barrier, Notify};
 use tool_core::agent::AgentBuilder;
-use tool_core::model::ToolPolicy;
+use tool_core::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture, ToolPolicy,
+};
 use tool_core::run::{self, Answer, Decision, RunLimits, StopReason, Wait, WaitReason};
 use tool_core::schemars::JsonSchema;
 use tool_core::testing::ScriptedModel;
@@ -162,7 +164,7 @@ async fn a_tree_runs_as_in_one_process() {
             read.extend(describe_event(&record.event));
         }
         assert!(read.last().unwrap() == "done Done.");
-        // Agents that are asked at once take their turns one after the other.
+        // Agents are asked at once, so their events come in any order.
         read.sort();
         assert_eq!(read, expected_events);
     }
@@ -556,4 +558,63 @@ async fn exclusive_calls_run_alone_in_the_tree() {
         let a = answer.inner_runs().iter().find(|inner| inner.agent() == "a").unwrap();
         assert_eq!(a.run().tool_executions()[0].output().unwrap().to_string(), "alone");
     }
+}
+
+/// Answers once the other agent's model is asked as well.
+struct Meets(Arc<Barrier>);
+
+impl ChatModel for Meets {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            self.0.wait().await;
+            Ok(ChatResponse::new(AssistantMessage::text("I am here.")))
+        })
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn the_models_of_agents_are_asked_at_once() {
+    let (name, barrier) = (unique("desk"), Arc::new(Barrier::new(2)));
+    let inner = || Agent::builder(Meets(Arc::clone(&barrier))).build().unwrap();
+    let calls = [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let desk = Agent::builder(model).name(&*name).tool(inner().as_tool("a", "A"));
+    let desk = desk.tool(inner().as_tool("b", "B")).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let answer = within(20, "the answer", answer(&run)).await;
+    assert_eq!(answer.text(), "Done.");
+}
+
+/// Fails the first time.
+struct Recovers(Arc<AtomicU32>);
+
+impl ChatModel for Recovers {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let is_first = self.0.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::pin(async move {
+            match is_first {
+                true => Err(ModelError::new("busy")),
+                false => Ok(ChatResponse::new(AssistantMessage::text("I am here."))),
+            }
+        })
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_model_that_fails_is_asked_again_and_not_those_beside_it() {
+    let (name, failing) = (unique("desk"), Arc::new(AtomicU32::new(0)));
+    let well = ScriptedModel::new().says("I am here.");
+    let a = Agent::builder(Recovers(Arc::clone(&failing))).build().unwrap();
+    let b = Agent::builder(well.clone()).build().unwrap();
+    let calls = [("a", r#"{"question": "?"}"#), ("b", r#"{"question": "?"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let desk = Agent::builder(model).name(&*name).tool(a.as_tool("a", "A")).tool(b.as_tool("b", "B"));
+    let _worker = serve(Worker::new().agent(desk.build().unwrap())).await;
+    let answer = answer(&agent(&name).ask("Go").send().await.unwrap()).await;
+    let outputs = answer.tool_executions().iter().map(|one| one.output().unwrap().to_string());
+    assert_eq!(outputs.collect::<Vec<_>>(), ["I am here.", "I am here."]);
+    assert_eq!((failing.load(Ordering::SeqCst), well.requests().len()), (2, 1));
 }
