@@ -196,31 +196,37 @@ impl<'c> Drive<'c> {
         since: Option<u64>,
     ) -> HandlerResult<Result<(), TerminalError>> {
         let Some((asked, outer)) = branch.path.split_last() else { return Ok(Ok(())) };
-        let (model, tree) = (&self.service.model, self.tree(&branch.path));
-        let deadline = self.clock.after(self.service.model_patience);
-        let ask = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
-            Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
-        };
-        let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
         let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
-        match self.ctx.run(ask).name(name).retry_policy(policy).await {
-            Ok(Json(Inside::Started(started))) => {
-                let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
-                self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
-                let call = ToolCall::new(&*asked.call, &*asked.agent, "");
-                let added = self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
-                if added.is_none_or(|added| added.is_err()) {
-                    self.fail("a recorded step is of another state of the run");
+        loop {
+            let (model, tree) = (&self.service.model, self.tree(&branch.path));
+            let deadline = self.clock.after(self.service.model_patience);
+            let ask = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
+                Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
+            };
+            let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
+            match self.ctx.run(ask).name(&*name).retry_policy(policy).await {
+                Ok(Json(Inside::Started(started))) => {
+                    let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
+                    self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
+                    let call = ToolCall::new(&*asked.call, &*asked.agent, "");
+                    let added =
+                        self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
+                    if added.is_none_or(|added| added.is_err()) {
+                        self.fail("a recorded step is of another state of the run");
+                    }
+                    self.branches.push(Branch { has_own_limits, ..branch.clone() });
+                    self.elapse(Some(outer), at);
                 }
-                self.branches.push(Branch { has_own_limits, ..branch.clone() });
-                self.elapse(Some(outer), at);
+                Ok(Json(Inside::Rejected(changes))) => self.change(branch, &changes),
+                Ok(Json(Inside::Obstacle(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
+                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
+                Err(error) => match self.pause(error.message()).await? {
+                    Ok(()) => continue,
+                    cancelled => return Ok(cancelled),
+                },
             }
-            Ok(Json(Inside::Rejected(changes))) => self.change(branch, &changes),
-            Ok(Json(Inside::Obstacle(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
-            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-            Err(error) => return self.pause(error.message()).await,
+            return Ok(Ok(()));
         }
-        Ok(Ok(()))
     }
 
     /// Records why a step of a run cannot be taken.

@@ -127,13 +127,17 @@ fn tree(name: &str) -> Agent {
         .says("Invoice 7 is refunded.");
     let billing = Agent::builder(model).instructions("You do billing.").tools(tools![refund]).tool(ledger);
     let billing = billing.build().unwrap().as_tool("billing", "Bills").pass_context::<Customer>();
-    let lost = ScriptedModel::new().calls("busy", "{}").calls("busy", r#"{"again": 1}"#);
+    // Its first attempt reaches the limit of turns.
+    let lost = ScriptedModel::new().calls("busy", "{}").calls("busy", r#"{"again": 1}"#).says("Found.");
     let lost = Agent::builder(lost).tools(tools![busy]).build().unwrap().as_tool("lost", "Never answers");
+    let twice = ToolPolicy::default().with_attempts(2);
     let model = ScriptedModel::new()
         .calls_all([("billing", r#"{"question": "Refund 7"}"#), ("lost", r#"{"question": "Find it"}"#)])
         .calls("billing", r#"{"query": 1}"#)
         .says("Done.");
-    let desk = Agent::builder(model).name(name).tool(billing.stream_text()).tool(lost.max_turns(2));
+    let desk =
+        Agent::builder(model).name(name).tool(billing.stream_text()).tool(lost.max_turns(2).policy(twice));
+
     desk.build().unwrap()
 }
 
@@ -388,8 +392,8 @@ fn spender(script: ScriptedModel) -> AgentBuilder {
     Agent::builder(script).tools(tools![spend, hang, break_down]).undo_tools(tools![unspend])
 }
 
-fn spends(what: &str) -> (&'static str, String) {
-    ("spend", format!(r#"{{"what": "{what}"}}"#))
+fn spends(what: &str) -> String {
+    format!(r#"{{"what": "{what}"}}"#)
 }
 
 /// The calls of the whole tree are undone, the last one first: those of an agent that has answered, those around it, and those of an
@@ -398,15 +402,16 @@ fn spends(what: &str) -> (&'static str, String) {
 #[ignore = "needs a Restate server"]
 async fn cancelling_undoes_the_calls_of_the_tree() {
     let name = unique("desk");
-    let (name_of_tool, arguments) = spends("c2");
-    let billing = ScriptedModel::new().calls(name_of_tool, arguments).says("Paid.");
-    let billing = spender(billing).build().unwrap().as_tool("billing", "Bills");
-    let travel = ScriptedModel::new().calls("spend", spends("c4").1).calls("hang", spends("c5").1);
+    let bank = ScriptedModel::new().calls("spend", spends("c2")).says("Paid.");
+    let bank = spender(bank).build().unwrap().as_tool("bank", "Pays");
+    let billing = ScriptedModel::new().calls("bank", r#"{"question": "Pay"}"#).says("Paid.");
+    let billing = spender(billing).tool(bank).build().unwrap().as_tool("billing", "Bills");
+    let travel = ScriptedModel::new().calls("spend", spends("c4")).calls("hang", spends("c5"));
     let travel = spender(travel).build().unwrap().as_tool("travel", "Books");
     let model = ScriptedModel::new()
-        .calls("spend", spends("c1").1)
+        .calls("spend", spends("c1"))
         .calls("billing", r#"{"question": "Pay"}"#)
-        .calls("spend", spends("c3").1)
+        .calls("spend", spends("c3"))
         .calls("travel", r#"{"question": "Book"}"#);
     let desk = spender(model).name(&*name).tool(billing).tool(travel).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
@@ -427,9 +432,9 @@ async fn a_failure_undoes_the_calls_of_agents() {
     for (case, is_local) in [("e", false), ("f", true)] {
         let name = unique("desk");
         let what = |number: u32| format!("{case}{number}");
-        let failing = ScriptedModel::new().calls("spend", spends(&what(1)).1).calls("break_down", "{}");
+        let failing = ScriptedModel::new().calls("spend", spends(&what(1))).calls("break_down", "{}");
         let failing = spender(failing).build().unwrap().as_tool("failing", "Fails");
-        let billing = ScriptedModel::new().calls("spend", spends(&what(2)).1).says("Paid.");
+        let billing = ScriptedModel::new().calls("spend", spends(&what(2))).says("Paid.");
         let billing = spender(billing).build().unwrap().as_tool("billing", "Bills");
         let model = ScriptedModel::new()
             .calls("failing", r#"{"question": "Pay"}"#)
