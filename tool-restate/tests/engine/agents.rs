@@ -53,7 +53,7 @@ fn describe_run(path: &str, run: &run::Run) -> Vec<String> {
     lines
 }
 
-fn describe_answer(answer: &Answer) -> Vec<String> {
+pub(crate) fn describe_answer(answer: &Answer) -> Vec<String> {
     let mut lines = vec![answer.text().to_owned(), format!("{:?}", answer.usage())];
     lines.extend(answer.messages().iter().map(|one| format!("{one:?} {}", one.text())));
     lines.extend(describe_calls("", answer.tool_executions()));

@@ -15,5 +15,6 @@ mod mistakes;
 mod questions;
 mod spreading;
 mod streaming;
+mod trees;
 mod upgrading;
 mod vanishing;
