@@ -28,7 +28,8 @@ pub(super) struct Delegation {
     /// Lets exclusive calls of the inner run run alone.
     pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
-    pub(super) memos: MemoSender,
+    /// Nothing, if the driver of the outer run takes the state itself.
+    pub(super) memos: Option<MemoSender>,
     /// The run that the call continues.
     pub(super) continued: Mutex<Option<Run>>,
     /// The reason why the call has no outcome, if it is suspended.
@@ -63,8 +64,9 @@ impl MemoSender {
 impl Delegation {
     /// Makes the state of the inner run part of the outer one, and waits until that is stored.
     pub(super) async fn store(&self, run: &Run, has_own_limits: bool) -> Result<(), RunErrorKind> {
+        let Some(memos) = self.memos.clone() else { return Ok(()) };
         let ToolCall { id, name, .. } = &self.call;
         let run = InnerRun::new(id.clone(), name.clone(), has_own_limits, run.clone());
-        self.memos.clone().store(CallMemo::Inner(Box::new(run))).await
+        memos.store(CallMemo::Inner(Box::new(run))).await
     }
 }

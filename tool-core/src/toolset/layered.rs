@@ -1,5 +1,6 @@
 //! Layers of a set: they see the calls of its tools and their outputs, also without an agent.
 
+use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -251,6 +252,10 @@ impl Tool for Layered {
 
     fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
         self.tool.get().inner_tool(name)
+    }
+
+    fn as_agent(&self) -> Option<&dyn Any> {
+        self.tool.get().as_agent()
     }
 
     fn injections(&self) -> Option<&[Injection]> {
