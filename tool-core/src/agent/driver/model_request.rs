@@ -13,7 +13,7 @@ use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
-use crate::layer::{LayerPanicked, Next, Part, RunEnded};
+use crate::layer::{LayerPanicked, Part, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
 use crate::run::{RunErrorKind, Step, StepError};
 
@@ -151,13 +151,9 @@ pub(super) async fn call_model(
     let Passage { layers, mut beside, hold } = passage;
     let next = layers.next(model, request.meter(), is_streamed);
     let mut verdicts = Vec::new();
-    if next.is_none() && beside.is_none() && !is_streamed {
-        return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
-    }
     let mut deltas = match next {
         Some(next) => next.call(request.clone()),
-        None if is_streamed => request.stream_to(model),
-        None => Next::new(&[], model, request.meter(), false).call(request.clone()),
+        None => request.reply_of(model, is_streamed),
     };
     // Nothing leaves before the verdicts.
     let mut held = Vec::new();
