@@ -149,7 +149,7 @@ fn fetch_fatally() -> Result<String, ToolError> {
 }
 
 /// Errors of tools, on every way out of a run.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn errors_of_tools_leave_redacted() {
     for name in ["fetch", "fetch_again", "fetch_fatally"] {
         for policy in [ErrorPolicy::Report, ErrorPolicy::Hide, ErrorPolicy::EndRun] {

@@ -85,7 +85,7 @@ async fn stream_to_error(mut events: EventStream) -> (String, RunError) {
     (shown, error)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_guard_that_hangs_obeys_the_limits_of_the_run() {
     let cases: [(Part, &[&str], &str); 5] = [
         (Part::Answer, &[], "unjudged"),
@@ -171,7 +171,7 @@ fn pay(is_paid: bool) -> Result<String, ToolError> {
 }
 
 /// A layer of a set sees the last attempt alone, like one of an agent.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn outputs_that_a_layer_of_a_set_fails_are_not_retried() {
     let judged: Arc<AtomicU32> = Arc::default();
     let cases = [("true", "refused"), ("true", "fails"), ("false", "refused"), ("false", "fails")];

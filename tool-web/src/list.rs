@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::memory::RunStatus;
@@ -22,11 +22,12 @@ use crate::wait::describe;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The part of the list that was asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Filter {
     pub(crate) status: Option<Status>,
     pub(crate) agent: Option<String>,
     pub(crate) text: Option<String>,
+    #[serde(skip)]
     pub(crate) limit: usize,
 }
 
@@ -45,11 +46,13 @@ pub(crate) struct List {
 impl Hub {
     /// Returns the list of runs.
     pub(crate) async fn list(self: &Arc<Self>, filter: &Filter) -> List {
-        if self.index.begin_reading() {
+        if let Some(reading) = self.index.begin_reading() {
             let hub = Arc::clone(self);
-            let finished = self.index.finished.notified();
-            tokio::spawn(async move { hub.read_stores().await });
-            let _ = timeout(PATIENCE, finished).await;
+            let read = tokio::spawn(async move {
+                hub.read_stores().await;
+                drop(reading);
+            });
+            let _ = timeout(PATIENCE, read).await;
         }
         let (mut rows, is_reading) = {
             let state = self.index.lock();
@@ -102,10 +105,8 @@ impl Hub {
         if !failed {
             state.rows.retain(|id, _| seen.contains(id));
         }
-        (state.is_reading, state.is_complete) = (false, true);
+        state.is_complete = true;
         state.last = Some((Instant::now(), started.elapsed()));
-        drop(state);
-        self.index.finished.notify_waiters();
     }
 
     /// Returns the row of one run.

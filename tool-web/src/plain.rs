@@ -1,14 +1,12 @@
 //! The runs as plain HTML, for readers without scripts. Every text is escaped.
 
-use std::sync::Arc;
-
 use tool_core::Event;
 use tool_core::content::printable;
 use url::form_urlencoded::byte_serialize;
 
 use crate::entry::{Decided, Entry, output};
 use crate::list::List;
-use crate::log::{Found, Row, RunLog};
+use crate::log::{Row, RunLog};
 use crate::wait::Described;
 
 /// Returns the list, with links to the runs.
@@ -26,12 +24,10 @@ pub(crate) fn list(list: &List) -> String {
 }
 
 /// Returns one run with what it waits for.
-pub(crate) fn run(row: &Row, waits: &[Described], log: &Arc<RunLog>) -> String {
+pub(crate) fn run(row: &Row, waits: &[Described], log: &RunLog) -> String {
     let waits: String = waits.iter().map(|wait| format!("<li>{}</li>", escape(&wait.line()))).collect();
-    let (mut html, mut reader) = (String::new(), log.read(log.first()));
-    while let Found::Entry(_, logged) = reader.try_next() {
-        write_entry(&mut html, &logged.entry);
-    }
+    let mut html = String::new();
+    log.entries().iter().for_each(|logged| write_entry(&mut html, &logged.entry));
     let body = format!(
         "<p><a href=\"../plain\">Runs</a></p><h1>{}</h1><p>{}</p><ul>{waits}</ul>{html}",
         escape(&row.question),

@@ -2,17 +2,13 @@
 
 use std::collections::HashMap;
 
-use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tool_core::memory::MemoryError;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Wait, WaitReason};
 use tool_core::tool::DecisionRecord;
 use tool_core::{Agent, Tool};
-
-use crate::guard::HttpError;
 
 /// Returns the arguments of a call that awaits approval.
 pub(crate) fn arguments(wait: &Wait) -> Option<&str> {
@@ -35,6 +31,8 @@ pub(crate) struct Described {
     is_at_most_once: bool,
     /// The members of the arguments, if they are a JSON object.
     fields: Option<Vec<Field>>,
+    /// The decision, until the driver has taken it.
+    pub(crate) recorded: Option<DecisionRecord>,
 }
 
 /// A member of the arguments, for a form.
@@ -62,6 +60,7 @@ pub(crate) fn describe(run: &Run, agent: Option<&Agent>) -> Vec<Described> {
             why: definition.and_then(ToolDefinition::approval_reason).map(str::to_owned),
             is_at_most_once: definition.is_some_and(|definition| definition.policy().at_most_once),
             fields: arguments(&wait).and_then(|arguments| fields(arguments, schema)),
+            recorded: None,
             wait,
         }
     };
@@ -83,7 +82,7 @@ impl Described {
     }
 }
 
-/// Returns the names of the agents on the path of a call, and its tool. The tools of an agent that the run was handed off to are not
+/// Returns the names of the agents on the path of a call, and its tool. The tools of an agent that a run was handed off to are not
 /// known.
 pub(crate) fn find<'a>(
     run: &Run,
@@ -91,21 +90,20 @@ pub(crate) fn find<'a>(
     wait: &Wait,
 ) -> (Vec<String>, Option<&'a dyn Tool>) {
     let (mut run, mut path, mut agents) = (run, &*wait.path, Vec::new());
-    let own = agent.filter(|_| run.handoffs().is_empty());
-    let mut outer: Option<&'a dyn Tool> = None;
-    let tool = |outer: Option<&'a dyn Tool>, agents: &[String], name: &str| match agents {
-        [] => own.and_then(|agent| agent.tools().get(name)),
-        _ => outer.and_then(|outer| outer.inner_tool(name)),
-    };
+    let mut is_known = run.handoffs().is_empty();
     while let Some((inner, rest)) = run.inner_runs().find_map(|inner| {
         let rest = path.strip_prefix(inner.call_id())?.strip_prefix('/')?;
         inner.run().waits().iter().any(|wait| wait.path == rest).then_some((inner, rest))
     }) {
-        outer = tool(outer, &agents, inner.agent()).filter(|_| inner.run().handoffs().is_empty());
+        is_known &= inner.run().handoffs().is_empty();
         agents.push(inner.agent().to_owned());
         (run, path) = (inner.run(), rest);
     }
-    let tool = tool(outer, &agents, &wait.tool);
+    let tool = agent.filter(|_| is_known).and_then(|agent| {
+        let mut names = agents.iter().chain([&wait.tool]);
+        let outermost = agent.tools().get(names.next()?)?;
+        names.try_fold(outermost, |outer, name| outer.inner_tool(name))
+    });
     (agents, tool)
 }
 
@@ -128,44 +126,4 @@ fn fields(arguments: &str, parameters: Option<&Value>) -> Option<Vec<Field>> {
         }
     };
     Some(names.keys().chain(absent).map(field).collect())
-}
-
-/// The reason that a decision was refused.
-#[derive(Debug)]
-pub(crate) enum DecideError {
-    UnknownRun,
-    /// The run does not wait for this, for example because something else was shown.
-    NotWaiting,
-    /// Somebody decided before.
-    AlreadyDecided(DecisionRecord),
-    /// Another process drives the run.
-    DrivenElsewhere,
-    /// The arguments or the answer are not valid.
-    Invalid(String),
-    /// The store failed, or has no such run any more.
-    Store,
-}
-
-impl From<DecideError> for HttpError {
-    fn from(error: DecideError) -> Self {
-        match error {
-            DecideError::UnknownRun => Self::unknown_run(),
-            DecideError::NotWaiting => {
-                Self::new(StatusCode::CONFLICT, "the run does not wait for this any more; read it again")
-            }
-            DecideError::AlreadyDecided(record) => {
-                let by = record.by.as_deref().unwrap_or("somebody");
-                Self::new(StatusCode::CONFLICT, format!("`{by}` has decided otherwise"))
-            }
-            DecideError::DrivenElsewhere => Self::new(StatusCode::CONFLICT, "another program drives the run"),
-            DecideError::Invalid(text) => Self::bad_request(text),
-            DecideError::Store => Self::store(),
-        }
-    }
-}
-
-impl From<MemoryError> for HttpError {
-    fn from(_: MemoryError) -> Self {
-        Self::store()
-    }
 }

@@ -313,7 +313,7 @@ async fn runs_that_nobody_decides_are_bounded() {
     for _ in 0..1_005 {
         agent.ask("Pay").await.unwrap_err();
     }
-    assert_eq!(agent.stored_runs().await.unwrap().runs.len(), 1_001);
+    assert_eq!(agent.stored_runs().await.unwrap().runs.len(), 1_000);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, poll, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
@@ -26,7 +27,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// A server can end its stream at once, and request not to wait.
 #[tokio::test]
 async fn a_stream_that_ends_is_not_reopened_at_once() {
-    for is_broken in [false, true] {
+    let cases = [false, true].map(async |is_broken| {
         let opened = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&opened);
         let (url, _) = http_server(move |method, message, _| match method {
@@ -55,7 +56,8 @@ async fn a_stream_that_ends_is_not_reopened_at_once() {
             "broken: {is_broken}, {shortest:?}, {}",
             opened.len()
         );
-    }
+    });
+    join_all(cases).await;
 }
 
 #[tokio::test]

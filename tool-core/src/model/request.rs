@@ -7,7 +7,10 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Begun, Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions};
+use crate::content::Content;
+use crate::model::{
+    Begun, Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions, restore_results,
+};
 
 /// A request to a model: the conversation so far and the available tools.
 ///
@@ -85,6 +88,17 @@ impl<'a> ChatRequest<'a> {
     /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
     pub fn with_cache(self, cache: &'a RequestCache) -> Self {
         self.sharing(cache)
+    }
+
+    /// Returns the same request with these messages in place of its own. It shares no cache with this one.
+    pub fn copy_with_messages(&self, messages: impl Into<Vec<Message>>) -> ChatRequest<'static> {
+        ChatRequest::new(messages)
+            .with_tools(self.tools.clone())
+            .with_tool_search(self.has_tool_search)
+            .with_tool_choice(self.tool_choice.clone())
+            .with_parallel_tool_calls(self.parallel_tool_calls)
+            .with_options(self.options().clone())
+            .with_response_format(self.response_format.clone())
     }
 
     /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
@@ -168,6 +182,37 @@ impl<'a> ChatRequest<'a> {
     /// Replaces the conversation.
     pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
         (self.messages, self.shared.cache) = (Cow::Owned(messages.into()), None);
+        self
+    }
+
+    /// Returns the conversation to be changed. The provider's prompt cache is missed from the first change on, so change messages rarely, or
+    /// in the same way in every request of a run.
+    pub fn messages_mut(&mut self) -> &mut Vec<Message> {
+        self.shared.cache = None;
+        self.messages.to_mut()
+    }
+
+    /// Restores the results of calls that are missing, and leaves out those without a call.
+    pub(crate) fn with_results_of(self, before: &ChatRequest<'_>) -> Self {
+        let (changed, before) = (self.messages(), before.messages());
+        if std::ptr::eq(changed, before) {
+            return self;
+        }
+        let restored = match restore_results(changed, before) {
+            Cow::Owned(restored) => restored,
+            Cow::Borrowed(_) => return self,
+        };
+        self.with_messages(restored)
+    }
+
+    /// Sets the instructions, in place of a system message at the beginning.
+    pub fn with_instructions(mut self, instructions: impl Into<Content>) -> Self {
+        let instructions = Message::System(instructions.into());
+        let messages = self.messages_mut();
+        match messages.first_mut() {
+            Some(first @ Message::System(_)) => *first = instructions,
+            _ => messages.insert(0, instructions),
+        }
         self
     }
 

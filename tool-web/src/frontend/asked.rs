@@ -72,23 +72,16 @@ pub(super) fn denial(reason: &Value) -> Decision {
 
 /// Compares arguments with what a browser has made of them.
 pub(super) fn is_same(arguments: &str, shown: &Value) -> bool {
-    serde_json::from_str::<Value>(arguments).is_ok_and(|value| is_same_value(&value, shown))
+    serde_json::from_str(arguments).is_ok_and(|value| rounded(value) == rounded(shown.clone()))
         || shown.as_str() == Some(arguments)
 }
 
-/// JavaScript's numbers have no more digits than an `f64`.
-fn is_same_value(value: &Value, shown: &Value) -> bool {
-    match (value, shown) {
-        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            let is_in = |(name, value): (&String, _)| {
-                other.get(name).is_some_and(|other| is_same_value(value, other))
-            };
-            one.len() == other.len() && one.iter().all(is_in)
-        }
-        _ => value == shown,
+/// Rounds the numbers as JavaScript does, which have no more digits than an `f64`.
+fn rounded(value: Value) -> Value {
+    match value {
+        Value::Number(number) => number.as_f64().into(),
+        Value::Array(items) => items.into_iter().map(rounded).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, rounded(value))).collect(),
+        value => value,
     }
 }

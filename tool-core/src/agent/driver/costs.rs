@@ -1,12 +1,11 @@
 //! What the requests of a run cost.
 
 use super::inside::Inside;
-use super::offer::next_step;
 use crate::agent::layers::Layers;
 use crate::agent::spending::{Refusal, RequestMeter};
 use crate::agent::{Agent, Event, RunDriver};
 use crate::model::{ChatResponse, Cost};
-use crate::run::{RunErrorKind, Step, StopReason};
+use crate::run::{RunErrorKind, StopReason};
 
 impl Layers {
     /// Returns what counts the requests to the model of an agent, if anything does.
@@ -26,9 +25,7 @@ impl RunDriver {
         else {
             return Ok(());
         };
-        let sent = self.sent.as_ref();
-        let step = next_step(&mut self.run, &self.offer, sent, &self.tools, &self.earlier_tools);
-        let Step::CallModel(request) = step else { return Ok(()) };
+        let request = self.offer.request(&self.run, self.sent.as_ref());
         let model = self.tools.agent.model();
         let attempt = request.worst_attempt(model, &meter).await;
         let cost = meter.worst_cost(attempt, model.passes_requests_on());

@@ -7,19 +7,18 @@ use futures_util::future::{Either, select};
 
 use super::hold::{Hold, delta_event};
 use super::interruption::run_until_interrupted;
-use super::offer::next_step;
 use super::review::{BesideVerdicts, QuestionRuling, passes};
 use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
-use crate::layer::{LayerPanicked, Part, RunEnded};
+use crate::layer::{Layer, LayerPanicked, Part, Place, Route, RunEnded};
 use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
-use crate::run::{RunErrorKind, Step, StepError};
+use crate::run::{RunErrorKind, StepError};
 
 /// How a request passes the layers.
 pub(super) struct Passage<'a> {
-    pub(super) layers: &'a Layers,
+    pub(super) layers: &'a [(&'a dyn Layer, Place<'a>)],
     pub(super) beside: Option<BesideVerdicts>,
     pub(super) hold: Hold,
 }
@@ -48,18 +47,17 @@ impl RunDriver {
         let meter = layers.meter(&self.tools.agent).map(Arc::new);
         self.meter.clone_from(&meter);
         self.trace.set_meter(meter.clone());
-        let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
-        let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
-        let Step::CallModel(request) = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier)
-        else {
+        let (id, turn) = (self.run.id().clone(), self.run.turn());
+        if !self.run.is_asking() {
             return Err(RunErrorKind::Step(StepError("the run expects no response of the model")));
-        };
+        }
+        let request = self.offer.request(&self.run, self.sent.as_ref());
         let request = request.metered(meter.as_deref().map(|meter| meter as _));
         self.tools.agent.watch_request(&id, turn, &request);
         let is_streamed = self.emitter.streams_replies();
         let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
         let model = &*self.tools.agent.0.model;
-        let passage = Passage { layers: &layers, beside, hold };
+        let passage = Passage { layers: &layers.of_model(&self.run), beside, hold };
         let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
         let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
         self.emit_charge().await;
@@ -149,11 +147,11 @@ pub(super) async fn call_model(
 ) -> Result<Reply, RunErrorKind> {
     let is_streamed = emitter.streams_replies();
     let Passage { layers, mut beside, hold } = passage;
-    let next = layers.next(model, request.meter(), is_streamed);
+    let route = Route { layers, model, meter: request.meter(), is_streamed };
     let mut verdicts = Vec::new();
-    let mut deltas = match next {
-        Some(next) => next.call(request.clone()),
-        None => request.reply_of(model, is_streamed),
+    let mut deltas = match layers.is_empty() {
+        true => request.reply_of(model, is_streamed),
+        false => route.send(request.clone()),
     };
     // Nothing leaves before the verdicts.
     let mut held = Vec::new();
