@@ -2,9 +2,9 @@
 
 use tool_core::model::{ChatRequest, ModelInfo};
 use tool_http::client::Error;
+use tool_http::client::json::Members;
 
 use crate::client::Client;
-use crate::json::Members;
 use crate::options::MessagesOptions;
 use crate::request::{Purpose, encode};
 

@@ -1,8 +1,7 @@
 //! An agent as a backend: from a request to its answer, or to calls that the caller executes.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
-use std::io;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use futures_util::stream::{self, StreamExt};
@@ -321,20 +320,10 @@ fn request_fingerprint(BackendRequest { model, chat, .. }: &BackendRequest) -> u
 /// Hashes the JSON of a value.
 fn hash(value: &impl Serialize) -> u64 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
-    struct Writer(DefaultHasher);
-    impl io::Write for Writer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.write(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut writer = Writer(STATE.get_or_init(RandomState::new).build_hasher());
-    // Neither the writer nor these values fail.
-    let _ = serde_json::to_writer(&mut writer, value);
-    writer.0.finish()
+    let mut hasher = STATE.get_or_init(RandomState::new).build_hasher();
+    // These values can always be written.
+    hasher.write(&serde_json::to_vec(value).unwrap_or_default());
+    hasher.finish()
 }
 
 /// Returns the limits of the agent plus the turns and calls that the run has taken: every request of the caller gets the full
