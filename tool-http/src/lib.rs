@@ -1,4 +1,4 @@
-//! The HTTP that `tool-openai`, `tool-anthropic` and `tool-mcp` share.
+//! The HTTP that `tool-openai`, `tool-anthropic`, `tool-mcp`, `tool-web` and `tool-restate` share.
 //!
 //! **This crate is for its sister crates**: semantic versioning holds for what they use, and for nothing else, so that two patch
 //! releases of them can meet in one program. Its API has types of `axum`, `hyper` and `reqwest`; a new major version of one of these
@@ -7,7 +7,7 @@
 //!
 //! - [`client`](mod@client) (feature `client`): connections, TLS, bounded bodies, server-sent events, retries, redaction; responses,
 //!   streams and errors of models.
-//! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, connections, shutdown.
+//! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, forms of responses, connections, shutdown.
 //! - [`Backoff`]: the delays between attempts, and [`LONGEST_TIMEOUT`]; [`random_id`].
 
 // Links from the other crates do not depend on the order in which they are documented.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::json;
 use tests::support::sampling::size;
 use tool_core::testing::ScriptedModel;
@@ -23,9 +24,8 @@ fn failure(error: &ToolError) -> McpError {
 
 #[tokio::test]
 async fn a_request_without_a_response_times_out() {
-    for (request, silent) in
-        [("the `initialize` request", "initialize"), ("the request for its tools", "tools/list")]
-    {
+    let requests = [("the `initialize` request", "initialize"), ("the request for its tools", "tools/list")];
+    let connections = requests.map(async |(request, silent)| {
         let (server, _) = scripted_server(
             move |_, method, _| if method == silent { Reply::NoResponse } else { Reply::Default },
         );
@@ -35,7 +35,8 @@ async fn a_request_without_a_response_times_out() {
             error.to_string(),
             format!("the MCP server `raw` did not respond to {request} within 300ms")
         );
-    }
+    });
+    join_all(connections).await;
     let (server, received) = scripted_server(|_, method, _| match method {
         "tools/call" => Reply::NoResponse,
         _ => Reply::Default,
@@ -57,8 +58,8 @@ async fn progress_extends_the_timeout_of_a_call() {
             let token = request["params"]["_meta"]["progressToken"].clone();
             let (id, out) = (request["id"].clone(), connection.clone());
             tokio::spawn(async move {
-                for step in 0..6 {
-                    tokio::time::sleep(Duration::from_millis(250)).await;
+                for step in 0..4 {
+                    tokio::time::sleep(Duration::from_millis(300)).await;
                     out.notify("notifications/progress", json!({ "progressToken": token, "progress": step }));
                 }
                 out.send_line(
@@ -69,7 +70,7 @@ async fn progress_extends_the_timeout_of_a_call() {
         }
         _ => Reply::Default,
     });
-    let set = server.timeout(Duration::from_millis(800)).connect().await.unwrap().tools().await.unwrap();
+    let set = server.timeout(Duration::from_millis(1000)).connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "at last");
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::SinkExt;
+use tokio::time::Instant;
 
 use super::member::{DeltaSender, Failure, Member, impl_by_members};
 use crate::model::{

@@ -60,6 +60,22 @@ pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
     Cow::Owned(repaired)
 }
 
+/// [Repairs](repair_history) messages that were changed. Results that are missing are those of the messages before.
+pub(crate) fn restore_results<'a>(changed: &'a [Message], before: &[Message]) -> Cow<'a, [Message]> {
+    let id = |message: &Message| match message {
+        Message::Tool(result) => Some(result.call_id.clone()),
+        _ => None,
+    };
+    let present: HashSet<_> = changed.iter().filter_map(id).collect();
+    let is_missing = |message: &&Message| id(message).is_some_and(|id| !present.contains(&id));
+    let missing: Vec<_> = before.iter().filter(is_missing).cloned().collect();
+    if missing.is_empty() {
+        return repair_history(changed);
+    }
+    // The repair moves each to its call, and drops those without one.
+    Cow::Owned(repair_history(&[changed, &missing].concat()).into_owned())
+}
+
 /// The calls of a history and their results, by the position of the message with the calls.
 struct CallResults<'a>(HashMap<usize, Vec<CallResult<'a>>>);
 
