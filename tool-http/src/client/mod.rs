@@ -34,6 +34,7 @@
 //! ```
 
 mod redact;
+pub mod json;
 mod connect;
 mod body;
 mod request_body;
