@@ -188,7 +188,7 @@ impl<'a> ChatRequest<'a> {
     /// Returns the conversation to be changed. The provider's prompt cache is missed from the first change on, so change messages rarely, or
     /// in the same way in every request of a run.
     pub fn messages_mut(&mut self) -> &mut Vec<Message> {
-        self.cache = Cache(None);
+        self.shared.cache = None;
         self.messages.to_mut()
     }
 
