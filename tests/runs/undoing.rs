@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tests::support::ways::{alike, restored};
-use tool_core::agent::{AgentBuilder, BuildError, Turn};
+use tool_core::agent::{AgentBuilder, BuildError};
+use tool_core::layer::guard;
 use tool_core::run::{Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
@@ -224,11 +225,8 @@ async fn undoes_calls_in_a_turn_with_fewer_tools() {
     }
     let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
     let build = || {
-        Agent::builder(script()).tools(tools![book, fatal, cancel]).before_turn(|turn: &mut Turn<'_>| {
-            if turn.number() == 2 {
-                turn.tools = tools![fatal];
-            }
-        })
+        let fewer = guard::tool_at(|tool, at| at.turn == 1 || tool.name() == "fatal");
+        Agent::builder(script()).tools(tools![book, fatal, cancel]).layer(fewer)
     };
     let error = alike(build).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train"]);
@@ -359,9 +357,9 @@ async fn a_restored_run_is_undone_by_the_authors_tools_alone() {
     let meddled = agent(model.clone()).tool_provider(ByTurn("shop", |_| intruder()));
     let error = meddled.build().unwrap().resume(restored(run.clone())).await.unwrap_err();
     assert!(error.to_string().ends_with(RESERVED), "{error}");
-    // A hook that changes the tools of a turn does not change what undoes a call.
-    let hooked = agent(model).before_turn(|turn: &mut Turn<'_>| turn.tools = intruder());
-    let error = hooked.build().unwrap().resume(restored(run)).await.unwrap_err();
+    // A layer that chooses the tools of a turn does not change what undoes a call.
+    let chosen = agent(model).layer(guard::tool(|_| false));
+    let error = chosen.build().unwrap().resume(restored(run)).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 }
 
@@ -384,13 +382,4 @@ async fn an_undo_tool_is_bound_when_its_call_is_executed() {
     let agent = Agent::builder(model).tool_provider(ByTurn("shop", |_| intruder())).build().unwrap();
     let error = agent.resume(restored(run)).await.unwrap_err();
     assert_eq!(error.run().undo_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
-}
-
-#[tokio::test]
-async fn refuses_a_turn_whose_tools_cannot_be_undone() {
-    let hook = |turn: &mut Turn<'_>| turn.tools = tools![book].union(intruder()).unwrap();
-    let agent = Agent::builder(ScriptedModel::new()).before_turn(hook).build().unwrap();
-    let error = agent.ask("Book").await.unwrap_err();
-    let expected = "the tools of the turn cannot be offered: the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
-    assert_eq!(error.to_string(), expected);
 }

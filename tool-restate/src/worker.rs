@@ -480,7 +480,7 @@ fn check(agent: &Agent) -> Result<(), WorkerError> {
     if agent.has_tool_search() {
         return unsupported(
             "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
-             with `before_turn`",
+             with a `guard::tool`",
         );
     }
     if agent.has_handoffs() {

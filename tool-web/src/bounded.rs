@@ -1,7 +1,8 @@
-//! A map that drops its oldest entries.
+//! A map that drops its oldest entries, and access to shared state.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A map with at most `N` entries, which drops the one whose key was inserted first.
 #[derive(Debug)]
@@ -31,4 +32,9 @@ impl<K: Clone + Eq + Hash, V, const N: usize> Bounded<K, V, N> {
             self.by_key.remove(&oldest);
         }
     }
+}
+
+/// Locks state that is changed in single steps, so that a panic leaves nothing half done.
+pub(crate) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,42 +1,38 @@
 //! The runs that are watched: the logs of those that are driven in this process, the stored ones, and the decisions about both.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use futures_util::FutureExt;
 use sha2::{Digest, Sha256};
 use tool_core::content::Content;
 use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, MemoryError, PostOutcome, PostedCommand, RunCommand,
-    RunStatus, RunStore, StoredRun,
+    InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore, StoredRun,
+    Window,
 };
 use tool_core::model::ChatRequest;
 use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
 use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
-use tool_core::{
-    Agent, CancellationToken, ConversationId, Event, Message, ToolCall, ToolContext, ToolError, ToolSet,
-};
+use tool_core::{Agent, CancellationToken, ConversationId, Event, Message, ToolCall, ToolContext, ToolSet};
 
-use crate::bounded::Bounded;
+use crate::bounded::{Bounded, lock};
 use crate::entry::{Decided, Entry};
+use crate::guard::HttpError;
 use crate::index::Index;
-use crate::log::{RunLog, Status};
-use crate::wait::{DecideError, find};
+use crate::log::RunLog;
+use crate::wait::places;
 
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
 const MAX_LOGS: usize = 1_000;
 const MAX_LOG_BYTES: usize = 64 << 20;
 
-/// The number of questions that are remembered in a conversation of an agent without a memory.
-const MAX_EXCHANGES: usize = 50;
+/// The number of messages that are remembered in a conversation of an agent without a memory.
+const MAX_HISTORY: usize = 200;
 
 /// Where runs come from.
 pub(crate) struct Source {
     pub(crate) name: Arc<str>,
     pub(crate) agent: Option<Agent>,
     pub(crate) store: Arc<dyn RunStore>,
-    /// The agent has no store of its own.
-    is_temporary: bool,
 }
 
 /// All that is watched.
@@ -50,14 +46,11 @@ pub(crate) struct Hub {
 
 #[derive(Default)]
 struct State {
-    logs: HashMap<String, Arc<RunLog>>,
-    /// The ids of the logs, the oldest first.
-    order: VecDeque<String>,
-    /// The tokens of the runs that are driven by the hub.
-    tokens: HashMap<String, CancellationToken>,
+    /// The oldest first.
+    logs: VecDeque<Arc<RunLog>>,
     decisions: Bounded<WaitId, Recorded, 10_000>,
     /// The messages of conversations of agents without a memory.
-    histories: Bounded<ConversationId, VecDeque<Vec<Message>>, 1_000>,
+    histories: Bounded<ConversationId, Vec<Message>, 1_000>,
     /// The tools that frontends execute, by the ids of their runs.
     tools: Bounded<String, ToolSet, 1_000>,
 }
@@ -80,13 +73,12 @@ pub(crate) struct Loaded {
 
 impl Source {
     pub(crate) fn agent(name: &str, agent: Agent) -> Self {
-        let is_temporary = agent.run_store().is_none();
-        let store = Arc::clone(agent.run_store_or(InMemoryStore::new()));
-        Self { name: name.into(), agent: Some(agent), store, is_temporary }
+        let store = Arc::clone(agent.run_store_or(InMemoryStore::new().max_runs(MAX_LOGS)));
+        Self { name: name.into(), agent: Some(agent), store }
     }
 
     pub(crate) fn store(name: &str, store: Arc<dyn RunStore>) -> Self {
-        Self { name: name.into(), agent: None, store, is_temporary: false }
+        Self { name: name.into(), agent: None, store }
     }
 
     /// Loads a run with its status.
@@ -98,36 +90,16 @@ impl Source {
     }
 
     /// Checks arguments that a person writes for a call that awaits approval, if the tools of the agent describe it.
-    fn check_arguments(&self, run: &Run, wait: &Wait, arguments: &str) -> Result<(), ToolError> {
-        match (find(run, self.agent.as_ref(), wait), &self.agent) {
-            ((agents, Some(_)), Some(agent)) if agents.is_empty() => {
+    fn check_arguments(&self, run: &Run, wait: &Wait, arguments: &str) -> Result<(), HttpError> {
+        let place = places(run, self.agent.as_ref()).remove(&wait.id).unwrap_or_default();
+        let checked = match (place, &self.agent) {
+            ((_, None), _) => Ok(()),
+            ((agents, _), Some(agent)) if agents.is_empty() => {
                 agent.tools().check_arguments(&ToolCall::new(&*wait.path, &wait.tool, arguments))
             }
             ((_, Some(tool)), _) => tool.check_arguments(arguments, &ToolContext::new()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns `true` if the agent of this source was asked, as far as names say so.
-    fn was_asked(&self, run: &Run) -> bool {
-        self.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name())
-    }
-
-    /// Removes the oldest of too many runs that nobody has decided about. Nothing here waits, because the store is in memory.
-    fn prune(&self) {
-        let ids = self.store.runs().now_or_never().and_then(Result::ok).unwrap_or_default();
-        if !self.is_temporary || ids.len() <= MAX_LOGS {
-            return;
-        }
-        let is_free = |id: &&String| {
-            let nobody = DriverId::unique();
-            let lease = self.store.lease(id, &nobody, LeaseRequest::Check);
-            lease.now_or_never().is_some_and(|lease| lease.is_ok_and(|lease| lease == LeaseState::Free))
         };
-        let age = |id: &&String| self.store.age(id).now_or_never().and_then(Result::ok).flatten();
-        if let Some(oldest) = ids.iter().filter(is_free).max_by_key(age) {
-            let _ = self.store.remove_run(oldest).now_or_never();
-        }
+        checked.map_err(|error| HttpError::bad_request(error.to_string()))
     }
 }
 
@@ -160,16 +132,11 @@ impl Hub {
                         }
                     });
                 }
-                let (hub, watched) = (hub.clone(), Arc::downgrade(source));
+                let (hub, source) = (hub.clone(), Arc::downgrade(source));
                 agent.watch(move |run| {
-                    let follower = hub.upgrade().zip(watched.upgrade());
-                    let follower = follower.map(|(hub, source)| Follower::new(&hub, &source, run));
-                    let hub = hub.clone();
-                    move |event: &Event| {
-                        if let (Some(Follower(log)), Some(hub)) = (&follower, hub.upgrade()) {
-                            hub.receive(log, event);
-                        }
-                    }
+                    let hub = hub.upgrade().zip(source.upgrade());
+                    let follower = hub.map(|(hub, source)| Follower::new(&hub, &source, run));
+                    move |event: &Event| follower.iter().for_each(|Follower(log)| log.receive(event))
                 });
             }
             let (index, state, changing) =
@@ -178,35 +145,23 @@ impl Hub {
         })
     }
 
-    /// Appends the event of a driver to a log.
-    fn receive(&self, log: &RunLog, event: &Event) {
-        // A run that waits ends the attempt to drive it, and of the runs that it drives, the hub knows why they fail.
-        let is_hidden = log.status() == Status::Waiting || self.lock().tokens.contains_key(&log.id);
-        if !(is_hidden && matches!(event, Event::Failed(_))) {
-            log.push(Entry::from_event(event));
-        }
-    }
-
     pub(crate) fn log(&self, id: &str) -> Option<Arc<RunLog>> {
-        self.lock().logs.get(id).cloned()
+        self.lock().log(id)
     }
 
     /// Returns all logs.
-    pub(crate) fn logs(&self) -> Vec<Arc<RunLog>> {
-        self.lock().logs.values().cloned().collect()
+    pub(crate) fn logs(&self) -> VecDeque<Arc<RunLog>> {
+        self.lock().logs.clone()
     }
 
     /// Returns the log of a run, which begins with what the run has done so far.
     fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
         let mut state = self.lock();
-        if let Some(log) = state.logs.get(run.id().as_str()) {
-            return Arc::clone(log);
-        }
-        let log = Arc::new(RunLog::new(&source.name, run));
-        state.logs.insert(log.id.clone(), Arc::clone(&log));
-        state.order.push_back(log.id.clone());
-        state.evict();
-        log
+        state.log(run.id().as_str()).unwrap_or_else(|| {
+            let log = Arc::new(RunLog::new(&source.name, run));
+            state.add(Arc::clone(&log));
+            log
+        })
     }
 
     /// Returns the log to show a run with: that of this process, or one of what is stored now.
@@ -222,7 +177,7 @@ impl Hub {
     pub(crate) async fn refresh(&self, log: &RunLog) -> bool {
         match self.load(&log.id).await {
             Ok(Some(loaded)) => log.follow(&loaded.run),
-            Ok(None) => return log.has_end() || log.is_driven(),
+            Ok(None) => return log.is_driven() || log.status().is_end(),
             Err(_) => {}
         }
         true
@@ -239,7 +194,9 @@ impl Hub {
         for source in &self.sources {
             match source.load(id).await {
                 Ok(Some(StoredRun { run, status, .. })) => {
-                    let was_asked = source.was_asked(&run);
+                    // The agent was asked, as far as names say so.
+                    let was_asked =
+                        source.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name());
                     let loaded = Loaded { source: Arc::clone(source), run, status };
                     if was_asked {
                         return Ok(Some(loaded));
@@ -272,11 +229,8 @@ impl Hub {
         let follower = Follower::new(self, source, &run);
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
-        let tools = {
-            let mut state = self.lock();
-            state.tokens.insert(id.clone(), token.clone());
-            state.tools.get(&id).cloned().unwrap_or_default()
-        };
+        *lock(&follower.0.token) = Some(token.clone());
+        let tools = self.lock().tools.get(&id).cloned().unwrap_or_default();
         let mut events = agent.resume(run).tools(tools).cancellation_token(token).stream();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
@@ -289,7 +243,6 @@ impl Hub {
                     (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
                 }
             }
-            hub.lock().tokens.remove(&id);
             hub.index.forget(&id);
         });
     }
@@ -305,85 +258,92 @@ impl Hub {
     }
 
     /// Records decisions about what a run waits for, and continues the run if nobody drives it. Only the first decision about a
-    /// wait counts; an equal one is answered in the same way. If one of them is refused, none is recorded, unless another process
-    /// decides in the same moment.
+    /// wait counts; an equal one is answered in the same way, and of another one, the record of the first is returned as the inner
+    /// error. If one of them is refused, none is recorded, unless another process decides in the same moment.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         id: &str,
         by: &str,
         decisions: Vec<(WaitId, Decision)>,
-    ) -> Result<Vec<Recorded>, DecideError> {
+    ) -> Result<Result<Vec<Recorded>, DecisionRecord>, HttpError> {
         let _one = self.changing.lock().await;
         let (mut answers, mut open) = (Vec::new(), Vec::new());
         for (wait, decision) in decisions {
             match self.recorded(&wait) {
                 Some(recorded) if recorded.digest == digest(&decision) => answers.push(recorded),
-                Some(recorded) => return Err(DecideError::AlreadyDecided(recorded.record)),
+                Some(recorded) => return Ok(Err(recorded.record)),
                 None => open.push((wait, decision)),
             }
         }
         if open.is_empty() {
-            return Ok(answers);
+            return Ok(Ok(answers));
         }
-        let loaded = self.load(id).await.map_err(|_| DecideError::Store)?;
-        let Loaded { source, mut run, status } = loaded.ok_or(DecideError::UnknownRun)?;
-        let posted = source.store.posted(id).await.map_err(|_| DecideError::Store)?;
+        let Some(Loaded { source, mut run, status }) = self.load(id).await? else {
+            return Err(self.refusal(id).await);
+        };
+        let posted = source.store.posted(id).await.map_err(|_| HttpError::store())?;
         let waits = run.waits();
         let mut found = Vec::new();
         for (id, decision) in open {
             if let Some(earlier) = posted.iter().find_map(|posted| record_about(posted, &id)) {
-                return Err(DecideError::AlreadyDecided(earlier));
+                return Ok(Err(earlier));
             }
             let wait = waits.iter().find(|wait| wait.id == id);
             if let (Some(wait), Some(arguments)) = (wait, decision.edited_arguments()) {
-                let checked = source.check_arguments(&run, wait, arguments);
-                checked.map_err(|error| DecideError::Invalid(error.to_string()))?;
+                source.check_arguments(&run, wait, arguments)?;
             }
             let digest = digest(&decision);
             let decision = decision.by(by).at(Timestamp::now());
             // The copy is only checked for whether the decision is valid; the driver of the run checks again.
-            run.resolve(&id, decision.clone()).map_err(|error| match (error.kind(), error.decided()) {
-                (ResolveErrorKind::AlreadyDecided, Some(record)) => {
-                    DecideError::AlreadyDecided(record.clone())
-                }
-                (ResolveErrorKind::UnknownWait, _) => DecideError::NotWaiting,
-                _ => DecideError::Invalid(error.to_string()),
-            })?;
-            let record = decision.record(&id).ok_or(DecideError::NotWaiting)?;
-            found.push((wait.ok_or(DecideError::NotWaiting)?, decision, record, digest));
+            if let Err(error) = run.resolve(&id, decision.clone()) {
+                return match (error.kind(), error.decided()) {
+                    (ResolveErrorKind::AlreadyDecided, Some(record)) => Ok(Err(record.clone())),
+                    (ResolveErrorKind::UnknownWait, _) => Err(not_waiting()),
+                    _ => Err(HttpError::bad_request(error.to_string())),
+                };
+            }
+            let (wait, record) = wait.zip(decision.record(&id)).ok_or_else(not_waiting)?;
+            found.push((wait, decision, Recorded { record, digest, position: 0 }));
         }
         // A secret answer must not be in an inbox, so the run goes on from the copy.
         let is_secret = |wait: &Wait| wait.question().is_some_and(|question| question.is_secret());
         let is_direct = found.iter().any(|(wait, ..)| is_secret(wait));
         if is_direct && (status == RunStatus::RunningElsewhere || source.agent.is_none()) {
-            return Err(DecideError::DrivenElsewhere);
+            return Err(HttpError::conflict("another program drives the run"));
         }
         let mut lost = None;
-        for (wait, decision, record, digest) in found {
+        for (wait, decision, mut recorded) in found {
             if !is_direct {
                 let command = PostedCommand::new(RunCommand::resolve(&wait.id, decision.clone()));
-                let posted = source.store.post(id, &command).await;
-                if !posted.is_ok_and(|outcome| outcome == PostOutcome::Posted) {
-                    return Err(DecideError::Store);
-                }
+                source.post(id, &command).await?;
                 if let Some(earlier) = source.earlier(id, &command, wait, decision).await {
                     lost = Some(earlier);
                     continue;
                 }
             }
-            let entry = Entry::Decided(Decided { call: wait.path.clone(), record: record.clone() });
-            let log = source.agent.as_ref().map(|_| self.log_of(&source, &run));
-            let position = log.map_or(0, |log| log.push(entry));
-            let recorded = Recorded { record, digest, position };
+            if source.agent.is_some() {
+                let decided = Decided { call: wait.path.clone(), record: recorded.record.clone() };
+                recorded.position = self.log_of(&source, &run).push(Entry::Decided(decided));
+            }
             self.lock().decisions.insert(wait.id.clone(), recorded.clone());
             answers.push(recorded);
         }
         if is_direct {
             self.drive(&source, run);
         } else {
-            self.resume_now(id).await.map_err(|_| DecideError::Store)?;
+            self.resume_now(id).await?;
         }
-        lost.map_or(Ok(answers), |lost| Err(DecideError::AlreadyDecided(lost)))
+        Ok(lost.map_or(Ok(answers), Err))
+    }
+
+    /// Explains why nothing can be done with a run.
+    pub(crate) async fn refusal(&self, id: &str) -> HttpError {
+        let is_stored = matches!(self.load(id).await, Ok(Some(_)));
+        match self.log(id).map(|log| log.status()) {
+            None if !is_stored => HttpError::unknown_run(),
+            Some(status) if !is_stored && status.is_end() => HttpError::conflict("the run has ended"),
+            _ => HttpError::conflict("the run is in progress, or its agent is in another program"),
+        }
     }
 
     /// Asks a question in a conversation. Returns the log of the run, or `None` if the source has no agent.
@@ -398,7 +358,7 @@ impl Hub {
         let mut ask = agent.ask(question).conversation(conversation.clone());
         if agent.memory().is_none() {
             let state = self.lock();
-            ask = ask.history(state.histories.get(conversation).into_iter().flatten().flatten().cloned());
+            ask = ask.history(state.histories.get(conversation).into_iter().flatten().cloned());
         }
         let run = ask.start().into_run();
         self.offer(run.id().as_str(), tools);
@@ -435,10 +395,10 @@ impl Hub {
         Ok(Some(log))
     }
 
-    /// Continues a stored run unless somebody drives it. Returns `false` if there is no such run, or nobody here can drive it.
-    pub(crate) async fn resume(self: &Arc<Self>, id: &str) -> Result<bool, MemoryError> {
+    /// Continues a stored run, unless somebody drives it. Fails if nobody here can drive it.
+    pub(crate) async fn resume(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
         let _one = self.changing.lock().await;
-        self.resume_now(id).await
+        if self.resume_now(id).await? { Ok(()) } else { Err(self.refusal(id).await) }
     }
 
     async fn resume_now(self: &Arc<Self>, id: &str) -> Result<bool, MemoryError> {
@@ -450,27 +410,34 @@ impl Hub {
         Ok(loaded.source.agent.is_some())
     }
 
-    /// Cancels a run, in this process or in another. Returns `false` if there is no such run.
-    pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<bool, MemoryError> {
+    /// Cancels a run, in this process or in another.
+    pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
         let _one = self.changing.lock().await;
-        let token = self.lock().tokens.get(id).cloned();
+        let token = self.log(id).and_then(|log| lock(&log.token).clone());
         token.iter().for_each(CancellationToken::cancel);
-        if let Some(loaded) = self.load(id).await? {
-            let posted = loaded.source.store.post(id, &PostedCommand::new(RunCommand::Cancel)).await;
-            if posted.is_ok_and(|outcome| outcome == PostOutcome::Posted) {
-                self.resume_now(id).await?;
-                return Ok(true);
-            }
+        if let Some(loaded) = self.load(id).await?
+            && loaded.source.post(id, &PostedCommand::new(RunCommand::Cancel)).await.is_ok()
+        {
+            self.resume_now(id).await?;
+        } else if token.is_none() {
+            return Err(self.refusal(id).await);
         }
-        Ok(token.is_some())
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
 impl Source {
+    async fn post(&self, id: &str, command: &PostedCommand) -> Result<(), HttpError> {
+        match self.store.post(id, command).await {
+            Ok(PostOutcome::Posted) => Ok(()),
+            _ => Err(HttpError::store()),
+        }
+    }
+
     /// Returns the decision that another process has posted about the same wait in the same moment, if it comes first. Drivers take
     /// commands in the order of the inbox, and acknowledge what they have stored.
     async fn earlier(
@@ -495,6 +462,10 @@ impl Source {
     }
 }
 
+fn not_waiting() -> HttpError {
+    HttpError::conflict("the run does not wait for this any more; read it again")
+}
+
 /// Returns the record of a posted decision about a wait.
 fn record_about(posted: &PostedCommand, wait: &WaitId) -> Option<DecisionRecord> {
     match &posted.command {
@@ -504,32 +475,26 @@ fn record_about(posted: &PostedCommand, wait: &WaitId) -> Option<DecisionRecord>
 }
 
 impl State {
-    /// Remembers the messages of an answer.
-    fn remember(&mut self, conversation: &ConversationId, messages: Vec<Message>) {
-        let mut exchanges = self.histories.get(conversation).cloned().unwrap_or_default();
-        exchanges.push_back(messages);
-        if exchanges.len() > MAX_EXCHANGES {
-            exchanges.pop_front();
-        }
-        self.histories.insert(conversation.clone(), exchanges);
+    fn log(&self, id: &str) -> Option<Arc<RunLog>> {
+        self.logs.iter().find(|log| log.id == id).cloned()
     }
 
-    /// Drops the oldest logs of runs that nobody drives.
-    fn evict(&mut self) {
-        let mut bytes: usize = self.logs.values().map(|log| log.bytes()).sum();
-        for _ in 1..self.order.len() {
-            if self.order.len() <= MAX_LOGS && bytes <= MAX_LOG_BYTES {
-                break;
-            }
-            let Some(oldest) = self.order.pop_front() else { break };
-            match self.logs.remove(&oldest) {
-                Some(log) if log.is_driven() => {
-                    self.logs.insert(oldest.clone(), log);
-                    self.order.push_back(oldest);
-                }
-                log => bytes -= log.map_or(0, |log| log.bytes()),
-            }
+    /// Adds a log, and drops the oldest ones of runs that nobody drives.
+    fn add(&mut self, log: Arc<RunLog>) {
+        let mut bytes: usize = self.logs.iter().map(|log| log.bytes()).sum();
+        while (self.logs.len() >= MAX_LOGS || bytes > MAX_LOG_BYTES)
+            && let Some(index) = self.logs.iter().position(|log| !log.is_driven())
+        {
+            bytes -= self.logs.remove(index).map_or(0, |log| log.bytes());
         }
+        self.logs.push_back(log);
+    }
+
+    /// Remembers the messages of an answer.
+    fn remember(&mut self, conversation: &ConversationId, messages: Vec<Message>) {
+        let mut history = self.histories.get(conversation).cloned().unwrap_or_default();
+        history.extend(messages);
+        self.histories.insert(conversation.clone(), Window::messages(MAX_HISTORY).apply(history));
     }
 }
 
@@ -538,7 +503,6 @@ struct Follower(Arc<RunLog>);
 
 impl Follower {
     fn new(hub: &Hub, source: &Source, run: &Run) -> Self {
-        source.prune();
         let log = hub.log_of(source, run);
         log.driver_joined(run);
         Self(log)

@@ -1,11 +1,12 @@
 //! The rows of the stored runs, which are read in the background.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::OwnedMutexGuard;
 
+use crate::bounded::lock;
 use crate::log::Row;
 
 /// The pause between two readings of the stores, and its factor for slow ones.
@@ -16,13 +17,13 @@ const PAUSE_FACTOR: u32 = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     state: Mutex<IndexState>,
-    pub(crate) finished: Notify,
+    /// Held while the stores are read.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct IndexState {
     pub(crate) rows: BTreeMap<String, Row>,
-    pub(crate) is_reading: bool,
     /// The stores have been read at least once.
     pub(crate) is_complete: bool,
     /// When, and for how long, the stores were read last.
@@ -31,7 +32,7 @@ pub(crate) struct IndexState {
 
 impl Index {
     pub(crate) fn lock(&self) -> MutexGuard<'_, IndexState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Drops the row of a run that has changed, until the stores are read again.
@@ -41,12 +42,10 @@ impl Index {
         state.last = None;
     }
 
-    /// Returns `true` if the stores are to be read by the caller.
-    pub(crate) fn begin_reading(&self) -> bool {
-        let mut state = self.lock();
-        let is_due = state.last.is_none_or(|(at, took)| at.elapsed() > PAUSE.max(took * PAUSE_FACTOR));
-        let begins = is_due && !state.is_reading;
-        state.is_reading |= begins;
-        begins
+    /// Returns a guard, to be held meanwhile, if the stores are to be read by the caller.
+    pub(crate) fn begin_reading(&self) -> Option<OwnedMutexGuard<()>> {
+        let last = self.lock().last;
+        let is_due = last.is_none_or(|(at, took)| at.elapsed() > PAUSE.max(took * PAUSE_FACTOR));
+        Arc::clone(&self.reading).try_lock_owned().ok().filter(|_| is_due)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::memory::RunStatus;
@@ -21,12 +21,16 @@ use crate::wait::describe;
 /// How long the first list waits for the stored runs.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// The number of waits of a run that the list names.
+const MAX_WAITS: usize = 20;
+
 /// The part of the list that was asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Filter {
     pub(crate) status: Option<Status>,
     pub(crate) agent: Option<String>,
     pub(crate) text: Option<String>,
+    #[serde(skip)]
     pub(crate) limit: usize,
 }
 
@@ -45,11 +49,13 @@ pub(crate) struct List {
 impl Hub {
     /// Returns the list of runs.
     pub(crate) async fn list(self: &Arc<Self>, filter: &Filter) -> List {
-        if self.index.begin_reading() {
+        if let Some(reading) = self.index.begin_reading() {
             let hub = Arc::clone(self);
-            let finished = self.index.finished.notified();
-            tokio::spawn(async move { hub.read_stores().await });
-            let _ = timeout(PATIENCE, finished).await;
+            let read = tokio::spawn(async move {
+                hub.read_stores().await;
+                drop(reading);
+            });
+            let _ = timeout(PATIENCE, read).await;
         }
         let (mut rows, is_reading) = {
             let state = self.index.lock();
@@ -102,10 +108,8 @@ impl Hub {
         if !failed {
             state.rows.retain(|id, _| seen.contains(id));
         }
-        (state.is_reading, state.is_complete) = (false, true);
+        state.is_complete = true;
         state.last = Some((Instant::now(), started.elapsed()));
-        drop(state);
-        self.index.finished.notify_waiters();
     }
 
     /// Returns the row of one run.
@@ -149,15 +153,17 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
         RunStatus::Expired => Status::Expired,
         _ => Status::Interrupted,
     };
+    let waits = describe(run, None);
     let short = |text: &str| text.chars().take(MAX_TEXT_CHARS).collect::<String>();
     let question = run.new_messages().iter().rev().find(|message| matches!(message, Message::User(_)));
+    let more = waits.len().checked_sub(MAX_WAITS + 1).map(|more| format!("and {} more", more + 1));
     let failed = run.tool_executions().iter().filter(|execution| is_failure(execution));
     Row {
         question: question.map(|message| short(&message.text())).unwrap_or_default(),
         turns: run.turns(),
         usage: run.usage(),
         failed_calls: failed.count(),
-        summary: describe(run, None).iter().map(|wait| short(&wait.line())).collect(),
+        summary: waits.iter().map(|wait| short(&wait.line())).take(MAX_WAITS).chain(more).collect(),
         status,
         ..Row::default()
     }

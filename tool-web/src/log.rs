@@ -3,15 +3,16 @@
 //! A log is bounded, and readers pull from it, so a slow reader costs no memory: it misses entries, and learns of it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tool_core::Event;
 use tool_core::model::{ChatResponse, Usage};
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
+use tool_core::{CancellationToken, Event};
 
+use crate::bounded::lock;
 use crate::entry::{Entry, executions, is_failure};
 
 /// The largest size of a log, in bytes.
@@ -84,6 +85,8 @@ impl Logged {
 #[derive(Debug)]
 pub(crate) struct RunLog {
     pub(crate) id: String,
+    /// Cancels the run, if it is driven by the page.
+    pub(crate) token: Mutex<Option<CancellationToken>>,
     state: Mutex<LogState>,
     /// The position after the last entry.
     end: watch::Sender<u64>,
@@ -109,7 +112,7 @@ impl RunLog {
         let id = run.id().to_string();
         let row = Row { id: id.clone(), agent: Arc::clone(source), ..Row::default() };
         let state = Mutex::new(LogState { row, ..LogState::default() });
-        let log = Self { id, state, end: watch::Sender::new(0) };
+        let log = Self { id, token: Mutex::default(), state, end: watch::Sender::new(0) };
         log.append_history(run);
         log
     }
@@ -149,11 +152,23 @@ impl RunLog {
         {
             let mut state = self.lock();
             state.drivers = state.drivers.saturating_sub(1);
-            if state.drivers == 0 && state.row.status == Status::Running {
-                state.row.status = Status::Interrupted;
+            if state.drivers == 0 {
+                *lock(&self.token) = None;
+                if state.row.status == Status::Running {
+                    state.row.status = Status::Interrupted;
+                }
             }
         }
         self.end.send_modify(|_| {});
+    }
+
+    /// Appends the event of a driver.
+    pub(crate) fn receive(&self, event: &Event) {
+        // A run that waits ends the attempt to drive it, and why a run fails that the page drives is known to the page.
+        let is_hidden = self.status() == Status::Waiting || lock(&self.token).is_some();
+        if !(is_hidden && matches!(event, Event::Failed(_))) {
+            self.push(Entry::from_event(event));
+        }
     }
 
     /// Appends an entry and returns its position.
@@ -189,12 +204,6 @@ impl RunLog {
 
     pub(crate) fn is_driven(&self) -> bool {
         self.lock().drivers > 0
-    }
-
-    /// Returns `true` if the run has ended and nobody drives it.
-    pub(crate) fn has_end(&self) -> bool {
-        let state = self.lock();
-        state.drivers == 0 && state.row.status.is_end()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -234,17 +243,17 @@ impl RunLog {
         self.lock().first
     }
 
-    /// Returns the position of the last entry that a predicate accepts.
-    pub(crate) fn position(&self, accepts: impl Fn(&Entry) -> bool) -> Option<u64> {
-        let state = self.lock();
-        let found = state.entries.iter().rposition(|logged| accepts(&logged.entry));
-        found.map(|index| state.first + index as u64)
+    /// Returns the entries, the oldest first.
+    pub(crate) fn entries(&self) -> VecDeque<Arc<Logged>> {
+        self.lock().entries.clone()
     }
 
-    /// Returns the number of messages of the user.
-    pub(crate) fn questions(&self) -> usize {
+    /// Returns the number of messages of the user, and the position of the last one.
+    pub(crate) fn questions(&self) -> (usize, u64) {
         let state = self.lock();
-        state.entries.iter().filter(|logged| matches!(logged.entry, Entry::Question { .. })).count()
+        let positions = (state.first..).zip(&state.entries);
+        let questions = positions.filter(|(_, logged)| matches!(logged.entry, Entry::Question { .. }));
+        questions.fold((0, 0), |(count, _), (position, _)| (count + 1, position))
     }
 
     pub(crate) fn read(self: &Arc<Self>, from: u64) -> Reader {
@@ -252,7 +261,7 @@ impl RunLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, LogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -317,8 +326,8 @@ pub(crate) enum Found {
     Entry(u64, Arc<Logged>),
     // The log no longer has, or never had, what is at the position.
     Gap,
-    // There is nothing more for now. `true` if a driver works on the run.
-    End { is_driven: bool },
+    // There is nothing more, and nobody drives the run.
+    End,
 }
 
 impl Reader {
@@ -326,22 +335,27 @@ impl Reader {
         &self.log
     }
 
-    /// Returns what is at the position, without waiting.
-    pub(crate) fn try_next(&mut self) -> Found {
-        self.changes.mark_unchanged();
+    /// Returns what is at the position. Waits for it while a driver works on the run.
+    pub(crate) async fn next(&mut self) -> Found {
+        loop {
+            self.changes.mark_unchanged();
+            if let Some(found) = self.find() {
+                return found;
+            }
+            self.changed().await;
+        }
+    }
+
+    fn find(&mut self) -> Option<Found> {
         let state = self.log.lock();
         if self.next < state.first || self.next > state.end() {
             self.next = state.first;
-            return Found::Gap;
+            return Some(Found::Gap);
         }
         let index = usize::try_from(self.next - state.first).unwrap_or(usize::MAX);
-        match state.entries.get(index) {
-            Some(entry) => {
-                self.next += 1;
-                Found::Entry(self.next - 1, Arc::clone(entry))
-            }
-            None => Found::End { is_driven: state.drivers > 0 },
-        }
+        let Some(entry) = state.entries.get(index) else { return (state.drivers == 0).then_some(Found::End) };
+        self.next += 1;
+        Some(Found::Entry(self.next - 1, Arc::clone(entry)))
     }
 
     /// Waits until something changes.
@@ -361,17 +375,17 @@ mod tests {
         Arc::new(RunLog::new(&"desk".into(), &Run::new([Message::user("Hello")])))
     }
 
-    #[test]
-    fn a_reader_that_is_too_slow_finds_a_gap_and_the_log_stays_bounded() {
+    #[tokio::test]
+    async fn a_reader_that_is_too_slow_finds_a_gap_and_the_log_stays_bounded() {
         let log = log();
         let mut reader = log.read(0);
         for _ in 0..20 {
             log.push(Event::Text("x".repeat(1 << 20)).into());
         }
         assert!(log.bytes() <= MAX_BYTES);
-        assert!(matches!(reader.try_next(), Found::Gap));
+        assert!(matches!(reader.next().await, Found::Gap));
         // From then on, it reads what is left.
-        assert!(matches!(reader.try_next(), Found::Entry(position, _) if position == log.first()));
+        assert!(matches!(reader.next().await, Found::Entry(position, _) if position == log.first()));
     }
 
     #[test]
@@ -380,8 +394,8 @@ mod tests {
         log.push(Event::Text("a".into()).into());
         let positions = |from| {
             let mut reader = log.read(from);
-            let next = || match reader.try_next() {
-                Found::Entry(position, _) => Some(position),
+            let next = || match reader.find() {
+                Some(Found::Entry(position, _)) => Some(position),
                 _ => None,
             };
             std::iter::from_fn(next).collect::<Vec<_>>()
@@ -406,7 +420,7 @@ mod tests {
         run.record_response(reply).unwrap();
         let mut reader = log.read(0);
         log.driver_joined(&run);
-        assert!(matches!(reader.try_next(), Found::Gap));
+        assert!(matches!(reader.find(), Some(Found::Gap)));
         let first = log.first();
         log.follow(&run);
         assert_eq!(log.first(), first, "the log agrees with the run");

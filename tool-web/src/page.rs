@@ -1,34 +1,34 @@
 //! The page: its files, and the data that it shows.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{OriginalUri, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse, NoContent, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use futures_util::stream::{self, Stream, StreamExt};
-use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tool_core::Message;
 use tool_core::run::{Decision, Run};
-use tool_core::tool::{DecisionRecord, Timestamp, VerdictRecord, WaitId};
+use tool_core::tool::{Timestamp, VerdictRecord, WaitId};
+use tool_http::server::{json_response, sse_response};
 use url::form_urlencoded;
 
-use crate::auth::Right;
-use crate::guard::{Guard, HttpError, Sender, admit, admit_page, read_json};
+use crate::auth::{Principal, Right};
+use crate::guard::{Guard, HttpError, admit, admit_page, requires};
 use crate::hub::Hub;
 use crate::list::Filter;
-use crate::log::{Found, Row, RunLog, Status};
+use crate::log::{Found, Row, RunLog};
 use crate::plain;
 use crate::sse;
-use crate::wait::{DecideError, Described, describe};
+use crate::wait::{Described, describe};
 
 const HTML: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
@@ -43,11 +43,12 @@ const DEFAULT_RUNS: usize = 100;
 const MAX_RUNS: usize = 1_000;
 
 pub(crate) struct PageState {
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) guard: Arc<Guard>,
+    hub: Arc<Hub>,
+    guard: Arc<Guard>,
 }
 
 type Shared = State<Arc<PageState>>;
+type Sender = Extension<Principal>;
 type Answer = Result<Response, HttpError>;
 
 pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
@@ -58,16 +59,16 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/page.css", get(async || file("text/css", STYLE)))
         .layer(from_fn_with_state(Arc::clone(&guard), admit_page));
     let data = Router::new()
-        .route("/api/runs", get(list))
-        .route("/api/runs/{id}", get(show))
-        .route("/api/runs/{id}/events", get(events))
-        .route("/api/runs/{id}/state", get(state))
-        .route("/api/runs/{id}/turns/{turn}", get(turn))
-        .route("/plain", get(plain_list))
-        .route("/plain/{id}", get(plain_run))
-        .route("/api/runs/{id}/decisions", post(decide))
-        .route("/api/runs/{id}/cancel", post(cancel))
-        .route("/api/runs/{id}/resume", post(resume))
+        .route("/api/runs", requires(Right::Read, get(list)))
+        .route("/api/runs/{id}", requires(Right::Read, get(show)))
+        .route("/api/runs/{id}/events", requires(Right::Read, get(events)))
+        .route("/plain", requires(Right::Read, get(plain_list)))
+        .route("/plain/{id}", requires(Right::Read, get(plain_run)))
+        .route("/api/runs/{id}/state", requires(Right::Administer, get(state)))
+        .route("/api/runs/{id}/turns/{turn}", requires(Right::Administer, get(turn)))
+        .route("/api/runs/{id}/cancel", requires(Right::Administer, post(cancel)))
+        .route("/api/runs/{id}/resume", requires(Right::Administer, post(resume)))
+        .route("/api/runs/{id}/decisions", requires(Right::Decide, post(decide)))
         .layer(from_fn_with_state(Arc::clone(&guard), admit));
     files.merge(data).with_state(Arc::new(PageState { hub, guard }))
 }
@@ -81,49 +82,40 @@ async fn index(OriginalUri(uri): OriginalUri) -> Response {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte);
     let last = uri.path().rsplit('/').next().filter(|last| !last.is_empty()).unwrap_or(".");
     if !last.bytes().all(is_plain) {
-        return HttpError::new(StatusCode::NOT_FOUND, "unknown URL").into_response();
+        return (StatusCode::NOT_FOUND, "unknown URL").into_response();
     }
     let html = HTML.replace("{prefix}", last);
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Response {
-    match serde_json::to_string(value) {
-        Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(_) => HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response(),
-    }
+fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let text = serde_json::to_string(value).map_err(|_| HttpError::internal())?;
+    Ok(json_response(status, text))
 }
 
-async fn list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
-    sender.check(Right::Read)?;
-    Ok(json(StatusCode::OK, &state.hub.list(&filter(query)?).await))
+async fn list(State(state): Shared, RawQuery(query): RawQuery) -> Answer {
+    json(StatusCode::OK, &state.hub.list(&filter(query)?).await)
 }
 
-async fn plain_list(State(state): Shared, sender: Sender, RawQuery(query): RawQuery) -> Answer {
-    sender.check(Right::Read)?;
+async fn plain_list(State(state): Shared, RawQuery(query): RawQuery) -> Answer {
     Ok(Html(plain::list(&state.hub.list(&filter(query)?).await)).into_response())
 }
 
-async fn plain_run(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
+async fn plain_run(State(state): Shared, Extension(sender): Sender, Path(id): Path<String>) -> Answer {
     let Shown { row, open, .. } = shown(&state.hub, &sender, &id).await?;
-    let waits: Vec<_> = open.into_iter().map(|open| open.wait).collect();
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
-    Ok(Html(plain::run(&row, &waits, &log)).into_response())
+    Ok(Html(plain::run(&row, &open, &log)).into_response())
 }
 
 fn filter(query: Option<String>) -> Result<Filter, HttpError> {
-    let query: HashMap<_, _> =
-        form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()).into_owned().collect();
-    let value = |name| query.get(name).filter(|value: &&String| !value.is_empty()).cloned();
-    let status = |name: String| Status::deserialize(StrDeserializer::<ValueError>::new(&name));
-    let status = value("status").map(status).transpose();
-    let status = status.map_err(|error| HttpError::bad_request(format!("invalid status: {error}")))?;
-    let limit: Option<usize> = value("limit")
-        .map(|limit| limit.parse())
-        .transpose()
-        .map_err(|_| HttpError::bad_request("`limit` must be a number"))?;
-    let limit = limit.unwrap_or(DEFAULT_RUNS).min(MAX_RUNS);
-    Ok(Filter { status, agent: value("agent"), text: value("text"), limit })
+    let query = query.unwrap_or_default();
+    let values = form_urlencoded::parse(query.as_bytes()).filter(|(_, value)| !value.is_empty());
+    let mut values: Map<_, _> = values.map(|(name, value)| (name.into_owned(), value.into())).collect();
+    let limit = values.remove("limit").as_ref().and_then(Value::as_str).map_or(Ok(DEFAULT_RUNS), str::parse);
+    let limit = limit.map_err(|_| HttpError::bad_request("`limit` must be a number"))?;
+    let filter: Filter = serde_json::from_value(values.into())
+        .map_err(|error| HttpError::bad_request(format!("invalid status: {error}")))?;
+    Ok(Filter { limit: limit.min(MAX_RUNS), ..filter })
 }
 
 /// A run, as it is shown.
@@ -131,19 +123,11 @@ fn filter(query: Option<String>) -> Result<Filter, HttpError> {
 struct Shown {
     #[serde(flatten)]
     row: Row,
-    open: Vec<ShownWait>,
+    open: Vec<Described>,
     /// What layers decided about the question and the answers.
     verdicts: Vec<VerdictRecord>,
     rights: Rights,
     now: Timestamp,
-}
-
-#[derive(Debug, Serialize)]
-struct ShownWait {
-    #[serde(flatten)]
-    wait: Described,
-    /// The decision, until the driver has taken it.
-    recorded: Option<DecisionRecord>,
 }
 
 #[derive(Debug, Serialize)]
@@ -152,35 +136,32 @@ struct Rights {
     administer: bool,
 }
 
-async fn show(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
-    Ok(json(StatusCode::OK, &shown(&state.hub, &sender, &id).await?))
+async fn show(State(state): Shared, Extension(sender): Sender, Path(id): Path<String>) -> Answer {
+    json(StatusCode::OK, &shown(&state.hub, &sender, &id).await?)
 }
 
-async fn shown(hub: &Hub, sender: &Sender, id: &str) -> Result<Shown, HttpError> {
-    sender.check(Right::Read)?;
+async fn shown(hub: &Hub, sender: &Principal, id: &str) -> Result<Shown, HttpError> {
     let row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
     // An unreadable run is shown with its error.
     let loaded = hub.load(id).await.ok().flatten();
     let verdicts = loaded.as_ref().map(|loaded| loaded.run.verdicts().to_vec()).unwrap_or_default();
-    let waits = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref())).unwrap_or_default();
-    let open = waits.into_iter().map(|wait| {
-        let recorded = hub.recorded(&wait.wait.id).map(|recorded| recorded.record);
-        ShownWait { recorded, wait }
-    });
-    let rights = Rights { decide: sender.0.may(Right::Decide), administer: sender.0.may(Right::Administer) };
-    Ok(Shown { row, open: open.collect(), verdicts, rights, now: Timestamp::now() })
+    let open = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref()));
+    let mut open = open.unwrap_or_default();
+    open.iter_mut()
+        .for_each(|open| open.recorded = hub.recorded(&open.wait.id).map(|recorded| recorded.record));
+    let rights = Rights { decide: sender.may(Right::Decide), administer: sender.may(Right::Administer) };
+    Ok(Shown { row, open, verdicts, rights, now: Timestamp::now() })
 }
 
 /// Returns the request to the model and the response of a turn, as far as they are known.
-async fn turn(State(state): Shared, sender: Sender, Path((id, turn)): Path<(String, u32)>) -> Answer {
-    sender.check(Right::Administer)?;
+async fn turn(State(state): Shared, Path((id, turn)): Path<(String, u32)>) -> Answer {
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
     let (recorded, response) = log.exchange(turn);
     let recorded = recorded.and_then(|request| RawValue::from_string(request).ok());
     let loaded = state.hub.load(&id).await.ok().flatten().filter(|_| recorded.is_none());
     let messages = loaded.as_ref().and_then(|loaded| messages_before(&loaded.run, turn));
     let request = recorded.or_else(|| to_raw_value(&serde_json::json!({ "messages": messages? })).ok());
-    Ok(json(StatusCode::OK, &serde_json::json!({ "request": request, "response": response })))
+    json(StatusCode::OK, &serde_json::json!({ "request": request, "response": response }))
 }
 
 /// Returns the messages that a turn of a stored run has sent.
@@ -192,41 +173,19 @@ fn messages_before(run: &Run, turn: u32) -> Option<&[Message]> {
     all.get(..all.len() - new.len() + index)
 }
 
-async fn state(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
-    sender.check(Right::Administer)?;
-    let loaded = state.hub.load(&id).await?;
-    match loaded {
-        Some(loaded) => Ok(json(StatusCode::OK, &loaded.run)),
-        None => Err(refusal(&state.hub, &id).await),
+async fn state(State(state): Shared, Path(id): Path<String>) -> Answer {
+    match state.hub.load(&id).await? {
+        Some(loaded) => json(StatusCode::OK, &loaded.run),
+        None => Err(state.hub.refusal(&id).await),
     }
 }
 
-/// Explains why nothing can be done with a run.
-async fn refusal(hub: &Hub, id: &str) -> HttpError {
-    let is_stored = matches!(hub.load(id).await, Ok(Some(_)));
-    match hub.log(id).map(|log| log.status()) {
-        None if !is_stored => HttpError::unknown_run(),
-        Some(status) if !is_stored && status.is_end() => {
-            HttpError::new(StatusCode::CONFLICT, "the run has ended")
-        }
-        _ => {
-            HttpError::new(StatusCode::CONFLICT, "the run is in progress, or its agent is in another program")
-        }
-    }
+async fn cancel(State(state): Shared, Path(id): Path<String>) -> Result<NoContent, HttpError> {
+    state.hub.cancel(&id).await.map(|()| NoContent)
 }
 
-async fn cancel(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
-    sender.check(Right::Administer)?;
-    answer_action(&state.hub, &id, state.hub.cancel(&id).await?).await
-}
-
-async fn resume(State(state): Shared, sender: Sender, Path(id): Path<String>) -> Answer {
-    sender.check(Right::Administer)?;
-    answer_action(&state.hub, &id, state.hub.resume(&id).await?).await
-}
-
-async fn answer_action(hub: &Hub, id: &str, was_done: bool) -> Answer {
-    if was_done { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(refusal(hub, id).await) }
+async fn resume(State(state): Shared, Path(id): Path<String>) -> Result<NoContent, HttpError> {
+    state.hub.resume(&id).await.map(|()| NoContent)
 }
 
 /// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.
@@ -246,9 +205,13 @@ enum SentDecision {
     Deny(Option<String>),
 }
 
-async fn decide(State(state): Shared, sender: Sender, Path(id): Path<String>, request: Request) -> Answer {
-    sender.check(Right::Decide)?;
-    let sent: Sent = read_json(&state.guard, request).await?;
+async fn decide(
+    State(state): Shared,
+    Extension(sender): Sender,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answer {
+    let sent: Sent = state.guard.read_json(request).await?;
     let decision = match sent.decision {
         SentDecision::Approve => Decision::approve(),
         SentDecision::Edit(arguments) => Decision::approve_with(arguments.get()),
@@ -257,61 +220,46 @@ async fn decide(State(state): Shared, sender: Sender, Path(id): Path<String>, re
             reason.filter(|why| !why.trim().is_empty()).map_or_else(Decision::decline, Decision::deny)
         }
     };
-    match state.hub.decide(&id, sender.0.name(), vec![(sent.wait, decision)]).await {
-        Ok(recorded) => Ok(json(StatusCode::OK, &recorded.first().map(|recorded| &recorded.record))),
-        Err(DecideError::AlreadyDecided(record)) => Ok(json(StatusCode::CONFLICT, &record)),
-        Err(DecideError::UnknownRun) => Err(refusal(&state.hub, &id).await),
-        Err(error) => Err(error.into()),
+    match state.hub.decide(&id, sender.name(), vec![(sent.wait, decision)]).await? {
+        Ok(recorded) => json(StatusCode::OK, &recorded.first().map(|recorded| &recorded.record)),
+        Err(earlier) => json(StatusCode::CONFLICT, &earlier),
     }
 }
 
-async fn events(State(state): Shared, sender: Sender, Path(id): Path<String>, headers: HeaderMap) -> Answer {
-    sender.check(Right::Read)?;
+async fn events(State(state): Shared, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
-    let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    Ok(sse::response(watch(Arc::clone(&state.hub), log, after)))
+    Ok(sse_response(watch(Arc::clone(&state.hub), log, sse::last_event(&headers))))
 }
 
 /// What follows is the run from its beginning.
-const RESET: &str = "data: {\"type\":\"reset\"}\n\n";
+const RESET: Bytes = Bytes::from_static(b"data: {\"type\":\"reset\"}\n\n");
 
 /// The run has ended in another process.
-const GONE: &str = "data: {\"type\":\"gone\"}\n\n";
+const GONE: Bytes = Bytes::from_static(b"data: {\"type\":\"gone\"}\n\n");
 
 /// Streams the entries of a run for as long as it is watched. While nobody drives it here, the store is read again and again. Where
 /// the log does not go on, a `reset` says that the run follows from its beginning.
 fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Item = Bytes> + Send {
     let after = after.filter(|after| *after < log.end());
-    let opening = after.is_none().then(|| Bytes::from_static(RESET.as_bytes()));
     let reader = log.read(after.map_or(0, |after| after + 1));
-    let rest = stream::unfold(Some(reader), move |reader| {
-        let hub = Arc::clone(&hub);
-        async move {
-            let mut reader = reader?;
-            loop {
-                match reader.try_next() {
-                    Found::Entry(position, logged) => {
-                        let frame = sse::frames(&[&logged.json], Some(position));
-                        return Some((frame.into(), Some(reader)));
+    let rest = stream::unfold(Some((hub, reader)), |state| async {
+        let (hub, mut reader) = state?;
+        loop {
+            let frame = match reader.next().await {
+                Found::Entry(position, logged) => sse::frames(&[&logged.json], Some(position)),
+                Found::Gap => RESET,
+                Found::End if timeout(POLL, reader.changed()).await.is_ok() => continue,
+                Found::End => match hub.log(&reader.log().id).filter(|log| !Arc::ptr_eq(log, reader.log())) {
+                    Some(log) => {
+                        reader = log.read(log.first());
+                        RESET
                     }
-                    Found::Gap => return Some((Bytes::from_static(RESET.as_bytes()), Some(reader))),
-                    Found::End { is_driven: true } => reader.changed().await,
-                    Found::End { is_driven: false } => {
-                        if timeout(POLL, reader.changed()).await.is_ok() {
-                            continue;
-                        }
-                        match hub.log(&reader.log().id).filter(|log| !Arc::ptr_eq(log, reader.log())) {
-                            Some(log) => {
-                                let reset = Bytes::from_static(RESET.as_bytes());
-                                return Some((reset, Some(log.read(log.first()))));
-                            }
-                            None if hub.refresh(reader.log()).await => {}
-                            None => return Some((Bytes::from_static(GONE.as_bytes()), None)),
-                        }
-                    }
-                }
-            }
+                    None if hub.refresh(reader.log()).await => continue,
+                    None => return Some((GONE, None)),
+                },
+            };
+            return Some((frame, Some((hub, reader))));
         }
     });
-    stream::iter(opening).chain(rest)
+    stream::iter(after.is_none().then_some(RESET)).chain(rest)
 }

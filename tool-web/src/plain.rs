@@ -1,14 +1,12 @@
 //! The runs as plain HTML, for readers without scripts. Every text is escaped.
 
-use std::sync::Arc;
-
 use tool_core::Event;
 use tool_core::content::printable;
 use url::form_urlencoded::byte_serialize;
 
 use crate::entry::{Decided, Entry, output};
 use crate::list::List;
-use crate::log::{Found, Row, RunLog};
+use crate::log::{Row, RunLog};
 use crate::wait::Described;
 
 /// Returns the list, with links to the runs.
@@ -26,12 +24,10 @@ pub(crate) fn list(list: &List) -> String {
 }
 
 /// Returns one run with what it waits for.
-pub(crate) fn run(row: &Row, waits: &[Described], log: &Arc<RunLog>) -> String {
+pub(crate) fn run(row: &Row, waits: &[Described], log: &RunLog) -> String {
     let waits: String = waits.iter().map(|wait| format!("<li>{}</li>", escape(&wait.line()))).collect();
-    let (mut html, mut reader) = (String::new(), log.read(log.first()));
-    while let Found::Entry(_, logged) = reader.try_next() {
-        write_entry(&mut html, &logged.entry);
-    }
+    let mut html = String::new();
+    log.entries().iter().for_each(|logged| write_entry(&mut html, &logged.entry));
     let body = format!(
         "<p><a href=\"../plain\">Runs</a></p><h1>{}</h1><p>{}</p><ul>{waits}</ul>{html}",
         escape(&row.question),
@@ -89,9 +85,8 @@ fn write_event(out: &mut String, path: &str, event: &Event) {
         Event::TurnFinished { turn, response, .. } => {
             let reply = &response.message;
             write_part(out, &format!("{path}Turn {turn}"), &reply.text);
-            let more = [("Reasoning", &reply.reasoning), ("Refusal", &reply.refusal)];
-            for (kind, text) in more.into_iter().filter_map(|(kind, text)| Some((kind, text.as_ref()?))) {
-                write_part(out, &format!("{path}{kind}"), text);
+            for (kind, text) in [("Reasoning", &reply.reasoning), ("Refusal", &reply.refusal)] {
+                text.iter().for_each(|text| write_part(out, &format!("{path}{kind}"), text));
             }
             for call in &reply.tool_calls {
                 write_part(out, &format!("{path}Call of {}", call.name), &call.arguments);
@@ -99,14 +94,9 @@ fn write_event(out: &mut String, path: &str, event: &Event) {
         }
         Event::CallFinished(execution) => {
             let status = if execution.outcome().is_ok() { "Result" } else { "Error" };
-            let layers: Vec<_> = execution.verdicts().iter().map(|verdict| &*verdict.layer).collect();
-            let layers =
-                if layers.is_empty() { String::new() } else { format!(", seen by {}", layers.join(", ")) };
-            write_part(
-                out,
-                &format!("{path}{status} of {}{layers}", execution.call().name),
-                &output(execution),
-            );
+            let layers = execution.verdicts().iter().map(|verdict| format!(", seen by {}", verdict.layer));
+            let (name, layers) = (&execution.call().name, layers.collect::<String>());
+            write_part(out, &format!("{path}{status} of {name}{layers}"), &output(execution));
         }
         Event::Waiting(_) => write_part(out, "Waiting", ""),
         Event::Agent { agent, event, .. } => write_event(out, &format!("{path}{agent} › "), event),

@@ -8,11 +8,11 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::net::ToSocketAddrs;
 use tool_core::Agent;
 use tool_core::memory::RunStore;
-use tool_http::server::{Access, BindError, Caller, HttpService, Limiter, RunningServer, Shutdown, bind};
+use tool_http::server::{Caller, HttpService, RunningServer, Shutdown, bind};
 
 use crate::auth::{Authenticate, Principal, Right};
 use crate::frontend::{Frontend, ProtocolName};
-use crate::guard::{Guard, LIMITS};
+use crate::guard::{Admission, Guard, limits};
 use crate::hub::{Hub, Source};
 use crate::page;
 
@@ -38,9 +38,7 @@ use crate::page;
 #[must_use = "nothing is watched until a service is created or it is spawned"]
 pub struct Web {
     sources: Vec<Arc<Source>>,
-    access: Access,
-    principals: Vec<(Caller, Principal)>,
-    authentication: Option<Arc<dyn Authenticate>>,
+    admission: Admission,
     allows_remote: bool,
     records_requests: bool,
     hub: std::sync::OnceLock<Arc<Hub>>,
@@ -87,29 +85,29 @@ impl Web {
         rights: impl IntoIterator<Item = Right>,
     ) -> Self {
         let key = key.into();
-        self.principals
-            .push((Caller::with_key(key.expose_secret().as_bytes()), Principal::new(name, rights)));
-        self.access.add_key(key);
+        let caller = Caller::with_key(key.expose_secret().as_bytes());
+        self.admission.principals.push((caller, Principal::new(name, rights)));
+        self.admission.access.add_key(key);
         self
     }
 
     /// Identifies senders in place of [keys](Self::key).
     pub fn authentication(mut self, authentication: impl Authenticate + 'static) -> Self {
-        self.authentication = Some(Arc::new(authentication));
+        self.admission.authentication = Some(Arc::new(authentication));
         self
     }
 
     /// Accepts requests for this host, such as `desk.example.org`, in addition to `localhost` and loopback addresses. Others are
     /// refused, also with a key, because a web page could reach the server under its own host name.
     pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
-        self.access.allow_host(host.as_ref());
+        self.admission.access.allow_host(host.as_ref());
         self
     }
 
     /// Accepts requests of web pages of this origin, such as `https://app.example.org`, in addition to the loopback origins. Only the
     /// [streams](Self::ui_stream) take requests of other origins; decisions on the page come from the page itself.
     pub fn allow_origin(mut self, origin: impl AsRef<str>) -> Self {
-        self.access.allow_origin(origin.as_ref());
+        self.admission.access.allow_origin(origin.as_ref());
         self
     }
 
@@ -150,13 +148,7 @@ impl Web {
     }
 
     fn guard(&self, is_same_origin: bool) -> Arc<Guard> {
-        Arc::new(Guard {
-            access: self.access.clone(),
-            principals: self.principals.clone(),
-            authentication: self.authentication.clone(),
-            limiter: Limiter::new(LIMITS),
-            is_same_origin,
-        })
+        Guard::new(self.admission.clone(), is_same_origin)
     }
 
     /// Serves the page in a background task of the Tokio runtime until the returned [`RunningServer`] is dropped.
@@ -166,19 +158,10 @@ impl Web {
     /// Returns an error if the address cannot be bound, or is not a loopback address although nobody has to log in and
     /// [`allow_remote`](Self::allow_remote) was not called.
     pub async fn spawn(self, address: impl ToSocketAddrs) -> io::Result<RunningServer> {
-        let has_login = self.access.has_keys() || self.authentication.is_some();
+        let has_login = self.admission.access.has_keys() || self.admission.authentication.is_some();
         let listener = bind(address, self.allows_remote || has_login).await;
-        let listener = listener.map_err(|error| match error {
-            BindError::Io(error) => error,
-            BindError::Remote(address) => io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!(
-                    "`{address}` can be reached from other machines; bind to `127.0.0.1`, require a key with `key`, or \
-                     call `allow_remote()`"
-                ),
-            ),
-        })?;
-        RunningServer::start(listener, self.routes(), "/", &LIMITS, Shutdown::new())
+        let listener = listener.map_err(|error| error.into_io("require a key with `key`"))?;
+        RunningServer::start(listener, self.routes(), "/", &limits(), Shutdown::new())
     }
 }
 

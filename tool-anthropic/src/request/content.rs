@@ -1,8 +1,8 @@
 //! The content of messages and results as blocks.
 
 use tool_core::content::{Content, File, Image, Part};
+use tool_http::client::Error;
 
-use crate::error::Error;
 use crate::json::string;
 
 /// The media types of images that the API accepts: <https://platform.claude.com/docs/en/build-with-claude/vision>.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tool_core::ModelOptions;
 use tool_core::model::{ChatRequest, Message, ToolChoice, ToolDefinition};
-use tool_http::client::{BodyWriter, FieldWriter, RequestBody};
+use tool_http::client::{BodyWriter, Error, FieldWriter, RequestBody};
 
 use self::content::ContentRules;
 use self::messages::{MessageCache, Point, reject_pending};
@@ -22,7 +22,6 @@ pub(crate) use self::tools::MAX_TOOLS;
 use self::tools::{EncodedTools, Rules, push_element};
 use crate::client::Client;
 use crate::endpoint::FIRST_VERSION;
-use crate::error::Error;
 use crate::options::{Cache, MessagesOptions, Thinking};
 use crate::warning::Warning;
 
@@ -109,7 +108,7 @@ pub(crate) fn encode(
         format: format.as_ref().map_or(Cost::NONE, Cost::of_schema),
     };
     let report = |tool: &str, limit| client.warn(&Warning::NotStrict { tool, limit });
-    let tools = tools::encode(request.tools(), rules, report).map_err(Error::request)?;
+    let tools = tools::encode(request.tools(), rules, report)?;
     reject_combinations(client, model, options, request)?;
     let extra_tools = extra.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     // With these, the caller sets the cache points.
@@ -369,7 +368,7 @@ pub(crate) fn reject_prefill(model: &str, messages: &[Message]) -> Result<(), Er
 
 /// Reports what of a request is left out.
 pub(crate) fn warn(client: &Client, model: &str, request: &ChatRequest<'_>) {
-    if client.hooks.on_warning.is_none() {
+    if client.on_warning.is_none() {
         return;
     }
     let options = request.options();

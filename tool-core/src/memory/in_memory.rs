@@ -37,6 +37,7 @@ struct Contents {
     conversations: BTreeMap<ConversationId, Vec<Message>>,
     /// The state of each run, with the time at which it was stored.
     runs: BTreeMap<String, (Run, SystemTime)>,
+    max_runs: Option<usize>,
     /// The holder of each lease, with the time at which it expires. The clock does not stand still in suspend.
     leases: BTreeMap<String, (DriverId, SystemTime)>,
     inboxes: BTreeMap<String, Vec<PostedCommand>>,
@@ -61,9 +62,42 @@ impl InMemoryStore {
         Self::default()
     }
 
+    /// Limits how many runs are stored; unlimited by default. With each further one, the oldest run is removed that nobody drives.
+    #[must_use]
+    pub fn max_runs(self, runs: usize) -> Self {
+        self.contents().max_runs = Some(runs);
+        self
+    }
+
     fn contents(&self) -> MutexGuard<'_, Contents> {
         // A panic leaves no partial change, because every change is a single operation on a map.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    fn remove_run(&mut self, id: &str) {
+        self.leases.remove(id);
+        self.inboxes.remove(id);
+        if let Some((run, _)) = self.runs.remove(id) {
+            if self.removed.len() == MAX_REMOVED {
+                self.removed.pop_front();
+            }
+            self.removed.push_back(run.id().clone());
+        }
+    }
+
+    /// Removes the oldest run that nobody drives if there are too many.
+    fn make_room_beside(&mut self, saved: &str) {
+        if self.max_runs.is_none_or(|max| self.runs.len() <= max) {
+            return;
+        }
+        let now = SystemTime::now();
+        let is_free = |id: &str| self.leases.get(id).is_none_or(|(_, expires)| *expires <= now);
+        let free = self.runs.iter().filter(|(id, _)| *id != saved && is_free(id));
+        if let Some(oldest) = free.min_by_key(|(_, (_, stored_at))| *stored_at).map(|(id, _)| id.clone()) {
+            self.remove_run(&oldest);
+        }
     }
 }
 
@@ -175,6 +209,7 @@ impl RunStore for InMemoryStore {
             }
             let stored = run.clone().with_revision(run.revision().cloned());
             contents.runs.insert(id.to_owned(), (stored, SystemTime::now()));
+            contents.make_room_beside(id);
             Ok(SaveOutcome::Saved)
         })
     }
@@ -185,15 +220,7 @@ impl RunStore for InMemoryStore {
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let mut contents = self.contents();
-            contents.leases.remove(id);
-            contents.inboxes.remove(id);
-            if let Some((run, _)) = contents.runs.remove(id) {
-                if contents.removed.len() == MAX_REMOVED {
-                    contents.removed.pop_front();
-                }
-                contents.removed.push_back(run.id().clone());
-            }
+            self.contents().remove_run(id);
             Ok(())
         })
     }
@@ -288,5 +315,32 @@ impl fmt::Debug for InMemoryStore {
             .field("conversations", &contents.conversations.len())
             .field("runs", &contents.runs.len())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_run_that_nobody_drives_is_removed() {
+        let store = InMemoryStore::new().max_runs(2);
+        let save =
+            async |id: &str| store.save_run(id, &mut Run::new([Message::user("Hello")])).await.unwrap();
+        save("driven").await;
+        let driver = DriverId::unique();
+        let state =
+            store.lease("driven", &driver, LeaseRequest::Take(Duration::from_secs(60))).await.unwrap();
+        assert_eq!(state, LeaseState::Held);
+        for id in ["a", "b", "c"] {
+            save(id).await;
+        }
+        assert_eq!(store.runs().await.unwrap(), ["c", "driven"]);
+        // Such a run is removed for good.
+        let removed = store.load_run("c").await.unwrap().unwrap();
+        save("d").await;
+        assert_eq!(store.runs().await.unwrap(), ["d", "driven"]);
+        let outcome = store.replace_run("c", None, &removed).await.unwrap();
+        assert_eq!(outcome, SaveOutcome::Conflict);
     }
 }

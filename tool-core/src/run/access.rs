@@ -211,6 +211,18 @@ impl Run {
         self.turns
     }
 
+    /// Returns the number of the current turn, from 1.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turns.saturating_add(u32::from(self.is_asking()))
+    }
+
+    /// Returns the messages that the model is sent in the current turn.
+    pub(crate) fn sent_messages(&self) -> &[Message] {
+        // In the middle of a turn, the last message is the reply.
+        let replies = usize::from(!self.is_asking());
+        &self.messages[..self.messages.len().saturating_sub(replies)]
+    }
+
     /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked, and of the requests of
     /// [layers](Self::usage_by_layer).
     #[must_use]

@@ -80,7 +80,15 @@ impl Tool for Redefined {
         };
         let future = match own {
             None => tool.call(arguments, context),
-            Some(own) => ToolFuture::wrapping(async move { tool.call(&own, context).finish().await }),
+            Some(own) => ToolFuture::wrapping(async move {
+                let (outcome, mut details) = tool.call(&own, context).finish().await;
+                // The arguments of the tool are not those of this one.
+                details
+                    .reviewed
+                    .iter_mut()
+                    .for_each(|reviewed| arguments.clone_into(&mut reviewed.arguments));
+                (outcome, details)
+            }),
         };
         future.with_repairs(repairs)
     }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use secrecy::{ExposeSecret, SecretString};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -64,6 +64,26 @@ impl Access {
     pub fn admit_without_key(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Rejection> {
         self.check_host(uri, headers)?;
         self.check_origin(headers)
+    }
+
+    /// Checks that a browser sends a request only for a page of this server: not for one of another origin, even of another port of
+    /// the same host. A link of another page, or an address that the user enters, may lead to a `GET` with neither origin nor site.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if a browser sends the request for another page.
+    pub fn check_same_origin(method: &Method, headers: &HeaderMap) -> Result<(), Rejection> {
+        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        let is_own_site = match text("sec-fetch-site") {
+            None | Some("same-origin") => true,
+            Some("none") => method == Method::GET,
+            Some(_) => false,
+        };
+        let host = text("host").unwrap_or_default();
+        let is_own_origin = text("origin").is_none_or(|origin| {
+            origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(host))
+        });
+        if is_own_site && is_own_origin { Ok(()) } else { Err(Rejection::Origin) }
     }
 
     /// Checks every host that the request names: its header, and the one in its URL.
@@ -285,6 +305,34 @@ mod tests {
             ("origin", "http://evil.example"),
         ]);
         assert_eq!(Access::default().admit(&Uri::from_static("/"), &two), Err(Rejection::Origin));
+    }
+
+    #[test]
+    fn distinguishes_pages_of_this_server_from_others() {
+        let table: [(&str, &[(&str, &str)], bool); 13] = [
+            ("POST", &[], true),
+            ("POST", &[("sec-fetch-site", "same-origin")], true),
+            ("GET", &[("sec-fetch-site", "none")], true),
+            ("POST", &[("sec-fetch-site", "none")], false),
+            ("GET", &[("sec-fetch-site", "same-site")], false),
+            ("GET", &[("sec-fetch-site", "cross-site")], false),
+            ("GET", &[("sec-fetch-site", "")], false),
+            ("POST", &[("origin", "http://localhost:80")], true),
+            ("POST", &[("origin", "HTTP://LOCALHOST:80")], true),
+            ("GET", &[("origin", "http://localhost:81")], false),
+            ("GET", &[("origin", "http://localhost")], false),
+            ("GET", &[("origin", "null")], false),
+            ("GET", &[("origin", "http://localhost:81"), ("sec-fetch-site", "same-origin")], false),
+        ];
+        for (method, sent, is_admitted) in table {
+            let headers = headers(&[sent, &[("host", "localhost:80")]].concat());
+            let expected = if is_admitted { Ok(()) } else { Err(Rejection::Origin) };
+            assert_eq!(
+                Access::check_same_origin(&method.parse().unwrap(), &headers),
+                expected,
+                "{method} {sent:?}"
+            );
+        }
     }
 
     #[test]

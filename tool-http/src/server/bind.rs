@@ -14,6 +14,23 @@ pub enum BindError {
     Io(io::Error),
 }
 
+impl BindError {
+    /// Converts the error of a server whose callers can be made to log in, as in "require a key with `key`".
+    #[must_use]
+    pub fn into_io(self, login: &str) -> io::Error {
+        match self {
+            Self::Io(error) => error,
+            Self::Remote(address) => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "`{address}` can be reached from other machines; bind to `127.0.0.1`, {login}, or call \
+                     `allow_remote()`"
+                ),
+            ),
+        }
+    }
+}
+
 /// Binds an address. It must be a loopback address unless `allows_remote` is `true`.
 ///
 /// # Errors

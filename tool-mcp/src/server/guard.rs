@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tool_http::server::{
     Access, Caller, LimitedBody, Limiter, Rejection, Shutdown, ShutdownPhase, hold_until_sent, is_json,
+    json_response,
 };
 
 use super::config::HttpConfig;
@@ -89,15 +90,15 @@ async fn run_quietly(State(state): State<Arc<ServerState>>, request: Request, ne
 async fn guard_request(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let caller = match guard.access.admit(request.uri(), request.headers()) {
         Ok(caller) => caller,
-        Err(rejection) => return refuse(&rejection),
+        Err(rejection) => return rejection.into_response(),
     };
     if guard.shutdown.has_reached(ShutdownPhase::Draining) {
-        return refuse(&Rejection::ShuttingDown);
+        return Rejection::ShuttingDown.into_response();
     }
     with_caller(caller, async {
         match *request.method() {
             Method::POST => {
-                guard.handle_post(request, caller, next).await.unwrap_or_else(|error| refuse(&error))
+                guard.handle_post(request, caller, next).await.unwrap_or_else(IntoResponse::into_response)
             }
             Method::DELETE if !guard.has_session(request.headers(), caller).await => unknown_session(),
             _ => next.run(request).await,
@@ -190,21 +191,6 @@ fn unknown_session() -> Response {
     refusal(StatusCode::NOT_FOUND, "Not Found: Session not found")
 }
 
-fn refuse(rejection: &Rejection) -> Response {
-    let mut response = refusal(rejection.status(), &rejection.to_string());
-    match rejection {
-        Rejection::Key { has_credentials } => {
-            let challenge = if *has_credentials { r#"Bearer error="invalid_token""# } else { "Bearer" };
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-        }
-        Rejection::Overloaded => {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        _ => {}
-    }
-    response
-}
-
 /// Returns the JSON-RPC error for a body that is not a message.
 fn invalid_message(body: &[u8]) -> Response {
     let (code, message) = match serde_json::from_slice::<IgnoredAny>(body) {
@@ -219,8 +205,7 @@ fn invalid_message(body: &[u8]) -> Response {
 
 fn json_rpc_error(id: &Value, code: i32, message: &str) -> Response {
     let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } });
-    let headers = [(header::CONTENT_TYPE, "application/json")];
-    (StatusCode::BAD_REQUEST, headers, error.to_string()).into_response()
+    json_response(StatusCode::BAD_REQUEST, error)
 }
 
 fn refusal(status: StatusCode, message: &str) -> Response {

@@ -9,12 +9,12 @@ use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, Delta};
+use tool_http::server::MAX_SILENCE;
 
 use super::agent::answer;
 use super::backend::{Backend, BackendRequest, Deltas, flatten};
 use super::error::ApiError;
 use super::error_mapping::ErrorMapper;
-use super::http::MAX_SILENCE;
 use super::state::ServerState;
 
 /// The number of deltas that are buffered for a slow caller.

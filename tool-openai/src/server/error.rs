@@ -5,9 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tool_http::server::Rejection;
-
-use super::http::json_response;
+use tool_http::server::{Rejection, json_response};
 
 /// An error that is sent to the caller.
 #[derive(Clone, Debug)]
@@ -115,7 +113,7 @@ impl From<Rejection> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = json_response(self.status, &self.body());
+        let mut response = json_response(self.status, self.body());
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

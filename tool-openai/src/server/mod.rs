@@ -64,7 +64,6 @@
 //! When a caller disconnects, its request in flight is cancelled. Errors of models and agents are reported by their kind
 //! only, such as a rate limit, unless [`verbose_errors`](Server::verbose_errors) is set. Every response has an `x-request-id`.
 
-mod http;
 mod error;
 mod error_mapping;
 mod logprobs;
@@ -93,8 +92,8 @@ use axum::Router;
 use secrecy::SecretString;
 use tokio::net::ToSocketAddrs;
 use tool_core::{Agent, ChatModel, ModelOptions};
-use tool_http::server::{BindError, Shutdown, bind};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
+use tool_http::server::{Shutdown, bind};
 
 use self::backend::Backend;
 use self::state::{Config, ServerState};
@@ -289,16 +288,7 @@ impl Server {
         let Config { access, allows_remote, limits, .. } = &self.config;
         let limits = *limits;
         let listener = bind(address, *allows_remote || access.has_keys()).await;
-        let listener = listener.map_err(|error| match error {
-            BindError::Io(error) => error,
-            BindError::Remote(address) => io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!(
-                    "`{address}` can be reached from other machines; bind to `127.0.0.1`, require a key with `api_key`, \
-                     or call `allow_remote()`"
-                ),
-            ),
-        })?;
+        let listener = listener.map_err(|error| error.into_io("require a key with `api_key`"))?;
         RunningServer::start(listener, self.into_router(), "/v1", &limits, Shutdown::new())
     }
 }

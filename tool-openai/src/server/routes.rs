@@ -1,6 +1,5 @@
 //! The routes of the server.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
@@ -10,14 +9,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
-use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
-use tool_http::server::{Caller, Rejection, hold_until_sent, require_json};
+use tool_http::random_id;
+use tool_http::server::{Caller, Rejection, json_response, require_json, respond_admitted};
 
 use super::error::ApiError;
 use super::state::ServerState;
-use super::{chat, http, responses};
-use crate::ids;
+use super::{chat, responses};
 
 type SharedState = State<Arc<ServerState>>;
 type PathParam = Result<Path<String>, PathRejection>;
@@ -43,12 +41,11 @@ pub(super) fn router(state: Arc<ServerState>) -> Router {
 async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&state, &mut request) {
         Ok(permit) => {
-            let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-            hold_until_sent(permit, response.unwrap_or_else(|_| ApiError::internal().into_response()))
+            respond_admitted(permit, next.run(request), || ApiError::internal().into_response()).await
         }
         Err(rejection) => ApiError::from(rejection).into_response(),
     };
-    if let Ok(id) = HeaderValue::try_from(ids::random_id("req_")) {
+    if let Ok(id) = HeaderValue::try_from(random_id("req_")) {
         response.headers_mut().insert("x-request-id", id);
     }
     response
@@ -97,11 +94,11 @@ async fn delete_response(
 }
 
 async fn list_models(State(state): SharedState) -> Response {
-    http::json_response(StatusCode::OK, &state.models_json())
+    json_response(StatusCode::OK, &state.models_json())
 }
 
 async fn get_model(State(state): SharedState, name: PathParam) -> Response {
-    lookup(name, |name| Ok(http::json_response(StatusCode::OK, &state.model_json(name)?)))
+    lookup(name, |name| Ok(json_response(StatusCode::OK, &state.model_json(name)?)))
 }
 
 /// Responds with what `find` returns for a parameter of the path. A parameter that is not valid UTF-8 is an unknown URL.

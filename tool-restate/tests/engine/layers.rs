@@ -80,7 +80,8 @@ async fn observe(rule: Rule, is_local: bool) -> String {
     let read: Vec<_> =
         read.map(|one| format!("{}{brief}", one.text().replace("the call was ", ""))).collect();
     let read = read.join("+");
-    let read = if read.starts_with("not executed") { "not executed".to_owned() } else { read };
+    let beginning = ["not executed", "there is no tool"].into_iter().find(|text| read.starts_with(text));
+    let read = beginning.map_or(read, str::to_owned);
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let executed = act.executed.lock().unwrap().join("+");
     format!("{text} | {} | {}", or_none(executed), or_none(read))

@@ -2,339 +2,335 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tool_core::model::{FinishReason, Usage};
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::{DecisionKind, DecisionRecord, Question, ToolErrorKind, ToolProgress, WaitId};
 use tool_core::{Event, ToolExecution};
 
 use crate::entry::{Decided, Entry, output};
-use crate::sse::{Encoder, Stop};
 
-/// A part of a protocol's stream. Blocks, steps and calls are closed before a stream ends.
-#[derive(Debug, PartialEq)]
+/// A part of a stream. Blocks, steps and calls are closed before a stream ends.
+///
+/// Its serialized form is the chunk of the Vercel AI SDK's UI message stream, where that has one of the same content. Other
+/// protocols translate the parts.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub(crate) enum Part {
-    BlockStart { kind: Block, id: String },
-    BlockDelta { kind: Block, id: String, text: String },
-    BlockEnd { kind: Block, id: String },
+    TextStart { id: String },
+    TextDelta { id: String, delta: String },
+    TextEnd { id: String },
+    ReasoningStart { id: String },
+    ReasoningDelta { id: String, delta: String },
+    ReasoningEnd { id: String },
     StepStart { turn: u32 },
     StepEnd { turn: u32 },
-    CallStart { id: String, name: String },
-    CallArguments { id: String, text: String },
-    // The call is complete. Its arguments have been sent as deltas or not.
-    CallEnd { id: String, name: String, arguments: String, has_deltas: bool },
+    ToolInputStart { tool_call_id: String, tool_name: String },
+    ToolInputDelta { tool_call_id: String, input_text_delta: String },
+    // The arguments of a call that had no deltas.
+    Arguments { call: String, text: String },
+    // The call is complete.
+    ToolInputAvailable { tool_call_id: String, tool_name: String, input: Json },
     // The call was announced, and the model did not make it.
-    CallVoid { id: String, name: String },
-    CallOutput { id: String, status: CallStatus, output: String },
-    Progress { id: String, progress: ToolProgress },
+    ToolInputError { tool_call_id: String, tool_name: String, input: Json, error_text: &'static str },
+    ToolOutputAvailable { tool_call_id: String, output: Json },
+    ToolOutputError { tool_call_id: String, error_text: String },
+    Denied { call: String, text: String },
+    Progress { call: String, progress: ToolProgress },
     // An agent inside works.
     Agent { call: String, agent: String },
     HandedOff { agent: String },
-    // The call awaits approval.
-    Approval { wait: WaitId, call: String },
-    // The question has a reply.
-    Replied { wait: WaitId, is_declined: bool },
+    ToolApprovalRequest { approval_id: WaitId, tool_call_id: String },
     // A call asks a question.
     Question { wait: WaitId, question: Box<Question> },
+    // The question has a reply.
+    Replied { wait: WaitId, is_declined: bool },
     // The call goes on once what it waits for is decided.
-    Pending { id: String },
+    Pending { call: String },
     // The run waits.
-    Waits(Vec<Wait>),
+    Waits { waits: Vec<Wait> },
     Finished { reason: FinishReason, usage: Usage },
-    Failed { kind: &'static str },
-    Cancelled,
+    Error { error_text: &'static str },
+    Abort { reason: &'static str },
+}
+
+/// A text that is serialized as the JSON that it contains, with every digit. One that contains no JSON is serialized as a string, and
+/// so is one with members that clients refuse because they could change JavaScript's objects.
+#[derive(Debug)]
+pub(crate) struct Json(pub(crate) String);
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Written anew, names of members have no escapes.
+        let json = serde_json::from_str::<Value>(&self.0).map(|value| value.to_string());
+        if !json.is_ok_and(|json| !json.contains("\"__proto__\":") && !json.contains("\"constructor\":")) {
+            return self.0.serialize(serializer);
+        }
+        // Outside of strings, line breaks are spaces, and strings have none. They would end the line of the event.
+        let line = self.0.replace(['\n', '\r'], " ");
+        RawValue::from_string(line).map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+/// The state of a run's stream, which collects its parts.
+#[derive(Debug, Default)]
+pub(crate) struct Adapter {
+    run: String,
+    /// The parts that have not been taken yet.
+    pub(crate) parts: Vec<Part>,
+    /// The open block of text or reasoning, and the number of blocks so far.
+    block: Option<(Block, String)>,
+    blocks: usize,
+    /// The open step.
+    step: Option<u32>,
+    calls: BTreeMap<String, Call>,
+    /// The ids and tools of the calls of this turn that were announced, by their position in the reply.
+    announced: BTreeMap<usize, (String, String)>,
+    pub(crate) waits: Vec<Wait>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallStatus {
-    Succeeded,
-    Failed,
-    Denied,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Block {
+enum Block {
     Text,
     Reasoning,
 }
 
-/// A protocol of frontends.
-pub(crate) trait Protocol: Send + 'static {
-    /// The text after the last event of a stream.
-    const END: &str = "";
-
-    /// Appends the JSON texts of the events for a part.
-    fn write(&self, part: Part, out: &mut Vec<String>);
-}
-
-/// Encodes the entries of a run in a protocol.
-#[derive(Debug)]
-pub(crate) struct Encoding<P> {
-    adapter: Adapter,
-    protocol: P,
-}
-
-impl<P: Protocol> Encoding<P> {
-    pub(crate) fn new(run: &str, protocol: P) -> Self {
-        Self { adapter: Adapter { run: run.to_owned(), ..Adapter::default() }, protocol }
-    }
-}
-
-impl<P: Protocol> Encoder for Encoding<P> {
-    const END: &str = P::END;
-
-    fn encode(&mut self, entry: &Entry, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.convert(entry, &mut parts);
-        parts.into_iter().for_each(|part| self.protocol.write(part, out));
-    }
-
-    fn stop(&mut self, stop: Stop, out: &mut Vec<String>) {
-        let mut parts = Vec::new();
-        self.adapter.stop(stop, &mut parts);
-        parts.into_iter().for_each(|part| self.protocol.write(part, out));
-    }
-}
-
-/// The state of a run's stream.
-#[derive(Debug, Default)]
-struct Adapter {
-    run: String,
-    /// The open block, and the number of blocks so far.
-    block: Option<(Block, String)>,
-    blocks: usize,
-    /// The open step, and the one to open with the next content.
-    step: Option<u32>,
-    calls: BTreeMap<String, Call>,
-    /// The ids of the calls of this turn that were announced, by their position in the reply.
-    announced: BTreeMap<usize, String>,
-    waits: Vec<Wait>,
-}
-
-#[derive(Debug, Default)]
-struct Call {
-    name: String,
-    arguments: Option<String>,
-    has_deltas: bool,
-    has_output: bool,
+/// What was sent of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Started { has_deltas: bool },
+    Complete,
+    HasOutput,
 }
 
 impl Adapter {
+    pub(crate) fn new(run: &str) -> Self {
+        Self { run: run.to_owned(), ..Self::default() }
+    }
+
     /// Converts an entry.
-    fn convert(&mut self, entry: &Entry, out: &mut Vec<Part>) {
+    pub(crate) fn convert(&mut self, entry: &Entry) {
         match entry {
-            Entry::Event(record) => self.convert_event(&record.event, out),
+            Entry::Event(record) => self.convert_event(&record.event),
             Entry::Decided(Decided { call, record: DecisionRecord { wait, kind, .. } }) => {
                 let is_question = self.waits.iter().any(|open| open.id == *wait && open.question().is_some());
                 self.waits.retain(|open| open.id != *wait);
                 match kind {
-                    DecisionKind::Denied => self.output(call, CallStatus::Denied, String::new(), out),
+                    DecisionKind::Denied => self.deny(call, String::new()),
                     DecisionKind::Answered | DecisionKind::Declined if is_question => {
                         let is_declined = *kind == DecisionKind::Declined;
-                        out.push(Part::Replied { wait: wait.clone(), is_declined });
+                        self.parts.push(Part::Replied { wait: wait.clone(), is_declined });
                     }
                     _ => {}
                 }
             }
-            Entry::Failed { kind, .. } => {
-                self.close(out);
-                out.push(Part::Failed { kind });
-            }
-            Entry::Cancelled => {
-                self.close(out);
-                out.push(Part::Cancelled);
-            }
+            Entry::Failed { kind, .. } => self.end(Part::Error { error_text: kind }),
+            Entry::Cancelled => self.end(Part::Abort { reason: "cancelled" }),
             Entry::Question { .. } => {}
         }
     }
 
-    fn convert_event(&mut self, event: &Event, out: &mut Vec<Part>) {
+    fn convert_event(&mut self, event: &Event) {
         match event {
-            Event::Text(text) | Event::Refusal(text) => self.delta(Block::Text, text, out),
-            Event::Reasoning(text) => self.delta(Block::Reasoning, text, out),
+            Event::Text(text) | Event::Refusal(text) => self.delta(Block::Text, text),
+            Event::Reasoning(text) => self.delta(Block::Reasoning, text),
             Event::TurnStarted { turn, .. } => {
-                self.end_step(out);
-                self.deny_rest(out);
+                self.end_step();
+                self.deny_rest();
                 self.announced.clear();
                 self.step = Some(*turn);
-                out.push(Part::StepStart { turn: *turn });
+                self.parts.push(Part::StepStart { turn: *turn });
             }
             Event::CallAnnounced { index, id, name, .. } => {
-                self.end_block(out);
+                self.end_block();
                 // Some servers repeat ids, and leave them out; the call then has another one once it is ready.
                 if !id.is_empty() && !self.calls.contains_key(id) {
-                    self.announced.insert(*index, id.clone());
-                    self.start_call(id, name, out);
+                    self.announced.insert(*index, (id.clone(), name.clone()));
+                    self.start_call(id, name);
                 }
             }
             Event::Arguments { index, text, .. } => {
-                if let Some(id) = self.announced.get(index)
-                    && let Some(call) = self.calls.get_mut(id)
-                    && !text.is_empty()
+                if let Some((id, _)) = self.announced.get(index).filter(|_| !text.is_empty())
+                    && let Some(call @ Call::Started { .. }) = self.calls.get_mut(id)
                 {
-                    call.has_deltas = true;
-                    out.push(Part::CallArguments { id: id.clone(), text: text.clone() });
+                    *call = Call::Started { has_deltas: true };
+                    let (tool_call_id, input_text_delta) = (id.clone(), text.clone());
+                    self.parts.push(Part::ToolInputDelta { tool_call_id, input_text_delta });
                 }
             }
-            Event::CallReady { call, .. } => self.ready(&call.id, &call.name, &call.arguments, out),
+            Event::CallReady { call, .. } => self.ready(&call.id, &call.name, &call.arguments),
             Event::TurnFinished { .. } => {
-                self.end_block(out);
-                for id in std::mem::take(&mut self.announced).into_values() {
-                    if let Some(call) = self.calls.get_mut(&id).filter(|call| call.arguments.is_none()) {
-                        (call.arguments, call.has_output) = (Some(String::new()), true);
-                        out.push(Part::CallVoid { id, name: call.name.clone() });
+                self.end_block();
+                for (id, tool_name) in std::mem::take(&mut self.announced).into_values() {
+                    if let Some(call @ Call::Started { .. }) = self.calls.get_mut(&id) {
+                        *call = Call::HasOutput;
+                        let (input, error_text) = (Json(String::new()), "the call was not executed");
+                        self.parts.push(Part::ToolInputError {
+                            tool_call_id: id,
+                            tool_name,
+                            input,
+                            error_text,
+                        });
                     }
                 }
             }
             Event::CallProgress { id, progress, .. } => {
-                out.push(Part::Progress { id: id.clone(), progress: progress.clone() });
+                self.parts.push(Part::Progress { call: id.clone(), progress: progress.clone() });
             }
-            Event::CallFinished(execution) => self.finished(&execution.call().id, execution, out),
-            Event::Agent { agent, call_id, event, .. } => self.inner(agent, call_id, event, out),
-            Event::HandedOff { agent, .. } => out.push(Part::HandedOff { agent: agent.clone() }),
+            Event::CallFinished(execution) => self.finished(&execution.call().id, execution),
+            Event::Agent { agent, call_id, event, .. } => self.inner(agent, call_id, event),
+            Event::HandedOff { agent, .. } => self.parts.push(Part::HandedOff { agent: agent.clone() }),
             Event::Waiting(waits) => {
-                self.end_block(out);
-                for wait in waits {
-                    self.wait(wait, out);
-                }
+                self.end_block();
+                waits.iter().for_each(|wait| self.wait(wait));
                 self.waits.clone_from(waits);
                 let is_asked =
                     |id: &String| waits.iter().any(|wait| wait.path == *id && wait.question().is_none());
-                let open = self.calls.iter().filter(|(id, call)| !call.has_output && !is_asked(id));
-                out.extend(open.map(|(id, _)| Part::Pending { id: id.clone() }));
-                self.end_step(out);
+                let open = self.calls.iter().filter(|(id, call)| **call != Call::HasOutput && !is_asked(id));
+                self.parts.extend(open.map(|(id, _)| Part::Pending { call: id.clone() }));
+                self.end_step();
             }
             Event::Done(answer) => {
-                self.close(out);
-                out.push(Part::Finished { reason: answer.finish_reason().clone(), usage: answer.usage() });
+                let reason = answer.finish_reason().clone();
+                self.end(Part::Finished { reason, usage: answer.usage() });
             }
             _ => {}
         }
     }
 
-    /// Ends the stream of a run that has not ended.
-    fn stop(&mut self, stop: Stop, out: &mut Vec<Part>) {
-        self.end_step(out);
-        out.push(match stop {
-            Stop::Waits => Part::Waits(self.waits.clone()),
-            Stop::Cut => Part::Failed { kind: "the stream was interrupted; read it again" },
-        });
-    }
-
     /// Shows what a call waits for, once.
-    fn wait(&mut self, wait: &Wait, out: &mut Vec<Part>) {
+    fn wait(&mut self, wait: &Wait) {
         let is_new = !self.waits.contains(wait);
         match &wait.reason {
             WaitReason::Approval(call) | WaitReason::CallerResult(call) => {
                 // A call inside an agent has not been shown before.
-                self.ready(&wait.path, &wait.tool, &call.arguments, out);
+                self.ready(&wait.path, &wait.tool, &call.arguments);
                 if is_new && matches!(wait.reason, WaitReason::Approval(_)) {
-                    out.push(Part::Approval { wait: wait.id.clone(), call: wait.path.clone() });
+                    let (approval_id, tool_call_id) = (wait.id.clone(), wait.path.clone());
+                    self.parts.push(Part::ToolApprovalRequest { approval_id, tool_call_id });
                 }
             }
             WaitReason::Answer(question) if is_new => {
-                out.push(Part::Question { wait: wait.id.clone(), question: question.clone().into() });
+                self.parts.push(Part::Question { wait: wait.id.clone(), question: question.clone().into() });
             }
             _ => {}
         }
     }
 
-    fn delta(&mut self, kind: Block, text: &str, out: &mut Vec<Part>) {
+    fn delta(&mut self, kind: Block, text: &str) {
         if text.is_empty() {
             return;
         }
-        let id = match &self.block {
-            Some((open, id)) if *open == kind => id.clone(),
-            _ => {
-                self.end_block(out);
-                self.blocks += 1;
-                let id = format!("{}_{}", self.run, self.blocks);
-                out.push(Part::BlockStart { kind, id: id.clone() });
-                self.block = Some((kind, id.clone()));
-                id
-            }
-        };
-        out.push(Part::BlockDelta { kind, id, text: text.to_owned() });
-    }
-
-    fn end_block(&mut self, out: &mut Vec<Part>) {
-        out.extend(self.block.take().map(|(kind, id)| Part::BlockEnd { kind, id }));
-    }
-
-    fn end_step(&mut self, out: &mut Vec<Part>) {
-        self.end_block(out);
-        out.extend(self.step.take().map(|turn| Part::StepEnd { turn }));
-    }
-
-    /// Closes everything before the end of the run.
-    fn close(&mut self, out: &mut Vec<Part>) {
-        self.end_block(out);
-        self.deny_rest(out);
-        self.end_step(out);
-    }
-
-    fn start_call(&mut self, id: &str, name: &str, out: &mut Vec<Part>) {
-        let call = Call { name: name.to_owned(), ..Call::default() };
-        self.calls.insert(id.to_owned(), call);
-        out.push(Part::CallStart { id: id.to_owned(), name: name.to_owned() });
-    }
-
-    /// Shows a complete call, unless it was shown with these arguments.
-    fn ready(&mut self, id: &str, name: &str, arguments: &str, out: &mut Vec<Part>) {
-        self.end_block(out);
-        if !self.calls.contains_key(id) {
-            self.start_call(id, name, out);
+        if self.block.as_ref().is_none_or(|(open, _)| *open != kind) {
+            self.end_block();
+            self.blocks += 1;
         }
-        let Some(call) = self.calls.get_mut(id).filter(|call| call.arguments.is_none()) else { return };
-        call.arguments = Some(arguments.to_owned());
-        out.push(Part::CallEnd {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            arguments: arguments.to_owned(),
-            has_deltas: call.has_deltas,
+        let (id, delta) = (format!("{}_{}", self.run, self.blocks), text.to_owned());
+        if self.block.is_none() {
+            self.block = Some((kind, id.clone()));
+            let id = id.clone();
+            self.parts.push(match kind {
+                Block::Text => Part::TextStart { id },
+                Block::Reasoning => Part::ReasoningStart { id },
+            });
+        }
+        self.parts.push(match kind {
+            Block::Text => Part::TextDelta { id, delta },
+            Block::Reasoning => Part::ReasoningDelta { id, delta },
         });
     }
 
-    fn finished(&mut self, id: &str, execution: &ToolExecution, out: &mut Vec<Part>) {
-        let call = execution.call();
-        self.ready(id, &call.name, &call.arguments, out);
-        let status = match execution.outcome() {
-            Ok(_) => CallStatus::Succeeded,
-            Err(error) if error.kind() == ToolErrorKind::Denied => CallStatus::Denied,
-            Err(_) => CallStatus::Failed,
-        };
-        self.output(id, status, output(execution), out);
+    fn end_block(&mut self) {
+        self.parts.extend(self.block.take().map(|(kind, id)| match kind {
+            Block::Text => Part::TextEnd { id },
+            Block::Reasoning => Part::ReasoningEnd { id },
+        }));
     }
 
-    fn output(&mut self, id: &str, status: CallStatus, output: String, out: &mut Vec<Part>) {
-        if let Some(call) = self.calls.get_mut(id).filter(|call| !call.has_output) {
-            call.has_output = true;
-            out.push(Part::CallOutput { id: id.to_owned(), status, output });
+    pub(crate) fn end_step(&mut self) {
+        self.end_block();
+        self.parts.extend(self.step.take().map(|turn| Part::StepEnd { turn }));
+    }
+
+    /// Closes everything before the end of the run.
+    fn end(&mut self, last: Part) {
+        self.end_block();
+        self.deny_rest();
+        self.end_step();
+        self.parts.push(last);
+    }
+
+    fn start_call(&mut self, id: &str, name: &str) {
+        self.calls.insert(id.to_owned(), Call::Started { has_deltas: false });
+        self.parts.push(Part::ToolInputStart { tool_call_id: id.to_owned(), tool_name: name.to_owned() });
+    }
+
+    /// Shows a complete call, unless it was shown.
+    fn ready(&mut self, id: &str, name: &str, arguments: &str) {
+        self.end_block();
+        if !self.calls.contains_key(id) {
+            self.start_call(id, name);
+        }
+        let Some(&Call::Started { has_deltas }) = self.calls.get(id) else { return };
+        self.calls.insert(id.to_owned(), Call::Complete);
+        let (tool_call_id, text) = (id.to_owned(), arguments.to_owned());
+        if !has_deltas {
+            self.parts.push(Part::Arguments { call: tool_call_id.clone(), text: text.clone() });
+        }
+        self.parts.push(Part::ToolInputAvailable {
+            tool_call_id,
+            tool_name: name.to_owned(),
+            input: Json(text),
+        });
+    }
+
+    fn finished(&mut self, id: &str, execution: &ToolExecution) {
+        let call = execution.call();
+        self.ready(id, &call.name, &call.arguments);
+        let (tool_call_id, text) = (id.to_owned(), output(execution));
+        match execution.outcome() {
+            Ok(_) => self.output(id, Part::ToolOutputAvailable { tool_call_id, output: Json(text) }),
+            Err(error) if error.kind() == ToolErrorKind::Denied => self.deny(id, text),
+            Err(_) => self.output(id, Part::ToolOutputError { tool_call_id, error_text: text }),
+        }
+    }
+
+    fn deny(&mut self, id: &str, text: String) {
+        self.output(id, Part::Denied { call: id.to_owned(), text });
+    }
+
+    fn output(&mut self, id: &str, part: Part) {
+        if let Some(call) = self.calls.get_mut(id).filter(|call| **call != Call::HasOutput) {
+            *call = Call::HasOutput;
+            self.parts.push(part);
         }
     }
 
     /// Shows the end of calls that awaited approval and have no outcome of their own: they were denied elsewhere.
-    fn deny_rest(&mut self, out: &mut Vec<Part>) {
+    fn deny_rest(&mut self) {
         for wait in std::mem::take(&mut self.waits) {
             if matches!(wait.reason, WaitReason::Approval(_)) {
-                self.output(&wait.path, CallStatus::Denied, "denied".to_owned(), out);
+                self.deny(&wait.path, "denied".to_owned());
             }
         }
     }
 
     /// Converts an event of an agent inside. Only calls that were shown, because they awaited approval, have more than a sign.
-    fn inner(&mut self, agent: &str, path: &str, event: &Event, out: &mut Vec<Part>) {
+    fn inner(&mut self, agent: &str, path: &str, event: &Event) {
         match event {
             Event::Agent { agent, call_id, event, .. } => {
-                self.inner(agent, &format!("{path}/{call_id}"), event, out);
+                self.inner(agent, &format!("{path}/{call_id}"), event);
             }
             Event::CallFinished(execution) => {
                 let id = format!("{path}/{}", execution.call().id);
                 if self.calls.contains_key(&id) {
-                    self.finished(&id, execution, out);
+                    self.finished(&id, execution);
                 }
             }
             Event::TurnStarted { .. } => {
-                out.push(Part::Agent { call: path.to_owned(), agent: agent.to_owned() });
+                self.parts.push(Part::Agent { call: path.to_owned(), agent: agent.to_owned() });
             }
             _ => {}
         }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tool_core::content::Content;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
-use tool_core::tool::ExternalTool;
+use tool_core::tool::{ExternalTool, WaitId};
 use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
-use super::adapter::{Block, Part, Protocol};
-use super::asked::{Asked, Reply};
+use super::adapter::{Json, Part};
+use super::asked::{Asked, Reply, question};
+use super::stream::Protocol;
 use crate::guard::HttpError;
 use crate::hub::Source;
 
@@ -39,7 +39,13 @@ struct FrontendTool {
 
 impl Request {
     /// Returns what is asked for, and the tools of the frontend. They do not take the place of those of the agent.
-    pub(super) fn asked(mut self, source: &Source, waits: &[Wait]) -> Result<(Asked, ToolSet), HttpError> {
+    /// A run that waits takes nothing but a complete `resume`.
+    pub(super) fn asked(
+        mut self,
+        source: &Source,
+        waits: &[Wait],
+        is_recorded: impl Fn(&WaitId) -> bool,
+    ) -> Result<(Asked, ToolSet), HttpError> {
         let own = source.agent.as_ref().map(Agent::tools);
         let foreign = std::mem::take(&mut self.tools).into_iter();
         let foreign = foreign.filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
@@ -50,7 +56,21 @@ impl Request {
             Arc::new(ExternalTool::new(definition)) as Arc<dyn Tool>
         });
         let tools = ToolSet::new(external).map_err(|error| HttpError::bad_request(error.to_string()))?;
-        Ok((self.reply(waits)?, tools))
+        let asked = self.reply(waits)?;
+        match &asked {
+            Asked::Question(_) if waits.is_empty() => {}
+            Asked::Question(_) => {
+                return Err(HttpError::conflict("the run waits for decisions; send `resume`"));
+            }
+            Asked::Replies(replies) => {
+                let is_decided =
+                    |wait: &WaitId| replies.iter().any(|reply| reply.wait == *wait) || is_recorded(wait);
+                if !waits.iter().all(|wait| is_decided(&wait.id)) {
+                    return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
+                }
+            }
+        }
+        Ok((asked, tools))
     }
 
     fn reply(self, waits: &[Wait]) -> Result<Asked, HttpError> {
@@ -76,21 +96,6 @@ impl Request {
             _ => Err(HttpError::bad_request("the last message must be of the user, or `resume` must be set")),
         }
     }
-}
-
-fn question(content: &Value) -> Result<Content, HttpError> {
-    let text = match content {
-        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
-        content => text(content),
-    };
-    if text.is_empty() {
-        return Err(HttpError::bad_request("the message has no text"));
-    }
-    Ok(text.into())
-}
-
-fn text(content: &Value) -> String {
-    content.as_str().map_or_else(|| content.to_string(), str::to_owned)
 }
 
 /// AG-UI's stream of a part of a run.
@@ -144,59 +149,61 @@ impl Protocol for AgUi {
     fn write(&self, part: Part, out: &mut Vec<String>) {
         let mut push = |event: Value| out.push(event.to_string());
         match part {
-            Part::BlockStart { kind: Block::Text, id } => {
+            Part::TextStart { id } => {
                 push(json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant" }));
             }
-            Part::BlockDelta { kind: Block::Text, id, text } => {
-                push(json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": text }));
+            Part::TextDelta { id, delta } => {
+                push(json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": delta }));
             }
-            Part::BlockEnd { kind: Block::Text, id } => {
-                push(json!({ "type": "TEXT_MESSAGE_END", "messageId": id }))
-            }
-            Part::BlockStart { id, .. } => {
+            Part::TextEnd { id } => push(json!({ "type": "TEXT_MESSAGE_END", "messageId": id })),
+            Part::ReasoningStart { id } => {
                 push(json!({ "type": "REASONING_START", "messageId": format!("{id}_block") }));
                 push(json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }));
             }
-            Part::BlockDelta { id, text, .. } => {
-                push(json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": text }));
+            Part::ReasoningDelta { id, delta } => {
+                push(json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": delta }));
             }
-            Part::BlockEnd { id, .. } => {
+            Part::ReasoningEnd { id } => {
                 push(json!({ "type": "REASONING_MESSAGE_END", "messageId": id }));
                 push(json!({ "type": "REASONING_END", "messageId": format!("{id}_block") }));
             }
             Part::StepStart { turn } => {
-                push(json!({ "type": "STEP_STARTED", "stepName": format!("turn {turn}") }))
+                push(json!({ "type": "STEP_STARTED", "stepName": format!("turn {turn}") }));
             }
             Part::StepEnd { turn } => {
-                push(json!({ "type": "STEP_FINISHED", "stepName": format!("turn {turn}") }))
+                push(json!({ "type": "STEP_FINISHED", "stepName": format!("turn {turn}") }));
             }
-            Part::CallStart { id, name } => push(json!({
+            Part::ToolInputStart { tool_call_id: id, tool_name: name } => push(json!({
                 "type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": name, "parentMessageId": self.message,
             })),
-            Part::CallArguments { id, text } => {
-                push(json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": text }))
+            Part::ToolInputDelta { tool_call_id: call, input_text_delta: text }
+            | Part::Arguments { call, text } => {
+                push(json!({ "type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": text }));
             }
-            Part::CallEnd { id, arguments, has_deltas, .. } => {
-                if !has_deltas && !arguments.is_empty() {
-                    push(json!({ "type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": arguments }));
-                }
+            Part::ToolInputAvailable { tool_call_id: id, .. }
+            | Part::ToolInputError { tool_call_id: id, .. } => {
                 push(json!({ "type": "TOOL_CALL_END", "toolCallId": id }));
             }
-            Part::CallVoid { id, .. } => push(json!({ "type": "TOOL_CALL_END", "toolCallId": id })),
-            Part::CallOutput { id, output, .. } => push(json!({
-                "type": "TOOL_CALL_RESULT", "messageId": format!("{id}_result"), "toolCallId": id, "content": output, "role": "tool",
+            Part::ToolOutputAvailable { tool_call_id: call, output: Json(text) }
+            | Part::ToolOutputError { tool_call_id: call, error_text: text }
+            | Part::Denied { call, text } => push(json!({
+                "type": "TOOL_CALL_RESULT", "messageId": format!("{call}_result"), "toolCallId": call, "content": text, "role": "tool",
             })),
-            Part::Progress { id, progress } => push(json!({
-                "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{id}_progress"), "activityType": "progress", "content": progress,
+            Part::Progress { call, progress } => push(json!({
+                "type": "ACTIVITY_SNAPSHOT", "messageId": format!("{call}_progress"), "activityType": "progress", "content": progress,
             })),
             Part::Agent { call, agent } => {
                 push(json!({ "type": "CUSTOM", "name": "agent", "value": { "call": call, "agent": agent } }));
             }
             Part::HandedOff { agent } => {
-                push(json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } }))
+                push(json!({ "type": "CUSTOM", "name": "handoff", "value": { "agent": agent } }));
             }
-            Part::Approval { .. } | Part::Question { .. } | Part::Replied { .. } | Part::Pending { .. } => {}
-            Part::Waits(waits) => {
+            // Interrupts at the end contain these.
+            Part::ToolApprovalRequest { .. }
+            | Part::Question { .. }
+            | Part::Replied { .. }
+            | Part::Pending { .. } => {}
+            Part::Waits { waits } => {
                 let interrupts: Vec<_> = waits.iter().filter_map(interrupt).collect();
                 push(self.finished(if interrupts.is_empty() {
                     let results: Vec<_> = waits.into_iter().map(|wait| wait.path).collect();
@@ -211,8 +218,8 @@ impl Protocol for AgUi {
                 finished["usage"] = json!([{ "inputTokens": input, "outputTokens": output }]);
                 push(finished);
             }
-            Part::Failed { kind } => push(json!({ "type": "RUN_ERROR", "message": kind })),
-            Part::Cancelled => push(self.finished(json!({ "type": "cancelled" }))),
+            Part::Error { error_text } => push(json!({ "type": "RUN_ERROR", "message": error_text })),
+            Part::Abort { reason } => push(self.finished(json!({ "type": reason }))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a request of a frontend asks for.
 
 use serde_json::Value;
-use tool_core::content::Content;
+use tool_core::content::{Content, Image, Part};
 use tool_core::run::{Decision, Wait, WaitReason};
 use tool_core::tool::WaitId;
 use tool_core::{ToolError, ToolOutput};
@@ -66,29 +66,47 @@ impl Reply {
     }
 }
 
+/// Reads a message of the user: a text, or a list of texts and images.
+pub(super) fn question(content: &Value) -> Result<Content, HttpError> {
+    let whole = content.as_str().filter(|text| !text.is_empty());
+    let mut parts: Vec<Part> = whole.map(Part::from).into_iter().collect();
+    for part in content.as_array().into_iter().flatten() {
+        let member = |name: &str| part[name].as_str();
+        match (member("type"), member("text"), member("url")) {
+            (Some("text"), Some(text), _) => parts.push(text.into()),
+            // The server fetches nothing that a browser names.
+            (Some("file"), _, Some(url))
+                if url.starts_with("data:image/")
+                    && member("mediaType").is_some_and(|media| media.starts_with("image/")) =>
+            {
+                parts.push(Image::from_url(url).into());
+            }
+            (Some("file"), ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
+            _ => {}
+        }
+    }
+    if parts.is_empty() {
+        return Err(HttpError::bad_request("the message has no text"));
+    }
+    Ok(parts.into_iter().collect())
+}
+
 pub(super) fn denial(reason: &Value) -> Decision {
     reason.as_str().map_or_else(Decision::decline, Decision::deny)
 }
 
 /// Compares arguments with what a browser has made of them.
 pub(super) fn is_same(arguments: &str, shown: &Value) -> bool {
-    serde_json::from_str::<Value>(arguments).is_ok_and(|value| is_same_value(&value, shown))
+    serde_json::from_str(arguments).is_ok_and(|value| rounded(value) == rounded(shown.clone()))
         || shown.as_str() == Some(arguments)
 }
 
-/// JavaScript's numbers have no more digits than an `f64`.
-fn is_same_value(value: &Value, shown: &Value) -> bool {
-    match (value, shown) {
-        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            let is_in = |(name, value): (&String, _)| {
-                other.get(name).is_some_and(|other| is_same_value(value, other))
-            };
-            one.len() == other.len() && one.iter().all(is_in)
-        }
-        _ => value == shown,
+/// Rounds the numbers as JavaScript does, which have no more digits than an `f64`.
+fn rounded(value: Value) -> Value {
+    match value {
+        Value::Number(number) => number.as_f64().into(),
+        Value::Array(items) => items.into_iter().map(rounded).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, rounded(value))).collect(),
+        value => value,
     }
 }

@@ -4,34 +4,35 @@
 //! the decisions about calls that wait, are taken.
 
 mod adapter;
+mod stream;
 mod asked;
 mod ag_ui;
 mod ui;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
+use futures_util::stream::{self as streams, StreamExt};
 use tool_core::ToolSet;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
 use tool_core::run::Wait;
-use tool_core::tool::DecisionKind;
-use tool_http::server::HttpService;
+use tool_core::tool::{DecisionKind, WaitId};
+use tool_http::server::{HttpService, sse_response};
 
-use self::adapter::{Encoding, Protocol};
 use self::ag_ui::AgUi;
 use self::asked::{Asked, Reply};
+use self::stream::{Encoder, Protocol, events};
 use self::ui::UiStream;
-use crate::auth::Right;
-use crate::bounded::Bounded;
-use crate::entry::Entry;
-use crate::guard::{Guard, HttpError, Sender, admit, read_json};
+use crate::auth::{Principal, Right};
+use crate::bounded::{Bounded, lock};
+use crate::guard::{Guard, HttpError, admit, requires};
 use crate::hub::{Hub, Source};
 use crate::log::RunLog;
 use crate::sse;
@@ -60,12 +61,7 @@ use crate::sse;
 /// # }
 /// ```
 #[must_use = "a chat does nothing until its service is served"]
-pub struct Frontend {
-    protocol: ProtocolName,
-    hub: Arc<Hub>,
-    source: Option<Arc<Source>>,
-    guard: Arc<Guard>,
-}
+pub struct Frontend(Option<Arc<Chats>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolName {
@@ -76,7 +72,11 @@ pub(crate) enum ProtocolName {
 impl Frontend {
     pub(crate) fn new(protocol: ProtocolName, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
         let source = hub.sources.iter().find(|source| &*source.name == agent && source.agent.is_some());
-        Self { protocol, source: source.cloned(), hub, guard }
+        Self(
+            source
+                .cloned()
+                .map(|source| Arc::new(Chats { protocol, hub, source, guard, runs: Mutex::default() })),
+        )
     }
 
     /// Returns the routes as a service, to serve them as part of an application. Without an agent of the name, all requests are
@@ -92,26 +92,18 @@ impl Frontend {
     }
 
     fn routes(self) -> Router {
-        let guard = Arc::clone(&self.guard);
-        let Some(source) = self.source else { return Router::new() };
-        let chats = Chats {
-            protocol: self.protocol,
-            hub: self.hub,
-            source,
-            guard: self.guard,
-            runs: Mutex::default(),
-        };
+        let Some(chats) = self.0 else { return Router::new() };
         Router::new()
-            .route("/", post(send))
-            .route("/{chat}/stream", get(resume).delete(stop))
-            .layer(from_fn_with_state(guard, admit))
-            .with_state(Arc::new(chats))
+            .route("/", requires(Right::Ask, post(send)))
+            .route("/{chat}/stream", requires(Right::Ask, get(resume).delete(stop)))
+            .layer(from_fn_with_state(Arc::clone(&chats.guard), admit))
+            .with_state(chats)
     }
 }
 
 impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Frontend").field(&self.protocol).finish()
+        f.debug_tuple("Frontend").field(&self.0.as_ref().map(|chats| chats.protocol)).finish()
     }
 }
 
@@ -126,57 +118,31 @@ struct Chats {
 }
 
 type Shared = State<Arc<Chats>>;
+type Sender = Extension<Principal>;
 type Answer = Result<Response, HttpError>;
 
 /// The log of a run, and the position after which the response begins.
 type Taken = Result<(Arc<RunLog>, u64), HttpError>;
 
-async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer {
-    sender.check(Right::Ask)?;
+async fn send(State(chats): Shared, Extension(sender): Sender, request: Request) -> Answer {
     match chats.protocol {
         ProtocolName::UiStream => {
-            let request: ui::Request = read_json(&chats.guard, request).await?;
+            let request: ui::Request = chats.guard.read_json(request).await?;
             let conversation = conversation(&sender, &request.id)?;
-            let (run, waits) = chats.open(&conversation).await?;
-            let asked = request.asked(&waits)?;
-            let (log, from) = match asked {
-                Asked::Question(question) => {
-                    chats.ask(&conversation, run, question, ToolSet::default()).await?
-                }
-                Asked::Replies(replies) => chats.decide(&sender, run, &waits, replies).await?,
-            };
+            let read = |waits: &[Wait]| Ok((request.asked(waits)?, ToolSet::default()));
+            let (log, from) = chats.take(&sender, &conversation, read).await?;
             Ok(ui_response(&log, Some(from), true))
         }
         ProtocolName::AgUi => {
-            let request: ag_ui::Request = read_json(&chats.guard, request).await?;
+            let request: ag_ui::Request = chats.guard.read_json(request).await?;
             let (thread, run) = (request.thread_id.clone(), request.run_id.clone());
             let conversation = conversation(&sender, &thread)?;
             let mut protocol = AgUi { thread, run, message: String::new() };
             let started = protocol.start();
-            let (run, waits) = chats.open(&conversation).await?;
-            let taken = async {
-                let (asked, tools) = request.asked(&chats.source, &waits)?;
-                run.iter().for_each(|run| chats.hub.offer(run, tools.clone()));
-                match asked {
-                    Asked::Question(_) if !waits.is_empty() => {
-                        let refusal = "the run waits for decisions; send `resume`";
-                        Err(HttpError::new(StatusCode::CONFLICT, refusal))
-                    }
-                    Asked::Question(question) => chats.ask(&conversation, run, question, tools).await,
-                    Asked::Replies(replies) => {
-                        let is_decided = |wait: &Wait| {
-                            replies.iter().any(|reply| reply.wait == wait.id)
-                                || chats.hub.recorded(&wait.id).is_some()
-                        };
-                        if !waits.iter().all(is_decided) {
-                            return Err(HttpError::bad_request("`resume` must decide about all interrupts"));
-                        }
-                        chats.decide(&sender, run, &waits, replies).await
-                    }
-                }
-            };
+            let is_recorded = |wait: &WaitId| chats.hub.recorded(wait).is_some();
+            let read = |waits: &[Wait]| request.asked(&chats.source, waits, is_recorded);
             // Clients expect errors of the run in the stream.
-            match taken.await {
+            match chats.take(&sender, &conversation, read).await {
                 Ok((log, from)) => {
                     protocol.message = message_id(&log);
                     Ok(response(&log, protocol, Some(from), vec![started]))
@@ -184,7 +150,7 @@ async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer 
                 Err(HttpError(status, text)) if status.is_client_error() => {
                     let error = serde_json::json!({ "type": "RUN_ERROR", "message": text }).to_string();
                     let events = sse::frames(&[started, error], None);
-                    Ok(sse::response(futures_util::stream::iter([events.into()])))
+                    Ok(sse_response(streams::iter([events])))
                 }
                 Err(error) => Err(error),
             }
@@ -194,49 +160,45 @@ async fn send(State(chats): Shared, sender: Sender, request: Request) -> Answer 
 
 async fn resume(
     State(chats): Shared,
-    sender: Sender,
+    Extension(sender): Sender,
     Path(chat): Path<String>,
     headers: HeaderMap,
 ) -> Answer {
-    sender.check(Right::Ask)?;
-    let conversation = conversation(&sender, &chat)?;
-    let run = chats.run(&conversation).await;
+    let run = chats.run(&conversation(&sender, &chat)?).await;
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    let known: Option<u64> = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let known = known.filter(|known| *known < log.end());
-    let question = log.position(|entry| matches!(entry, Entry::Question { .. })).unwrap_or_default();
+    let known = sse::last_event(&headers).filter(|known| *known < log.end());
+    let after = known.unwrap_or_else(|| log.questions().1);
     Ok(match chats.protocol {
-        ProtocolName::UiStream => ui_response(&log, known.or(Some(question)), known.is_none()),
+        ProtocolName::UiStream => ui_response(&log, Some(after), known.is_none()),
         ProtocolName::AgUi => {
-            let (run, message) = (log.id.clone(), message_id(&log));
-            let protocol = AgUi { thread: chat, run, message };
+            let protocol = AgUi { thread: chat, run: log.id.clone(), message: message_id(&log) };
             let mut first = Vec::new();
             if known.is_none() {
                 first.push(protocol.start());
                 let loaded = chats.hub.load(&log.id).await?;
                 first.extend(loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages())));
             }
-            response(&log, protocol, known.or(Some(question)), first)
+            response(&log, protocol, Some(after), first)
         }
     })
 }
 
 async fn stop(
     State(chats): Shared,
-    sender: Sender,
+    Extension(sender): Sender,
     Path(chat): Path<String>,
 ) -> Result<StatusCode, HttpError> {
-    sender.check(Right::Ask)?;
-    let conversation = conversation(&sender, &chat)?;
-    let run = chats.run(&conversation).await.ok_or_else(HttpError::unknown_run)?;
-    let is_cancelled = chats.hub.cancel(&run).await?;
-    if is_cancelled { Ok(StatusCode::NO_CONTENT) } else { Err(HttpError::unknown_run()) }
+    let run = chats.run(&conversation(&sender, &chat)?).await.ok_or_else(HttpError::unknown_run)?;
+    chats.hub.cancel(&run).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Streams a run from after a position on, behind the first events.
 fn response(log: &Arc<RunLog>, protocol: impl Protocol, after: Option<u64>, first: Vec<String>) -> Response {
-    sse::response(sse::events(log.read(log.first()), Encoding::new(&log.id, protocol), after, first))
+    let events = events(log.read(log.first()), Encoder::new(&log.id, protocol), after);
+    let opening = Some(first).filter(|first| !first.is_empty()).map(|first| sse::frames(&first, None));
+    sse_response(streams::iter(opening).chain(events))
 }
 
 fn ui_response(log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Response {
@@ -248,11 +210,11 @@ fn ui_response(log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Respo
 
 /// Returns the id of the assistant's current message. A run that is continued has the same.
 fn message_id(log: &RunLog) -> String {
-    format!("msg_{}_{}", log.id, log.questions())
+    format!("msg_{}_{}", log.id, log.questions().0)
 }
 
 /// Returns the conversation of a chat. The same id of another sender is another conversation.
-fn conversation(sender: &Sender, chat: &str) -> Result<ConversationId, HttpError> {
+fn conversation(sender: &Principal, chat: &str) -> Result<ConversationId, HttpError> {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.:".contains(char);
     if chat.is_empty() || chat.len() > 200 || !chat.chars().all(is_plain) {
         return Err(HttpError::bad_request(
@@ -260,24 +222,38 @@ fn conversation(sender: &Sender, chat: &str) -> Result<ConversationId, HttpError
         ));
     }
     // A chat has no slash, so no two pairs are the same text.
-    Ok(ConversationId::new(format!("{}/{chat}", sender.0.name())))
+    Ok(ConversationId::new(format!("{}/{chat}", sender.name())))
 }
 
 impl Chats {
     /// Returns the latest run of a conversation, which an earlier process can have stored.
     async fn run(&self, conversation: &ConversationId) -> Option<String> {
-        let known = self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(conversation).cloned();
+        let known = lock(&self.runs).get(conversation).cloned();
         match known {
             Some(run) => Some(run),
             None => self.source.store.runs_of(conversation).await.ok()?.pop(),
         }
     }
 
-    /// Returns the latest run of a conversation, and what it waits for.
-    async fn open(&self, conversation: &ConversationId) -> Result<(Option<String>, Vec<Wait>), HttpError> {
-        let Some(run) = self.run(conversation).await else { return Ok((None, Vec::new())) };
-        let waits = self.hub.load(&run).await?.map(|loaded| loaded.run.waits());
-        Ok((Some(run), waits.unwrap_or_default()))
+    /// Takes what a request asks for, which `read` finds out from what the conversation waits for, with the tools of the client.
+    async fn take(
+        &self,
+        sender: &Principal,
+        conversation: &ConversationId,
+        read: impl FnOnce(&[Wait]) -> Result<(Asked, ToolSet), HttpError>,
+    ) -> Taken {
+        let run = self.run(conversation).await;
+        let loaded = match &run {
+            Some(run) => self.hub.load(run).await?,
+            None => None,
+        };
+        let waits = loaded.map(|loaded| loaded.run.waits()).unwrap_or_default();
+        let (asked, tools) = read(&waits)?;
+        run.iter().for_each(|run| self.hub.offer(run, tools.clone()));
+        match asked {
+            Asked::Question(question) => self.ask(conversation, run, question, tools).await,
+            Asked::Replies(replies) => self.decide(sender, run, &waits, replies).await,
+        }
     }
 
     async fn ask(
@@ -289,26 +265,24 @@ impl Chats {
     ) -> Taken {
         if let Some(run) = run {
             if self.hub.log(&run).is_some_and(|log| log.is_driven()) {
-                let refusal = "the last question is still being answered";
-                return Err(HttpError::new(StatusCode::CONFLICT, refusal));
+                return Err(HttpError::conflict("the last question is still being answered"));
             }
             if let Some(log) = self.hub.push_message(&run, &question).await? {
-                let from = log.position(|entry| matches!(entry, Entry::Question { .. }));
-                return Ok((log, from.unwrap_or_default()));
+                let (_, from) = log.questions();
+                return Ok((log, from));
             }
         }
         let log = self.hub.ask(&self.source, conversation, question, tools);
         let log = log.ok_or_else(HttpError::unknown_run)?;
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.insert(conversation.clone(), log.id.clone());
-        drop(runs);
-        Ok((Arc::clone(&log), log.first()))
+        lock(&self.runs).insert(conversation.clone(), log.id.clone());
+        let from = log.first();
+        Ok((log, from))
     }
 
     /// Records replies of the client.
     async fn decide(
         &self,
-        sender: &Sender,
+        sender: &Principal,
         run: Option<String>,
         waits: &[Wait],
         mut replies: Vec<Reply>,
@@ -319,7 +293,7 @@ impl Chats {
             is_open || !may_be_old || self.hub.is_repeated(wait, decision)
         });
         if replies.is_empty() {
-            return Err(HttpError::new(StatusCode::CONFLICT, "the run does not wait for what was sent"));
+            return Err(HttpError::conflict("the run does not wait for what was sent"));
         }
         for Reply { wait, decision, .. } in &replies {
             let kind = decision.record(wait).map(|record| record.kind);
@@ -328,7 +302,11 @@ impl Chats {
             }
         }
         let decisions = replies.into_iter().map(|reply| (reply.wait, reply.decision)).collect();
-        let recorded = self.hub.decide(run, sender.0.name(), decisions).await?;
+        let recorded = self.hub.decide(run, sender.name(), decisions).await?;
+        let recorded = recorded.map_err(|earlier| {
+            let by = earlier.by.as_deref().unwrap_or("somebody");
+            HttpError::conflict(format!("`{by}` has decided otherwise"))
+        })?;
         let log = self.hub.log(run).ok_or_else(HttpError::unknown_run)?;
         // The response to a repeated request begins where the first one began.
         let first = recorded.iter().map(|recorded| recorded.position).min().unwrap_or_default();

@@ -4,11 +4,10 @@ use serde_json::{Value, json};
 use tool_core::model::{AssistantMessage, ChatResponse};
 use tool_core::{Event, ToolCall, ToolError, ToolExecution, ToolOutput};
 
-use super::adapter::Encoding;
 use super::ag_ui::AgUi;
+use super::stream::{Encoder, Protocol, Stop};
 use super::ui::UiStream;
 use crate::entry::Entry;
-use crate::sse::{Encoder, Stop};
 
 fn read(event: Value) -> Entry {
     let mut record = json!({ "position": 0 });
@@ -43,18 +42,16 @@ fn done() -> Entry {
     }))
 }
 
-fn encode(mut encoder: impl Encoder, entries: &[Entry]) -> Vec<String> {
-    let mut out = Vec::new();
-    entries.iter().for_each(|entry| encoder.encode(entry, &mut out));
-    out
+fn encode(mut encoder: Encoder<impl Protocol>, entries: &[Entry]) -> Vec<String> {
+    entries.iter().flat_map(|entry| encoder.encode(entry)).collect()
 }
 
-fn ag_ui() -> Encoding<AgUi> {
-    Encoding::new("run", AgUi { thread: "t".into(), run: "r".into(), message: "m".into() })
+fn ag_ui() -> Encoder<AgUi> {
+    Encoder::new("run", AgUi { thread: "t".into(), run: "r".into(), message: "m".into() })
 }
 
 fn ui(entries: &[Entry]) -> Vec<String> {
-    encode(Encoding::new("run", UiStream), entries)
+    encode(Encoder::new("run", UiStream), entries)
 }
 
 fn types(events: &[String]) -> Vec<String> {
@@ -154,12 +151,9 @@ fn a_call_inside_an_agent_has_its_path() {
 
 #[test]
 fn a_stream_that_waits_or_breaks_says_so() {
-    let mut out = Vec::new();
     let mut encoder = ag_ui();
-    encoder.encode(&waiting("c"), &mut out);
-    encoder.stop(Stop::Waits, &mut out);
-    let last: Value = serde_json::from_str(out.last().unwrap()).unwrap();
+    encoder.encode(&waiting("c"));
+    let last: Value = serde_json::from_str(encoder.stop(Stop::Waits).last().unwrap()).unwrap();
     assert_eq!(last["outcome"]["interrupts"][0]["id"], "w");
-    encoder.stop(Stop::Cut, &mut out);
-    assert_eq!(types(&out).last().unwrap(), "RUN_ERROR");
+    assert_eq!(types(&encoder.stop(Stop::Cut)), ["RUN_ERROR"]);
 }

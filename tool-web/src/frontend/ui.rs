@@ -1,14 +1,13 @@
 //! The UI message stream of the Vercel AI SDK, versions 6 and 7.
 
-use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
 use tool_core::run::{Decision, Wait};
 
-use super::adapter::{Block, CallStatus, Part as Piece, Protocol};
-use super::asked::{Asked, Reply, denial, is_same};
+use super::adapter::Part;
+use super::asked::{Asked, Reply, denial, is_same, question};
+use super::stream::Protocol;
 use crate::guard::HttpError;
 use crate::wait::arguments;
 
@@ -26,39 +25,15 @@ impl Request {
             return Err(HttpError::bad_request("messages cannot be regenerated; send a new one"));
         }
         let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
-        let parts = last["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
         match last["role"].as_str() {
-            Some("user") => question(parts).map(Asked::Question),
+            Some("user") => question(&last["parts"]).map(Asked::Question),
             Some("assistant") => {
-                let replies: Result<Vec<_>, _> = parts.iter().filter_map(|part| reply(part, waits)).collect();
-                replies.map(Asked::Replies)
+                let parts = last["parts"].as_array().into_iter().flatten();
+                parts.filter_map(|part| reply(part, waits)).collect::<Result<_, _>>().map(Asked::Replies)
             }
             _ => Err(HttpError::bad_request("the last message must be of the user or the assistant")),
         }
     }
-}
-
-fn question(parts: &[Value]) -> Result<Content, HttpError> {
-    let mut content: Vec<Part> = Vec::new();
-    for part in parts {
-        let text = |name: &str| part[name].as_str();
-        match (text("type"), text("text"), text("url")) {
-            (Some("text"), Some(text), _) => content.push(text.into()),
-            // The server fetches nothing that a browser names.
-            (Some("file"), _, Some(url))
-                if url.starts_with("data:image/")
-                    && text("mediaType").is_some_and(|media| media.starts_with("image/")) =>
-            {
-                content.push(Image::from_url(url).into());
-            }
-            (Some("file"), ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
-            _ => {}
-        }
-    }
-    if content.is_empty() {
-        return Err(HttpError::bad_request("the message has no text"));
-    }
-    Ok(content.into_iter().collect())
 }
 
 /// Returns the reply in a part of a message of the assistant. The client must have been shown what it decides about.
@@ -73,8 +48,7 @@ fn reply(part: &Value, waits: &[Wait]) -> Option<Result<Reply, HttpError>> {
             if let (Some(open), Some(call), Some(input)) = (open, call, part.get("input"))
                 && (open.path != call || !arguments(open).is_some_and(|arguments| is_same(arguments, input)))
             {
-                let refusal = "the call is not the one that was shown";
-                return Some(Err(HttpError::new(StatusCode::CONFLICT, refusal)));
+                return Some(Err(HttpError::conflict("the call is not the one that was shown")));
             }
             let decision = if approved { Decision::approve() } else { denial(&approval["reason"]) };
             Some(Ok(Reply { wait: id.into(), decision, may_be_old: false }))
@@ -99,74 +73,36 @@ pub(crate) fn start(message: &str) -> String {
 pub(crate) struct UiStream;
 
 impl Protocol for UiStream {
-    const END: &str = "data: [DONE]\n\n";
+    const END: Option<&str> = Some("[DONE]");
 
-    fn write(&self, part: Piece, out: &mut Vec<String>) {
-        let name = |kind: Block| if kind == Block::Text { "text" } else { "reasoning" };
+    fn write(&self, part: Part, out: &mut Vec<String>) {
+        let passing = |kind: &str, id: &str, data: Value| json!({ "type": format!("data-{kind}"), "id": id, "transient": true, "data": data });
         let chunk = match part {
-            Piece::BlockStart { kind, id } => json!({ "type": format!("{}-start", name(kind)), "id": id }),
-            Piece::BlockDelta { kind, id, text } => {
-                json!({ "type": format!("{}-delta", name(kind)), "id": id, "delta": text })
-            }
-            Piece::BlockEnd { kind, id } => json!({ "type": format!("{}-end", name(kind)), "id": id }),
-            Piece::StepStart { .. } => json!({ "type": "start-step" }),
-            Piece::StepEnd { .. } => json!({ "type": "finish-step" }),
-            Piece::CallStart { id, name } => {
-                json!({ "type": "tool-input-start", "toolCallId": id, "toolName": name })
-            }
-            Piece::CallArguments { id, text } => {
-                json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": text })
-            }
-            Piece::CallEnd { id, name, arguments, .. } => {
-                let mut chunk = json!({ "type": "tool-input-available", "toolCallId": id, "toolName": name });
-                return out.push(with_raw(&mut chunk, "input", &arguments));
-            }
-            Piece::CallVoid { id, name } => json!({
-                "type": "tool-input-error", "toolCallId": id, "toolName": name, "input": "",
-                "errorText": "the call was not executed",
-            }),
-            Piece::CallOutput { id, status: CallStatus::Succeeded, output } => {
-                let mut chunk = json!({ "type": "tool-output-available", "toolCallId": id });
-                return out.push(with_raw(&mut chunk, "output", &output));
-            }
-            Piece::CallOutput { id, status: CallStatus::Denied, .. } => {
-                json!({ "type": "tool-output-denied", "toolCallId": id })
-            }
-            Piece::CallOutput { id, output, .. } => {
-                json!({ "type": "tool-output-error", "toolCallId": id, "errorText": output })
-            }
-            Piece::Progress { id, progress } => {
-                json!({ "type": "data-progress", "id": id, "transient": true, "data": progress })
-            }
-            Piece::Agent { call, agent } => {
-                json!({ "type": "data-agent", "id": call, "transient": true, "data": { "agent": agent } })
-            }
-            Piece::HandedOff { agent } => {
-                json!({ "type": "data-handoff", "id": "handoff", "transient": true, "data": { "agent": agent } })
-            }
-            Piece::Approval { wait, call } => {
-                json!({ "type": "tool-approval-request", "approvalId": wait, "toolCallId": call })
-            }
+            Part::StepStart { .. } => json!({ "type": "start-step" }),
+            Part::StepEnd { .. } => json!({ "type": "finish-step" }),
+            Part::Arguments { .. } => return,
+            Part::Denied { call, .. } => json!({ "type": "tool-output-denied", "toolCallId": call }),
+            Part::Progress { call, progress } => passing("progress", &call, json!(progress)),
+            Part::Agent { call, agent } => passing("agent", &call, json!({ "agent": agent })),
+            Part::HandedOff { agent } => passing("handoff", "handoff", json!({ "agent": agent })),
             // A question is a call of a tool that the browser executes.
-            Piece::Question { wait, question } => {
-                out.push(
-                    json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" })
-                        .to_string(),
-                );
+            Part::Question { wait, question } => {
+                let start = json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" });
+                out.push(start.to_string());
                 json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
             }
-            Piece::Replied { wait, is_declined: true } => {
+            Part::Replied { wait, is_declined: true } => {
                 json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
             }
-            Piece::Replied { wait, .. } => {
+            Part::Replied { wait, .. } => {
                 json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
             }
             // Clients send decisions once each call has an output or a decision. The real output replaces this one.
-            Piece::Pending { id } => {
-                json!({ "type": "tool-output-available", "toolCallId": id, "output": "waiting for a decision" })
+            Part::Pending { call } => {
+                json!({ "type": "tool-output-available", "toolCallId": call, "output": "waiting for a decision" })
             }
-            Piece::Waits(_) => json!({ "type": "finish", "finishReason": "tool-calls" }),
-            Piece::Finished { reason, usage } => {
+            Part::Waits { .. } => json!({ "type": "finish", "finishReason": "tool-calls" }),
+            Part::Finished { reason, usage } => {
                 let reason = match reason {
                     FinishReason::Stop | FinishReason::ToolCalls => "stop",
                     FinishReason::Length => "length",
@@ -178,34 +114,8 @@ impl Protocol for UiStream {
                     "totalTokens": usage.total_tokens,
                 } } })
             }
-            Piece::Failed { kind } => json!({ "type": "error", "errorText": kind }),
-            Piece::Cancelled => json!({ "type": "abort", "reason": "cancelled" }),
+            part => return out.extend(serde_json::to_string(&part)),
         };
         out.push(chunk.to_string());
-    }
-}
-
-/// Returns an object with one more member, whose JSON text keeps every digit. A text that is no JSON becomes a string, and so does
-/// one with members that the client refuses because they could change JavaScript's objects.
-fn with_raw(chunk: &mut Value, name: &str, text: &str) -> String {
-    let is_json = serde_json::from_str::<Value>(text).is_ok_and(|value| !has_prototype(&value));
-    if !is_json {
-        chunk[name] = text.into();
-        return chunk.to_string();
-    }
-    let mut json = chunk.to_string();
-    json.pop();
-    // Outside of strings, line breaks are spaces, and strings have none.
-    let text = text.replace(['\n', '\r'], " ");
-    json + ",\"" + name + "\":" + &text + "}"
-}
-
-fn has_prototype(value: &Value) -> bool {
-    match value {
-        Value::Object(members) => members
-            .iter()
-            .any(|(name, value)| name == "__proto__" || name == "constructor" || has_prototype(value)),
-        Value::Array(items) => items.iter().any(has_prototype),
-        _ => false,
     }
 }

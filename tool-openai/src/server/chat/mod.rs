@@ -10,12 +10,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use tool_core::model::Delta;
-use tool_http::server::{Caller, LimitedBody, hold_until_sent};
+use tool_http::server::{Caller, LimitedBody, hold_until_sent, json_response, sse_response};
 
 use self::response::CompletionWriter;
 use super::dispatch::{respond, stream};
 use super::error::ApiError;
-use super::http;
 use super::request::parse_in_background;
 use super::state::{ServerState, unix_time};
 
@@ -31,13 +30,13 @@ pub(super) async fn create(
     let writer = CompletionWriter::new(request.backend_request.model.clone(), unix_time());
     if request.is_streamed {
         let deltas = stream(state, request.backend_request).await?;
-        let response = http::sse_response(writer.events(deltas, request.includes_usage));
+        let response = sse_response(writer.events(deltas, request.includes_usage));
         return Ok(hold_until_sent(permit, response));
     }
     let deltas = respond(state, request.backend_request).await?;
     match deltas.last() {
         Some(Delta::Done(response)) => {
-            let response = http::json_response(StatusCode::OK, &writer.completion(response));
+            let response = json_response(StatusCode::OK, writer.completion(response));
             Ok(hold_until_sent(permit, response))
         }
         _ => Err(ApiError::internal()),

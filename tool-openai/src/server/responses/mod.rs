@@ -13,13 +13,12 @@ use axum::response::Response;
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tool_core::model::Delta;
-use tool_http::server::{Caller, LimitedBody, hold_until_sent};
+use tool_http::server::{Caller, LimitedBody, hold_until_sent, json_response, sse_response};
 
 use self::output::ResponseWriter;
 use self::recorder::ResponseRecorder;
 use super::dispatch::{respond, stream};
 use super::error::ApiError;
-use super::http;
 use super::request::parse_in_background;
 use super::state::ServerState;
 use super::stored_response::StoredResponse;
@@ -53,7 +52,7 @@ pub(super) async fn create(
         for delta in deltas {
             response = write_delta(&mut writer, recorder.as_ref(), delta).unwrap_or(response);
         }
-        return Ok(hold_until_sent(held, http::json_response(StatusCode::OK, &response)));
+        return Ok(hold_until_sent(held, json_response(StatusCode::OK, &response)));
     }
     let deltas = stream(state, request.backend_request).await?;
     let first = stream::iter(writer.start_events());
@@ -66,7 +65,7 @@ pub(super) async fn create(
         }
         stream::iter(writer.take_events())
     });
-    Ok(hold_until_sent(held, http::sse_response(first.chain(rest))))
+    Ok(hold_until_sent(held, sse_response(first.chain(rest))))
 }
 
 /// Writes a delta. After the last one, stores and returns the complete response; stored first, so that the caller can
@@ -91,13 +90,13 @@ fn write_delta(
 pub(super) fn retrieve(state: &ServerState, caller: Caller, id: &str) -> Result<Response, ApiError> {
     let stored = find_stored(state, caller, id)?;
     let reserved = state.limiter.reserve(stored.response.len())?;
-    Ok(hold_until_sent(reserved, http::json_text_response(StatusCode::OK, stored.response.clone())))
+    Ok(hold_until_sent(reserved, json_response(StatusCode::OK, &stored.response)))
 }
 
 pub(super) fn delete(state: &ServerState, caller: Caller, id: &str) -> Result<Response, ApiError> {
     if state.responses.remove(id, caller) {
         let deleted = json!({ "id": id, "object": "response", "deleted": true });
-        Ok(http::json_response(StatusCode::OK, &deleted))
+        Ok(json_response(StatusCode::OK, &deleted))
     } else {
         Err(not_found(id))
     }
