@@ -124,7 +124,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-web/src/hub.rs", &[Entrance::Stream, Entrance::Resume]),
 ];
 
-const WAYS: [&str; 12] = [
+const WAYS: [&str; 13] = [
     "agent.ask(",
     "agent.resume(",
     "agent.start(",
@@ -137,6 +137,7 @@ const WAYS: [&str; 12] = [
     "call_model(",
     "send_to(",
     "stream_to(",
+    "reply_of(",
 ];
 
 #[test]

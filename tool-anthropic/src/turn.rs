@@ -2,10 +2,9 @@
 //!
 //! The provider pauses replies that use hosted tools for long. They are continued with the same messages and their own content.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::stream::{Stream, StreamExt, iter};
+use futures_util::stream::{BoxStream, StreamExt, iter};
 use tool_core::Message;
 use tool_core::model::{ChatRequest, ChatResponse, Delta, EarlierAttempt, FinishReason};
 use tool_http::client::{Error, RequestBody, count_attempt};
@@ -18,7 +17,7 @@ use crate::response::{PAUSE_TURN, ReplyAssembler};
 /// The path of the API.
 const PATH: &str = "messages";
 
-type Deltas<'a> = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send + 'a>>;
+type Deltas<'a> = BoxStream<'a, Result<Delta, Error>>;
 
 /// One reply.
 pub(crate) struct Turn<'a> {
@@ -87,7 +86,11 @@ impl<'a> Turn<'a> {
 
     /// Encodes the next request, and returns what assembles its response.
     fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
-        let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
+        // The paused reply is not part of the conversation yet.
+        let resumed = self.paused.as_ref().map(|paused| {
+            let reply = Message::Assistant(paused.message.clone());
+            self.request.copy_with_messages([self.request.messages(), &[reply]].concat())
+        });
         let request = resumed.as_ref().unwrap_or(self.request);
         if self.paused.is_none() {
             reject_prefill(self.model, request.messages())?;
@@ -151,19 +154,6 @@ pub(crate) async fn next_delta(mut turn: Turn<'_>) -> Option<(Result<Delta, Erro
             }
         }
     }
-}
-
-/// Returns the request that continues a paused reply.
-fn resumed_request(request: &ChatRequest<'_>, paused: &ChatResponse) -> ChatRequest<'static> {
-    let messages = request.messages().iter().cloned().chain([Message::Assistant(paused.message.clone())]);
-    // No cache: the last message is not part of the conversation yet.
-    ChatRequest::new(messages.collect::<Vec<_>>())
-        .with_tools(request.tools().clone())
-        .with_tool_search(request.has_tool_search())
-        .with_tool_choice(request.tool_choice().clone())
-        .with_parallel_tool_calls(request.parallel_tool_calls())
-        .with_options(request.options().clone())
-        .with_response_format(request.response_format().cloned())
 }
 
 /// Sends a request and returns the deltas of its response. Those of what was already emitted are not repeated.

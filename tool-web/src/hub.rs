@@ -1,6 +1,6 @@
 //! The runs that are watched: the logs of those that are driven in this process, the stored ones, and the decisions about both.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use sha2::{Digest, Sha256};
@@ -18,8 +18,8 @@ use crate::bounded::{Bounded, lock};
 use crate::entry::{Decided, Entry};
 use crate::guard::HttpError;
 use crate::index::Index;
-use crate::log::{RunLog, Status};
-use crate::wait::find;
+use crate::log::RunLog;
+use crate::wait::places;
 
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
 const MAX_LOGS: usize = 1_000;
@@ -48,8 +48,6 @@ pub(crate) struct Hub {
 struct State {
     /// The oldest first.
     logs: VecDeque<Arc<RunLog>>,
-    /// The tokens of the runs that are driven by the hub.
-    tokens: HashMap<String, CancellationToken>,
     decisions: Bounded<WaitId, Recorded, 10_000>,
     /// The messages of conversations of agents without a memory.
     histories: Bounded<ConversationId, Vec<Message>, 1_000>,
@@ -93,7 +91,8 @@ impl Source {
 
     /// Checks arguments that a person writes for a call that awaits approval, if the tools of the agent describe it.
     fn check_arguments(&self, run: &Run, wait: &Wait, arguments: &str) -> Result<(), HttpError> {
-        let checked = match (find(run, self.agent.as_ref(), wait), &self.agent) {
+        let place = places(run, self.agent.as_ref()).remove(&wait.id).unwrap_or_default();
+        let checked = match (place, &self.agent) {
             ((_, None), _) => Ok(()),
             ((agents, _), Some(agent)) if agents.is_empty() => {
                 agent.tools().check_arguments(&ToolCall::new(&*wait.path, &wait.tool, arguments))
@@ -101,11 +100,6 @@ impl Source {
             ((_, Some(tool)), _) => tool.check_arguments(arguments, &ToolContext::new()),
         };
         checked.map_err(|error| HttpError::bad_request(error.to_string()))
-    }
-
-    /// Returns `true` if the agent of this source was asked, as far as names say so.
-    fn was_asked(&self, run: &Run) -> bool {
-        self.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name())
     }
 }
 
@@ -138,31 +132,17 @@ impl Hub {
                         }
                     });
                 }
-                let (hub, watched) = (hub.clone(), Arc::downgrade(source));
+                let (hub, source) = (hub.clone(), Arc::downgrade(source));
                 agent.watch(move |run| {
-                    let follower = hub.upgrade().zip(watched.upgrade());
-                    let follower = follower.map(|(hub, source)| Follower::new(&hub, &source, run));
-                    let hub = hub.clone();
-                    move |event: &Event| {
-                        if let (Some(Follower(log)), Some(hub)) = (&follower, hub.upgrade()) {
-                            hub.receive(log, event);
-                        }
-                    }
+                    let hub = hub.upgrade().zip(source.upgrade());
+                    let follower = hub.map(|(hub, source)| Follower::new(&hub, &source, run));
+                    move |event: &Event| follower.iter().for_each(|Follower(log)| log.receive(event))
                 });
             }
             let (index, state, changing) =
                 (Index::default(), Mutex::default(), tokio::sync::Mutex::default());
             Self { sources, index, state, changing }
         })
-    }
-
-    /// Appends the event of a driver to a log.
-    fn receive(&self, log: &RunLog, event: &Event) {
-        // A run that waits ends the attempt to drive it, and of the runs that it drives, the hub knows why they fail.
-        let is_hidden = log.status() == Status::Waiting || self.lock().tokens.contains_key(&log.id);
-        if !(is_hidden && matches!(event, Event::Failed(_))) {
-            log.push(Entry::from_event(event));
-        }
     }
 
     pub(crate) fn log(&self, id: &str) -> Option<Arc<RunLog>> {
@@ -197,7 +177,7 @@ impl Hub {
     pub(crate) async fn refresh(&self, log: &RunLog) -> bool {
         match self.load(&log.id).await {
             Ok(Some(loaded)) => log.follow(&loaded.run),
-            Ok(None) => return log.has_end() || log.is_driven(),
+            Ok(None) => return log.is_driven() || log.status().is_end(),
             Err(_) => {}
         }
         true
@@ -214,7 +194,9 @@ impl Hub {
         for source in &self.sources {
             match source.load(id).await {
                 Ok(Some(StoredRun { run, status, .. })) => {
-                    let was_asked = source.was_asked(&run);
+                    // The agent was asked, as far as names say so.
+                    let was_asked =
+                        source.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name());
                     let loaded = Loaded { source: Arc::clone(source), run, status };
                     if was_asked {
                         return Ok(Some(loaded));
@@ -247,11 +229,8 @@ impl Hub {
         let follower = Follower::new(self, source, &run);
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
-        let tools = {
-            let mut state = self.lock();
-            state.tokens.insert(id.clone(), token.clone());
-            state.tools.get(&id).cloned().unwrap_or_default()
-        };
+        *lock(&follower.0.token) = Some(token.clone());
+        let tools = self.lock().tools.get(&id).cloned().unwrap_or_default();
         let mut events = agent.resume(run).tools(tools).cancellation_token(token).stream();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
@@ -264,7 +243,6 @@ impl Hub {
                     (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
                 }
             }
-            hub.lock().tokens.remove(&id);
             hub.index.forget(&id);
         });
     }
@@ -435,7 +413,7 @@ impl Hub {
     /// Cancels a run, in this process or in another.
     pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
         let _one = self.changing.lock().await;
-        let token = self.lock().tokens.get(id).cloned();
+        let token = self.log(id).and_then(|log| lock(&log.token).clone());
         token.iter().for_each(CancellationToken::cancel);
         if let Some(loaded) = self.load(id).await?
             && loaded.source.post(id, &PostedCommand::new(RunCommand::Cancel)).await.is_ok()

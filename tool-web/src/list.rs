@@ -21,6 +21,9 @@ use crate::wait::describe;
 /// How long the first list waits for the stored runs.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// The number of waits of a run that the list names.
+const MAX_WAITS: usize = 20;
+
 /// The part of the list that was asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Filter {
@@ -150,15 +153,17 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
         RunStatus::Expired => Status::Expired,
         _ => Status::Interrupted,
     };
+    let waits = describe(run, None);
     let short = |text: &str| text.chars().take(MAX_TEXT_CHARS).collect::<String>();
     let question = run.new_messages().iter().rev().find(|message| matches!(message, Message::User(_)));
+    let more = waits.len().checked_sub(MAX_WAITS + 1).map(|more| format!("and {} more", more + 1));
     let failed = run.tool_executions().iter().filter(|execution| is_failure(execution));
     Row {
         question: question.map(|message| short(&message.text())).unwrap_or_default(),
         turns: run.turns(),
         usage: run.usage(),
         failed_calls: failed.count(),
-        summary: describe(run, None).iter().map(|wait| short(&wait.line())).collect(),
+        summary: waits.iter().map(|wait| short(&wait.line())).take(MAX_WAITS).chain(more).collect(),
         status,
         ..Row::default()
     }

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{OriginalUri, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse, NoContent, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use futures_util::stream::{self, Stream, StreamExt};
@@ -180,14 +180,12 @@ async fn state(State(state): Shared, Path(id): Path<String>) -> Answer {
     }
 }
 
-async fn cancel(State(state): Shared, Path(id): Path<String>) -> Result<StatusCode, HttpError> {
-    state.hub.cancel(&id).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn cancel(State(state): Shared, Path(id): Path<String>) -> Result<NoContent, HttpError> {
+    state.hub.cancel(&id).await.map(|()| NoContent)
 }
 
-async fn resume(State(state): Shared, Path(id): Path<String>) -> Result<StatusCode, HttpError> {
-    state.hub.resume(&id).await?;
-    Ok(StatusCode::NO_CONTENT)
+async fn resume(State(state): Shared, Path(id): Path<String>) -> Result<NoContent, HttpError> {
+    state.hub.resume(&id).await.map(|()| NoContent)
 }
 
 /// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.

@@ -59,7 +59,7 @@ async fn progress_extends_the_timeout_of_a_call() {
             let (id, out) = (request["id"].clone(), connection.clone());
             tokio::spawn(async move {
                 for step in 0..4 {
-                    tokio::time::sleep(Duration::from_millis(250)).await;
+                    tokio::time::sleep(Duration::from_millis(300)).await;
                     out.notify("notifications/progress", json!({ "progressToken": token, "progress": step }));
                 }
                 out.send_line(
@@ -70,7 +70,7 @@ async fn progress_extends_the_timeout_of_a_call() {
         }
         _ => Reply::Default,
     });
-    let set = server.timeout(Duration::from_millis(800)).connect().await.unwrap().tools().await.unwrap();
+    let set = server.timeout(Duration::from_millis(1000)).connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "at last");
 }
 

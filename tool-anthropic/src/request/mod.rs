@@ -108,7 +108,7 @@ pub(crate) fn encode(
         format: format.as_ref().map_or(Cost::NONE, Cost::of_schema),
     };
     let report = |tool: &str, limit| client.warn(&Warning::NotStrict { tool, limit });
-    let tools = tools::encode(request.tools(), rules, report).map_err(Error::request)?;
+    let tools = tools::encode(request.tools(), rules, report)?;
     reject_combinations(client, model, options, request)?;
     let extra_tools = extra.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     // With these, the caller sets the cache points.

@@ -1,8 +1,8 @@
 //! One block of a reply's content.
 
-use serde::de::IgnoredAny;
 use tool_core::ToolCall;
 use tool_core::content::compact_json;
+use tool_http::client::is_object;
 
 use crate::json::{Members, elements, string};
 
@@ -202,11 +202,6 @@ impl Block {
         }
         Some(members.to_json())
     }
-}
-
-/// Returns `true` if a text is a JSON object.
-pub(crate) fn is_object(json: &str) -> bool {
-    json.trim_ascii_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(json).is_ok()
 }
 
 #[cfg(test)]

@@ -15,10 +15,22 @@ use crate::content::Content;
 use crate::model::{ChatRequest, ChatStream, Delta, ToolCall, ToolDefinition};
 use crate::tool::ToolExecution;
 
-/// A value that the closure of a guard can return: a verdict, a `Result` of one, or a boxed future of one.
+/// A value that the closure of a guard can return: a verdict, a `Result` of one, or a boxed future of either.
+///
+/// ```
+/// use tool_core::layer::{AnswerVerdict, CallVerdict, LayerFuture, guard};
+/// use tool_core::ToolCall;
+///
+/// # async fn is_allowed(tool: String) -> Result<bool, std::io::Error> { Ok(tool != "pay") }
+/// guard::answer(|_| Box::pin(async { AnswerVerdict::Pass }));
+/// guard::call(|call: &ToolCall| -> LayerFuture<'static, CallVerdict> {
+///     let tool = call.name.clone();
+///     Box::pin(async move { Ok(if is_allowed(tool).await? { CallVerdict::Pass } else { CallVerdict::deny("not now") }) })
+/// });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `{V}`",
-    note = "return the verdict, a `Result` of it, or `Box::pin(async move {{ … }})` of it"
+    note = "return the verdict, a `Result` of it, or `Box::pin(async move {{ … }})` of either; with `?`, write the type: `|…| -> LayerFuture<'static, {V}>`"
 )]
 pub trait IntoVerdict<V> {
     /// Converts the value into the future of a verdict.
@@ -39,9 +51,12 @@ macro_rules! into_verdict {
             }
         }
 
-        impl<R: IntoVerdict<$verdict> + 'static> IntoVerdict<$verdict> for Pin<Box<dyn Future<Output = R> + Send>> {
+        impl<F> IntoVerdict<$verdict> for Pin<Box<F>>
+        where
+            F: Future<Output: IntoVerdict<$verdict>> + Send + ?Sized + 'static,
+        {
             fn into_verdict(self) -> LayerFuture<'static, $verdict> {
-                self.then(R::into_verdict).boxed()
+                self.then(IntoVerdict::into_verdict).boxed()
             }
         }
     )+};

@@ -45,7 +45,7 @@ pub enum Part {
     /// [`Layer::output`]
     Output,
     /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
-    /// is not streamed. Answers are not typed.
+    /// is left out. Answers are not typed.
     Answer,
 }
 
@@ -90,6 +90,10 @@ pub enum Part {
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a layer",
+    note = "the functions of `layer::guard` and `layer::rewrite` make layers from closures"
+)]
 pub trait Layer: Send + Sync {
     /// Returns the name, which is unique among the layers of an agent and identifies the layer in records.
     fn name(&self) -> &str;
@@ -178,7 +182,7 @@ pub trait Layer: Send + Sync {
 /// The chunks of a reply; the last one is [`Delta::Done`] with the whole response. Without a reader of the stream, it is the only one.
 pub type Deltas<'a> = ChatStream<'a>;
 
-/// The layers inside of one, and the model. A layer can call it several times.
+/// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.
 #[derive(Clone, Copy)]
 pub struct Next<'a> {
     route: Route<'a>,

@@ -1,6 +1,6 @@
 //! Sends a request to a model, and counts it.
 
-use futures_util::SinkExt;
+use futures_util::{SinkExt, TryFutureExt, stream};
 
 use crate::content::Content;
 use crate::model::{
@@ -70,6 +70,14 @@ impl ChatRequest<'_> {
                 let _ = sender.send(delta).await;
             }
         })
+    }
+
+    /// Sends the request to a model. Unless it is streamed, the response is the only delta.
+    pub(crate) fn reply_of<'a>(&'a self, model: &'a dyn ChatModel, is_streamed: bool) -> ChatStream<'a> {
+        match is_streamed {
+            true => self.stream_to(model),
+            false => ChatStream::new(stream::once(self.send_to(model).map_ok(Delta::Done))),
+        }
     }
 
     /// Counts another attempt. A model that repeats a request by itself calls it before it sends the request again.

@@ -41,6 +41,8 @@ mod error_kind;
 mod error_body;
 mod retry_headers;
 mod error;
+mod calls;
+mod encoding_cache;
 mod fields;
 mod retry;
 pub mod sse;
@@ -53,10 +55,14 @@ mod config;
 
 pub use self::assembler::{Assembler, EventError, Flow};
 pub use self::body::{BodyStart, read_body};
+pub use self::calls::{
+    find_tool_violation, hash_call_id, is_name_char, is_object, normalize_arguments, normalize_tool_name,
+};
 pub use self::config::{ConnectionConfig, KeyHeader, read_variable};
 pub use self::connect::{TlsError, is_loopback, new_client, root_cause};
 pub use self::connection::{Connection, ResponseHook};
 pub use self::deltas::Deltas;
+pub use self::encoding_cache::EncodingCache;
 pub use self::error::Error;
 pub use self::error_body::is_error_body;
 pub use self::error_kind::ErrorKind;

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tool_http::client::EventError;
 
 use crate::json::{write_array, write_string};
-use crate::lenient;
+use crate::lenient::List;
 
 /// The maximum number of details: far more than any reply has.
 const MAX_DETAILS: usize = 1 << 12;
@@ -37,7 +37,8 @@ enum Value {
 impl ReasoningDetails {
     /// Consumes the array of a message or of a chunk.
     pub(super) fn push(&mut self, json: &RawValue) -> Result<(), EventError> {
-        let fragments: Fragments<'_> =
+        // Elements that are not objects are ignored, as is a value that is not an array.
+        let fragments: List<Fragment<'_>> =
             serde_json::from_str(json.get()).map_err(|error| EventError::Malformed(error.to_string()))?;
         for fragment in fragments.0 {
             match self.find(&fragment) {
@@ -144,12 +145,6 @@ impl Value {
         matches!(self, Self::Json(json) if &**json == "null")
     }
 }
-
-/// The array as it arrives. Elements that are not objects are ignored, as is a value that is not an array.
-#[derive(Deserialize)]
-struct Fragments<'a>(
-    #[serde(borrow, deserialize_with = "lenient::array::<MAX_DETAILS, _, _>")] Vec<Fragment<'a>>,
-);
 
 /// An object with unparsed values.
 struct Fragment<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);

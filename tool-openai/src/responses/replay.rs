@@ -8,11 +8,12 @@ use serde_json::value::RawValue;
 use tool_core::ToolCall;
 use tool_core::content::JsonText;
 use tool_core::model::{AssistantMessage, ProviderData};
+use tool_http::client::{normalize_arguments, normalize_tool_name};
 
 use super::dialect::Dialect;
 use super::items::Items;
 use super::output_item::{ItemKind, OutputItem, PartKind};
-use crate::quirks;
+use crate::tools::MAX_NAME_CHARS;
 
 /// Returns the items of a reply as provider data.
 pub(super) fn provider_data<'a>(
@@ -74,8 +75,8 @@ fn matches_message(items: &[(&RawValue, OutputItem)], message: &AssistantMessage
 /// Returns the item of a call with the values of the message, or `None` if it already has them. The id changes if another
 /// call has it, and the arguments change if a person edits them.
 fn updated_call(json: &RawValue, call: &ToolCall) -> Option<String> {
-    let arguments = quirks::normalize_arguments(&call.arguments);
-    let name = quirks::normalize_tool_name(&call.name);
+    let arguments = normalize_arguments(&call.arguments);
+    let name = normalize_tool_name(&call.name, MAX_NAME_CHARS);
     let values = [("call_id", &*call.id), ("name", &*name), ("arguments", &*arguments)];
     let Ok(Value::Object(mut fields)) = serde_json::from_str(json.get()) else { return None };
     // Arguments that arrived as an object are sent as text, too.

@@ -15,6 +15,7 @@ use tool_core::model::{
 use tool_core::run::{Run, RunLimits};
 use tool_core::tool::{Timestamp, ToolExecution};
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
+use tool_http::random_id;
 use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas, flatten};
@@ -25,7 +26,6 @@ use super::questions::{
     ASK_USER, CallerAnswerer, question_call, record_answer, refuse_closed_questions, without_questions,
 };
 use super::state::ServerState;
-use crate::ids;
 
 /// Returns the answer of an agent as deltas, of all turns in the order in which they would be streamed.
 pub(super) async fn answer(
@@ -203,7 +203,7 @@ impl SegmentContext {
     /// the run.
     fn pending_calls(&self, run: &Run) -> Vec<(ToolCall, Awaited)> {
         let calls = self.caller_tools.pending_calls(run).map(|call| {
-            let sent = ToolCall::new(ids::random_id("call_"), call.name, call.arguments);
+            let sent = ToolCall::new(random_id("call_"), call.name, call.arguments);
             (sent, Awaited::Result(call.id))
         });
         let questions = run.waits().into_iter().filter_map(|wait| {

@@ -10,12 +10,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
 use tokio::sync::OwnedSemaphorePermit;
+use tool_http::random_id;
 use tool_http::server::{Caller, Rejection, json_response, require_json, respond_admitted};
 
 use super::error::ApiError;
 use super::state::ServerState;
 use super::{chat, responses};
-use crate::ids;
 
 type SharedState = State<Arc<ServerState>>;
 type PathParam = Result<Path<String>, PathRejection>;
@@ -45,7 +45,7 @@ async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next
         }
         Err(rejection) => ApiError::from(rejection).into_response(),
     };
-    if let Ok(id) = HeaderValue::try_from(ids::random_id("req_")) {
+    if let Ok(id) = HeaderValue::try_from(random_id("req_")) {
         response.headers_mut().insert("x-request-id", id);
     }
     response

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use super::hold::{Hold, delta_event};
@@ -112,9 +113,15 @@ impl RunDriver {
             Some(Err(error)) => match error.downcast::<RunEnded>() {
                 Ok(ended) => {
                     self.trace.interrupt();
-                    let end = self.layers.end_of_reply(ended);
-                    self.layers.report(&end, None, &self.run).await?;
-                    self.change_run().stop_by_layer(end);
+                    let (layers, end) = (Arc::clone(&self.layers), self.layers.end_of_reply(ended));
+                    let reported = layers.report(&end, None, &self.run).boxed();
+                    match self.run_until_interrupted(reported).await {
+                        Ok(reported) => {
+                            reported?;
+                            self.change_run().stop_by_layer(end);
+                        }
+                        Err(interruption) => self.interrupt(&interruption),
+                    }
                     Ok(None)
                 }
                 Err(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
