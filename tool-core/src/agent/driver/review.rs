@@ -97,7 +97,8 @@ impl RunDriver {
 
     /// Asks the layers about the calls that they have not judged, or that have waited since.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
-        match self.layers.see(Part::Rewrite) || self.layers.see(Part::Judge) {
+        let seen = [Part::Tool, Part::Rewrite, Part::Judge];
+        match seen.into_iter().any(|part| self.layers.see(part)) {
             true => self.ask_about_calls().boxed().await,
             false => Ok(()),
         }
@@ -140,7 +141,12 @@ impl RunDriver {
         is_final: bool,
     ) -> Result<(), RunErrorKind> {
         if !is_final {
-            let checked = self.offer.tools.check_arguments(&call);
+            let tools = &self.offer.tools;
+            let checked = match tools.get(&call.name) {
+                // Refused before it is stored, because another driver can offer the tool.
+                None if layers.see(Part::Tool) => Err(tools.unknown_tool_error(&call)),
+                _ => tools.check_arguments(&call),
+            };
             if let Err(error) = checked {
                 return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
             }
