@@ -285,12 +285,18 @@ impl RunDriver {
         let layers = Arc::clone(&self.layers);
         let asked = layers.reply(text, &self.run).boxed();
         match self.run_until_interrupted(asked).await {
-            Ok(ruling) => ruling.map(Some),
+            Ok(judged) => judged.map(|judged| Some(self.record_replaced(judged))),
             Err(interruption) => {
                 self.interrupt(&interruption);
                 Ok(None)
             }
         }
+    }
+
+    /// Records the replacements before the ruling.
+    fn record_replaced(&mut self, (replaced, ruling): (Vec<VerdictRecord>, ReplyRuling)) -> ReplyRuling {
+        replaced.into_iter().for_each(|verdict| self.change_run().record_verdict(verdict));
+        ruling
     }
 
     /// Records what the layers decided about the reply that was recorded last.
@@ -316,7 +322,7 @@ impl RunDriver {
         let judged = self.layers.reply(&text, &self.run).boxed();
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
-            Ok(ruling) => ruling?,
+            Ok(judged) => self.record_replaced(judged?),
             Err(interruption) => {
                 self.change_run().revoke_answer();
                 self.interrupt(&interruption);
