@@ -13,7 +13,9 @@ use crate::layer::{
 };
 use crate::model::{ToolCall, ToolDefinition, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
-use crate::tool::{RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{
+    Judgement, RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord,
+};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]
@@ -322,7 +324,7 @@ impl Layers {
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
         let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
         let mut judged = execution.clone();
-        judged.metadata.is_seen = true;
+        judged.metadata.judgement = Some(Judgement::Done);
         for placed in self.that_see(Part::Output).filter(sees) {
             match self.ask(placed, run, &judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}

@@ -6,7 +6,7 @@ use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
-use crate::tool::{CallNotes, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
+use crate::tool::{CallNotes, Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
 
 /// What the layers decided together about a call.
 pub(crate) enum Ruling {
@@ -75,11 +75,11 @@ impl Run {
         })
     }
 
-    /// Returns the results of the last turn that layers have to see: those of the caller, and those that a layer failed to judge.
-    pub(crate) fn unseen_results(&self) -> Vec<ToolExecution> {
-        let is_unseen = |execution: &&ToolExecution| {
-            let metadata = &execution.metadata;
-            !metadata.is_seen && (metadata.is_unseen || execution.origin() == Origin::External)
+    /// Returns the results of the last turn that layers have to see: those of the caller, and those whose judgement is pending.
+    pub(crate) fn unjudged_results(&self) -> Vec<ToolExecution> {
+        let is_unjudged = |execution: &&ToolExecution| match execution.metadata.judgement {
+            Some(judgement) => judgement == Judgement::Pending,
+            None => execution.origin() == Origin::External,
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
         let is_user = |message: &&Message| matches!(message, Message::User(_));
@@ -89,7 +89,7 @@ impl Run {
         });
         let last: Vec<_> = last.collect();
         let closed = self.tool_executions.iter().filter(|one| last.contains(&&*one.call.id));
-        open.chain(closed).filter(is_unseen).cloned().collect()
+        open.chain(closed).filter(is_unjudged).cloned().collect()
     }
 
     /// Replaces a result that layers have seen, before the model reads it.

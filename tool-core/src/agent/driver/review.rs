@@ -12,7 +12,7 @@ use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, refused_rewrite};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, Ruling, Run, RunErrorKind};
-use crate::tool::{ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{Judgement, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The verdict about a question: its record, and the answer in place of the model's.
 pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
@@ -231,7 +231,8 @@ impl RunDriver {
         if !self.layers.see(Part::Output) {
             return Ok(());
         }
-        for mut execution in self.run.unseen_results() {
+        for mut execution in self.run.unjudged_results() {
+            let was_pending = execution.metadata.judgement == Some(Judgement::Pending);
             let end = match self.ask_about_output(&mut execution, &self.run).await {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
@@ -241,12 +242,11 @@ impl RunDriver {
                 OutputRuling::Seen(end) => end,
                 OutputRuling::Retried => None,
             };
-            let was_unseen = std::mem::take(&mut execution.metadata.is_unseen);
             self.change_run().replace_result(execution.clone());
             if let Some(end) = end {
                 self.change_run().stop_by_layer(end);
             }
-            if was_unseen && self.emitter.has_listeners() {
+            if was_pending && self.emitter.has_listeners() {
                 self.reported.add(&execution.call().id);
                 self.store_run().await?;
                 self.emitter.emit(|| Event::CallFinished(execution)).await;
