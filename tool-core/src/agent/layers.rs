@@ -13,9 +13,7 @@ use crate::layer::{
 };
 use crate::model::{ToolCall, ToolDefinition, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
-use crate::tool::{
-    Judgement, RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord,
-};
+use crate::tool::{Judgement, RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]

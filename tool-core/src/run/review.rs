@@ -6,7 +6,9 @@ use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
-use crate::tool::{CallNotes, Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
+use crate::tool::{
+    CallNotes, Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord,
+};
 
 /// What the layers decided together about a call.
 pub(crate) enum Ruling {

@@ -402,11 +402,16 @@ impl RunDriver {
     /// Emits the outcomes that the run has without an execution that was recorded: of calls that were denied, refused, reused or in
     /// flight when the run ended.
     pub(super) async fn emit_finished(&mut self) {
-        // What layers failed to judge is emitted once they have seen it.
+        let events = self.take_finished();
+        self.emit_all(events).await;
+    }
+
+    /// Returns these events. Outcomes that layers have still to judge are emitted once they have.
+    pub(super) fn take_finished(&mut self) -> Vec<Event> {
         let are_judged = !self.layers.see(Part::Output) || self.run.unjudged_results().is_empty();
-        if self.emitter.has_listeners() && are_judged {
-            let events = self.reported.take_unreported(&self.run);
-            self.emit_all(events.into_iter().map(Event::CallFinished)).await;
+        match self.emitter.has_listeners() && are_judged {
+            true => self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished).collect(),
+            false => Vec::new(),
         }
     }
 }

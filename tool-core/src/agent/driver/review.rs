@@ -106,8 +106,8 @@ impl RunDriver {
 
     async fn ask_about_calls(&mut self) -> Result<(), RunErrorKind> {
         let layers = Arc::clone(&self.layers);
-        let judged = |id: &str, decisions: usize| self.judged_calls.get(id) == Some(&decisions);
-        for (call, is_final) in self.run.calls_to_judge(judged) {
+        self.refuse_left_out(&layers)?;
+        for (call, is_final) in self.calls_to_judge() {
             let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
             let reviewed = self.review_call(&layers, call, is_final).boxed();
             match run_until_interrupted(reviewed, cancellation.as_ref(), time_left).await {
@@ -116,6 +116,27 @@ impl RunDriver {
             }
             if !self.run.is_in_turn() {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    fn calls_to_judge(&self) -> Vec<(ToolCall, bool)> {
+        self.run.calls_to_judge(|id, decisions| self.judged_calls.get(id) == Some(&decisions))
+    }
+
+    /// Refuses calls of tools that are not offered. Nothing is awaited before, because another driver, to which the run goes meanwhile, can
+    /// offer the tool. The layers judge the errors before the next step.
+    fn refuse_left_out(&mut self, layers: &Layers) -> Result<(), RunErrorKind> {
+        if !layers.see(Part::Offer) {
+            return Ok(());
+        }
+        for (call, _) in self.calls_to_judge().into_iter().filter(|(_, is_final)| !is_final) {
+            if self.run.is_in_turn() && self.offer.tools.get(&call.name).is_none() {
+                let error = self.offer.tools.unknown_tool_error(&call);
+                let mut refused = ToolExecution::new(call.clone(), Err(error));
+                refused.metadata.judgement = layers.see(Part::Output).then_some(Judgement::Pending);
+                self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(refused)))?;
             }
         }
         Ok(())
@@ -141,13 +162,7 @@ impl RunDriver {
         is_final: bool,
     ) -> Result<(), RunErrorKind> {
         if !is_final {
-            let tools = &self.offer.tools;
-            let checked = match tools.get(&call.name) {
-                // Refused before it is stored, because another driver can offer the tool.
-                None if layers.see(Part::Offer) => Err(tools.unknown_tool_error(&call)),
-                _ => tools.check_arguments(&call),
-            };
-            if let Err(error) = checked {
+            if let Err(error) = self.offer.tools.check_arguments(&call) {
                 return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
             }
             let rewritten = layers.rewrite(&mut call, &self.run).await?;

@@ -1,0 +1,84 @@
+//! Runs that another process continues, with what layers judge there.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tests::support::ways::restored;
+use tool_core::layer::{CallVerdict, ClosureLayer, OutputVerdict, guard};
+use tool_core::testing::ScriptedModel;
+use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolError, tool, tools};
+
+struct IsAdmin(bool);
+
+#[tool("Searches")]
+fn search(query: String) -> String {
+    query
+}
+
+#[tool("Deletes all")]
+fn delete(path: String) -> String {
+    format!("deleted {path}")
+}
+
+/// Offers `delete` to admins.
+fn for_admins() -> ClosureLayer {
+    guard::offer_at(|tool, at| {
+        tool.name() != "delete" || at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin)
+    })
+}
+
+/// Fails at first.
+fn failing_once() -> ClosureLayer {
+    let times = AtomicUsize::new(0);
+    guard::call(move |_: &ToolCall| match times.fetch_add(1, Ordering::SeqCst) {
+        0 => Err("it is down"),
+        _ => Ok(CallVerdict::Pass),
+    })
+}
+
+/// A model that calls an offered tool, and one that is not.
+fn two_calls() -> ScriptedModel {
+    let calls = [("search", r#"{"query": "a"}"#), ("delete", r#"{"path": "a"}"#)];
+    ScriptedModel::new().calls_all(calls).says("Done.")
+}
+
+/// The call of a tool that was left out is refused in the state in which another layer has failed, too.
+#[tokio::test]
+async fn a_tool_that_was_left_out_is_refused_before_another_layer_fails() {
+    let agent = Agent::builder(two_calls()).tools(tools![search, delete]);
+    let agent = agent.layer(for_admins()).layer(failing_once()).build().unwrap();
+    let error = agent.ask("Go").context(IsAdmin(false)).await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Layer { .. }), "{error}");
+    let mut run = restored(error.into_run());
+    let refused = run.clone().request_call("call_1_1").unwrap_err();
+    assert_eq!(refused.to_string(), "the run does not expect this: the call already has a result");
+    assert!(run.request_call("call_1_0").is_ok());
+    let answer = agent.resume(restored(run)).context(IsAdmin(true)).await.unwrap();
+    let expected = "there is no tool `delete`; the tools are `search`";
+    assert_eq!([answer.messages()[2].text(), answer.messages()[3].text()], ["a", expected]);
+}
+
+/// The error of such a call is judged as an output, once, and nobody reads it before.
+#[tokio::test]
+async fn the_error_of_a_tool_that_was_left_out_is_judged() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    let hides = guard::output(move |execution| match execution.error() {
+        Some(error) => {
+            log.lock().unwrap().push(error.to_string());
+            OutputVerdict::fail(ToolError::failed("hidden"))
+        }
+        None => OutputVerdict::Pass,
+    });
+    let agent = Agent::builder(two_calls()).tools(tools![search, delete]).layer(for_admins()).layer(hides);
+    let mut events = agent.build().unwrap().ask("Go").stream();
+    let mut finished = Vec::new();
+    while let Some(event) = events.next().await {
+        if let Event::CallFinished(execution) = event.unwrap() {
+            finished.push(execution.outcome().map_or_else(ToString::to_string, ToString::to_string));
+        }
+    }
+    finished.sort();
+    assert_eq!(finished, ["a", "hidden"]);
+    assert_eq!(*seen.lock().unwrap(), ["there is no tool `delete`; the tools are `search`"]);
+}
