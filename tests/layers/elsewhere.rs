@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::restored;
 use tool_core::layer::{CallVerdict, ClosureLayer, OutputVerdict, guard};
+use tool_core::run::{Decision, Step};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolError, tool, tools};
 
@@ -81,4 +82,62 @@ async fn the_error_of_a_tool_that_was_left_out_is_judged() {
     finished.sort();
     assert_eq!(finished, ["a", "hidden"]);
     assert_eq!(*seen.lock().unwrap(), ["there is no tool `delete`; the tools are `search`"]);
+}
+
+#[tool("Deletes all", at_most_once)]
+fn delete_once(path: String) -> String {
+    format!("deleted {path}")
+}
+
+#[tool("Pays", needs_approval)]
+fn pay(payee: String) -> String {
+    format!("paid {payee}")
+}
+
+/// Lets the first call pass, and no other.
+fn once(times: &Arc<AtomicUsize>, tool: &'static str) -> ClosureLayer {
+    let times = Arc::clone(times);
+    guard::call(move |call: &ToolCall| match call.name == tool {
+        true if times.fetch_add(1, Ordering::SeqCst) > 0 => CallVerdict::deny("not at night"),
+        _ => CallVerdict::Pass,
+    })
+}
+
+#[tokio::test]
+async fn a_call_that_was_started_is_judged_again() {
+    let judged_again = "the call was denied: not at night";
+    let unknown = "the outcome of the call is unknown: it was interrupted and may or may not have taken effect; \
+                   it is not retried, so find out before you continue";
+    for (name, times, expected) in [("delete", 2, judged_again), ("delete_once", 1, unknown)] {
+        let judged = Arc::default();
+        let model = ScriptedModel::new().calls(name, r#"{"path": "a"}"#).says("Done.");
+        let agent = Agent::builder(model).tools(tools![delete, delete_once]).layer(once(&judged, name));
+        let agent = agent.build().unwrap();
+        let mut driver = agent.start("Go");
+        driver.advance().await.unwrap();
+        let Step::CallTools(calls) = driver.next().await.unwrap() else { panic!("it calls") };
+        driver.begin_call(&calls[0]).await.unwrap();
+        let run = restored(driver.into_run());
+        let answer = agent.resume(run).await.unwrap();
+        assert_eq!(answer.messages()[2].text(), expected, "{name}");
+        assert_eq!(judged.load(Ordering::SeqCst), times, "{name}");
+    }
+}
+
+/// The run of the agent has waited, and the pass is old.
+#[tokio::test]
+async fn a_call_of_an_agent_that_waited_is_judged_again() {
+    let model = ScriptedModel::new().calls("pay", r#"{"payee": "Ada"}"#).says("Paid.");
+    let inner = Agent::builder(model).tools(tools![pay]).build().unwrap();
+    let judged = Arc::default();
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "go"}"#).says("Done.");
+    let outer = Agent::builder(model).tool(inner.as_tool("helper", "Helps")).layer(once(&judged, "helper"));
+    let outer = outer.build().unwrap();
+    let mut run = outer.ask("Go").await.unwrap_err().into_run();
+    let wait = run.waits().remove(0).id;
+    run.resolve(&wait, Decision::approve()).unwrap();
+    let answer = outer.resume(restored(run)).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "the call was denied: not at night");
+    assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 0);
+    assert_eq!(judged.load(Ordering::SeqCst), 2);
 }

@@ -6,9 +6,7 @@ use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
-use crate::tool::{
-    CallNotes, Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord,
-};
+use crate::tool::{Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
 
 /// What the layers decided together about a call.
 pub(crate) enum Ruling {
@@ -24,13 +22,9 @@ pub(crate) enum Ruling {
 pub(crate) const REJECTED: &str = "(this answer was rejected)";
 
 impl CallRecord {
-    /// Returns `true` if the call has to be judged before it is executed: it has not begun, or it continues after a question.
+    /// Returns `true` if the call has to be judged before it is executed, also if that is to continue or repeat it.
     fn is_to_be_judged(&self) -> bool {
-        match self.state {
-            CallState::Ready { attempts: 0, .. } | CallState::AwaitingApproval(_) => true,
-            CallState::Waiting { .. } => !self.notes().is_some_and(CallNotes::is_waiting),
-            _ => false,
-        }
+        self.awaits_approval() || self.is_ready() && self.forbidden_retry().is_none()
     }
 
     /// Makes a call that was approved await approval again, because a layer has written other arguments.
@@ -47,11 +41,15 @@ impl CallRecord {
             CallState::Ready { attempts: 0, approved: Some(scope) } if is_higher => {
                 self.state = CallState::AwaitingApproval(std::mem::take(scope));
             }
-            CallState::Waiting { approved, .. } if approved.is_none() || is_higher => {
+            CallState::Ready { attempts: 0, .. } => self.require_approval(),
+            CallState::Ready { approved, .. }
+            | CallState::Running { approved, .. }
+            | CallState::Waiting { approved, .. }
+                if approved.is_none() || is_higher =>
+            {
                 return Err(ToolError::denied(Some("it needs approval and was started without")));
             }
-            CallState::AwaitingApproval(_) | CallState::Waiting { .. } => {}
-            _ => self.require_approval(),
+            _ => {}
         }
         self.approval_level = self.approval_level.max(level);
         Ok(())
@@ -163,6 +161,13 @@ impl Run {
         // A call that asked a person continues with the arguments that it began with.
         let is_final = |record: &CallRecord| record.has_final_arguments || record.has_begun();
         calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
+    }
+
+    /// Returns `true` if an attempt of the open call is in flight, or the next one follows.
+    #[cfg(feature = "unstable-internals")]
+    pub(crate) fn is_in_flight(&self, call_id: &str) -> bool {
+        let is_waiting = |record: &CallRecord| matches!(record.state, CallState::Waiting { .. });
+        self.record(call_id).is_some_and(|record| record.has_begun() && !is_waiting(record))
     }
 
     /// Returns the number of decisions about an open call.

@@ -149,8 +149,9 @@ impl RunDriver {
             self.resolve_offer().await?;
         }
         // The others were judged with their reply.
-        let undecided = self.run.calls_to_judge(|_, decisions| decisions > 0);
-        self.judged_calls.extend(undecided.into_iter().map(|(call, _)| (call.id, 0)));
+        let others = self.run.calls_to_judge(|id, decisions| decisions > 0 && !self.run.is_in_flight(id));
+        let judged = others.into_iter().map(|(call, _)| (self.run.decisions_about(&call.id), call.id));
+        self.judged_calls.extend(judged.map(|(decisions, id)| (id, decisions)));
         self.review_calls().await
     }
 
