@@ -334,3 +334,27 @@ async fn each_replacement_of_a_reply_is_recorded() {
         assert_eq!(answer.map_or_else(|error| error.to_string(), |one| one.text().to_owned()), expected);
     }
 }
+
+/// The message by which a layer sends outputs back that were the answer is no question of the user.
+#[tokio::test]
+async fn the_message_of_a_retry_is_not_judged_as_a_question() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let question = guard::question(move |question| {
+        log.lock().unwrap().push(question.text().into_owned());
+        QuestionVerdict::Pass
+    });
+    let answer = guard::answer(|text| match text.contains("did a") {
+        true => AnswerVerdict::retry("leave out secrets"),
+        false => AnswerVerdict::Pass,
+    });
+    let model = ScriptedModel::new().calls("act_directly", r#"{"text": "a"}"#).says("did a").says("Fine.");
+    let agent = Agent::builder(model).tools(tools![act_directly]).layer(question).layer(answer);
+    let agent = agent.build().unwrap();
+    let mut driver = agent.start("Go");
+    while driver.advance().await.unwrap() {
+        driver = agent.resume(restored(driver.into_run())).start();
+    }
+    assert_eq!(driver.finish().await.unwrap().text(), "Fine.");
+    assert_eq!(*asked.lock().unwrap(), ["Go"]);
+}

@@ -1,6 +1,7 @@
 //! What layers decide about a run: its question, its calls, and its answer. A run that is driven without an agent has no layers.
 
 use super::call_state::CallState;
+use super::settings::Settings;
 use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
@@ -66,10 +67,16 @@ impl Run {
 
     /// Returns the question of the run and further messages of the user.
     pub(crate) fn questions(&self) -> impl Iterator<Item = &Content> {
-        // What directly follows a reply sends it back, and is the program's.
-        let is_reply = |at: usize| at > self.history_len && self.messages[at - 1].as_assistant().is_some();
-        let new = self.messages.iter().enumerate().skip(self.history_len);
-        new.filter(move |(at, _)| !is_reply(*at)).filter_map(|(_, message)| match message {
+        let Settings { wrong_answers, rejections, .. } = &self.settings;
+        // In a state without the positions, what directly follows a reply has rejected it.
+        let are_known = rejections.len() >= *wrong_answers as usize;
+        let new = &self.messages[self.history_len..];
+        let is_rejection = move |at: usize| match rejections.contains(&at) {
+            false if !are_known => at > 0 && new[at - 1].as_assistant().is_some(),
+            is_rejection => is_rejection,
+        };
+        let new = new.iter().enumerate().filter(move |(at, _)| !is_rejection(*at));
+        new.filter_map(|(_, message)| match message {
             Message::User(question) => Some(question),
             _ => None,
         })
