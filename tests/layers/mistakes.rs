@@ -9,7 +9,7 @@ use tool_core::layer::{
     AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict, guard, rewrite,
 };
 use tool_core::memory::InMemoryStore;
-use tool_core::run::{Decision, Step, StopReason};
+use tool_core::run::{Decision, ErrorPolicy, Step, StopReason};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, ExternalTool, VerdictKind};
@@ -357,4 +357,22 @@ async fn the_message_of_a_retry_is_not_judged_as_a_question() {
     }
     assert_eq!(driver.finish().await.unwrap().text(), "Fine.");
     assert_eq!(*asked.lock().unwrap(), ["Go"]);
+}
+
+/// An error that the caller supplies leaves as the layers have it, also if it ends the run.
+#[tokio::test]
+async fn an_error_of_the_caller_that_ends_the_run_is_judged() {
+    for error in [ToolError::failed("a secret"), ToolError::fatal("a secret")] {
+        let left = guard::call(|_: &ToolCall| CallVerdict::LeaveToCaller);
+        let hide = guard::output(|_| OutputVerdict::fail(ToolError::failed("hidden")));
+        let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Done.");
+        let agent = Agent::builder(model).tools(tools![act]).layer(left).layer(hide);
+        let agent = agent.default_error_policy(ErrorPolicy::EndRun).build().unwrap();
+        let mut run = agent.ask("Go").await.unwrap_err().into_run();
+        let wait = run.waits().remove(0).id;
+        run.resolve(&wait, Decision::result(Err(error))).unwrap();
+        let error = agent.resume(restored(run)).await.unwrap_err();
+        assert_eq!(error.to_string(), "the tool `act` ended the run: hidden");
+        assert_eq!(error.messages()[2].text(), "hidden");
+    }
 }

@@ -117,6 +117,11 @@ impl Run {
         }
         let mut executions = self.tool_executions.iter_mut().rev();
         if let Some(known) = executions.find(|known| known.call.id == execution.call.id) {
+            match &mut self.stage {
+                Stage::Ended(reason) => reason.replace_error(known, &execution),
+                Stage::Undoing(undoing) => undoing.reason.replace_error(known, &execution),
+                _ => {}
+            }
             *known = execution;
         }
     }
