@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tests::support::ways::restored;
-use tool_core::layer::{CallVerdict, ClosureLayer, OutputVerdict, guard};
-use tool_core::run::{Decision, Step};
+use tool_core::layer::{CallVerdict, ClosureLayer, OutputVerdict, guard, rewrite};
+use tool_core::run::{Decision, Run, Step, WaitReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, Event, RunErrorKind, ToolCall, ToolError, tool, tools};
 
@@ -140,4 +140,35 @@ async fn a_call_of_an_agent_that_waited_is_judged_again() {
     assert_eq!(answer.messages()[2].text(), "the call was denied: not at night");
     assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 0);
     assert_eq!(judged.load(Ordering::SeqCst), 2);
+}
+
+/// Appends to the payee, so that it shows how often it was asked.
+fn appending(letter: char) -> ClosureLayer {
+    let rewrite = move |call: &ToolCall| Some(call.arguments.replace(r#""}"#, &format!(r#"{letter}"}}"#)));
+    rewrite::call(rewrite).named(format!("append_{letter}"))
+}
+
+/// A layer that is deployed while a run waits rewrites the call, and the approval of another call is void.
+#[tokio::test]
+async fn a_layer_that_was_added_meanwhile_rewrites_what_waits() {
+    let model = ScriptedModel::new().calls("pay", r#"{"payee":"a"}"#).says("Done.");
+    let agent = || Agent::builder(model.clone()).tools(tools![pay]).layer(appending('b'));
+    let old = agent().build().unwrap();
+    let new = agent().layer(appending('c')).build().unwrap();
+    let asked = |run: &Run| match &run.waits()[0].reason {
+        WaitReason::Approval(call) => call.arguments.clone(),
+        other => panic!("{other:?}"),
+    };
+    let approve = |mut run: Run| {
+        let wait = run.waits().remove(0).id;
+        run.resolve(&wait, Decision::approve()).unwrap();
+        restored(run)
+    };
+    let run = old.ask("Go").await.unwrap_err().into_run();
+    assert_eq!(asked(&run), r#"{"payee":"ab"}"#);
+    let run = new.resume(approve(run)).await.unwrap_err().into_run();
+    assert_eq!(asked(&run), r#"{"payee":"abc"}"#);
+    let answer = new.resume(approve(run)).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "paid abc");
+    assert_eq!(answer.tool_executions()[0].original_arguments(), r#"{"payee":"a"}"#);
 }

@@ -2,7 +2,7 @@
 
 use super::call_state::CallState;
 use super::settings::Settings;
-use super::state::{CallRecord, Run, Stage};
+use super::state::{CallRecord, Rewriters, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
@@ -171,7 +171,7 @@ impl Run {
             record.is_to_be_judged() && !is_judged(&call.id, record.decisions.len())
         });
         // A call that asked a person continues with the arguments that it began with.
-        let is_final = |record: &CallRecord| record.has_final_arguments || record.has_begun();
+        let is_final = |record: &CallRecord| record.rewriters.is_some() || record.has_begun();
         calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
     }
 
@@ -187,14 +187,30 @@ impl Run {
         self.record(call_id).map_or(0, |record| record.decisions.len())
     }
 
-    /// Sets the final arguments of a call, which layers have rewritten.
+    /// Returns `true` if the layer with this level and name can still rewrite a call: the call has not begun, and the layer was not asked.
+    pub(crate) fn can_be_rewritten(&self, call_id: &str, level: usize, layer: &str) -> bool {
+        self.record(call_id).filter(|record| !record.has_begun()).is_some_and(|record| {
+            match &record.rewriters {
+                Some(Rewriters::These(asked)) => {
+                    !asked.iter().any(|(at, name)| (*at, &**name) == (level, layer))
+                }
+                Some(Rewriters::All(_)) => false,
+                None => true,
+            }
+        })
+    }
+
+    /// Sets the final arguments of a call, for which these layers were asked.
     pub(crate) fn rewrite_call(
         &mut self,
         rewritten: &ToolCall,
+        asked: Vec<(usize, String)>,
         verdicts: Vec<VerdictRecord>,
     ) -> Result<(), StepError> {
         let record = self.open_record(&rewritten.id)?;
-        record.has_final_arguments = true;
+        if let Rewriters::These(all) = record.rewriters.get_or_insert(Rewriters::These(Vec::new())) {
+            all.extend(asked);
+        }
         if verdicts.is_empty() {
             return Ok(());
         }

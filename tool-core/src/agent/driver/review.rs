@@ -162,13 +162,15 @@ impl RunDriver {
         mut call: ToolCall,
         is_final: bool,
     ) -> Result<(), RunErrorKind> {
-        if !is_final {
+        // A layer can be added while a run waits.
+        let rewriters = layers.rewriter_names(&call.id, &self.run);
+        if !is_final || !rewriters.is_empty() {
             if let Err(error) = self.offer.tools.check_arguments(&call) {
                 return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
             }
             let rewritten = layers.rewrite(&mut call, &self.run).await?;
             let by = rewritten.last().map(|verdict| verdict.layer.clone());
-            self.change_run().rewrite_call(&call, rewritten).map_err(RunErrorKind::Step)?;
+            self.change_run().rewrite_call(&call, rewriters, rewritten).map_err(RunErrorKind::Step)?;
             if let Some(layer) = by
                 && let Err(error) = self.offer.tools.check_arguments(&call)
             {
