@@ -268,7 +268,7 @@ async fn resumes_runs_of_format_3() {
 async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
     let mut all = runs();
     all.extend(asking_runs().await);
-    all.push(("layered", layered_run().await));
+    all.push(("rewriters", layered_run().await));
     for (name, run) in all {
         let mut state = serde_json::to_value(&run).unwrap();
         state["id"] = ID.into();
@@ -292,10 +292,15 @@ async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
         ("undoing", "error: the run was cancelled (4 calls)"),
         ("asking_user", waits),
         ("answered_by_user", "That is all. (1 calls, 0 tokens)"),
+        // Which layers were asked to rewrite the calls is unknown.
         ("layered", WAITS_FOR_ERASE),
+        ("rewriters", WAITS_FOR_ERASE),
     ] {
         assert_eq!(resumed(&golden(4, name)).await, expected, "{name}");
     }
+    let run: Run = serde_json::from_str(&golden(4, "layered")).unwrap();
+    let stored: Value = serde_json::from_str(&golden(4, "layered")).unwrap();
+    assert_eq!(serde_json::to_value(&run).unwrap(), stored);
     // Nobody knows what came of the request in flight.
     let run: Run = serde_json::from_str(&golden(4, "charged")).unwrap();
     assert_eq!(run.cost(), Some(Cost::new(11_585, Currency::USD)));
