@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::driver::run_until_interrupted;
 use super::emitter::EventEmitter;
 use super::executor::CallExecutor;
 use super::gate::Gate;
@@ -31,9 +32,10 @@ impl Agent {
     ///
     /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
     /// the first begins with its [delay](crate::tool::Attempt::delay). The agent's
-    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows; a
+    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows, or until it is cancelled; a
     /// [`RunDriver`](crate::agent::RunDriver) that records it asks them again, so [`execute_unjudged`](Self::execute_unjudged) is for
-    /// runs that one drives.
+    /// runs that one drives. The call itself is **not judged here**: a driver judges it when it records the reply, and again in its next
+    /// [step](crate::agent::RunDriver::next), which has to be taken before the call is requested if it has waited or a person has edited it.
     ///
     /// ```
     /// use tool_core::run::Step;
@@ -158,11 +160,14 @@ impl Agent {
         if !is_judged || execution.is_waiting() || execution.error().is_some_and(retries) {
             return execution;
         }
-        match layers.output(&mut execution, &Run::new([])).await {
-            Ok(None) => execution,
-            Ok(Some(end)) => execution.with_outcome(Err(ToolError::fatal(end.why.unwrap_or_default()))),
-            Err(error) => {
-                execution.with_outcome(Err(ToolError::fatal(RunError::new(error, Run::new([])).to_string())))
+        let run = Run::new([]);
+        let judged = layers.output(&mut execution, &run);
+        match run_until_interrupted(judged, Some(cancellation), None).await {
+            Err(_) => execution.with_outcome(Err(ToolError::interrupted())),
+            Ok(Ok(None)) => execution,
+            Ok(Ok(Some(end))) => execution.with_outcome(Err(ToolError::fatal(end.why.unwrap_or_default()))),
+            Ok(Err(error)) => {
+                execution.with_outcome(Err(ToolError::fatal(RunError::new(error, run).to_string())))
             }
         }
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::RunDriver;
 
 /// The reason that work in flight was dropped.
-pub(super) enum Interruption {
+pub(in crate::agent) enum Interruption {
     TimeLimit,
     Cancelled,
 }
@@ -69,7 +69,7 @@ impl RunDriver {
 
 /// Polls the future until it completes, the token is cancelled or the time is up. Without a token and a limit it adds nothing
 /// to the size of the future, because runs that wait are as large as what they await.
-pub(super) fn run_until_interrupted<'a, F>(
+pub(in crate::agent) fn run_until_interrupted<'a, F>(
     future: F,
     cancellation: Option<&CancellationToken>,
     time_left: Option<Duration>,
