@@ -74,8 +74,8 @@ impl Placed {
 /// What the layers decided about a reply.
 pub(super) enum ReplyRuling {
     Pass,
-    Replace(VerdictRecord, String),
-    Retry(VerdictRecord, String),
+    Replace(String),
+    Retry(String),
     End(VerdictRecord),
 }
 
@@ -85,8 +85,7 @@ pub(super) struct OpenQuestion {
     placed: Placed,
     /// The name under which the verdict is recorded.
     key: String,
-    /// Its position among the messages of the user.
-    position: usize,
+    question: Content,
 }
 
 impl Layers {
@@ -221,8 +220,11 @@ impl Layers {
             let passed =
                 |verdict: &&VerdictRecord| verdict.layer == key && verdict.kind == VerdictKind::Passed;
             let passed = run.verdicts().iter().filter(passed).count();
-            let open = passed..run.questions().count();
-            open.map(move |position| OpenQuestion { placed: placed.clone(), key: key.clone(), position })
+            run.questions().skip(passed).map(move |question| OpenQuestion {
+                placed: placed.clone(),
+                key: key.clone(),
+                question: question.clone(),
+            })
         });
         open.collect()
     }
@@ -233,9 +235,8 @@ impl Layers {
         open: &OpenQuestion,
         run: &Run,
     ) -> Result<(VerdictRecord, Option<String>), RunErrorKind> {
-        let none = Content::from("");
-        let question = run.questions().nth(open.position).unwrap_or(&none);
-        let verdict = self.ask(&open.placed, run, question, |layer, it, at| layer.question(it, at)).await?;
+        let verdict =
+            self.ask(&open.placed, run, &open.question, |layer, it, at| layer.question(it, at)).await?;
         let record = |kind| VerdictRecord::new(&open.key, 0, kind);
         let (record, answer) = match verdict {
             QuestionVerdict::Pass => (record(VerdictKind::Passed), None),
@@ -358,42 +359,34 @@ impl Layers {
         Ok(None)
     }
 
-    /// Judges the text of a reply of the run. Returns the records of replacements that another layer did not leave as they were, too.
+    /// Judges the text of a reply of the run. Returns the records of what was decided besides the end of the run, too.
     pub(super) async fn reply(
         &self,
         text: &str,
         run: &Run,
     ) -> Result<(Vec<VerdictRecord>, ReplyRuling), RunErrorKind> {
-        let (mut replaced, mut ruling) = (Vec::new(), ReplyRuling::Pass);
+        let (mut records, mut ruling) = (Vec::new(), ReplyRuling::Pass);
         for placed in self.that_see(Part::Answer).filter(|placed| placed.level == 0) {
-            let text = match &ruling {
-                ReplyRuling::Replace(_, text) => text.clone(),
-                _ => text.to_owned(),
-            };
-            let next = match self.ask(placed, run, &*text, |layer, it, at| layer.answer(it, at)).await? {
+            let text = if let ReplyRuling::Replace(text) = &ruling { text } else { text };
+            let kind;
+            (kind, ruling) = match self.ask(placed, run, text, |layer, it, at| layer.answer(it, at)).await? {
                 AnswerVerdict::Pass => continue,
-                AnswerVerdict::Replace(text) => {
-                    ReplyRuling::Replace(placed.record(VerdictKind::Replaced), text)
+                AnswerVerdict::Replace(text) => (VerdictKind::Replaced, ReplyRuling::Replace(text)),
+                AnswerVerdict::Retry(message) => (VerdictKind::Retried, ReplyRuling::Retry(message)),
+                AnswerVerdict::End(why) => {
+                    let end = placed.end(why);
+                    self.report(&end, None, run).await?;
+                    return Ok((records, ReplyRuling::End(end)));
                 }
-                AnswerVerdict::Retry(message) => {
-                    ReplyRuling::Retry(placed.record(VerdictKind::Retried), message)
-                }
-                AnswerVerdict::End(why) => ReplyRuling::End(placed.end(why)),
             };
-            if let ReplyRuling::Replace(record, _) = std::mem::replace(&mut ruling, next) {
-                replaced.push(record);
-            }
-            let (ReplyRuling::Replace(record, _) | ReplyRuling::Retry(record, _) | ReplyRuling::End(record)) =
-                &ruling
-            else {
-                continue;
-            };
-            self.report(record, None, run).await?;
-            if !matches!(ruling, ReplyRuling::Replace(..)) {
+            let record = placed.record(kind);
+            self.report(&record, None, run).await?;
+            records.push(record);
+            if let ReplyRuling::Retry(_) = ruling {
                 break;
             }
         }
-        Ok((replaced, ruling))
+        Ok((records, ruling))
     }
 
     /// Returns the names of the agents between the run of a level and this run.

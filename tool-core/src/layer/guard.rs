@@ -1,3 +1,5 @@
+//! Guards from closures: they judge, and rewrite nothing.
+
 use super::closure::{Closure, ClosureLayer, IntoVerdict, QuestionGuard};
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};

@@ -5,9 +5,7 @@ mod account;
 mod place;
 mod layer_trait;
 mod closure;
-/// Guards from closures: they judge, and rewrite nothing.
 pub mod guard;
-/// Layers from closures that rewrite what passes.
 pub mod rewrite;
 mod audit;
 mod redact;

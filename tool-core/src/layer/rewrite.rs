@@ -1,3 +1,5 @@
+//! Layers from closures that rewrite what passes.
+
 use super::closure::{Closure, ClosureLayer, IntoVerdict};
 use super::place::Place;
 use super::verdict::OutputVerdict;

@@ -263,20 +263,14 @@ impl Run {
         self.finish_call(&call.id, execution.without_execution())
     }
 
-    /// Replaces the answer, which is stored nowhere.
-    pub(crate) fn replace_answer(&mut self, verdict: VerdictRecord, text: &str) {
-        self.verdicts.push(verdict);
-        self.write_answer(text);
-    }
-
     /// Removes the answer. The run is asking again.
     pub(crate) fn revoke_answer(&mut self) {
         self.write_answer(REJECTED);
         self.stage = Stage::Asking;
     }
 
-    /// Writes a text in place of the answer.
-    fn write_answer(&mut self, text: &str) {
+    /// Writes a text in place of the answer, which is stored nowhere.
+    pub(crate) fn write_answer(&mut self, text: &str) {
         match &self.stage {
             Stage::Answered(_) => {
                 if let Some(Message::Assistant(message)) = self.messages.last_mut() {
@@ -304,8 +298,7 @@ impl Run {
     }
 
     /// Sends the answer back to the model, which reads the message in place of the answer.
-    pub(crate) fn retry_answer(&mut self, verdict: VerdictRecord, message: &str) -> Result<(), StepError> {
-        self.verdicts.push(verdict);
+    pub(crate) fn retry_answer(&mut self, message: &str) -> Result<(), StepError> {
         self.write_answer(REJECTED);
         self.reject_answer(message)
     }

@@ -290,7 +290,7 @@ impl RunDriver {
         let Some(ruling) = self.ask_about_reply(&text).await? else { return Ok(None) };
         let instead = match &ruling {
             ReplyRuling::Pass => return Ok(Some(ruling)),
-            ReplyRuling::Replace(_, text) => text,
+            ReplyRuling::Replace(text) => text,
             ReplyRuling::Retry(..) if !message.tool_calls.is_empty() => "",
             ReplyRuling::Retry(..) | ReplyRuling::End(_) => REJECTED,
         };
@@ -303,7 +303,7 @@ impl RunDriver {
         let layers = Arc::clone(&self.layers);
         let asked = layers.reply(text, &self.run).boxed();
         match self.run_until_interrupted(asked).await {
-            Ok(judged) => judged.map(|judged| Some(self.record_replaced(judged))),
+            Ok(judged) => judged.map(|judged| Some(self.record_judged(judged))),
             Err(interruption) => {
                 self.interrupt(&interruption);
                 Ok(None)
@@ -311,19 +311,16 @@ impl RunDriver {
         }
     }
 
-    /// Records the replacements before the ruling.
-    fn record_replaced(&mut self, (replaced, ruling): (Vec<VerdictRecord>, ReplyRuling)) -> ReplyRuling {
-        replaced.into_iter().for_each(|verdict| self.change_run().record_verdict(verdict));
+    fn record_judged(&mut self, (records, ruling): (Vec<VerdictRecord>, ReplyRuling)) -> ReplyRuling {
+        records.into_iter().for_each(|verdict| self.change_run().record_verdict(verdict));
         ruling
     }
 
-    /// Records what the layers decided about the reply that was recorded last.
+    /// Applies what the layers decided about the reply that was recorded last.
     pub(super) fn rule_on_reply(&mut self, ruling: ReplyRuling) {
         match ruling {
-            ReplyRuling::Pass => {}
-            ReplyRuling::Replace(verdict, _) => self.run.record_verdict(verdict),
-            ReplyRuling::Retry(verdict, message) => {
-                self.run.record_verdict(verdict);
+            ReplyRuling::Pass | ReplyRuling::Replace(_) => {}
+            ReplyRuling::Retry(message) => {
                 // Fails beside calls, or if the run has ended.
                 let _ = self.run.reject_answer(&message);
             }
@@ -340,7 +337,7 @@ impl RunDriver {
         let judged = self.layers.reply(&text, &self.run).boxed();
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
-            Ok(judged) => self.record_replaced(judged?),
+            Ok(judged) => self.record_judged(judged?),
             Err(interruption) => {
                 self.change_run().revoke_answer();
                 self.interrupt(&interruption);
@@ -350,9 +347,9 @@ impl RunDriver {
         self.has_judged_answer = !matches!(ruling, ReplyRuling::Retry(..));
         match ruling {
             ReplyRuling::Pass => {}
-            ReplyRuling::Replace(verdict, text) => self.change_run().replace_answer(verdict, &text),
-            ReplyRuling::Retry(verdict, message) => {
-                self.change_run().retry_answer(verdict, &message).map_err(RunErrorKind::Step)?;
+            ReplyRuling::Replace(text) => self.change_run().write_answer(&text),
+            ReplyRuling::Retry(message) => {
+                self.change_run().retry_answer(&message).map_err(RunErrorKind::Step)?;
             }
             ReplyRuling::End(verdict) => self.change_run().stop_by_layer(verdict),
         }
