@@ -8,6 +8,7 @@ use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
 use tests::support::ways::restored;
 use tool_core::agent::{AgentBuilder, ToolSearch};
+use tool_core::layer::Part;
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{Cost, Currency, Fallback, ModelErrorKind, ModelPrices, Prices};
 use tool_core::run::{Decision, Run, Step, WaitReason};
@@ -35,12 +36,14 @@ pub(crate) enum Entrance {
     ResponsesStreamed,
     McpServer,
     Cli,
+    /// The run as the page shows it that finds it in a store.
+    Web,
     /// In the tests of `tool-restate`, which is a workspace of its own.
     Restate,
 }
 
 impl Entrance {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Ask,
         Self::Stream,
         Self::Steps,
@@ -57,6 +60,7 @@ impl Entrance {
         Self::ResponsesStreamed,
         Self::McpServer,
         Self::Cli,
+        Self::Web,
         Self::Restate,
     ];
 
@@ -108,6 +112,7 @@ impl Entrance {
                 responses(limited(rule, plain()), self == Self::ResponsesStreamed).await
             }
             Self::Cli => cli(limited(rule, plain()), rule).await,
+            Self::Web => web(limited(rule, plain().run_store(InMemoryStore::new())), rule).await,
             Self::Restate => return None,
         };
         let requests = script.requests();
@@ -161,7 +166,6 @@ fn limited(rule: Rule, builder: AgentBuilder) -> Agent {
 
 /// A set has no question, no model and no answer.
 fn layered(rule: Rule, act: &Act) -> Option<ToolSet> {
-    use tool_core::layer::Part;
     match rule.part() {
         Some(Part::Question | Part::Model | Part::Answer) => return None,
         None if rule != Rule::Pass => return None,
@@ -355,6 +359,58 @@ async fn cli(agent: Agent, rule: Rule) -> String {
         [answer] => format!("{asked}{answer}"),
         several => panic!("{several:?} were shown: {shown}"),
     }
+}
+
+/// Drives the run, and reads the answer from the stream of the page.
+async fn web(agent: Agent, rule: Rule) -> String {
+    let mut waits = String::new();
+    let mut driver = agent.start("go");
+    let ended = loop {
+        match driver.advance().await {
+            Ok(true) => {}
+            Ok(false) => break None,
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
+                let mut run = error.into_run();
+                decide(&mut run, &mut waits);
+                driver = agent.resume(run).start();
+            }
+            Err(error) => break Some(error),
+        }
+    };
+    let store = std::sync::Arc::clone(agent.run_store().unwrap());
+    let server = tool_web::Web::new().store("store", store).spawn("127.0.0.1:0").await.unwrap();
+    let (run, url) = (driver.run(), format!("http://localhost:{}", server.address().port()));
+    let page = http().get(format!("{url}/plain/{}", run.id())).send().await.unwrap();
+    let page = page.error_for_status().unwrap().text().await.unwrap();
+    let replies = run.new_messages().iter().filter(|message| message.as_assistant().is_some()).count();
+    let events = http().get(format!("{url}/api/runs/{}/events", run.id())).send().await.unwrap();
+    let (mut events, mut shown) = (events.error_for_status().unwrap(), String::new());
+    while !shown.contains(r#""type":"question""#)
+        || shown.matches(r#""type":"turn_finished""#).count() < replies
+    {
+        shown.push_str(std::str::from_utf8(&events.chunk().await.unwrap().unwrap()).unwrap());
+    }
+    let hidden = match rule {
+        Rule::Rewrite => Some("text\\\":\\\"a"),
+        Rule::OutputReplace | Rule::OutputFail => Some("did a"),
+        _ if rule.part() == Some(Part::Answer) || rule.part() == Some(Part::Question) => Some("Done."),
+        _ => None,
+    };
+    if let Some(hidden) = hidden.filter(|_| rule != Rule::BesidePass) {
+        assert!(!shown.contains(hidden), "{shown}");
+        assert!(!page.contains(&hidden.replace('\\', "").replace('"', "&quot;")), "{page}");
+    }
+    let finished = match ended {
+        Some(error) => Err(error),
+        None => driver.finish().await,
+    };
+    if let Ok(answer) = &finished {
+        let entries = shown.lines().filter_map(|line| line.strip_prefix("data: "));
+        let entries = entries.map(|entry| serde_json::from_str::<Value>(entry).unwrap());
+        let last = entries.filter(|entry| entry["type"] == "text").last().unwrap();
+        assert_eq!(last["text"], answer.text());
+    }
+    outcome(&waits, finished)
 }
 
 async fn mcp(tools: ToolSet) -> String {
