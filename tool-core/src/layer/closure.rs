@@ -66,10 +66,14 @@ into_verdict!(QuestionVerdict, CallVerdict, OutputVerdict, AnswerVerdict, Option
 
 type Judge<T, V> = Box<dyn Fn(&T, &Place<'_>) -> LayerFuture<'static, V> + Send + Sync>;
 
+type Offers = dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync;
+
+type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
+
 /// What a closure judges or rewrites.
 pub(super) enum Closure {
     Question(Judge<Content, QuestionVerdict>),
-    Tool(Box<dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync>),
+    Offer(Box<Offers>),
     Request(Box<Rewrite>),
     Text(usize, Box<dyn Fn(&str) -> TextVerdict + Send + Sync>),
     Rewrite(Judge<ToolCall, Option<String>>),
@@ -77,8 +81,6 @@ pub(super) enum Closure {
     Output(Judge<ToolExecution, OutputVerdict>),
     Answer(Judge<str, AnswerVerdict>),
 }
-
-pub(super) type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
 
 /// A layer from a closure; created by the functions of [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite).
 #[must_use = "pass it to `AgentBuilder::layer`"]
@@ -107,7 +109,7 @@ impl Layer for ClosureLayer {
     fn sees(&self, part: Part) -> bool {
         part == match self.closure {
             Closure::Question(_) => Part::Question,
-            Closure::Tool(_) => Part::Tool,
+            Closure::Offer(_) => Part::Offer,
             Closure::Request(_) | Closure::Text(..) => Part::Model,
             Closure::Rewrite(_) => Part::Rewrite,
             Closure::Call(_) => Part::Judge,
@@ -130,7 +132,7 @@ impl Layer for ClosureLayer {
 
     fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
         match &self.closure {
-            Closure::Tool(offers) => offers(tool, at),
+            Closure::Offer(offers) => offers(tool, at),
             _ => true,
         }
     }
@@ -192,7 +194,7 @@ impl ClosureLayer {
         let mut judge_more = move |text: &str| {
             seen.push_str(text);
             if let TextVerdict::End(reason) = judge(&seen) {
-                return Err(Next::end_run(&self.name, reason));
+                return Err(Next::end_run(reason));
             }
             let kept = seen.char_indices().rev().take(window).last();
             seen.drain(..kept.map_or(seen.len(), |(start, _)| start));
