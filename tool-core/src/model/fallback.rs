@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::SinkExt;
 use tokio::time::Instant;
 
-use super::member::{DeltaSender, Failure, Member, impl_by_members};
+use super::member::{Failure, Member, impl_by_members};
 use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelErrorKind, ModelFuture,
+    ChatModel, ChatRequest, ChatResponse, ChatStream, DeltaSender, ModelError, ModelErrorKind, ModelFuture,
 };
 
 /// How long a model that is down is left out.

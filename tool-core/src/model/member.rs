@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use futures_channel::mpsc;
 use futures_util::SinkExt;
 
 use crate::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ModelErrorKind,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, DeltaSender, Message, ModelError,
 };
-
-pub(super) type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
 
 /// One of the models.
 pub(super) struct Member {
@@ -53,8 +50,7 @@ impl Member {
                 Err(error) => return Err(Failure { error, has_started }),
             }
         }
-        let error = ModelError::new("the stream ended before the response was complete");
-        Err(Failure { error: error.with_kind(ModelErrorKind::Unavailable), has_started })
+        Err(Failure { error: ModelError::cut_off(), has_started })
     }
 
     /// Returns the request without what belongs to another of the models: its cache, and the data that it expects back.
@@ -96,11 +92,7 @@ macro_rules! impl_by_members {
             }
 
             fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-                ChatStream::sent_by(|mut sender| async move {
-                    let outcome = self.ask(request, Some(&mut sender)).await.map(Delta::Done);
-                    // The receiver is never dropped before this future, as the stream owns both.
-                    let _ = sender.send(outcome).await;
-                })
+                ChatStream::sent_by(|mut sender| async move { self.ask(request, Some(&mut sender)).await })
             }
 
             fn supports_response_format(&self) -> bool {

@@ -188,10 +188,7 @@ pub(super) async fn call_model(
                 continue;
             }
             Some(Err(error)) => return Ok(Reply { verdicts, response: Some(Err(error)) }),
-            None => {
-                let error = ModelError::new("the stream ended before the response was complete");
-                return Ok(Reply { verdicts, response: Some(Err(error)) });
-            }
+            None => return Ok(Reply { verdicts, response: Some(Err(ModelError::cut_off())) }),
         };
         if let Some(judging) = beside {
             verdicts = judging.await?;
