@@ -58,6 +58,11 @@ impl ModelError {
         }
     }
 
+    /// Creates the error of a request that is not sent, because it is invalid.
+    pub(crate) fn invalid_request(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(reason).with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled()
+    }
+
     /// Creates the error of a stream that ends without a response.
     pub(crate) fn cut_off() -> Self {
         let error = Self::new("the stream ended before the response was complete");

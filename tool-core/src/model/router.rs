@@ -62,7 +62,7 @@ impl Router {
                 format!("the router chose the model `{chosen}`, which it does not have; add it with `model`");
             return Err(ModelError::new(error).permanent().unbilled());
         };
-        let mut response = member.ask(request, sender, || {}).await.map_err(|failure| failure.error)?;
+        let mut response = member.ask(request, sender, || {}).await?;
         response.message.model.get_or_insert_with(|| name.clone());
         Ok(response)
     }

@@ -84,11 +84,10 @@ impl ChatRequest<'_> {
         let extra = &self.options().extra;
         if let Some(name) = OUTPUT_FIELDS.iter().find(|name| meter.is_limited() && extra.contains_key(**name))
         {
-            let error = ModelError::new(format!(
+            return Err(ModelError::invalid_request(format!(
                 "the extra field `{name}` can exceed the limit of cost; leave it out, and limit answers by \
                  `ModelOptions::max_output_tokens`"
-            ));
-            return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
+            )));
         }
         let attempt = self.worst_attempt(model, meter).await;
         let mut begun = meter.begin(attempt).await;

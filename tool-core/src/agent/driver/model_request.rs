@@ -131,7 +131,7 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
-                    match meter.and_then(RequestMeter::take_refusal) {
+                    match meter.and_then(|meter| meter.take_refusals().refused_by) {
                         Some(refusal) => self.refuse(refusal),
                         None => Err(RunErrorKind::Model(error)),
                     }
