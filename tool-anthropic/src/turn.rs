@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use futures_util::stream::{BoxStream, StreamExt, iter};
 use tool_core::Message;
-use tool_core::model::{ChatRequest, ChatResponse, Delta, EarlierAttempt, FinishReason};
+use tool_core::model::{ChatResponse, Delta, EarlierAttempt, FinishReason};
 use tool_http::client::{Error, RequestBody, count_attempt};
 
 use crate::client::Client;
-use crate::options::MessagesOptions;
-use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens, reject_prefill};
+use crate::request::{MAX_UNSTREAMED_TOKENS, ModelRequest, Purpose};
 use crate::response::{PAUSE_TURN, ReplyAssembler};
 
 /// The path of the API.
@@ -21,10 +20,7 @@ type Deltas<'a> = BoxStream<'a, Result<Delta, Error>>;
 
 /// One reply.
 pub(crate) struct Turn<'a> {
-    client: &'a Client,
-    model: &'a str,
-    options: &'a MessagesOptions,
-    request: &'a ChatRequest<'a>,
+    request: ModelRequest<'a>,
     purpose: Purpose,
     /// The reply so far, if the provider paused it.
     paused: Option<ChatResponse>,
@@ -41,16 +37,10 @@ enum TurnState<'a> {
 
 impl<'a> Turn<'a> {
     /// Starts a reply. The API returns a long one only as a stream.
-    pub(crate) fn new(
-        client: &'a Client,
-        model: &'a str,
-        options: &'a MessagesOptions,
-        request: &'a ChatRequest<'a>,
-        is_streamed: bool,
-    ) -> Self {
-        let is_long = max_tokens(client, options, request.options()) > MAX_UNSTREAMED_TOKENS;
+    pub(crate) fn new(request: ModelRequest<'a>, is_streamed: bool) -> Self {
+        let is_long = request.max_tokens() > MAX_UNSTREAMED_TOKENS;
         let purpose = if is_streamed || is_long { Purpose::Stream } else { Purpose::Reply };
-        Self { client, model, options, request, purpose, paused: None, pauses: 0, state: TurnState::Ready }
+        Self { request, purpose, paused: None, pauses: 0, state: TurnState::Ready }
     }
 
     /// Returns the whole reply.
@@ -67,18 +57,18 @@ impl<'a> Turn<'a> {
 
     /// Sends the next request, with retries, and returns the deltas of its response.
     fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
-        let (client, purpose, is_resumed) = (self.client, self.purpose, self.paused.is_some());
-        let (encoded, request) = (self.encode(), self.request);
+        let (purpose, is_resumed) = (self.purpose, self.paused.is_some());
+        let (encoded, ModelRequest { client, chat, .. }) = (self.encode(), self.request);
         async move {
             let (body, assembler) = encoded?;
             if is_resumed {
-                count_attempt(request, EarlierAttempt::Continued).await?;
+                count_attempt(chat, EarlierAttempt::Continued).await?;
             }
             let mut retries = client.retry.start();
             loop {
                 match send(client, &body, assembler(), purpose, is_resumed).await {
                     Ok(deltas) => return Ok(deltas),
-                    Err(error) => retries.repeat(request, error).await?,
+                    Err(error) => retries.repeat(chat, error).await?,
                 }
             }
         }
@@ -89,14 +79,14 @@ impl<'a> Turn<'a> {
         // The paused reply is not part of the conversation yet.
         let resumed = self.paused.as_ref().map(|paused| {
             let reply = Message::Assistant(paused.message.clone());
-            self.request.copy_with_messages([self.request.messages(), &[reply]].concat())
+            self.request.chat.copy_with_messages([self.request.chat.messages(), &[reply]].concat())
         });
-        let request = resumed.as_ref().unwrap_or(self.request);
-        if self.paused.is_none() {
-            reject_prefill(self.model, request.messages())?;
+        let request = ModelRequest { chat: resumed.as_ref().unwrap_or(self.request.chat), ..self.request };
+        if resumed.is_none() {
+            request.reject_prefill()?;
         }
-        let encoded = encode(self.client, self.model, self.options, request, self.purpose)?;
-        let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
+        let encoded = request.encode(self.purpose)?;
+        let provider: Arc<str> = request.client.endpoint.name.as_ref().into();
         let paused = self.paused.clone();
         let assembler = move || {
             let assembler = ReplyAssembler::new(Arc::clone(&provider), encoded.prefix.clone());
@@ -116,7 +106,7 @@ impl<'a> Turn<'a> {
             response.finish_reason = FinishReason::ToolCalls;
             is_paused = false;
         }
-        if !is_paused || self.pauses == self.options.max_pauses {
+        if !is_paused || self.pauses == self.request.options.max_pauses {
             self.state = TurnState::Finished;
             return Some(response);
         }

@@ -9,11 +9,11 @@ use std::borrow::Cow;
 use tool_core::ToolCall;
 use tool_core::content::compact_json;
 use tool_core::model::AssistantMessage;
+use tool_http::client::json::{Members, string};
 use tool_http::client::{hash_call_id, is_name_char, normalize_arguments, normalize_tool_name};
 
 use super::content::text_block;
 use super::tools::MAX_NAME_CHARS;
-use crate::json::{Members, string};
 use crate::response::{Block, BlockKind, ReplyDetails};
 
 /// A block of a reply.

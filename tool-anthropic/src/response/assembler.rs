@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
 use tool_core::model::{AssistantMessage, ChatResponse, Citation, Delta, FinishReason};
+use tool_http::client::json::{Members, elements};
 use tool_http::client::sse::Event;
 use tool_http::client::{Assembler, EventError, Flow};
 use tool_http::random_id;
@@ -13,7 +14,6 @@ use tool_http::random_id;
 use super::block::{Block, BlockKind};
 use super::details::ReplyDetails;
 use super::usage::WireUsage;
-use crate::json::{Members, elements};
 
 /// The largest number of blocks of a reply. Small blocks take a multiple of their text in memory.
 const MAX_BLOCKS: usize = 10_000;

@@ -3,8 +3,7 @@
 use tool_core::ToolCall;
 use tool_core::content::compact_json;
 use tool_http::client::is_object;
-
-use crate::json::{Members, elements, string};
+use tool_http::client::json::{Members, elements, string};
 
 /// A block, which arrives whole or in pieces.
 #[derive(Debug)]

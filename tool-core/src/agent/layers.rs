@@ -330,6 +330,8 @@ impl Layers {
                 OutputVerdict::Replace(outcome) => {
                     let record = placed.record(VerdictKind::Replaced);
                     self.report(&record, Some(judged.call()), run).await?;
+                    // To execute the call again would not satisfy a layer.
+                    let outcome = outcome.map_err(ToolError::without_retry);
                     judged = judged.with_outcome(outcome).with_verdict(record);
                 }
                 OutputVerdict::End(why) => {

@@ -22,8 +22,8 @@ type PathParam = Result<Path<String>, PathRejection>;
 
 pub(super) fn router(state: Arc<ServerState>) -> Router {
     Router::new()
-        .route("/v1/chat/completions", post(create_completion))
-        .route("/v1/responses", post(create_response))
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(get_response).delete(delete_response))
         .route("/v1/models", get(list_models))
         // A name may contain slashes.
@@ -57,24 +57,6 @@ fn admit(state: &ServerState, request: &mut Request) -> Result<Option<OwnedSemap
     require_json(request)?;
     request.extensions_mut().insert(caller);
     state.limiter.begin_request()
-}
-
-async fn create_completion(
-    State(state): SharedState,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let body = state.limiter.read_body(request.into_body()).await?;
-    chat::create(&state, caller, body).await
-}
-
-async fn create_response(
-    State(state): SharedState,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let body = state.limiter.read_body(request.into_body()).await?;
-    responses::create(&state, caller, body).await
 }
 
 async fn get_response(
