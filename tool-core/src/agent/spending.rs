@@ -84,11 +84,11 @@ pub(super) struct RequestMeter {
 
 /// Why the last attempt is less than was asked for.
 #[derive(Default)]
-struct Refusals {
+pub(super) struct Refusals {
     /// Why the request was not sent or repeated.
-    refused_by: Option<Refusal>,
+    pub(super) refused_by: Option<Refusal>,
     /// What limits the answer, if that is less than the longest one.
-    shortened_by: Option<Refusal>,
+    pub(super) shortened_by: Option<Refusal>,
 }
 
 /// An attempt that has not ended.
@@ -123,14 +123,9 @@ impl RequestMeter {
         cost
     }
 
-    /// Returns why the request was not sent or repeated.
-    pub(super) fn take_refusal(&self) -> Option<Refusal> {
-        lock(&self.refusals).refused_by.take()
-    }
-
-    /// Returns what limited the answer, if that is less than the longest one.
-    pub(super) fn take_limit(&self) -> Option<Refusal> {
-        lock(&self.refusals).shortened_by.take()
+    /// Returns why the last attempt is less than was asked for.
+    pub(super) fn take_refusals(&self) -> Refusals {
+        std::mem::take(&mut *lock(&self.refusals))
     }
 
     /// Returns what a request can cost at most. One that is passed on can be sent to any models, and any number of times, as far as
@@ -150,7 +145,7 @@ impl RequestMeter {
     fn worst(&self, model: &str, input: u64, output: u64) -> Result<Usage, ModelError> {
         let prices = self.spending.prices.as_ref();
         let cost = prices.map(|prices| prices.worst_cost(model, input, output)).transpose();
-        let cost = cost.map_err(|error| invalid(error.to_string()))?;
+        let cost = cost.map_err(ModelError::invalid_request)?;
         Ok(Usage { cost, ..Usage::new(input, output) })
     }
 
@@ -249,7 +244,7 @@ impl Meter for RequestMeter {
         async move {
             *lock(&self.refusals) = Refusals::default();
             if self.is_limited() && output_tokens.is_none() {
-                return Err(invalid(format!(
+                return Err(ModelError::invalid_request(format!(
                     "the longest answer of the model `{model}` is not known; set `max_output_tokens` in its options or in the \
                      table of prices"
                 )));
@@ -347,16 +342,12 @@ pub(super) enum Refusal {
     Store(Box<dyn Error + Send + Sync>),
 }
 
-fn invalid(reason: String) -> ModelError {
-    ModelError::new(reason).with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled()
-}
-
 fn no_prices() -> ModelError {
-    invalid("a limit of money needs `prices` of the agent".to_owned())
+    ModelError::invalid_request("a limit of money needs `prices` of the agent")
 }
 
 fn other_currency(other: Cost) -> ModelError {
-    invalid(format!(
+    ModelError::invalid_request(format!(
         "the prices and the limits of a run have one currency, but one of them is in {}",
         other.currency()
     ))

@@ -131,7 +131,7 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
-                    match meter.and_then(RequestMeter::take_refusal) {
+                    match meter.and_then(|meter| meter.take_refusals().refused_by) {
                         Some(refusal) => self.refuse(refusal),
                         None => Err(RunErrorKind::Model(error)),
                     }
@@ -188,10 +188,7 @@ pub(super) async fn call_model(
                 continue;
             }
             Some(Err(error)) => return Ok(Reply { verdicts, response: Some(Err(error)) }),
-            None => {
-                let error = ModelError::new("the stream ended before the response was complete");
-                return Ok(Reply { verdicts, response: Some(Err(error)) });
-            }
+            None => return Ok(Reply { verdicts, response: Some(Err(ModelError::cut_off())) }),
         };
         if let Some(judging) = beside {
             verdicts = judging.await?;
