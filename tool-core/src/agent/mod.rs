@@ -20,8 +20,6 @@ mod run_options;
 mod layers;
 mod run_tools;
 mod executor;
-#[cfg(feature = "unstable-internals")]
-mod execute_request;
 mod driver;
 mod handoff;
 mod ask;
@@ -29,6 +27,8 @@ mod stored_runs;
 mod outcome;
 mod typed;
 mod agent_tool;
+#[cfg(feature = "unstable-internals")]
+mod execute_request;
 pub(crate) mod assistant;
 
 pub use self::agent_tool::AgentTool;

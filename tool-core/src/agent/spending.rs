@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
@@ -338,27 +337,14 @@ fn highest(up_to: u64, is_accepted: impl Fn(u64) -> bool) -> u64 {
 }
 
 /// Why a request was not sent.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    MaxCost {
-        ledger: Arc<Ledger>,
-        needed: Cost,
-    },
-    Budget {
-        key: String,
-        ends: Timestamp,
-    },
-    /// The store of a budget failed.
+    #[error("the request can cost {needed}, and less is left")]
+    MaxCost { ledger: Arc<Ledger>, needed: Cost },
+    #[error("the budget of `{}` is used up", key.escape_debug())]
+    Budget { key: String, ends: Timestamp },
+    #[error("the store of the budget failed: {0}")]
     Store(Box<dyn Error + Send + Sync>),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MaxCost { needed, .. } => write!(f, "the request can cost {needed}, and less is left"),
-            Self::Budget { key, .. } => write!(f, "the budget of `{}` is used up", key.escape_debug()),
-            Self::Store(error) => write!(f, "the store of the budget failed: {error}"),
-        }
-    }
 }
 
 fn invalid(reason: String) -> ModelError {

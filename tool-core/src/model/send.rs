@@ -5,7 +5,7 @@ use futures_util::{SinkExt, TryFutureExt, stream};
 use crate::content::Content;
 use crate::model::{
     AssistantMessage, Attempt, ChatModel, ChatRequest, ChatStream, Delta, EarlierAttempt, Message, Meter,
-    ModelError, ModelErrorKind, ModelFuture, ToolDefinition, Usage,
+    ModelError, ModelErrorKind, ModelFuture, ProviderData, ToolDefinition, Usage,
 };
 
 // Tokens that are not part of any text. A byte of text is at most one token.
@@ -104,21 +104,16 @@ impl ChatRequest<'_> {
             return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
         }
         let attempt = self.worst_attempt(model, meter).await;
-        let begun = match meter.begin(attempt).await {
-            // The bound is several times as high as what a provider counts.
-            Err(error) if error.kind() == ModelErrorKind::Unaffordable => {
-                match model.count_tokens(self).await {
-                    Ok(Some(counted)) => {
-                        // It is an estimate.
-                        let counted = counted.saturating_add(counted / COUNTING_MARGIN);
-                        let input_tokens = counted.min(attempt.input_tokens);
-                        meter.begin(Attempt { input_tokens, ..attempt }).await
-                    }
-                    _ => Err(error),
-                }
-            }
-            begun => begun,
-        };
+        let mut begun = meter.begin(attempt).await;
+        // The bound is several times as high as what a provider counts.
+        if begun.as_ref().is_err_and(|error| error.kind() == ModelErrorKind::Unaffordable)
+            && let Ok(Some(counted)) = model.count_tokens(self).await
+        {
+            // It is an estimate.
+            let counted = counted.saturating_add(counted / COUNTING_MARGIN);
+            let input_tokens = counted.min(attempt.input_tokens);
+            begun = meter.begin(Attempt { input_tokens, ..attempt }).await;
+        }
         Ok(self.as_attempt(begun?))
     }
 
@@ -182,12 +177,11 @@ fn max_tokens(message: &Message) -> u64 {
 }
 
 fn bytes_of_reply(message: &AssistantMessage) -> usize {
-    let calls = message.tool_calls.iter();
-    let calls: usize = calls.map(|call| call.id.len() + call.name.len() + call.arguments.len()).sum();
-    let data = message
-        .provider_data
-        .as_ref()
-        .map_or(0, |data| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len()));
-    let texts = [&message.reasoning, &message.refusal].map(|text| text.as_ref().map_or(0, String::len));
-    message.text.len() + texts.iter().sum::<usize>() + calls + data
+    let of_data =
+        |data: &ProviderData| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len());
+    let calls = message.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len());
+    let data = message.tool_calls.iter().filter_map(|call| call.provider_data.as_ref());
+    let data = data.chain(&message.provider_data).map(of_data);
+    let texts = message.reasoning.iter().chain(&message.refusal).map(String::len);
+    message.text.len() + calls.chain(data).chain(texts).sum::<usize>()
 }

@@ -134,7 +134,8 @@ impl Run {
     }
 
     /// Returns `true` if the next step is a request to the model.
-    pub(crate) fn is_asking(&self) -> bool {
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
         matches!(self.stage, Stage::Asking)
     }
 

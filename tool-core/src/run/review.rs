@@ -132,7 +132,8 @@ impl Run {
     }
 
     /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
-    pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
+    #[must_use]
+    pub fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
         let is_of_outer = |one: &&VerdictRecord| one.kind == VerdictKind::Ended && one.level > 0;
         let end = self.open_inner_run(call_id)?.verdicts.iter().find(is_of_outer)?;
         Some(VerdictRecord { level: end.level - 1, ..end.clone() })

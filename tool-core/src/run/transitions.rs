@@ -145,7 +145,7 @@ impl Run {
         Ok(Attempt { key: self.key(call_id), number, is_continued })
     }
 
-    fn key(&self, call_id: &str) -> IdempotencyKey {
+    pub(super) fn key(&self, call_id: &str) -> IdempotencyKey {
         let key = if self.has_bounded_keys { IdempotencyKey::new } else { IdempotencyKey::with_whole_id };
         key(self.id.as_str(), call_id)
     }

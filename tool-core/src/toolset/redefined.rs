@@ -1,5 +1,6 @@
 //! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing off.
 
+use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -100,6 +101,10 @@ impl Tool for Redefined {
 
     fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
         self.tool.get().inner_tool(name)
+    }
+
+    fn as_agent(&self) -> Option<&dyn Any> {
+        self.tool.get().as_agent()
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -87,7 +87,7 @@ async function read(path) {
 }
 
 function notice(text) {
-  byId("notice").textContent = text ?? "";
+  byId("notice").textContent = visible(text ?? "");
   byId("notice").hidden = !text;
 }
 
@@ -159,9 +159,8 @@ async function refreshRun(id) {
   document.title = `${run.open.length ? "⏸ " : ""}${visible(run.question || run.id).slice(0, 60)}`;
   byId("title").textContent = visible(run.question || run.id);
   const since = run.updated_at ? `${run.status === "waiting" ? "waiting" : "changed"} ${age(run.now - run.updated_at)}` : null;
-  byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
-    [...factsOf(run), since, run.id]
-      .filter(Boolean).join(" · "));
+  const facts = [...factsOf(run), since, run.id].filter(Boolean).join(" · ");
+  byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), ` · ${visible(facts)}`);
   byId("verdicts").textContent = visible(run.verdicts.map(layerOf).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
@@ -477,12 +476,12 @@ class Log {
       return;
     }
     card.status.className = `status ${className}`;
-    card.status.textContent = text.replaceAll("_", " ");
+    card.status.textContent = visible(text.replaceAll("_", " "));
   }
 
   progress({ id, text, done, total }) {
     const count = done === null ? "" : ` ${done}${total === null ? "" : `/${total}`}`;
-    this.state(id, "running", visible(`${text}${count}`) || "running");
+    this.state(id, "running", `${text}${count}` || "running");
   }
 
   finish(event) {
@@ -498,7 +497,7 @@ class Log {
     const decisions = event.decisions ?? card.decisions;
     const facts = [status.replaceAll("_", " "), milliseconds(duration),
       attempts > 1 ? `${attempts} attempts` : null, event.origin?.replaceAll("_", " "), ...decisions.map(describe)];
-    this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, visible(facts.filter(Boolean).join(" · ")));
+    this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, facts.filter(Boolean).join(" · "));
     for (const verdict of event.verdicts ?? []) this.note(card.element, `layer ${layerOf(verdict)}`);
     for (const { argument, from, to } of repairs) this.note(card.element, `repaired ${argument ?? "arguments"}: ${from} → ${to}`);
     card.element.append(long(output, status));
@@ -591,7 +590,7 @@ async function showJson(path) {
   json.dataset.path = path;
   if (json.hidden) return;
   try { json.textContent = visible(JSON.stringify(await read(`/${encodeURIComponent(opened())}/${path}`), null, 2)); }
-  catch (error) { json.textContent = error.message; }
+  catch (error) { json.textContent = visible(error.message); }
   json.scrollIntoView({ block: "nearest" });
 }
 

@@ -217,21 +217,7 @@ impl RunDriver {
             let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
             return ready(Ending::Executed(execution)).boxed();
         }
-        let delegation = of_agent.map(|sender| {
-            let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
-            let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
-            Arc::new(Delegation {
-                call: call.clone(),
-                is_undo: self.run.is_undoing(),
-                levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
-                timeout: executor.timeout,
-                gate: executor.inner_gate(&call),
-                emitter: self.emitter.clone(),
-                memos: sender.clone(),
-                continued: Mutex::new(continued.cloned()),
-                suspended: Mutex::default(),
-            })
-        });
+        let delegation = of_agent.map(|sender| self.delegate(executor, &call, Some(sender.clone())));
         // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
         let mut asking = Asking::new(self.run.notes(&call.id).cloned().unwrap_or_default());
         if let Some(sender) = sender.cloned() {
@@ -242,6 +228,28 @@ impl RunDriver {
             }));
         }
         executor.execute(call, attempt, delegation, asking).boxed()
+    }
+
+    /// Connects a call that asks an agent to this run.
+    pub(super) fn delegate(
+        &self,
+        executor: &CallExecutor,
+        call: &ToolCall,
+        memos: Option<MemoSender>,
+    ) -> Arc<Delegation> {
+        let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
+        let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
+        Arc::new(Delegation {
+            call: call.clone(),
+            is_undo: self.run.is_undoing(),
+            levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
+            timeout: executor.timeout,
+            gate: executor.inner_gate(call),
+            emitter: self.emitter.clone(),
+            memos,
+            continued: Mutex::new(self.run.open_inner_run(&call.id).cloned()),
+            suspended: Mutex::default(),
+        })
     }
 
     /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.
@@ -354,7 +362,7 @@ impl RunDriver {
     }
 
     /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.
-    fn earlier_undoing(&self) -> Option<&RunTools> {
+    pub(super) fn earlier_undoing(&self) -> Option<&RunTools> {
         self.earlier_tools.get(self.run.handoffs_before_undone()?)
     }
 

@@ -59,7 +59,7 @@ impl RunDriver {
                 let spent = ledger.spent().unwrap_or(Cost::new(0, needed.currency()));
                 let limit = ledger.limit().unwrap_or(spent);
                 if !ledger.is_outermost() {
-                    self.change_run().stop_at_limit(StopReason::MaxCost(limit));
+                    self.change_run().stop(StopReason::MaxCost(limit));
                     return Ok(None);
                 }
                 RunErrorKind::MaxCost { spent, limit, needed }

@@ -156,11 +156,8 @@ pub(super) async fn call_model(
     let Passage { layers, mut beside, hold } = passage;
     let route = Route { layers, model, meter: request.meter(), is_streamed };
     let mut verdicts = Vec::new();
-    if layers.is_empty() && beside.is_none() && !is_streamed {
-        return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
-    }
-    let mut deltas = match layers.is_empty() && is_streamed {
-        true => request.stream_to(model),
+    let mut deltas = match layers.is_empty() {
+        true => request.reply_of(model, is_streamed),
         false => route.send(request.clone()),
     };
     // Nothing leaves before the verdicts.
