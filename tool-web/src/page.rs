@@ -1,7 +1,6 @@
 //! The page: its files, and the data that it shows.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{OriginalUri, Path, RawQuery, Request, State};
@@ -23,7 +22,7 @@ use url::form_urlencoded;
 
 use crate::auth::{Principal, Right};
 use crate::guard::{Guard, HttpError, admit, admit_page, requires};
-use crate::hub::Hub;
+use crate::hub::{Hub, POLL};
 use crate::list::Filter;
 use crate::log::{Found, Row, RunLog};
 use crate::plain;
@@ -34,9 +33,6 @@ const HTML: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
 const ICON: &str = include_str!("page/icon.svg");
 const STYLE: &str = include_str!("page/page.css");
-
-/// The time between two readings of a stored run that is shown.
-const POLL: Duration = Duration::from_millis(1_500);
 
 /// The number of runs in a list, by default and at most.
 const DEFAULT_RUNS: usize = 100;
