@@ -58,8 +58,6 @@ struct State {
     decisions: Bounded<WaitId, Recorded, 10_000>,
     /// The messages of conversations of agents without a memory.
     histories: Bounded<ConversationId, Vec<Message>, 1_000>,
-    /// The tools that frontends execute, by the ids of their runs.
-    tools: Bounded<String, ToolSet, 1_000>,
 }
 
 /// A decision that was recorded here.
@@ -162,7 +160,7 @@ impl Hub {
     }
 
     /// Returns the log of a run, which begins with what the run has done so far.
-    fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
+    pub(crate) fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
         let mut state = self.lock();
         state.log(run.id().as_str()).unwrap_or_else(|| {
             let log = Arc::new(RunLog::new(run.id().as_str(), &source.name, run));
@@ -230,13 +228,6 @@ impl Hub {
         }
     }
 
-    /// Offers tools to the model that a frontend executes, whenever the run is driven from here.
-    pub(crate) fn offer(&self, id: &str, tools: ToolSet) {
-        if !tools.is_empty() {
-            self.lock().tools.insert(id.to_owned(), tools);
-        }
-    }
-
     /// Drives a run in a task of its own: who asked or decided can leave.
     fn drive(self: &Arc<Self>, source: &Arc<Source>, run: Run) {
         let Some(agent) = &source.agent else { return };
@@ -247,7 +238,7 @@ impl Hub {
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
         *lock(&follower.0.token) = Some(token.clone());
-        let tools = self.lock().tools.get(&id).cloned().unwrap_or_default();
+        let tools = lock(&follower.0.tools).clone();
         let mut events = agent.resume(run).tools(tools).cancellation_token(token).stream();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
@@ -378,8 +369,8 @@ impl Hub {
             ask = ask.history(state.histories.get(conversation).into_iter().flatten().cloned());
         }
         let run = ask.start().into_run();
-        self.offer(run.id().as_str(), tools);
         let log = self.log_of(source, &run);
+        *lock(&log.tools) = tools;
         self.drive(source, run);
         Some(log)
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tool_core::model::{ChatResponse, Usage};
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
-use tool_core::{CancellationToken, Event};
+use tool_core::{CancellationToken, Event, ToolSet};
 
 use crate::bounded::lock;
 use crate::entry::{Entry, executions, is_failure};
@@ -88,6 +88,8 @@ pub(crate) struct RunLog {
     pub(crate) id: String,
     /// Cancels the run, if it is driven by the page.
     pub(crate) token: Mutex<Option<CancellationToken>>,
+    /// The tools that a frontend executes.
+    pub(crate) tools: Mutex<ToolSet>,
     /// When the store was read for the readers of the log, and whether the run was there.
     pub(crate) refreshed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     state: Mutex<LogState>,
@@ -115,8 +117,8 @@ impl RunLog {
         let id = id.to_owned();
         let row = Row { id: id.clone(), agent: Arc::clone(source), ..Row::default() };
         let state = Mutex::new(LogState { row, ..LogState::default() });
-        let (token, refreshed) = (Mutex::default(), tokio::sync::Mutex::default());
-        let log = Self { id, token, refreshed, state, end: watch::Sender::new(0) };
+        let (token, tools, refreshed) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let log = Self { id, token, tools, refreshed, state, end: watch::Sender::new(0) };
         log.append_history(run);
         log
     }
