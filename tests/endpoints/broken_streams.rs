@@ -369,7 +369,7 @@ async fn the_read_timeout_applies_to_each_read() {
     let body = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
     let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"")];
     parts.extend(body.as_bytes().chunks(2).map(<[u8]>::to_vec));
-    let pause = Duration::from_millis(50);
+    let pause = Duration::from_millis(25);
     let limit = pause * 20;
     assert!(pause * u32::try_from(parts.len()).unwrap() > limit);
     let server = RawServer::start(parts, pause).await;

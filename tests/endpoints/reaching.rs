@@ -156,7 +156,7 @@ async fn limits_the_number_of_requests_in_flight() {
     // The server accepts one connection at a time: a second request in flight would wait in its queue and time out.
     let slow = RawServer::start(
         vec![whole_answer("200 OK", &[("content-type", "application/json")], b""), TEXT.to_vec()],
-        Duration::from_millis(40),
+        Duration::from_millis(25),
     );
     let server = slow.await;
     let openai = OpenAi::builder().base_url(server.base_url()).max_retries(0);

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use tests::support::{RawServer, whole_answer};
 use tool_core::model::{
     ChatRequest, ChatResponse, Currency, ModelPrices, Prices, ToolDefinition, ToolDefinitions,
@@ -82,13 +83,15 @@ async fn retries_by_status_header_and_code() {
         (b"HTTP/1.1 200".to_vec(), true),
         (unending, true),
     ];
-    for (first, is_retried) in table {
+    // At once, because some answers leave the delay to the client.
+    let cases = table.map(async |(first, is_retried)| {
         let shown = String::from_utf8_lossy(&first).into_owned();
         let server = RawServer::answering_in_turn(vec![first, fine()]).await;
         let outcome = ask(&builder(&server).build().unwrap()).await;
         assert_eq!(outcome.is_ok(), is_retried, "{shown}: {outcome:?}");
         assert_eq!(server.requests().len(), 1 + usize::from(is_retried), "{shown}");
-    }
+    });
+    join_all(cases).await;
 }
 
 #[tokio::test]
@@ -153,7 +156,7 @@ async fn retries_a_stream_only_before_it_starts() {
         (head(&event(chunk)), false),
         (head(&event(r#"{"error":{"message":"busy","code":503}}"#)), false),
     ];
-    for (first, is_opened_again) in table {
+    let cases = table.map(async |(first, is_opened_again)| {
         let shown = String::from_utf8_lossy(&first).into_owned();
         let server = RawServer::answering_in_turn(vec![first, head(&event(end))]).await;
         let outcome = ask_streamed(&builder(&server).build().unwrap()).await;
@@ -164,7 +167,8 @@ async fn retries_a_stream_only_before_it_starts() {
             assert!(error.is_retryable(), "{error}");
             assert!(error.partial().is_some());
         }
-    }
+    });
+    join_all(cases).await;
 }
 
 #[tokio::test]

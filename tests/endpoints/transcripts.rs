@@ -29,13 +29,13 @@ fn square_root(x: f64) -> f64 {
 
 #[tool("模拟获取天气的工具")]
 async fn get_current_weather(location: String) -> String {
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
     format!("{location}的天气是晴朗的，22摄氏度。")
 }
 
 #[tool("模拟发送邮件的工具")]
 async fn send_email(to: String, subject: String, body: String) -> String {
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
     let _ = (subject, body);
     format!("邮件已成功发送至 {to}。")
 }

@@ -230,7 +230,7 @@ async fn a_message_of_the_user_hides_no_result_of_the_caller() {
 /// Boxed futures are verdicts, too.
 type Never<V> = Pin<Box<dyn Future<Output = V> + Send>>;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn layers_that_hang_are_interrupted() {
     let builders: [fn(AgentBuilder) -> AgentBuilder; 4] = [
         |agent| agent.layer(guard::question(|_| Box::pin(pending()) as Never<QuestionVerdict>)),
@@ -286,6 +286,97 @@ async fn other_calls_continue_while_an_output_is_judged() {
     let agent = agent(model, &log).tools(tools![signal]).context(bell).layer(waits).build().unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
     assert_eq!(asked.expect("the call in flight is not driven").unwrap().text(), "Done.");
+}
+
+/// An agent in flight needs its state to be stored before it goes on.
+#[tokio::test]
+async fn agents_in_flight_continue_while_an_output_is_judged() {
+    let log = Log::default();
+    let bell = Arc::new(Notify::new());
+    let waiting = Arc::clone(&bell);
+    let waits = guard::output(move |execution| {
+        let is_first = execution.call().name == "act";
+        let bell = Arc::clone(&waiting);
+        Box::pin(async move {
+            if is_first {
+                bell.notified().await;
+            }
+            OutputVerdict::Pass
+        }) as Never<OutputVerdict>
+    });
+    let inner = ScriptedModel::new().calls("signal", "{}").calls("signal", "{}").says("Rung.");
+    let inner = Agent::builder(inner).tools(tools![signal]).context(bell).build().unwrap();
+    let calls = [("act", r#"{"text": "a"}"#), ("helper", r#"{"question": "ring"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = agent(model, &log).tool(inner.as_tool("helper", "Helps")).layer(waits).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
+    let answer = asked.expect("the agent in flight waits for the driver").unwrap();
+    assert_eq!([2, 3].map(|at| answer.messages()[at].text().into_owned()), ["did a", "Rung."]);
+    assert_eq!(answer.inner_runs()[0].run().tool_executions().len(), 2);
+}
+
+/// A call in flight reaches a limit of the run while the output of another is judged: that one counts as interrupted, and is undone.
+#[tokio::test]
+async fn a_limit_that_an_agent_in_flight_reaches_ends_a_verdict() {
+    let log = Log::default();
+    let waits = guard::output(|execution| match &*execution.call().name {
+        "act" => Box::pin(pending()) as Never<OutputVerdict>,
+        _ => Box::pin(async { OutputVerdict::Pass }),
+    });
+    let inner = ScriptedModel::new().calls("signal", "{}").says("Rung.");
+    let inner = Agent::builder(inner).tools(tools![signal]).context(Arc::new(Notify::new()));
+    let inner = inner.build().unwrap().as_tool("helper", "Helps");
+    let calls = [("act", r#"{"text": "a"}"#), ("helper", r#"{"question": "ring"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = agent(model, &log).tool(inner).layer(waits).max_calls(2).build().unwrap();
+    let asked = tokio::time::timeout(Duration::from_secs(3), agent.ask("go")).await;
+    let error = asked.expect("the limit is not seen").unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxCalls(2))), "{error}");
+    assert_eq!(log.all(), ["did a", "took back a"]);
+}
+
+/// What one layer has replaced stays in the record if another one ends the run because of the same outcome.
+#[tokio::test]
+async fn a_replacement_is_recorded_if_another_layer_ends_the_run() {
+    let look = || ExternalTool::new(ToolDefinition::new("look").with_description("Looks"));
+    for (tool, arguments, expected) in [
+        ("act", r#"{"text": "a"}"#, &["hide"][..]),
+        ("act", r#"{"text": "cached"}"#, &["cache", "hide"]),
+        ("act", "{}", &["hide"]),
+        ("look", "{}", &["hide"]),
+    ] {
+        let asked: Arc<AtomicUsize> = Arc::default();
+        let count = Arc::clone(&asked);
+        let cache = guard::call(|call: &ToolCall| match call.arguments.contains("cached") {
+            true => CallVerdict::replace("a secret"),
+            false => CallVerdict::Pass,
+        });
+        let hide = guard::output(|_| OutputVerdict::replace("hidden"));
+        let ends = guard::output(move |execution| {
+            assert!(execution.to_string().ends_with("hidden"), "{execution}");
+            count.fetch_add(1, Ordering::Relaxed);
+            OutputVerdict::end("why")
+        });
+        let model = ScriptedModel::new().calls(tool, arguments).says("Done.");
+        let agent = agent(model, &Log::default()).tool(look()).layer(cache.named("cache"));
+        let agent = agent.layer(hide.named("hide")).layer(ends.named("ends")).build().unwrap();
+        let mut error = agent.ask("go").await.unwrap_err();
+        if let Some(wait) = error.run().waits().pop() {
+            let mut run = error.into_run();
+            run.resolve(&wait.id, Decision::result(Ok(ToolOutput::text("a secret")))).unwrap();
+            error = agent.resume(restored(run)).await.unwrap_err();
+        }
+        assert!(is_blocked(&error), "{error}");
+        let execution = &error.run().tool_executions()[0];
+        let by: Vec<_> = execution.verdicts().iter().map(|verdict| &*verdict.layer).collect();
+        assert_eq!(by, expected, "{tool} {arguments}");
+        assert_eq!(execution.output().unwrap().to_string(), "hidden", "{tool} {arguments}");
+        assert_eq!(error.messages().last().unwrap().text(), "hidden");
+        assert_eq!(
+            asked.load(Ordering::Relaxed),
+            if tool == "look" { 1 } else { 1 + usize::from(arguments.contains("\"a\"")) }
+        );
+    }
 }
 
 #[tokio::test]

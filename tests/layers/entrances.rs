@@ -139,10 +139,8 @@ fn observed(answer: &str, act: &Act, read: &[String]) -> String {
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let executed = act.executed.lock().unwrap().join("+");
     let read = read.join("+").replace("the call was ", "").replace("act`", "`");
-    let read = match read.starts_with("not executed") {
-        true => "not executed".to_owned(),
-        false => read,
-    };
+    let beginning = ["not executed", "there is no tool"].into_iter().find(|text| read.starts_with(text));
+    let read = beginning.map_or(read, str::to_owned);
     format!("{answer} | {} | {}", or_none(executed), or_none(read))
 }
 

@@ -3,6 +3,7 @@
 mod attacks;
 mod attribution;
 mod broken;
+mod choosing;
 mod entrances;
 mod faults;
 mod matrix;
@@ -10,3 +11,5 @@ mod mistakes;
 mod orders;
 mod ready;
 mod rules;
+mod sets;
+mod undoing;

@@ -25,9 +25,8 @@ fn exception(entrance: Entrance, rule: Rule) -> Option<&'static str> {
             Rule::Approve | Rule::DenyApproval | Rule::EditApproval => {
                 Some("Done. | - | denied: it needs approval, which nobody can give here")
             }
-            Rule::RewriteFail | Rule::LeaveToCaller => Some("Done. | - | not executed"),
+            Rule::RewriteFail | Rule::LeaveToCaller | Rule::JudgePanic => Some("Done. | - | not executed"),
             Rule::JudgeEnd => Some("Done. | - | why"),
-            Rule::JudgePanic => Some("Done. | - | the tool failed (reference call_1)"),
             Rule::OutputEnd => Some("Done. | a | why"),
             Rule::OutputFail => Some("Done. | a | the layer `rule` failed"),
             _ => None,
@@ -42,9 +41,10 @@ fn exception(entrance: Entrance, rule: Rule) -> Option<&'static str> {
 fn absence(entrance: Entrance, rule: Rule) -> Option<&'static str> {
     match (entrance, rule.part()) {
         (Entrance::Restate, _) => Some("in the tests of `tool-restate`"),
-        (Entrance::ToolSetAlone | Entrance::McpServer, Some(Part::Question | Part::Model | Part::Answer)) => {
-            Some("no agent is asked")
-        }
+        (
+            Entrance::ToolSetAlone | Entrance::McpServer,
+            Some(Part::Question | Part::Tool | Part::Model | Part::Answer),
+        ) => Some("no agent is asked"),
         (Entrance::ToolSetAlone | Entrance::McpServer, None) if rule != Rule::Pass => {
             Some("no agent is asked")
         }
@@ -124,7 +124,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-web/src/hub.rs", &[Entrance::Stream, Entrance::Resume]),
 ];
 
-const WAYS: [&str; 12] = [
+const WAYS: [&str; 13] = [
     "agent.ask(",
     "agent.resume(",
     "agent.start(",
@@ -137,6 +137,7 @@ const WAYS: [&str; 12] = [
     "call_model(",
     "send_to(",
     "stream_to(",
+    "reply_of(",
 ];
 
 #[test]

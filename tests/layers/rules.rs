@@ -22,6 +22,8 @@ pub(crate) enum Rule {
     BesideAnswer,
     BesideEnd,
     BesidePanic,
+    Hide,
+    HidePanic,
     ModelRewrite,
     ModelEnd,
     Rewrite,
@@ -49,7 +51,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::Pass,
         Self::QuestionAnswer,
         Self::QuestionEnd,
@@ -58,6 +60,8 @@ impl Rule {
         Self::BesideAnswer,
         Self::BesideEnd,
         Self::BesidePanic,
+        Self::Hide,
+        Self::HidePanic,
         Self::ModelRewrite,
         Self::ModelEnd,
         Self::Rewrite,
@@ -89,6 +93,7 @@ impl Rule {
             Self::Pass | Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => return None,
             Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Part::Question,
             Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Part::Question,
+            Self::Hide | Self::HidePanic => Part::Tool,
             Self::ModelRewrite | Self::ModelEnd => Part::Model,
             Self::Rewrite | Self::RewriteWrongly | Self::RewriteFail => Part::Rewrite,
             Self::Deny | Self::Approve | Self::DenyApproval | Self::EditApproval => Part::Judge,
@@ -106,6 +111,8 @@ impl Rule {
             // The model may have answered, and nothing of it left.
             Self::BesideAnswer => "No. | - | -",
             Self::QuestionEnd | Self::QuestionFail | Self::BesideEnd | Self::BesidePanic => "error | - | -",
+            Self::Hide => "Done. | - | there is no tool",
+            Self::HidePanic => "error | - | -",
             Self::ModelRewrite => "Done. | a | did a, briefly",
             Self::ModelEnd => "error | - | -",
             Self::Rewrite => "Done. | b | did b",
@@ -168,6 +175,15 @@ impl Layer for Rule {
                 _ => Ok(QuestionVerdict::Pass),
             }
         })
+    }
+
+    fn offers(&self, tool: &ToolDefinition, _: &Place<'_>) -> bool {
+        match self {
+            _ if tool.name() != "act" => true,
+            Self::Hide => false,
+            Self::HidePanic => panic!("broken"),
+            _ => true,
+        }
     }
 
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {

@@ -429,7 +429,7 @@ async fn a_value_is_computed_once() {
 }
 
 /// A process that dies after a value was recorded does not compute it again.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_recorded_value_is_stored_before_the_call_goes_on() {
     let log = SharedLog::default();
     let tool = |goes_on: bool| {
@@ -523,7 +523,7 @@ async fn a_message_of_the_user_declines_open_questions() {
     assert_eq!(texts, [declined, "Never mind"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn retries_keep_the_answers() {
     let attempts = std::sync::Arc::new(AtomicU32::new(0));
     let tool = {

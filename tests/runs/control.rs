@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tests::support::ways::alike;
 use tool_core::agent::AgentBuilder;
@@ -73,7 +73,7 @@ fn failures() -> [(ToolErrorKind, &'static str, &'static str); 5] {
     ]
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_kind_of_failure_is_reported_hidden_or_ends_the_run() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Sorry.");
@@ -98,7 +98,7 @@ async fn each_kind_of_failure_is_reported_hidden_or_ends_the_run() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_handler_replaces_the_result_of_a_failed_call() {
     for (kind, name, arguments) in failures() {
         let script = || ScriptedModel::new().calls(name, arguments).says("Fine.");
@@ -175,7 +175,7 @@ fn flaky(failures: u32, #[inject] context: &ToolContext) -> Result<u32, String> 
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn retries_a_call_up_to_its_tools_attempts() {
     for (failures, expected, attempts) in [(0, "1", 1), (1, "2", 2), (2, "3", 3), (3, "attempt 3", 3)] {
         ATTEMPTS.store(0, Ordering::SeqCst);
@@ -247,7 +247,7 @@ async fn the_output_limit_ends_the_run_and_keeps_its_results() {
     ));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_time_limit_drops_running_calls() {
     #[tool]
     async fn sleeps(milliseconds: u64) -> u64 {
@@ -262,7 +262,7 @@ async fn the_time_limit_drops_running_calls() {
         let builder = Agent::builder(script()).tools(tools![sleeps]);
         builder.max_time(Duration::from_millis(limit)).build().unwrap()
     };
-    let clock = Instant::now();
+    let clock = tokio::time::Instant::now();
     let error = agent(80).ask("Sleep").await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
     let results: Vec<_> = error.messages()[2..].iter().map(Message::text).collect();
@@ -277,7 +277,7 @@ async fn the_time_limit_drops_running_calls() {
     assert!(matches!(run.finish().await.unwrap_err().kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_call_timeout_applies_to_every_call() {
     #[tool]
     async fn for_ever() {

@@ -348,6 +348,23 @@ async fn a_caller_that_drives_by_itself_is_charged_and_limited() {
 }
 
 #[tokio::test]
+async fn a_response_that_its_caller_does_not_record_is_charged() {
+    let model = || ScriptedModel::new().says("Hello").with_usage(Usage::new(100, 10)).says("Hello again");
+    let agent = || Agent::builder(model()).prices(prices()).build().unwrap();
+    let mut run = agent().start("Hello");
+    assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
+    run.call_model().await.unwrap();
+    assert_eq!(micros(run.into_run().cost()), Some(200));
+    let mut run = agent().start("Hello");
+    assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
+    run.call_model().await.unwrap();
+    assert!(matches!(run.next().await.unwrap(), Step::CallModel(_)));
+    let response = run.call_model().await.unwrap();
+    run.record_response(response).await.unwrap();
+    assert_eq!(micros(run.finish().await.unwrap().cost()), Some(200 + 10_085));
+}
+
+#[tokio::test]
 async fn a_limit_without_prices_is_an_error() {
     let agent = Agent::builder(ScriptedModel::new().says("Hello"))
         .options(ModelOptions::default().with_max_output_tokens(10));
@@ -399,7 +416,16 @@ async fn a_stored_run_knows_what_a_dropped_request_can_have_cost() {
         assert!(futures_util::poll!(&mut ask).is_pending());
         let mut runs = agent.stored_runs().await.unwrap().runs;
         runs.retain(|stored| stored.run.limits().max_cost == Some(Cost::usd(limit)));
-        assert_eq!(micros(runs[0].run.cost()), Some(cost));
+        let run = runs.remove(0).run;
+        assert_eq!(micros(run.cost()), Some(cost));
+        // It stays charged, however the run continues.
+        let model = ScriptedModel::new().says("Hello").with_usage(Usage::new(100, 10));
+        let agent = Agent::builder(model).prices(prices()).build().unwrap();
+        let mut run = agent.resume(run).max_cost(Cost::usd(1.0)).start();
+        let Step::CallModel(request) = run.next().await.unwrap() else { panic!() };
+        let response = request.send_to(agent.model()).await.unwrap();
+        run.record_response(response).await.unwrap();
+        assert_eq!(micros(run.finish().await.unwrap().cost()), Some(cost + 200));
     }
 }
 

@@ -105,7 +105,7 @@ async fn the_next_model_answers_after_an_outage() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_model_that_is_down_is_left_out_until_one_request_has_tried_it() {
     let (a, b) = (Named::new("a"), Named::new("b"));
     let model = Fallback::new([a.clone(), b.clone()]).retry_after(Duration::from_millis(50));
@@ -153,7 +153,7 @@ async fn other_requests_leave_out_a_model_on_trial_and_a_dropped_trial_is_none()
 #[tokio::test]
 async fn if_all_models_are_down_all_are_tried() {
     let (a, b) = (Named::new("a"), Named::new("b"));
-    let model = Fallback::new([a.clone(), b.clone()]);
+    let model = Fallback::new([a.clone(), b.clone()]).retry_after(Duration::MAX);
     a.fail(ModelErrorKind::Unavailable);
     b.fail(ModelErrorKind::Unavailable);
     assert_eq!(ask(&model).await, Err("b is down".into()));
@@ -276,7 +276,7 @@ async fn a_model_is_up_as_soon_as_its_response_starts() {
     assert_eq!(ask(&model).await.unwrap().message.text, "a");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dropped_request_changes_nothing_that_others_found_out() {
     let (a, b, is_silent) = (Named::new("a"), Named::new("b"), Arc::new(Mutex::new(true)));
     let model = Fallback::new([Silent(a.clone(), Arc::clone(&is_silent))])

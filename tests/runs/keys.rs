@@ -23,7 +23,7 @@ fn charge(
     if context.attempt() <= failures { Err("busy".into()) } else { Ok(id) }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_is_unique_to_a_call_and_stable_across_attempts() {
     let calls = [("charge", r#"{"id": "a", "failures": 2}"#), ("charge", r#"{"id": "b", "failures": 0}"#)];
     let model = ScriptedModel::new().calls_all(calls).says("Done.");
@@ -51,7 +51,7 @@ fn once() -> &'static str {
 }
 
 /// The process ends after the calls have started; the stored state is resumed.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn interrupted_calls_are_retried_or_reported_as_outcome_unknown() {
     let model = ScriptedModel::new().calls_all([("again", "{}"), ("once", "{}")]).says("Done.");
     let agent = Agent::builder(model).tools(tools![again, once]).build().unwrap();

@@ -126,7 +126,7 @@ async fn a_requested_call_is_executed_and_undone_by_another_process() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_error_handler_sees_the_last_attempt_of_a_requested_call() {
     #[tool("Fails", attempts = 2)]
     fn flaky() -> Result<(), &'static str> {
@@ -210,7 +210,7 @@ fn work(step: u32, #[inject] attempt: &tool_core::tool::Attempt) -> Result<Strin
 }
 
 /// A replay of the changes of each step has the same states, and the changes grow with the step alone.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn changes_of_steps_replay_a_run() {
     let model = (10..30)
         .fold(ScriptedModel::new(), |model, step| model.calls("work", format!(r#"{{"step": {step}}}"#)))

@@ -85,7 +85,7 @@ async fn executes_calls_of_successive_turns() {
     assert_eq!(answer.messages()[0], Message::user("What now?"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn results_are_in_the_order_of_the_calls() {
     let script = || {
         let calls = [

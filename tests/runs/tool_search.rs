@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use serde_json::{Value, json};
 use tests::support::ways::{alike, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, BuildErrorKind, ToolSearch};
+use tool_core::layer::guard;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ToolChoice};
 use tool_core::run::{Run, Step};
 use tool_core::testing::ScriptedModel;
@@ -269,35 +270,26 @@ async fn up_to_the_threshold_only_deferred_tools_are_searched() {
 
 #[tokio::test]
 async fn a_required_tool_is_offered() {
-    let model = ScriptedModel::new()
-        .expects(offers(&["forecast", "search_tools"]))
-        .calls("forecast", r#"{"city": "Rome"}"#)
-        .expects(offers(&["forecast", "search_tools"]))
-        .says("It rains.");
-    let choice = ToolChoice::Tool("forecast".into());
-    let search = ToolSearch::bm25().call_through();
-    let agent = Agent::builder(model).tools(many()).tool_search(search).tool_choice(choice.clone());
-    let _ = agent.build().unwrap();
-    let required = |turn: &mut tool_core::agent::Turn<'_>| {
-        if turn.number() == 2 {
-            turn.tool_choice = ToolChoice::Tool("forecast".into());
-        }
-    };
-    let model = ScriptedModel::new()
-        .expects(offers(&["sum", "search_tools"]))
-        .calls("sum", r#"{"a": 1, "b": 2}"#)
-        .expects(offers(&["sum", "search_tools", "forecast"]))
-        .says("It rains.");
-    self::agent(model, self::search()).before_turn(required).build().unwrap().ask("Rain?").await.unwrap();
+    let table: [(ToolSearch, &[&str]); 2] = [
+        (search(), &["sum", "forecast", "search_tools"]),
+        (search().call_through(), &["sum", "forecast", "search_tools", "call_tool"]),
+    ];
+    for (search, offered) in table {
+        let model = ScriptedModel::new()
+            .expects(offers(offered))
+            .calls("forecast", r#"{"city": "Rome"}"#)
+            .expects(offers(offered))
+            .says("It rains.");
+        let agent = agent(model, search).tool_choice(ToolChoice::Tool("forecast".into()));
+        agent.build().unwrap().ask("Rain?").await.unwrap();
+    }
 }
 
 #[tokio::test]
-async fn a_hook_that_selects_few_tools_leaves_nothing_to_search() {
+async fn a_layer_that_chooses_few_tools_leaves_nothing_to_search() {
     let model = ScriptedModel::new().expects(offers(&["sum", "forecast"])).says("Done.");
-    let builder = agent(model, search()).before_turn(|turn| {
-        turn.tools = turn.tools.clone().filter(|tool| ["sum", "forecast"].contains(&tool.name()));
-    });
-    builder.build().unwrap().ask("What now?").await.unwrap();
+    let few = guard::tool(|tool| ["sum", "forecast"].contains(&tool.name()));
+    agent(model, search()).layer(few).build().unwrap().ask("What now?").await.unwrap();
 }
 
 /// A provider of tools that are new in every turn, as those of a server can be.
@@ -639,19 +631,6 @@ async fn a_required_tool_is_not_left_to_the_provider() {
     let agent = Agent::builder(Searching(model, 44)).tools(many()).tool_search(ToolSearch::by_provider());
     let agent = agent.tool_choice(ToolChoice::Tool("forecast".into())).build().unwrap();
     assert_eq!(agent.ask("Rain?").await.unwrap().text(), "It rains.");
-    // A hook can require one, too.
-    let model = ScriptedModel::new()
-        .expects(searches_all_but(&["sum"]))
-        .calls("sum", r#"{"a": 1, "b": 2}"#)
-        .expects(searches_all_but(&["sum", "forecast"]))
-        .says("It rains.");
-    let required = |turn: &mut tool_core::agent::Turn<'_>| {
-        if turn.number() == 2 {
-            turn.tool_choice = ToolChoice::Tool("forecast".into());
-        }
-    };
-    let agent = Agent::builder(Searching(model, 44)).tools(many()).tool_search(by_provider());
-    agent.before_turn(required).build().unwrap().ask("Rain?").await.unwrap();
 }
 
 #[tokio::test]

@@ -514,7 +514,7 @@ async fn records_the_errors_of_failed_runs() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn abandoned_spans_are_cancelled() {
     let script = || ScriptedModel::new().calls("look_up", r#"{"word": "a", "milliseconds": 60000}"#);
     // Long enough to reach the call on any machine.
@@ -658,7 +658,7 @@ async fn a_continued_run_drops_its_earlier_error() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_attempt_has_a_span() {
     let spans = Spans::default();
     let _listening = spans.listen();

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tests::support::ways::{alike, restored};
-use tool_core::agent::{AgentBuilder, BuildError, Turn};
+use tool_core::agent::{AgentBuilder, BuildError};
+use tool_core::layer::guard;
 use tool_core::run::{Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
@@ -69,7 +70,7 @@ async fn a_failed_run_undoes_its_calls_in_reverse_order() {
     assert!(alike(|| agent(script())).await.is_ok());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_undo_does_not_stop_the_others() {
     let script =
         || ScriptedModel::new().calls_all([booking("train"), booking("bridge")]).calls("fatal", "{}");
@@ -224,11 +225,8 @@ async fn undoes_calls_in_a_turn_with_fewer_tools() {
     }
     let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
     let build = || {
-        Agent::builder(script()).tools(tools![book, fatal, cancel]).before_turn(|turn: &mut Turn<'_>| {
-            if turn.number() == 2 {
-                turn.tools = tools![fatal];
-            }
-        })
+        let fewer = guard::tool_at(|tool, at| at.turn == 1 || tool.name() == "fatal");
+        Agent::builder(script()).tools(tools![book, fatal, cancel]).layer(fewer)
     };
     let error = alike(build).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train"]);
@@ -243,7 +241,7 @@ async fn hang_once(what: String, #[inject] context: &ToolContext) -> Result<Stri
     Err(format!("there is no {what}"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn undoes_calls_with_an_attempt_of_unknown_effect() {
     let script = || ScriptedModel::new().calls("hang_once", r#"{"what": "train"}"#).calls("fatal", "{}");
     let build = || Agent::builder(script()).tools(tools![hang_once, fatal]).undo_tools(tools![cancel]);
@@ -260,7 +258,7 @@ async fn undoes_calls_with_an_attempt_of_unknown_effect() {
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave ?"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn undoes_calls_whose_unknown_outcome_was_replaced() {
     let script = || ScriptedModel::new().calls("hangs", r#"{"what": "train"}"#).calls("fatal", "{}");
     #[tool(undo = "cancel", timeout = "5ms")]
@@ -359,9 +357,9 @@ async fn a_restored_run_is_undone_by_the_authors_tools_alone() {
     let meddled = agent(model.clone()).tool_provider(ByTurn("shop", |_| intruder()));
     let error = meddled.build().unwrap().resume(restored(run.clone())).await.unwrap_err();
     assert!(error.to_string().ends_with(RESERVED), "{error}");
-    // A hook that changes the tools of a turn does not change what undoes a call.
-    let hooked = agent(model).before_turn(|turn: &mut Turn<'_>| turn.tools = intruder());
-    let error = hooked.build().unwrap().resume(restored(run)).await.unwrap_err();
+    // A layer that chooses the tools of a turn does not change what undoes a call.
+    let chosen = agent(model).layer(guard::tool(|_| false));
+    let error = chosen.build().unwrap().resume(restored(run)).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 }
 
@@ -384,13 +382,4 @@ async fn an_undo_tool_is_bound_when_its_call_is_executed() {
     let agent = Agent::builder(model).tool_provider(ByTurn("shop", |_| intruder())).build().unwrap();
     let error = agent.resume(restored(run)).await.unwrap_err();
     assert_eq!(error.run().undo_executions()[0].outcome().unwrap_err().kind(), ToolErrorKind::UnknownTool);
-}
-
-#[tokio::test]
-async fn refuses_a_turn_whose_tools_cannot_be_undone() {
-    let hook = |turn: &mut Turn<'_>| turn.tools = tools![book].union(intruder()).unwrap();
-    let agent = Agent::builder(ScriptedModel::new()).before_turn(hook).build().unwrap();
-    let error = agent.ask("Book").await.unwrap_err();
-    let expected = "the tools of the turn cannot be offered: the tool `book` is undone by `cancel`, which does not exist; add it with `undo_tools`";
-    assert_eq!(error.to_string(), expected);
 }

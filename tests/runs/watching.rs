@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tests::support::ways::{alike, assert_valid};
-use tool_core::agent::{AgentBuilder, Turn};
+use tool_core::agent::AgentBuilder;
+use tool_core::layer::{guard, rewrite};
 use tool_core::memory::InMemoryStore;
 use tool_core::model::ChatRequest;
 use tool_core::run::StopReason;
@@ -202,13 +203,15 @@ async fn a_hook_changes_only_its_turn() {
     let agent = Agent::builder(model)
         .tools(tools![first, second])
         .options(tool_core::ModelOptions::default().with_seed(7))
-        .before_turn(|turn: &mut Turn<'_>| {
-            assert_eq!(turn.messages().len(), if turn.number() == 1 { 1 } else { 4 });
-            if turn.number() == 1 {
-                turn.tools = turn.tools.clone().only(["first"]).unwrap();
-                turn.options.seed = Some(1);
-            }
-        })
+        .layer(guard::tool_at(|tool, at| {
+            assert_eq!(at.messages.len(), if at.turn == 1 { 1 } else { 4 });
+            at.turn > 1 || tool.name() == "first"
+        }))
+        .layer(rewrite::request_at(|request, at| {
+            assert_eq!(at.messages.len(), if at.turn == 1 { 1 } else { 4 });
+            let options = request.options().clone();
+            request.with_options(if at.turn == 1 { options.with_seed(1) } else { options })
+        }))
         .build()
         .unwrap();
     let answer = agent.ask("Go").await.unwrap();
@@ -242,13 +245,13 @@ async fn a_tool_observes_that_its_result_is_not_awaited() {
 
 /// The calls are looked up among the offered tools, even if the run is resumed before they are executed.
 #[tokio::test]
-async fn a_resumed_turn_retains_the_tools_of_its_hook() {
+async fn a_resumed_turn_retains_its_tools() {
     let model = ScriptedModel::new().calls("second", "{}").says("Done.");
-    let only_first = |turn: &mut Turn<'_>| {
-        assert!(turn.messages().len() == 1 || turn.number() == 2);
-        turn.tools = tools![first];
-    };
-    let agent = Agent::builder(model).tools(tools![first, second]).before_turn(only_first).build().unwrap();
+    let only_first = guard::tool_at(|tool, at| {
+        assert!(at.messages.len() == 1 || at.turn == 2);
+        tool.name() == "first"
+    });
+    let agent = Agent::builder(model).tools(tools![first, second]).layer(only_first).build().unwrap();
     let mut run = agent.start("Go");
     run.advance().await.unwrap();
     let answer = agent.resume(run.into_run()).await.unwrap();
@@ -256,7 +259,7 @@ async fn a_resumed_turn_retains_the_tools_of_its_hook() {
 }
 
 /// This includes calls listed before a finished one, and runs that were ended by a call.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reports_calls_in_flight_at_the_end_of_the_run() {
     for last in ["revoked", "first"] {
         let reported = Arc::new(Mutex::new(Vec::new()));
@@ -311,7 +314,7 @@ fn sent(request: &ChatRequest<'_>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_hook_changes_the_messages_of_its_turn_only() {
+async fn a_layer_changes_the_messages_of_a_request_only() {
     let build = || {
         let model = reader()
             .expects(|request| {
@@ -328,16 +331,16 @@ async fn a_hook_changes_the_messages_of_its_turn_only() {
                     ]
             })
             .says("Done.");
-        Agent::builder(model).instructions("Be brief.").tools(tools![page]).before_turn(
-            |turn: &mut Turn<'_>| {
-                assert_eq!(turn.messages().len(), [2, 5, 7][turn.number() as usize - 1]);
-                if turn.number() == 3
-                    && let Message::Tool(result) = &mut turn.messages_mut()[4]
-                {
-                    result.content = "[read]".into();
-                }
-            },
-        )
+        let shorten = rewrite::request_at(|mut request, at| {
+            assert_eq!(request.messages().len(), [2, 5, 7][at.turn as usize - 1]);
+            if at.turn == 3
+                && let Message::Tool(result) = &mut request.messages_mut()[4]
+            {
+                result.content = "[read]".into();
+            }
+            request
+        });
+        Agent::builder(model).instructions("Be brief.").tools(tools![page]).layer(shorten)
     };
     let answer = alike(build).await.unwrap();
     // The run has what the tool returned.
@@ -345,19 +348,18 @@ async fn a_hook_changes_the_messages_of_its_turn_only() {
 }
 
 #[tokio::test]
-async fn a_hook_sets_the_instructions_of_a_turn() {
+async fn a_layer_sets_the_instructions_of_a_turn() {
     for of_agent in [None, Some("Be brief.")] {
         let model = ScriptedModel::new()
             .expects(|request| sent(request) == ["You help Ada.", "What now?"])
             .calls("page", r#"{"number": 1}"#)
             .expects(move |request| sent(request)[0] == of_agent.unwrap_or("What now?"))
             .says("Done.");
-        let builder = Agent::builder(model).tools(tools![page]).before_turn(|turn: &mut Turn<'_>| {
-            if turn.number() == 1 {
-                let name = turn.context().get::<&'static str>().copied().unwrap_or_default();
-                turn.set_instructions(format!("You help {name}."));
-            }
+        let personal = rewrite::request_at(|request, at| {
+            let name = at.context.get::<&'static str>().copied().unwrap_or_default();
+            if at.turn == 1 { request.with_instructions(format!("You help {name}.")) } else { request }
         });
+        let builder = Agent::builder(model).tools(tools![page]).layer(personal);
         let agent = match of_agent {
             Some(instructions) => builder.instructions(instructions),
             None => builder,
@@ -400,11 +402,13 @@ async fn calls_and_results_of_changed_messages_stay_together() {
                     true
                 })
                 .says("Done.");
-            Agent::builder(model).tools(tools![page]).before_turn(move |turn: &mut Turn<'_>| {
-                if turn.number() == 3 {
-                    change(turn.messages_mut());
+            let change = rewrite::request_at(move |mut request, at| {
+                if at.turn == 3 {
+                    change(request.messages_mut());
                 }
-            })
+                request
+            });
+            Agent::builder(model).tools(tools![page]).layer(change)
         };
         assert_eq!(alike(build).await.unwrap().messages().len(), 7);
     }

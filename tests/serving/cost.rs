@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tool_core::Agent;
-use tool_core::agent::Turn;
+use tool_core::layer::rewrite;
 use tool_core::testing::ScriptedModel;
 use tool_openai::server::Server;
 
@@ -70,9 +70,12 @@ fn request(api: &str, messages: Vec<Value>) -> Value {
 fn allocated_bytes(api: &str, body: &Value, is_streamed: bool) -> u64 {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let caller = runtime.block_on(async {
-        // The hook lets the agent repair the messages.
-        let agent = Agent::builder(ScriptedModel::new().says("Hi."))
-            .before_turn(|turn: &mut Turn<'_>| drop(turn.messages_mut().pop_if(|_| false)));
+        // The layer lets the agent repair the messages.
+        let agent =
+            Agent::builder(ScriptedModel::new().says("Hi.")).layer(rewrite::request(|mut request| {
+                request.messages_mut().pop_if(|_| false);
+                request
+            }));
         Caller::new(Server::new().agent("m", agent.build().unwrap())).await
     });
     let mut body = body.clone();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tool_core::agent::AgentBuilder;
+use tool_core::layer::Part;
 use tool_core::run::{Decision, Run, Step, Wait, WaitReason};
 use tool_core::tool::{Origin, ToolExecution};
 use tool_core::{Agent, Answer, Approval, Event, Message, RunError, RunErrorKind, ToolCall};
@@ -187,6 +188,11 @@ async fn drive_in_steps(agent: &Agent, question: &str, resolve: Resolve<'_>) -> 
     loop {
         let model = run.agent().clone();
         match run.next().await? {
+            // No way leads past a layer.
+            Step::CallModel(_) if model.has_layer_for(Part::Model) => {
+                let response = run.call_model().await?;
+                run.record_response(response).await?;
+            }
             Step::CallModel(request) => match model.model().chat(&request).await {
                 Ok(response) => run.record_response(response).await?,
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! The options of `#[tool(…)]` and `#[param(…)]`: their effect on the schema, and their enforcement in calls.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -262,9 +262,16 @@ async fn quick() -> &'static str {
     "done"
 }
 
+/// Set when a tool that blocks may return; the test cannot end before that.
+static RELEASED: AtomicBool = AtomicBool::new(false);
+
 #[tool(blocking, timeout = "20ms")]
 fn sleeper() {
-    std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..1000 {
+        if !RELEASED.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 #[tokio::test]
@@ -276,6 +283,7 @@ async fn a_timeout_ends_a_call() {
         assert_eq!(error.kind(), ToolErrorKind::TimedOut, "{name}");
         assert_eq!(error.to_string(), "the tool timed out after 20ms");
     }
+    RELEASED.store(true, Ordering::SeqCst);
     assert_eq!(result_text(&set, "quick", "{}").await, "done");
 }
 

@@ -64,10 +64,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod json;
 mod endpoint;
 mod presets;
-mod error;
 mod warning;
 mod rate_limits;
 mod client;
@@ -80,12 +78,11 @@ mod messages;
 mod config;
 pub mod guide;
 
-pub use tool_http::client::RetryBudget;
+#[doc(inline)]
+pub use tool_http::client::{Error, ErrorKind, Retry, RetryBudget};
 
-pub use self::client::Retry;
 pub use self::config::{Anthropic, AnthropicBuilder};
 pub use self::endpoint::{AuthScheme, Endpoint};
-pub use self::error::{Error, ErrorKind};
 pub use self::messages::Messages;
 pub use self::options::{Cache, CacheTtl, HostedTool, Thinking};
 pub use self::rate_limits::{RateLimit, RateLimits};

@@ -1,32 +1,24 @@
 //! What the API reports about models and requests.
 
-use tool_core::model::{ChatRequest, ModelInfo};
+use tool_core::model::ModelInfo;
+use tool_http::client::Error;
+use tool_http::client::json::Members;
 
 use crate::client::Client;
-use crate::error::Error;
-use crate::json::Members;
-use crate::options::MessagesOptions;
-use crate::request::{Purpose, encode};
+use crate::request::{ModelRequest, Purpose};
 
 /// Asks for the number of input tokens of a request.
-pub(crate) async fn count_tokens(
-    client: &Client,
-    model: &str,
-    options: &MessagesOptions,
-    request: &ChatRequest<'_>,
-) -> Result<u64, Error> {
-    let body = encode(client, model, options, request, Purpose::Count)?.body;
-    let url = client.url("messages/count_tokens");
+pub(crate) async fn count_tokens(request: ModelRequest<'_>) -> Result<u64, Error> {
+    let body = request.encode(Purpose::Count)?.body;
     let parse = |json: &str| Members::parse(json)?.parsed("input_tokens");
-    client.retry.run(|| client.fetch(&url, Some(&body), parse)).await
+    request.client.fetch("messages/count_tokens", Some(&body), parse).await
 }
 
 /// Asks for what is known of a model.
 pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo, Error> {
     // A name is one segment of the path.
     let name: String = model.chars().map(|c| if "/?#%".contains(c) { '_' } else { c }).collect();
-    let url = client.url(&format!("models/{name}"));
-    client.retry.run(|| client.fetch(&url, None, parse_info)).await
+    client.fetch(&format!("models/{name}"), None, parse_info).await
 }
 
 /// Parses a description, of which each part can be missing.

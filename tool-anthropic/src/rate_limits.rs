@@ -1,7 +1,5 @@
 //! The rate limits that responses report.
 
-use std::sync::Arc;
-
 use reqwest::header::HeaderMap;
 
 /// The limits of the account and what remains of them, as each response reports them: see
@@ -30,9 +28,6 @@ pub struct RateLimit {
     /// When the limit is fully replenished, as an RFC 3339 time.
     pub reset: Option<String>,
 }
-
-/// A function that is called with the limits of each response that reports any.
-pub(crate) type RateLimitsHook = Arc<dyn Fn(&RateLimits) + Send + Sync>;
 
 impl RateLimits {
     /// Reads the headers `anthropic-ratelimit-*`. Returns `None` if there are none.

@@ -2,33 +2,25 @@
 //!
 //! The provider pauses replies that use hosted tools for long. They are continued with the same messages and their own content.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::stream::{Stream, StreamExt, iter};
+use futures_util::stream::{BoxStream, StreamExt, iter};
 use tool_core::Message;
-use tool_core::model::{ChatRequest, ChatResponse, Delta, EarlierAttempt, FinishReason};
-use tool_http::client::assembler::{Assembler, Flow, StreamEnd, assemble};
-use tool_http::client::sse::{Event, ReadError};
-use tool_http::client::{RequestBody, malformed_body};
+use tool_core::model::{ChatResponse, Delta, EarlierAttempt, FinishReason};
+use tool_http::client::{Error, RequestBody, count_attempt};
 
-use crate::client::{Client, MAX_BODY_BYTES, read};
-use crate::error::Error;
-use crate::options::MessagesOptions;
-use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens, reject_prefill};
-use crate::response::{EventError, PAUSE_TURN, ReplyAssembler};
+use crate::client::Client;
+use crate::request::{MAX_UNSTREAMED_TOKENS, ModelRequest, Purpose};
+use crate::response::{PAUSE_TURN, ReplyAssembler};
 
 /// The path of the API.
 const PATH: &str = "messages";
 
-type Deltas<'a> = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send + 'a>>;
+type Deltas<'a> = BoxStream<'a, Result<Delta, Error>>;
 
 /// One reply.
 pub(crate) struct Turn<'a> {
-    client: &'a Client,
-    model: &'a str,
-    options: &'a MessagesOptions,
-    request: &'a ChatRequest<'a>,
+    request: ModelRequest<'a>,
     purpose: Purpose,
     /// The reply so far, if the provider paused it.
     paused: Option<ChatResponse>,
@@ -45,16 +37,10 @@ enum TurnState<'a> {
 
 impl<'a> Turn<'a> {
     /// Starts a reply. The API returns a long one only as a stream.
-    pub(crate) fn new(
-        client: &'a Client,
-        model: &'a str,
-        options: &'a MessagesOptions,
-        request: &'a ChatRequest<'a>,
-        is_streamed: bool,
-    ) -> Self {
-        let is_long = max_tokens(client, options, request.options()) > MAX_UNSTREAMED_TOKENS;
+    pub(crate) fn new(request: ModelRequest<'a>, is_streamed: bool) -> Self {
+        let is_long = request.max_tokens() > MAX_UNSTREAMED_TOKENS;
         let purpose = if is_streamed || is_long { Purpose::Stream } else { Purpose::Reply };
-        Self { client, model, options, request, purpose, paused: None, pauses: 0, state: TurnState::Ready }
+        Self { request, purpose, paused: None, pauses: 0, state: TurnState::Ready }
     }
 
     /// Returns the whole reply.
@@ -71,36 +57,36 @@ impl<'a> Turn<'a> {
 
     /// Sends the next request, with retries, and returns the deltas of its response.
     fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
-        let (client, purpose, is_resumed) = (self.client, self.purpose, self.paused.is_some());
-        let (encoded, request) = (self.encode(), self.request);
+        let (purpose, is_resumed) = (self.purpose, self.paused.is_some());
+        let (encoded, ModelRequest { client, chat, .. }) = (self.encode(), self.request);
         async move {
             let (body, assembler) = encoded?;
             if is_resumed {
-                let counted = request.repeat(EarlierAttempt::Continued).await;
-                counted.map_err(|error| Error::request(error.to_string()))?;
+                count_attempt(chat, EarlierAttempt::Continued).await?;
             }
             let mut retries = client.retry.start();
             loop {
-                let error = match send(client, &body, assembler(), purpose, is_resumed).await {
+                match send(client, &body, assembler(), purpose, is_resumed).await {
                     Ok(deltas) => return Ok(deltas),
-                    Err(error) => error,
-                };
-                let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
-                retries.wait(error).await?;
-                request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))?;
+                    Err(error) => retries.repeat(chat, error).await?,
+                }
             }
         }
     }
 
     /// Encodes the next request, and returns what assembles its response.
     fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
-        let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
-        let request = resumed.as_ref().unwrap_or(self.request);
-        if self.paused.is_none() {
-            reject_prefill(self.model, request.messages())?;
+        // The paused reply is not part of the conversation yet.
+        let resumed = self.paused.as_ref().map(|paused| {
+            let reply = Message::Assistant(paused.message.clone());
+            self.request.chat.copy_with_messages([self.request.chat.messages(), &[reply]].concat())
+        });
+        let request = ModelRequest { chat: resumed.as_ref().unwrap_or(self.request.chat), ..self.request };
+        if resumed.is_none() {
+            request.reject_prefill()?;
         }
-        let encoded = encode(self.client, self.model, self.options, request, self.purpose)?;
-        let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
+        let encoded = request.encode(self.purpose)?;
+        let provider: Arc<str> = request.client.endpoint.name.as_ref().into();
         let paused = self.paused.clone();
         let assembler = move || {
             let assembler = ReplyAssembler::new(Arc::clone(&provider), encoded.prefix.clone());
@@ -120,7 +106,7 @@ impl<'a> Turn<'a> {
             response.finish_reason = FinishReason::ToolCalls;
             is_paused = false;
         }
-        if !is_paused || self.pauses == self.options.max_pauses {
+        if !is_paused || self.pauses == self.request.options.max_pauses {
             self.state = TurnState::Finished;
             return Some(response);
         }
@@ -160,108 +146,23 @@ pub(crate) async fn next_delta(mut turn: Turn<'_>) -> Option<(Result<Delta, Erro
     }
 }
 
-/// Returns the request that continues a paused reply.
-fn resumed_request(request: &ChatRequest<'_>, paused: &ChatResponse) -> ChatRequest<'static> {
-    let messages = request.messages().iter().cloned().chain([Message::Assistant(paused.message.clone())]);
-    // No cache: the last message is not part of the conversation yet.
-    ChatRequest::new(messages.collect::<Vec<_>>())
-        .with_tools(request.tools().clone())
-        .with_tool_search(request.has_tool_search())
-        .with_tool_choice(request.tool_choice().clone())
-        .with_parallel_tool_calls(request.parallel_tool_calls())
-        .with_options(request.options().clone())
-        .with_response_format(request.response_format().cloned())
-}
-
 /// Sends a request and returns the deltas of its response. Those of what was already emitted are not repeated.
 async fn send<'a>(
     client: &'a Client,
     body: &RequestBody,
-    mut assembler: ReplyAssembler,
+    assembler: ReplyAssembler,
     purpose: Purpose,
     is_resumed: bool,
 ) -> Result<Deltas<'a>, Error> {
-    let url = client.url(PATH);
     let is_streamed = purpose == Purpose::Stream;
     let accept = if is_streamed { "text/event-stream" } else { "application/json" };
-    let success = client.send(&url, Some(body), accept).await?;
-    let headers = success.response.headers();
-    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
-    if is_streamed && content_type.is_some_and(|value| value.starts_with(accept)) {
-        let request_id = client.request_id(headers);
-        let assembler = StreamAssembler { client, request_id, reply: assembler };
-        return Ok(Box::pin(assemble(success.into_bytes(), assembler, MAX_BODY_BYTES)));
+    let response = client.connection.send(&client.url(PATH), Some(body), accept).await?;
+    if is_streamed && response.is_event_stream() {
+        return Ok(Box::pin(response.into_deltas(assembler)));
     }
     // Some servers ignore `stream`.
-    let id = client.request_id(headers);
-    let outcome = read(success, MAX_BODY_BYTES).await.and_then(|text| {
-        assembler.push_whole(&text).map_err(|error| event_error(client, error, &text, false))
-    });
-    outcome.map_err(|error| error.with_request("POST", &url, id.as_deref()))?;
-    let response = assembler.finish();
+    let response = response.assemble(assembler).await?;
     let is_quiet = !is_streamed || is_resumed;
     let deltas = if is_quiet { vec![Delta::Done(response)] } else { response.into_deltas() };
     Ok(Box::pin(iter(deltas.into_iter().map(Ok))))
-}
-
-/// Returns the error for a text, or the data of an event, that could not be turned into a response.
-fn event_error(client: &Client, error: EventError, text: &str, is_event: bool) -> Error {
-    let redact = |text: &str| client.connection.redact(text);
-    match error {
-        EventError::Api(json) => client.api_error(&json),
-        EventError::Malformed(reason) => {
-            Error::invalid_response(malformed_body(&redact(&reason), &redact(text), is_event))
-        }
-    }
-}
-
-/// Assembles a reply from a stream, and turns its failures into errors.
-struct StreamAssembler<'a> {
-    client: &'a Client,
-    request_id: Option<String>,
-    reply: ReplyAssembler,
-}
-
-/// Why an event ends its stream.
-enum StreamError {
-    /// The end of the stream truncated it.
-    Truncated,
-    Failed(Error),
-}
-
-impl Assembler for StreamAssembler<'_> {
-    type Item = Delta;
-    type EventError = StreamError;
-    type Error = Error;
-
-    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, StreamError> {
-        let data = event.data.trim_ascii();
-        self.reply.push(data, emit).map_err(|error| match error {
-            EventError::Malformed(_) if !event.is_whole => StreamError::Truncated,
-            error => StreamError::Failed(event_error(self.client, error, data, true)),
-        })
-    }
-
-    fn finish(self, end: StreamEnd<StreamError>) -> Result<Delta, Error> {
-        let error = match end {
-            StreamEnd::Complete if self.reply.has_started() => return Ok(Delta::Done(self.reply.finish())),
-            StreamEnd::Complete => Error::invalid_response("the stream ended before the response started"),
-            StreamEnd::Failed(StreamError::Failed(error)) => error,
-            // Only the last event can be missing.
-            _ if self.reply.is_complete() => return Ok(Delta::Done(self.reply.finish())),
-            StreamEnd::Broken(Some(error)) => Error::incomplete(Some(read_error(error))),
-            StreamEnd::Broken(None) | StreamEnd::Failed(StreamError::Truncated) => Error::incomplete(None),
-        };
-        let request_id = self.request_id.as_deref();
-        Err(error.with_partial(self.reply.finish()).with_request("POST", &self.client.url(PATH), request_id))
-    }
-}
-
-fn read_error(error: ReadError<reqwest::Error>) -> Error {
-    match error {
-        ReadError::Body(error) => Error::transport(error),
-        ReadError::TooLong => {
-            Error::invalid_response(format!("the stream is longer than {MAX_BODY_BYTES} bytes"))
-        }
-    }
 }

@@ -5,9 +5,10 @@
 //! is a new minor version of this crate. It is published because they depend on it, and knows neither MCP nor the APIs of OpenAI and
 //! Anthropic.
 //!
-//! - [`client`](mod@client) (feature `client`): connections, TLS, bounded bodies, server-sent events, retries, redaction.
+//! - [`client`](mod@client) (feature `client`): connections, TLS, bounded bodies, server-sent events, retries, redaction; responses,
+//!   streams and errors of models.
 //! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, forms of responses, connections, shutdown.
-//! - [`Backoff`]: the delays between attempts, and [`LONGEST_TIMEOUT`].
+//! - [`Backoff`]: the delays between attempts, and [`LONGEST_TIMEOUT`]; [`random_id`].
 
 // Links from the other crates do not depend on the order in which they are documented.
 #![doc(html_root_url = "..")]
@@ -15,9 +16,11 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod backoff;
+mod ids;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "server")]
 pub mod server;
 
 pub use self::backoff::{Backoff, LONGEST_TIMEOUT};
+pub use self::ids::random_id;

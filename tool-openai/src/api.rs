@@ -1,6 +1,5 @@
 //! Sends chat requests through one of an endpoint's APIs, with retries, and reads the replies.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,14 +7,14 @@ use futures_util::stream::{TryStreamExt, iter};
 use reqwest::Url;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatResponse, ChatStream, EarlierAttempt, ModelError};
-use tool_http::client::Retries;
+use tool_http::client::{ApiResponse, Assembler, Error, ErrorKind, RequestBody, Retries, count_attempt};
 
-use crate::assembler::Assembler;
-use crate::body::RequestBody;
-use crate::client::{ApiResponse, Client};
-use crate::error::{Error, ErrorKind};
+use crate::client::Client;
 use crate::malformed_call::MalformedCallRetries;
-use crate::streaming;
+
+/// The way out if a server rejects a request with a JSON schema.
+const JSON_SCHEMA_HINT: &str = "if the server does not support JSON schemas in `response_format`, set \
+    `Endpoint::supports_json_schema` to `false`: typed answers then use a tool";
 
 /// A model behind one API of an endpoint.
 pub(crate) trait Api: ChatModel {
@@ -75,17 +74,12 @@ impl Target {
 pub(crate) async fn chat<A: Api>(api: &A, request: &ChatRequest<'_>) -> Result<ChatResponse, Error> {
     let mut attempts = Attempts::new(api, request, false)?;
     loop {
-        let error = match try_chat(api, attempts.url(), &attempts.body).await {
+        let response = async { attempts.send().await?.assemble(api.assembler()).await };
+        match response.await {
             Ok(response) => return Ok(response),
-            Err(error) => error,
-        };
-        attempts.prepare_next(error).await?;
+            Err(error) => attempts.prepare_next(error).await?,
+        }
     }
-}
-
-async fn try_chat<A: Api>(api: &A, url: Url, body: &RequestBody) -> Result<ChatResponse, Error> {
-    let response = api.client().send(url, body, "application/json").await?;
-    read_whole(api, response).await
 }
 
 /// Sends a request and returns the streamed response. Retries only until the stream has opened.
@@ -95,54 +89,44 @@ pub(crate) async fn open_stream<'a, A: Api>(
 ) -> Result<ChatStream<'a>, ModelError> {
     let mut attempts = Attempts::new(api, request, true)?;
     loop {
-        let error = match try_open_stream(api, attempts.url(), &attempts.body).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => error,
+        let stream = async {
+            let response = attempts.send().await?;
+            if response.is_event_stream() {
+                let deltas = response.into_deltas(api.assembler());
+                return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
+            }
+            // Some servers ignore `stream`, and errors with status 200 are not streamed.
+            let response = response.assemble(api.assembler()).await?;
+            Ok(ChatStream::new(iter(response.into_deltas().into_iter().map(Ok))))
         };
-        attempts.prepare_next(error).await?;
+        match stream.await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => attempts.prepare_next(error).await?,
+        }
     }
-}
-
-async fn try_open_stream<'a, A: Api>(
-    api: &'a A,
-    url: Url,
-    body: &RequestBody,
-) -> Result<ChatStream<'a>, Error> {
-    let response = api.client().send(url, body, "text/event-stream").await?;
-    if response.content_type().is_some_and(|value| value.starts_with("text/event-stream")) {
-        let deltas = streaming::deltas(api.client(), response, api.assembler());
-        return Ok(ChatStream::new(deltas.map_err(ModelError::from)));
-    }
-    // Some servers ignore `stream`, and errors with status 200 are not streamed.
-    let response = read_whole(api, response).await?;
-    Ok(ChatStream::new(iter(response.into_deltas().into_iter().map(Ok))))
 }
 
 /// The attempts to get one reply: the same request again, or one that reports a malformed call to the model.
-struct Attempts<'a, A> {
+struct Attempts<'a, 'r, A> {
     api: &'a A,
-    request: &'a ChatRequest<'a>,
-    malformed_calls: MalformedCallRetries<'a>,
+    request: &'r ChatRequest<'r>,
+    malformed_calls: MalformedCallRetries<'r>,
     is_streamed: bool,
-    /// A JSON schema is sent, which the endpoint may not support.
-    sends_json_schema: bool,
     body: RequestBody,
-    retries: Retries<'a, Error>,
+    retries: Retries<'a>,
 }
 
-impl<'a, A: Api> Attempts<'a, A> {
-    fn new(api: &'a A, request: &'a ChatRequest<'a>, is_streamed: bool) -> Result<Self, Error> {
+impl<'a, 'r, A: Api> Attempts<'a, 'r, A> {
+    fn new(api: &'a A, request: &'r ChatRequest<'r>, is_streamed: bool) -> Result<Self, Error> {
         let body = api.encode(request, is_streamed)?;
         let malformed_calls = MalformedCallRetries::new(request);
-        let sends_json_schema = request.response_format().is_some()
-            && api.supports_response_format()
-            && !api.client().endpoint.guarantees_json_schema;
-        let retries = api.client().retry.start();
-        Ok(Self { api, request, malformed_calls, is_streamed, sends_json_schema, body, retries })
+        Ok(Self { api, request, malformed_calls, is_streamed, body, retries: api.client().retry.start() })
     }
 
-    fn url(&self) -> Url {
-        self.api.target().url_for(self.malformed_calls.request())
+    async fn send(&self) -> Result<ApiResponse<'a>, Error> {
+        let url = self.api.target().url_for(self.malformed_calls.request());
+        let accept = if self.is_streamed { "text/event-stream" } else { "application/json" };
+        self.api.client().connection.send(&url, Some(&self.body), accept).await
     }
 
     /// Prepares the next attempt and waits until it may be sent.
@@ -151,33 +135,23 @@ impl<'a, A: Api> Attempts<'a, A> {
     ///
     /// Returns the error itself if there must be no other attempt.
     async fn prepare_next(&mut self, error: Error) -> Result<(), Error> {
-        let error = error.with_json_schema_sent(self.sends_json_schema);
-        let mut earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
-        if error.kind() == ErrorKind::MalformedToolCall {
-            earlier = EarlierAttempt::Unusable;
-            self.malformed_calls.report(error)?;
-            self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
-            self.retries = self.api.client().retry.start();
-        } else {
-            self.retries.wait(error).await?;
+        let error = self.with_hint(error);
+        if error.kind() != ErrorKind::MalformedToolCall {
+            return self.retries.repeat(self.request, error).await;
         }
-        self.request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))
+        self.malformed_calls.report(error)?;
+        self.body = self.api.encode(self.malformed_calls.request(), self.is_streamed)?;
+        self.retries = self.api.client().retry.start();
+        count_attempt(self.request, EarlierAttempt::Unusable).await
     }
-}
 
-async fn read_whole<A: Api>(api: &A, mut response: ApiResponse) -> Result<ChatResponse, Error> {
-    let body = api.client().read_body(&mut response).await?;
-    // Validating first is faster than a lossy conversion, and nearly every body is valid.
-    let text = match std::str::from_utf8(&body) {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => String::from_utf8_lossy(&body),
-    };
-    let mut assembler = api.assembler();
-    match assembler.push_whole(&text) {
-        Ok(()) => Ok(assembler.finish()),
-        Err(error) => {
-            let error = api.client().event_error(error, &text, response.content_type());
-            Err(error.with_request(api.client().failed_request(&response.url), response.request_id))
-        }
+    /// Adds the way out to an error that may be due to a JSON schema, which the endpoint may not support.
+    fn with_hint(&self, error: Error) -> Error {
+        let sends_json_schema = self.request.response_format().is_some()
+            && self.api.supports_response_format()
+            && !self.api.client().endpoint.guarantees_json_schema;
+        let is_rejection = matches!(error.status(), Some(400 | 422 | 500))
+            && matches!(error.kind(), ErrorKind::InvalidRequest | ErrorKind::Server);
+        if sends_json_schema && is_rejection { error.with_hint(JSON_SCHEMA_HINT) } else { error }
     }
 }

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use tool_core::content::{Content, File, Image, Part};
-
-use crate::error::Error;
+use tool_http::client::Error;
 
 /// A part of a message with images or files.
 pub(crate) enum WirePart<'a> {

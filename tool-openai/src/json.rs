@@ -1,4 +1,4 @@
-//! Writes JSON into buffers that already contain the start of a request.
+//! Writes JSON into buffers that already contain the start of a request, and reads it.
 
 /// Writes a JSON string.
 pub(crate) fn write_string(json: &mut Vec<u8>, text: &str) {
@@ -20,6 +20,11 @@ pub(crate) fn write_array<T>(
         write(json, element);
     }
     json.push(b']');
+}
+
+/// Returns `true` unless the value of a member `error` means that there is none.
+pub(crate) fn is_error_value(value: &str) -> bool {
+    !matches!(value.trim_ascii(), "null" | "false" | "0" | "\"\"" | "{}" | "[]")
 }
 
 #[cfg(test)]

@@ -86,19 +86,14 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod json;
-mod ids;
 mod lenient;
 mod endpoint;
 mod presets;
-mod error;
 mod warning;
 mod quirks;
 mod tools;
 mod body;
-mod retry;
-mod assembler;
 mod client;
-mod streaming;
 mod malformed_call;
 mod api;
 mod content;
@@ -113,13 +108,12 @@ mod config;
 pub mod server;
 pub mod guide;
 
-pub use tool_http::client::RetryBudget;
+#[doc(inline)]
+pub use tool_http::client::{Error, ErrorKind, Retry, RetryBudget};
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
 pub use self::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
-pub use self::error::{Error, ErrorKind};
 pub use self::responses::Responses;
-pub use self::retry::Retry;
 pub use self::tools::{chat_completions_tool, chat_completions_tools, responses_tool, responses_tools};
 pub use self::warning::Warning;

@@ -14,6 +14,7 @@ use crate::context::ContextTypes;
 use crate::events::{Publisher, Unfinished};
 use crate::limit::limited;
 use crate::names::CallInput;
+use crate::path::{agent_names, stream_name};
 use crate::turn::panicked;
 
 /// The owner of the tools: an agent, or a worker without one.
@@ -35,10 +36,11 @@ impl Executor {
         unfinished: &Unfinished,
     ) -> ToolExecution {
         let publishing = publisher.zip(input.events.as_ref()).map(|(publisher, target)| {
-            publisher.begin(target, format!("call-{}", input.request.call.id), None)
+            publisher.begin(target, stream_name(&input.path, "call", &input.request.call.id), None)
         });
         let call = input.request.call.clone();
-        let progress = publishing.as_ref().map(|publishing| publishing.progress(&call)).unwrap_or_default();
+        let progress =
+            publishing.as_ref().map(|publishing| publishing.progress(&input.path, &call)).unwrap_or_default();
         // The engine would repeat a call whose hook, handler of errors or provider panics without end.
         let executed = AssertUnwindSafe(self.execute_with(input, types, cancellation, progress));
         let execution = executed
@@ -58,7 +60,7 @@ impl Executor {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let CallInput { mut request, definition, offered, context, .. } = input;
+        let CallInput { mut request, definition, offered, context, path, .. } = input;
         // The rules for approval and the like are those of the recorded definition: without it, there are none.
         if definition.is_none() && request.undone.is_none() {
             let error = ToolError::unknown_tool(&request.call.name, offered.iter().map(|name| &**name));
@@ -74,7 +76,10 @@ impl Executor {
             Err(reason) => return ToolExecution::new(request.call, Err(ToolError::not_executed(&reason))),
         };
         match self {
-            Self::Agent(agent) => agent.execute_unjudged(request, &context, cancellation, progress).await,
+            Self::Agent(agent) => {
+                let asked_by = agent_names(&path);
+                agent.execute_unjudged(&asked_by, request, &context, cancellation, progress).await
+            }
             Self::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
         }
     }

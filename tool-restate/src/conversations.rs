@@ -10,7 +10,8 @@ use std::time::Duration;
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::Message;
-use tool_core::memory::{Window, repair_history};
+use tool_core::memory::Window;
+use tool_core::model::repair_history;
 
 use crate::limit;
 use crate::names::{Added, Ended, HoldRequest};

@@ -21,6 +21,7 @@ use tool_core::{CancellationToken, Event, ToolCall};
 use crate::client::Http;
 use crate::clock::now;
 use crate::limit;
+use crate::path::{Asked, event_at};
 
 /// Returns the name of the objects that have the events of an agent's runs.
 pub(crate) fn events_service(agent: &str) -> String {
@@ -59,8 +60,8 @@ pub(crate) struct EventTarget {
 pub(crate) struct Batch {
     pub(crate) token: String,
     pub(crate) stream: String,
-    /// The turn and the number of its messages, if the stream is one.
-    pub(crate) turn: Option<(u32, usize)>,
+    /// The first event of the stream, which is repeated with each further attempt.
+    pub(crate) begins: Option<EventRecord>,
     /// The time at which the attempt began: a later one makes an earlier one void.
     pub(crate) attempt: u64,
     pub(crate) index: u32,
@@ -136,8 +137,8 @@ impl EventsService for Events {
             if (batch.attempt, batch.index) <= (last.attempt, last.index) {
                 return Ok(());
             }
-            if let Some((turn, messages)) = batch.turn.filter(|_| batch.attempt > last.attempt) {
-                events.insert(0, Event::turn_started(turn, messages).at(0));
+            if let Some(begins) = batch.begins.filter(|_| batch.attempt > last.attempt) {
+                events.insert(0, begins);
             }
         }
         ctx.set(&batch.stream, Json(Last { attempt: batch.attempt, index: batch.index }));
@@ -192,14 +193,10 @@ pub(crate) struct Publishing {
 
 impl Publisher {
     /// Begins to publish an attempt of a step.
-    pub(crate) fn begin(
-        &self,
-        target: &EventTarget,
-        stream: String,
-        turn: Option<(u32, usize)>,
-    ) -> Publishing {
+    pub(crate) fn begin(&self, target: &EventTarget, stream: String, begins: Option<Event>) -> Publishing {
         let (sender, mut events) = mpsc::channel(MAX_UNSENT);
         let (client, target, attempt) = (self.0.clone(), target.clone(), now());
+        let begins = begins.map(|event| event.at(0));
         let close = CancellationToken::new();
         let closed = close.clone();
         let task = tokio::spawn(async move {
@@ -212,14 +209,17 @@ impl Publisher {
                 };
                 let Some(first) = first else { return };
                 let _ = tokio::time::timeout(BATCH_TIME, closed.cancelled()).await;
-                let mut batch = vec![first];
+                let (mut batch, mut last) = (Vec::new(), first);
                 while let Ok(event) = events.try_recv() {
-                    join(&mut batch, event);
+                    if let Some(event) = join(&mut last, event) {
+                        batch.push(std::mem::replace(&mut last, event));
+                    }
                 }
+                batch.push(last);
                 index += 1;
-                let (token, stream) = (target.token.clone(), stream.clone());
+                let (token, stream, begins) = (target.token.clone(), stream.clone(), begins.clone());
                 let events = batch.into_iter().map(|event| event.at(0)).collect();
-                let batch = Batch { token, stream, turn, attempt, index, events };
+                let batch = Batch { token, stream, begins, attempt, index, events };
                 send(&client, &target, batch).await;
             }
         });
@@ -233,11 +233,12 @@ impl Publishing {
         let _ = self.sender.try_send(event);
     }
 
-    /// Returns a reporter of the progress of a call.
-    pub(crate) fn progress(&self, call: &ToolCall) -> Progress {
-        let (sender, id, name) = (self.sender.clone(), call.id.clone(), call.name.clone());
+    /// Returns a reporter of the progress of a call of the run to which this path leads.
+    pub(crate) fn progress(&self, path: &[Asked], call: &ToolCall) -> Progress {
+        let (sender, path, id, name) =
+            (self.sender.clone(), path.to_vec(), call.id.clone(), call.name.clone());
         Progress::new(move |progress: ToolProgress| {
-            let _ = sender.try_send(Event::call_progress(&*id, &*name, progress));
+            let _ = sender.try_send(event_at(&path, Event::call_progress(&*id, &*name, progress)));
         })
     }
 }
@@ -265,19 +266,25 @@ impl Unfinished {
     }
 }
 
-/// Adds an event to a batch, and joins it with the last one if both are deltas of one text.
-fn join(batch: &mut Vec<Event>, event: Event) {
-    match (batch.last_mut(), event) {
-        (Some(Event::Text(text)), Event::Text(more))
-        | (Some(Event::Reasoning(text)), Event::Reasoning(more))
-        | (Some(Event::Refusal(text)), Event::Refusal(more)) => text.push_str(&more),
-        (Some(Event::Arguments { index, text, .. }), Event::Arguments { index: same, text: more, .. })
+/// Joins an event with the one before it if both are deltas of one text. Returns it otherwise.
+fn join(last: &mut Event, event: Event) -> Option<Event> {
+    match (last, event) {
+        (Event::Text(text), Event::Text(more))
+        | (Event::Reasoning(text), Event::Reasoning(more))
+        | (Event::Refusal(text), Event::Refusal(more)) => text.push_str(&more),
+        (Event::Arguments { index, text, .. }, Event::Arguments { index: same, text: more, .. })
             if *index == same =>
         {
             text.push_str(&more);
         }
-        (_, event) => batch.push(event),
+        (Event::Agent { call_id, event: last, .. }, Event::Agent { call_id: same, event, agent, .. })
+            if *call_id == same =>
+        {
+            return join(last, *event).map(|event| event.inside(agent, same));
+        }
+        (_, event) => return Some(event),
     }
+    None
 }
 
 /// Sends a batch, and gives up if the engine cannot be reached: the turn's last event has the whole text.
@@ -301,7 +308,8 @@ mod tests {
         let text = |text: &str| Event::Text(text.into());
         let mut batch = vec![text("a")];
         for event in [text("b"), Event::Reasoning("c".into()), text("d"), text("e")] {
-            join(&mut batch, event);
+            let event = join(batch.last_mut().unwrap(), event);
+            batch.extend(event);
         }
         let texts: Vec<_> = batch
             .iter()

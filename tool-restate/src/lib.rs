@@ -25,6 +25,7 @@ mod error;
 mod events;
 mod limit;
 mod names;
+mod path;
 #[allow(
     deprecated,
     reason = "only services declared as traits can have names of their own, see `worker::named`"

@@ -14,6 +14,7 @@ use tool_core::run::{self, Answer, StopReason, Wait};
 use tool_core::tool::{CallRequest, DecisionRecord, ToolExecution, WaitId};
 
 use crate::events::EventTarget;
+use crate::path::Asked;
 
 /// Returns the name of the service that executes the calls of one definition of a tool, which other programs may have as well.
 pub(crate) fn tool_service(owner: &str, tool: &str, hash: &str) -> String {
@@ -57,9 +58,14 @@ pub(crate) struct Question {
 impl Question {
     /// Returns a digest that distinguishes questions with the same key.
     pub(crate) fn digest(&self) -> String {
-        let json = serde_json::to_vec(self).unwrap_or_default();
-        Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
+        digest(self)
     }
+}
+
+/// Returns a digest of the JSON of a value.
+pub(crate) fn digest(value: &impl Serialize) -> String {
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A call, for the worker that executes it.
@@ -78,14 +84,21 @@ pub(crate) struct CallInput {
     pub(crate) events: Option<EventTarget>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) context: JsonContext,
+    /// The calls that lead to the run that the call belongs to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) path: Vec<Asked>,
 }
 
 /// What a run waits for.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Waiting {
-    pub(crate) turn: u32,
+    /// The number of messages that were sent to the run.
+    pub(crate) messages: u32,
     /// What waits for a decision.
     pub(crate) waits: Vec<WaitId>,
+    /// The names of the tools that lead to the agent of each call that is inside of another, by the path of the call.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) agents: BTreeMap<String, Vec<String>>,
     /// The last wait for an approval of each call, by the id of the call.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) approvals: BTreeMap<String, WaitId>,

@@ -47,9 +47,9 @@ pub(crate) fn decision_signal(wait: &WaitId) -> String {
     format!("decision-{wait}")
 }
 
-/// Returns the name of the signal of a message to a run that waits in this turn.
-pub(crate) fn message_signal(turn: u32) -> String {
-    format!("message-{turn}")
+/// Returns the name of the signal of a message to a run that has got this number of messages before.
+pub(crate) fn message_signal(messages: u32) -> String {
+    format!("message-{messages}")
 }
 
 /// Returns the name of the signal that resumes a run that waits for an operator for the time with this number.
@@ -159,7 +159,7 @@ impl RunsService for Runs {
         if decision.is_deferred() {
             return Err(invalid("a decision cannot be deferred; the call waits as it is".into()).into());
         }
-        self.check(&ctx, wait, &decision).await?.map_err(invalid)?;
+        self.check(&ctx, &waiting, wait, &decision).await?.map_err(invalid)?;
         let at = time(&ctx).await?;
         let now = Timestamp::from_millis(at / 1000);
         if let Some(expired) = wait.expired(now) {
@@ -176,7 +176,7 @@ impl RunsService for Runs {
     /// message.
     async fn say(&self, ctx: SharedWorkflowContext<'_>, Json(message): Json<Content>) -> HandlerResult<()> {
         let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
-        let (signal, at) = (message_signal(waiting.turn), time(&ctx).await?);
+        let (signal, at) = (message_signal(waiting.messages), time(&ctx).await?);
         let instead = run::Decision::deny("the user sent another message instead");
         let mut claimed = false;
         // Nobody can decide any more about what the message denies.
@@ -241,13 +241,17 @@ impl Runs {
     async fn check(
         &self,
         ctx: &SharedWorkflowContext<'_>,
+        waiting: &Waiting,
         wait: &Wait,
         decision: &run::Decision,
     ) -> Result<Result<(), String>, TerminalError> {
         let agent = &self.model.agent;
+        let asked_by: Vec<_> =
+            waiting.agents.get(&wait.path).into_iter().flatten().map(|name| &**name).collect();
         let check = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
             Box::pin(async move {
-                let checked = AssertUnwindSafe(agent.check_decision(wait, decision)).catch_unwind().await;
+                let checked = AssertUnwindSafe(agent.check_decision(&asked_by, wait, decision));
+                let checked = checked.catch_unwind().await;
                 // A provider that panics decides nothing.
                 let checked = checked.unwrap_or(Ok(()));
                 Ok(Json(checked.map_err(|error| error.to_string())))
@@ -269,7 +273,7 @@ async fn invocation(ctx: &SharedWorkflowContext<'_>) -> Result<String, TerminalE
 async fn undecided(ctx: &SharedWorkflowContext<'_>, waiting: &Waiting) -> Result<Vec<Wait>, TerminalError> {
     let mut undecided = Vec::new();
     let Some(last) = waiting.round.checked_sub(1) else { return Ok(undecided) };
-    let has_message = ctx.peek_promise::<Json<Claim>>(&message_signal(waiting.turn)).await?.is_some();
+    let has_message = ctx.peek_promise::<Json<Claim>>(&message_signal(waiting.messages)).await?.is_some();
     if has_message || ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
         return Ok(undecided);
     }

@@ -4,22 +4,25 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::{join, ready};
 use futures_util::{FutureExt, StreamExt};
 use serde::{Deserialize, Serialize};
 use tool_core::agent::{Ask, RunDriver};
+use tool_core::layer::Part;
 use tool_core::model::{AssistantMessage, ChatResponse, ModelError, ToolDefinition, ToolKind, ToolPolicy};
 use tool_core::run::{Run, RunChanges, RunError, RunErrorKind, Step};
-use tool_core::tool::ToolExecution;
+use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{Agent, Event};
 
 use crate::clock::now;
 use crate::context::ContextTypes;
 use crate::events::{EventTarget, Publisher, Publishing, Unfinished};
 use crate::limit;
-use crate::names::{JsonContext, Question};
-use crate::worker::{ChangedTools, agent_tool_refused};
+use crate::names::{JsonContext, Question, digest};
+use crate::path::{Asked, call_ids, event_at, stream_name};
+use crate::worker::ChangedTools;
 
 /// The beginning of a run.
 #[derive(Serialize, Deserialize)]
@@ -28,6 +31,30 @@ pub(crate) struct Started {
     /// The agent's tools, by name, with the hashes of their definitions.
     pub(crate) tools: BTreeMap<String, String>,
     pub(crate) at: u64,
+    pub(crate) max_concurrent_calls: usize,
+    /// The run is inside of another, for whose limits it does not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) has_own_limits: bool,
+}
+
+/// The reason why a step of a run cannot be taken.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Obstacle {
+    /// The outermost run fails, for this reason.
+    Refused(String),
+    /// The agent cannot be asked: its call, in the run at this depth, has an outcome.
+    Ended(usize, Box<ToolExecution>),
+}
+
+/// The outcome of a step at the beginning or the end of an agent's run.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Inside {
+    Started(Box<Started>),
+    Obstacle(Obstacle),
+    /// The answer was rejected, and the run continues.
+    Rejected(RunChanges),
 }
 
 /// The tools of a worker, compared with those that a run started with.
@@ -68,7 +95,7 @@ pub(crate) enum TurnOutcome {
         is_unjudged: bool,
     },
     /// No request can be sent.
-    Refused(String),
+    Refused(Obstacle),
 }
 
 /// The part of a tool that the rules of a run need.
@@ -109,10 +136,23 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    fn hashes(&self) -> BTreeMap<String, String> {
-        let definitions =
-            self.agent.tools().definitions().iter().chain(self.agent.undo_tools().definitions());
-        definitions.map(|one| (one.name().to_owned(), one.hash())).collect()
+    /// Returns `true` if a layer sees this part of the run to which the path leads.
+    pub(crate) fn has_layer_for(&self, path: &[Asked], part: Part) -> bool {
+        let is_own = matches!(part, Part::Question | Part::Answer);
+        let agents = (0..=path.len()).filter(|depth| !is_own || *depth == path.len());
+        agents.filter_map(|depth| self.agent_at(&path[..depth])).any(|agent| agent.has_layer_for(part))
+    }
+
+    fn agent_at(&self, path: &[Asked]) -> Option<&Agent> {
+        path.iter().try_fold(&self.agent, |agent, asked| Some(agent.agent_tool(&asked.agent)?.agent()))
+    }
+
+    /// Returns the beginning of a run, or an error if it is too large.
+    fn started(&self, run: Run, agent: &Agent, has_own_limits: bool) -> Result<Started, String> {
+        let (tools, max_concurrent_calls) = (hashes(agent), agent.max_concurrent_calls());
+        let started = Started { run, tools, at: now(), max_concurrent_calls, has_own_limits };
+        limit::check("the run with its history", &started, self.max_bytes)?;
+        Ok(started)
     }
 
     /// Creates the run.
@@ -132,45 +172,83 @@ impl Model {
             ask = ask.conversation(conversation);
         }
         let run = self.types.apply_to_ask(ask, &context)?.start().into_run();
-        let started = Started { run, tools: self.hashes(), at: now() };
-        limit::check("the run with its history", &started, self.max_bytes)?;
-        Ok(started)
+        self.started(run, &self.agent, false)
     }
 
-    /// Takes the next turn of a copy of the run. Fails if the model does.
+    /// Creates the run of an agent that a call asks, which the path names last. If the run is done, returns the outcome of the call, whose
+    /// run was created at this time.
+    pub(crate) async fn ask_agent(&self, tree: &Tree<'_>, since: Option<u64>) -> Result<Inside, ModelError> {
+        let Some((asked, outer)) = tree.path.split_last() else { return Err(ModelError::new(NO_RUN)) };
+        let asking = async {
+            let mut driver = match self.drive_inside(&Tree { path: outer, ..*tree }).await? {
+                Ok(driver) => driver,
+                Err(obstacle) => return Ok(Inside::Obstacle(obstacle)),
+            };
+            Ok(match (driver.inside(&asked.call, since.is_some()).await, tree.run()) {
+                (Ok(Ok(inside)), Some(before)) => Inside::Rejected(inside.run().changes_since(before)),
+                (Ok(Ok(inside)), None) => {
+                    let (has_own_limits, agent) = (inside.has_own_limits(), inside.agent().clone());
+                    let started = self.started(inside.into_run(), &agent, has_own_limits);
+                    started.map_or_else(Inside::refused, |started| Inside::Started(started.into()))
+                }
+                (Ok(Err(execution)), _) => {
+                    let since = since.unwrap_or_else(now);
+                    let (started, took) =
+                        (UNIX_EPOCH + Duration::from_micros(since), now().saturating_sub(since));
+                    let execution = execution.with_timing(started, Duration::from_micros(took));
+                    let execution = limit::limited(execution, self.max_bytes);
+                    Inside::Obstacle(Obstacle::Ended(outer.len(), execution.into()))
+                }
+                (Err(error), _) => Inside::refused(error.to_string()),
+            })
+        };
+        let asked = AssertUnwindSafe(asking).catch_unwind().await;
+        asked.unwrap_or_else(|panic| Ok(Inside::refused(panicked(&*panic))))
+    }
+
+    /// Takes the next turn of a copy of a run. Fails if the model does. The time of the runs around it can be limited.
     pub(crate) async fn take_turn(
         &self,
-        run: Run,
-        started_with: &BTreeMap<String, String>,
-        context: &JsonContext,
+        tree: &Tree<'_>,
         events: Option<&EventTarget>,
         unfinished: &Unfinished,
+        time_left: Option<Duration>,
     ) -> Result<TurnRecord, ModelError> {
         let started = now();
+        let Some(run) = tree.run() else { return Err(ModelError::new(NO_RUN)) };
         let turn = run.turns() + 1;
         let publisher = self.publisher.as_ref().zip(events);
         let publishing = publisher.map(|(publisher, target)| {
-            publisher.begin(target, format!("turn-{turn}"), Some((turn, run.messages().len())))
+            let begins = event_at(tree.path, Event::turn_started(turn, run.messages().len()));
+            publisher.begin(target, stream_name(tree.path, "turn", turn), Some(begins))
         });
-        let asked = self.ask_model(run, started_with, context, publishing.as_ref(), events.is_some());
-        let asked = AssertUnwindSafe(asked);
+        let asked = self.ask_model(tree, run, publishing.as_ref(), events.is_some());
         // The engine would repeat a step that panics without end.
-        let asked =
-            asked.catch_unwind().await.unwrap_or_else(|panic| Ok(TurnOutcome::Refused(panicked(&*panic))));
+        let asked = AssertUnwindSafe(asked).catch_unwind();
+        let asked = match time_left {
+            Some(left) => tokio::time::timeout(left, asked).await,
+            None => Ok(asked.await),
+        };
+        let asked = match asked {
+            Ok(Ok(asked)) => asked,
+            Ok(Err(panic)) => Ok(TurnOutcome::Refused(Obstacle::Refused(panicked(&*panic)))),
+            // The run around it ends with the time that is counted.
+            Err(_) => Ok(TurnOutcome::taken(run.changes_since(run))),
+        };
         if let Some(publishing) = publishing {
             unfinished.add(publishing);
         }
         let outcome = asked?;
         let outcome = match limit::check("the reply of the model", &outcome, self.max_bytes) {
             Ok(()) => outcome,
-            Err(reason) => TurnOutcome::Refused(reason),
+            Err(reason) => TurnOutcome::Refused(Obstacle::Refused(reason)),
         };
         Ok(TurnRecord { outcome, started, finished: now() })
     }
 
     /// Compares the tools of this worker with those that a run started with. Fails if the run is to wait for others.
     pub(crate) fn compare_tools(&self, started_with: &BTreeMap<String, String>) -> Result<Tools, ModelError> {
-        let present = self.hashes();
+        let present = hashes(&self.agent);
         if present == *started_with {
             return Ok(Tools::Same);
         }
@@ -182,38 +260,46 @@ impl Model {
         }
     }
 
-    /// Resumes a copy of the run with those of the agent's tools that the run may have, or returns why it cannot.
-    fn resume(
-        &self,
-        run: Run,
-        started_with: &BTreeMap<String, String>,
-        context: &JsonContext,
-    ) -> Result<Result<Ask, String>, ModelError> {
-        let mut ask = self.agent.resume(run);
-        match self.compare_tools(started_with)? {
+    /// Resumes a copy of the outermost run with those of the agent's tools that it may have, or returns why it cannot.
+    fn resume(&self, tree: &Tree<'_>) -> Result<Result<Ask, Obstacle>, ModelError> {
+        let mut ask = self.agent.resume(tree.outermost.clone());
+        match self.compare_tools(tree.started_with)? {
             Tools::Same => {}
-            Tools::Refused(reason) => return Ok(Err(reason)),
+            Tools::Refused(reason) => return Ok(Err(Obstacle::Refused(reason))),
             Tools::Changed(present) => {
-                let is_same =
-                    |tool: &ToolDefinition| started_with.get(tool.name()) == present.get(tool.name());
-                ask = ask.only_tools(self.agent.tools().clone().filter(is_same));
+                let is_same = |name: &str| tree.started_with.get(name) == present.get(name);
+                let asked = tree.path.first().filter(|asked| !is_same(&asked.agent));
+                let mut calls = tree.outermost.current_calls();
+                if let Some((call, _)) = asked.and_then(|asked| calls.find(|(call, _)| call.id == asked.call))
+                {
+                    let reason = format!("the agent `{}` has changed since it was asked", call.name);
+                    let execution = ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)));
+                    return Ok(Err(Obstacle::Ended(0, execution.into())));
+                }
+                ask = ask.only_tools(self.agent.tools().clone().filter(|tool| is_same(tool.name())));
             }
         }
-        Ok(self.types.apply_to_ask(ask, context))
+        Ok(self.types.apply_to_ask(ask, tree.context).map_err(Obstacle::Refused))
+    }
+
+    /// Returns the driver of a copy of the run to which the path leads.
+    async fn drive_inside(&self, tree: &Tree<'_>) -> Result<Result<RunDriver, Obstacle>, ModelError> {
+        match self.resume(tree)? {
+            Ok(ask) => Ok(descend(ask.start(), tree.path).await),
+            Err(obstacle) => Ok(Err(obstacle)),
+        }
     }
 
     async fn ask_model(
         &self,
-        run: Run,
-        started_with: &BTreeMap<String, String>,
-        context: &JsonContext,
+        tree: &Tree<'_>,
+        before: &Run,
         publishing: Option<&Publishing>,
         has_readers: bool,
     ) -> Result<TurnOutcome, ModelError> {
-        let before = run.clone();
-        let ask = match self.resume(run, started_with, context)? {
+        let ask = match self.resume(tree)? {
             Ok(ask) => ask,
-            Err(reason) => return Ok(TurnOutcome::Refused(reason)),
+            Err(obstacle) => return Ok(TurnOutcome::Refused(obstacle)),
         };
         let (driver, mut events) = match publishing {
             Some(_) => {
@@ -222,7 +308,11 @@ impl Model {
             }
             None => (ask.start(), None),
         };
-        let taken = self.drive_turn(driver, &before, has_readers);
+        let driver = match descend(driver, tree.path).await {
+            Ok(driver) => driver,
+            Err(obstacle) => return Ok(TurnOutcome::Refused(obstacle)),
+        };
+        let taken = self.drive_turn(driver, before, has_readers);
         let Some((publishing, events)) = publishing.zip(events.take()) else { return taken.await };
         let publish = events.for_each(|event| {
             // The run itself sends the others, once.
@@ -242,22 +332,20 @@ impl Model {
         before: &Run,
         has_readers: bool,
     ) -> Result<TurnOutcome, ModelError> {
-        let ended = |driver: &RunDriver| TurnOutcome::Taken {
-            changes: driver.run().changes_since(before),
-            reply: None,
-            tools: Vec::new(),
-            offered: Vec::new(),
-            is_unjudged: false,
-        };
+        let ended = |driver: &RunDriver| TurnOutcome::taken(driver.run().changes_since(before));
+        let cannot = |reason| TurnOutcome::Refused(Obstacle::Refused(reason));
         match driver.next().await {
             Ok(Step::CallModel(_)) => {}
             // A layer has answered the question, or ended the run.
             Ok(_) => return Ok(ended(&driver)),
-            Err(error) => return Ok(TurnOutcome::Refused(refused(&error)?)),
+            Err(error) => return Ok(cannot(refused(&error)?)),
         }
         // The tools of a provider are known only now.
-        if let Some(tool) = driver.tools().iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
-            return Ok(TurnOutcome::Refused(agent_tool_refused(tool.definition().name())));
+        let is_unknown_agent = |one: &&ToolDefinition| {
+            one.kind() == ToolKind::Agent && driver.agent().agent_tool(one.name()).is_none()
+        };
+        if let Some(tool) = driver.tools().definitions().iter().find(is_unknown_agent) {
+            return Ok(cannot(provided_agent_refused(tool.name())));
         }
         let response = match driver.call_model().await {
             Ok(response) => response,
@@ -268,7 +356,7 @@ impl Model {
             {
                 return Ok(ended(&driver));
             }
-            Err(error) => return Ok(TurnOutcome::Refused(refused(&error)?)),
+            Err(error) => return Ok(cannot(refused(&error)?)),
         };
         let reply = has_readers.then(|| {
             let mut reply = Box::new(response.clone());
@@ -279,7 +367,7 @@ impl Model {
         let mut is_unjudged = false;
         if let Err(error) = driver.record_response(response).await {
             match refused(&error) {
-                Ok(reason) => return Ok(TurnOutcome::Refused(reason)),
+                Ok(reason) => return Ok(cannot(reason)),
                 // The model is not asked again.
                 Err(_) if driver.run().turns() > before.turns() => is_unjudged = true,
                 Err(error) => return Err(error),
@@ -288,25 +376,19 @@ impl Model {
         let mut names: Vec<_> = driver.run().current_calls().map(|(call, _)| call.name.clone()).collect();
         names.sort_unstable();
         names.dedup();
-        let tools: Vec<_> = names.iter().filter_map(|name| self.called_tool(driver.tools(), name)).collect();
+        let tools: Vec<_> = names.iter().filter_map(|name| called_tool(&driver, name)).collect();
         let all = || driver.tools().definitions().iter().map(|one| one.name().to_owned()).collect();
         let offered = if tools.len() < names.len() { all() } else { Vec::new() };
         let changes = driver.run().changes_since(before);
         Ok(TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged })
     }
 
-    /// Judges something of a copy of the run. Fails if a layer does.
-    pub(crate) async fn judge(
-        &self,
-        run: Run,
-        started_with: &BTreeMap<String, String>,
-        context: &JsonContext,
-        subject: Subject,
-    ) -> Result<Judged, ModelError> {
-        let before = run.clone();
-        let mut driver = match self.resume(run, started_with, context)? {
-            Ok(ask) => ask.start(),
-            Err(reason) => return Ok(Judged::Refused(reason)),
+    /// Judges something of a copy of a run. Fails if a layer does.
+    pub(crate) async fn judge(&self, tree: &Tree<'_>, subject: Subject) -> Result<Judged, ModelError> {
+        let Some(before) = tree.run() else { return Err(ModelError::new(NO_RUN)) };
+        let mut driver = match self.drive_inside(tree).await? {
+            Ok(driver) => driver,
+            Err(obstacle) => return Ok(Judged::Refused(obstacle)),
         };
         let judging = AssertUnwindSafe(async {
             match subject {
@@ -315,28 +397,86 @@ impl Model {
                 Subject::Next => driver.next().await.map(drop),
             }
         });
-        match judging.catch_unwind().await {
-            Ok(Ok(())) => Ok(Judged::Changed(driver.run().changes_since(&before))),
-            Ok(Err(error)) => Ok(Judged::Refused(refused(&error)?)),
-            Err(panic) => Ok(Judged::Refused(panicked(&*panic))),
-        }
+        let reason = match judging.catch_unwind().await {
+            Ok(Ok(())) => return Ok(Judged::Changed(driver.run().changes_since(before))),
+            Ok(Err(error)) => refused(&error)?,
+            Err(panic) => panicked(&*panic),
+        };
+        Ok(Judged::Refused(Obstacle::Refused(reason)))
     }
+}
 
-    fn called_tool(&self, offered: &tool_core::ToolSet, name: &str) -> Option<CalledTool> {
-        let definition = offered.get(name)?.definition();
-        let undo = definition.undo().and_then(|undo| {
-            let tool = self.agent.undo_tools().get(undo).or_else(|| offered.get(undo))?;
-            Some(tool.definition())
-        });
-        Some(CalledTool {
-            name: name.to_owned(),
-            hash: definition.hash(),
-            policy: definition.policy().clone(),
-            kind: definition.kind(),
-            undo: undo.map(|undo| (undo.name().to_owned(), undo.policy().clone())),
-            undo_hash: undo.map(ToolDefinition::hash),
-        })
+/// A run of which a step is taken, among those around it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree<'a> {
+    pub(crate) outermost: &'a Run,
+    /// The calls that lead to the run.
+    pub(crate) path: &'a [Asked],
+    /// The tools of the outermost agent when its run started.
+    pub(crate) started_with: &'a BTreeMap<String, String>,
+    pub(crate) context: &'a JsonContext,
+}
+
+impl<'a> Tree<'a> {
+    /// Returns the run to which the path leads.
+    pub(crate) fn run(&self) -> Option<&'a Run> {
+        self.outermost.inner_run_at(call_ids(self.path))
     }
+}
+
+/// The error of a path that leads nowhere, which a driver never takes.
+const NO_RUN: &str = "the call of the agent is not open";
+
+/// Returns the driver of the run to which the path leads.
+async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Obstacle> {
+    for (depth, asked) in path.iter().enumerate() {
+        driver = match driver.inside(&asked.call, false).await {
+            Ok(inside) => inside.map_err(|execution| Obstacle::Ended(depth, execution))?,
+            Err(error) => return Err(Obstacle::Refused(error.to_string())),
+        };
+    }
+    Ok(driver)
+}
+
+impl Inside {
+    fn refused(reason: String) -> Self {
+        Self::Obstacle(Obstacle::Refused(reason))
+    }
+}
+
+impl TurnOutcome {
+    /// A turn without calls.
+    fn taken(changes: RunChanges) -> Self {
+        let (tools, offered) = (Vec::new(), Vec::new());
+        Self::Taken { changes, reply: None, tools, offered, is_unjudged: false }
+    }
+}
+
+/// Returns the hashes of an agent's tools. That of a tool that is an agent covers the tools of this agent.
+fn hashes(agent: &Agent) -> BTreeMap<String, String> {
+    let definitions = agent.tools().definitions().iter().chain(agent.undo_tools().definitions());
+    let hash = |one: &ToolDefinition| match agent.agent_tool(one.name()) {
+        Some(tool) => digest(&(one.hash(), hashes(tool.agent()))),
+        None => one.hash(),
+    };
+    definitions.map(|one| (one.name().to_owned(), hash(one))).collect()
+}
+
+fn called_tool(driver: &RunDriver, name: &str) -> Option<CalledTool> {
+    let offered = driver.tools();
+    let definition = offered.get(name)?.definition();
+    let undo = definition.undo().and_then(|undo| {
+        let tool = driver.agent().undo_tools().get(undo).or_else(|| offered.get(undo))?;
+        Some(tool.definition())
+    });
+    Some(CalledTool {
+        name: name.to_owned(),
+        hash: definition.hash(),
+        policy: definition.policy().clone(),
+        kind: definition.kind(),
+        undo: undo.map(|undo| (undo.name().to_owned(), undo.policy().clone())),
+        undo_hash: undo.map(ToolDefinition::hash),
+    })
 }
 
 /// What is judged in a step of its own.
@@ -355,10 +495,13 @@ pub(crate) enum Subject {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Judged {
     Changed(RunChanges),
-    Refused(String),
+    Refused(Obstacle),
 }
 
 fn is_delta(event: &Event) -> bool {
+    if let Event::Agent { event, .. } = event {
+        return is_delta(event);
+    }
     matches!(
         event,
         Event::Text(_)
@@ -379,6 +522,14 @@ fn refused(error: &RunError) -> Result<String, ModelError> {
         }
         _ => Ok(error.to_string()),
     }
+}
+
+/// Describes why an agent of a provider cannot be asked.
+fn provided_agent_refused(tool: &str) -> String {
+    format!(
+        "the tool `{tool}` of a provider is an agent, which another worker could not find for its next step; \
+         add it to the agent with `.tool(..)`"
+    )
 }
 
 /// Describes a panic of the agent's model, hooks, predicates or providers.

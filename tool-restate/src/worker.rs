@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::memory::Window;
 use tool_core::model::ToolKind;
 use tool_core::toolset::IntoToolSet;
-use tool_core::{Agent, ToolContext, ToolSet};
+use tool_core::{Agent, Tool, ToolContext, ToolSet};
 
 use crate::calls::{Calls, CallsService as _, Executor};
 use crate::client::Client;
@@ -322,9 +322,10 @@ impl Worker {
         for (name, tools, context) in &self.tools {
             add_name(name)?;
             if let Some(tool) = tools.iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
-                let reason = agent_tool_refused(tool.definition().name());
+                let tool = tool.definition().name();
                 return Err(WorkerError::Unsupported(format!(
-                    "the tools `{name}` cannot be executed: {reason}"
+                    "the tools `{name}` cannot be executed: the tool `{tool}` is an agent, whose run is driven by the worker that \
+                     asks it: leave it out, and do not name it in `tools_at`"
                 )));
             }
             for service in services(name, [tools]) {
@@ -332,10 +333,10 @@ impl Worker {
             }
         }
         for agent in &self.agents {
-            check(agent)?;
-            let name = agent.name().unwrap_or_default().to_owned();
+            let name = check(agent)?;
+            check_routes(&self.routes, agent, &name)?;
             add_name(&name)?;
-            for service in services(&name, [agent.tools(), agent.undo_tools()]) {
+            for service in services(&name, tree_of(agent).flat_map(|one| [one.tools(), one.undo_tools()])) {
                 builder = builder.bind(calls(Executor::Agent(agent.clone()), &service)?);
             }
             let conversations = Conversations {
@@ -451,58 +452,96 @@ where
     Ok(service_definition(service, discovery))
 }
 
-/// Refuses agents with parts that a durable run replaces.
-fn check(agent: &Agent) -> Result<(), WorkerError> {
+/// Refuses to route the calls of agents that are tools: which of the values of a question these agents take is not known elsewhere.
+fn check_routes(routes: &BTreeMap<String, String>, agent: &Agent, name: &str) -> Result<(), WorkerError> {
+    let inner = tree_of(agent).skip(1).flat_map(|one| one.tools().iter());
+    let mut agents = agent.agent_tools().map(|(tool, _)| tool);
+    let mut routed = inner.map(|tool| tool.definition().name()).chain(&mut agents);
+    match routed.find(|tool| routes.contains_key(*tool)) {
+        Some(tool) => Err(WorkerError::Unsupported(format!(
+            "the agent `{name}` has an agent as a tool, and `tools_at` names `{tool}`, which is this tool or one of that agent: \
+                 leave it out of `tools_at`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns an agent and those that are its tools, at all depths.
+fn tree_of(agent: &Agent) -> Box<dyn Iterator<Item = &Agent> + '_> {
+    let inner = agent.agent_tools().flat_map(|(_, tool)| tree_of(tool.agent()));
+    Box::new(std::iter::once(agent).chain(inner))
+}
+
+/// Refuses agents with parts that a durable run replaces. Returns the name of the agent.
+fn check(agent: &Agent) -> Result<String, WorkerError> {
     let Some(name) = agent.name() else {
         return Err(WorkerError::Name(
             "a durable agent needs a name, by which clients ask it; set `.name(\"clerk\")`".into(),
         ));
     };
-    let unsupported = |text: &str| Err(WorkerError::Unsupported(format!("the agent `{name}` {text}")));
-    if agent.memory().is_some() {
-        return unsupported(
-            "has a `memory`, but the conversations of durable runs are objects of the engine: \
-             leave it out, and ask with `.conversation(id)`",
-        );
-    }
-    if agent.has_run_store() {
-        return unsupported(
-            "has a `run_store`, but the engine stores durable runs: leave it out; conversations are objects of the engine, too, \
-             with `.conversation(id)`",
-        );
-    }
-    if agent.has_approver() {
-        return unsupported(
-            "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
-             and decide with `resolve_approval`",
-        );
-    }
-    if agent.has_tool_search() {
-        return unsupported(
-            "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
-             with `before_turn`",
-        );
-    }
-    if agent.has_handoffs() {
-        return unsupported(
-            "has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
-             of its own",
-        );
-    }
-    let tools = agent.tools().iter().chain(agent.undo_tools().iter());
-    if let Some(tool) = tools.into_iter().find(|tool| tool.definition().kind() == ToolKind::Agent) {
-        let reason = agent_tool_refused(tool.definition().name());
-        return Err(WorkerError::Unsupported(format!("the agent `{name}` cannot run durably: {reason}")));
+    let whose = format!("the agent `{name}`");
+    refuse(
+        &whose,
+        [
+            (
+                agent.memory().is_some(),
+                "has a `memory`, but the conversations of durable runs are objects of the engine: \
+                 leave it out, and ask with `.conversation(id)`",
+            ),
+            (
+                agent.has_run_store(),
+                "has a `run_store`, but the engine stores durable runs: leave it out; conversations are objects of the engine, \
+                 too, with `.conversation(id)`",
+            ),
+        ],
+    )?;
+    check_tree(agent, &whose)?;
+    Ok(name.to_owned())
+}
+
+/// Refuses parts that neither a durable run nor one inside of it can have.
+fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
+    let is_agent = |tool: &dyn Tool| tool.definition().kind() == ToolKind::Agent;
+    refuse(
+        whose,
+        [
+            (
+                agent.has_approver(),
+                "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
+                 and decide with `resolve_approval`",
+            ),
+            (
+                agent.has_tool_search(),
+                "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
+                 with a `guard::tool`",
+            ),
+            (
+                agent.has_handoffs(),
+                "has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
+                 of its own",
+            ),
+            (
+                agent.undo_tools().iter().any(is_agent),
+                "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
+            ),
+        ],
+    )?;
+    for (name, tool) in agent.agent_tools() {
+        let inside = format!("the agent of the tool `{name}` of {whose}");
+        let why = "has an `own_conversation` in its `memory`, but conversations are objects of the engine, and of the agents \
+                   that clients ask: leave it out";
+        refuse(&inside, [(tool.has_conversation(), why)])?;
+        check_tree(tool.agent(), &inside)?;
     }
     Ok(())
 }
 
-/// Describes why a tool that is an agent is refused.
-pub(crate) fn agent_tool_refused(tool: &str) -> String {
-    format!(
-        "the tool `{tool}` is an agent, whose calls would be neither recorded nor approved: leave it out, and give its tools \
-             to the outer agent"
-    )
+/// Fails with the reason of the first part that is there.
+fn refuse<const N: usize>(whose: &str, parts: [(bool, &str); N]) -> Result<(), WorkerError> {
+    match parts.into_iter().find(|(is_there, _)| *is_there) {
+        Some((_, why)) => Err(WorkerError::Unsupported(format!("{whose} {why}"))),
+        None => Ok(()),
+    }
 }
 
 impl fmt::Debug for Worker {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
 use tool_core::content::Content;
-use tool_core::layer::{AnswerVerdict, QuestionVerdict, guard, rewrite};
+use tool_core::layer::{AnswerVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
     StoreFuture,
@@ -27,6 +27,11 @@ fn pay(cents: u64) -> String {
 #[tool("Fails", name = "break")]
 fn breaks() -> Result<(), &'static str> {
     Err("broken")
+}
+
+#[tool("Repeats")]
+fn echo(text: String) -> String {
+    text
 }
 
 #[tool("Reads")]
@@ -465,6 +470,36 @@ async fn what_layers_changed_is_named_and_stays_hidden() {
             assert!(!plain.contains("hunter2"), "{plain}");
         }
     }
+}
+
+/// The run has the output, and layers judge it before the next step.
+#[tokio::test]
+async fn an_output_that_a_layer_failed_to_judge_stays_hidden() {
+    let model = ScriptedModel::new().calls("read", "{}").says("Done.");
+    let down = guard::output(|_| Err::<OutputVerdict, _>("it is down"));
+    let store = InMemoryStore::new();
+    let agent = Agent::builder(model).tools(tools![read]).layer(down).run_store(store).build().unwrap();
+    let run = agent.ask("Read").await.unwrap_err().into_run();
+    let store = std::sync::Arc::clone(agent.run_store().unwrap());
+    let server = Web::new().store("store", store).spawn("127.0.0.1:0").await.unwrap();
+    let events = events_until(&server, run.id().as_str(), r#""type":"turn_finished""#).await;
+    let plain = html(&server, &format!("plain/{}", run.id())).await;
+    assert!(!events.contains("hunter2") && !plain.contains("hunter2"), "{events} {plain}");
+}
+
+#[tokio::test]
+async fn arguments_that_a_layer_replaced_stay_hidden() {
+    let model = || ScriptedModel::new().calls("echo", r#"{"text": "hunter2"}"#).says("Done.");
+    let hide = rewrite::call(|_| Some(r#"{"text": "…"}"#.to_owned()));
+    let agent = Agent::builder(model()).tools(tools![echo]).layer(hide).run_store(InMemoryStore::new());
+    let agent = agent.build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let mut driver = agent.start("Go");
+    while driver.advance().await.unwrap() {}
+    let run = driver.run().id().to_string();
+    let events = events_until(&server, &run, r#""type":"call_finished""#).await;
+    let plain = html(&server, &format!("plain/{run}")).await;
+    assert!(!events.contains("hunter2") && !plain.contains("hunter2"), "{events} {plain}");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tool_core::agent::{AgentBuilder, EventStream};
+use tool_core::layer::rewrite;
 use tool_core::model::ToolChoice;
 use tool_core::run::StopReason;
 use tool_core::{Agent, Answer, ChatModel, Event, Message, RunError, RunErrorKind, tool, tools};
@@ -97,7 +98,9 @@ pub(crate) fn agent(model: impl ChatModel + 'static, seed: i64) -> AgentBuilder 
         .tools(tools![get_tide, plan, set_lamps, now].no_repair())
         .tool_choice(ToolChoice::Required)
         .max_repeated_calls(99)
-        .before_turn(move |turn| turn.options = seeded(seed * 100 + i64::from(turn.number())))
+        .layer(rewrite::request_at(move |request, at| {
+            request.with_options(seeded(seed * 100 + i64::from(at.turn)))
+        }))
 }
 
 /// Checks that every call was executed with the arguments that the model wrote, and that the conversation has its result.

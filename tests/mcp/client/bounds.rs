@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tool_mcp::McpErrorKind;
 
@@ -80,17 +81,19 @@ async fn skips_tools_whose_name_is_too_long() {
 async fn a_name_is_bounded_and_printable_in_every_error() {
     let name = format!("a\n{}", "b".repeat(250));
     let listed = name.clone();
-    for reply in [|| Reply::Disconnect, || Reply::NoResponse, || Reply::Error(-32602, "no")] {
+    let replies = [|| Reply::Disconnect, || Reply::NoResponse, || Reply::Error(-32602, "no")];
+    let calls = replies.map(async |reply| {
         let listed = listed.clone();
         let (server, _) = scripted_server(move |_, method, _| match method {
             "tools/list" => Reply::Result(json!({ "tools": [tool(&listed)] })),
             "tools/call" => reply(),
             _ => Reply::Default,
         });
-        let set = server.timeout(Duration::from_millis(500)).connect().await.unwrap().tools().await.unwrap();
+        let set = server.timeout(Duration::from_secs(1)).connect().await.unwrap().tools().await.unwrap();
         let error = call(&set, tool_names(&set)[0], json!({})).await.unwrap_err().to_string();
         assert!(error.contains("`a bbb") && error.len() < 400 && !error.contains('\n'), "{error}");
-    }
+    });
+    join_all(calls).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, poll, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
@@ -26,7 +27,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// A server can end its stream at once, and request not to wait.
 #[tokio::test]
 async fn a_stream_that_ends_is_not_reopened_at_once() {
-    for is_broken in [false, true] {
+    let cases = [false, true].map(async |is_broken| {
         let opened = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&opened);
         let (url, _) = http_server(move |method, message, _| match method {
@@ -55,7 +56,8 @@ async fn a_stream_that_ends_is_not_reopened_at_once() {
             "broken: {is_broken}, {shortest:?}, {}",
             opened.len()
         );
-    }
+    });
+    join_all(cases).await;
 }
 
 #[tokio::test]
@@ -182,11 +184,12 @@ async fn calls_that_ended_before_the_server_read_them_are_not_sent() {
         tokio::spawn(async move { done.send(read_late(far, resumed).await) });
         ready(Ok(tokio::io::split(near)))
     });
-    let set = server.timeout(Duration::from_millis(50)).connect().await.unwrap().tools().await.unwrap();
-    for _ in 0..5 {
+    let set = server.timeout(Duration::from_millis(200)).connect().await.unwrap().tools().await.unwrap();
+    let calls = (0..5).map(async |_| {
         let error = call(&set, "echo", json!({ "text": "x".repeat(10_000) })).await.unwrap_err();
         assert!(error.to_string().contains("did not respond"), "{error}");
-    }
+    });
+    join_all(calls).await;
     resume.send(()).unwrap();
     let calls = tokio::time::timeout(SOON, counted.recv()).await.unwrap().unwrap();
     assert_eq!(calls, 1, "only the call whose line had begun");

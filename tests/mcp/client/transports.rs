@@ -83,24 +83,30 @@ async fn a_process_ends_when_its_tools_are_dropped() {
     let silent = format!("echo $$ > {0}/silent; exec sleep 600", directory.display());
     let shell = |script: &str| McpServer::stdio("sh").args(["-c", script]);
 
-    let tools = shell(&obedient).connect().await.unwrap();
-    let pid = read_pid(&directory.join("obedient")).await;
-    assert!(is_running(&pid) && child_ids().contains(&pid.parse().unwrap()));
-    let set = tools.tools().await.unwrap();
-    drop(tools);
-    assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
-    drop(set);
-    wait_until("the obedient process has exited and is not a zombie", async || !is_running(&pid)).await;
-
-    let tools = shell(&stubborn).connect().await.unwrap();
-    let pid = read_pid(&directory.join("stubborn")).await;
-    drop(tools);
-    wait_until("the stubborn process was killed and is not a zombie", async || !is_running(&pid)).await;
-
-    let error = shell(&silent).connect_timeout(Duration::from_millis(500)).connect().await.unwrap_err();
-    assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
-    let pid = read_pid(&directory.join("silent")).await;
-    wait_until("the silent process was killed and is not a zombie", async || !is_running(&pid)).await;
+    let obeys = async {
+        let tools = shell(&obedient).connect().await.unwrap();
+        let pid = read_pid(&directory.join("obedient")).await;
+        assert!(is_running(&pid) && child_ids().contains(&pid.parse().unwrap()));
+        let set = tools.tools().await.unwrap();
+        drop(tools);
+        assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
+        drop(set);
+        wait_until("the obedient process has exited and is not a zombie", async || !is_running(&pid)).await;
+    };
+    let is_stubborn = async {
+        let tools = shell(&stubborn).connect().await.unwrap();
+        let pid = read_pid(&directory.join("stubborn")).await;
+        drop(tools);
+        wait_until("the stubborn process was killed and is not a zombie", async || !is_running(&pid)).await;
+    };
+    let is_silent = async {
+        let error = shell(&silent).connect_timeout(Duration::from_millis(500)).connect().await.unwrap_err();
+        assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
+        let pid = read_pid(&directory.join("silent")).await;
+        wait_until("the silent process was killed and is not a zombie", async || !is_running(&pid)).await;
+    };
+    // At once, because two of them are given two seconds to exit.
+    tokio::join!(obeys, is_stubborn, is_silent);
     std::fs::remove_dir_all(&directory).unwrap();
 }
 

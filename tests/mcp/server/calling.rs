@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tool_core::tools;
 use tool_mcp::server::Server;
@@ -11,7 +12,7 @@ use super::tools::{Weather, Witness, exclusive, shared, without_context};
 
 #[tokio::test]
 async fn returns_text_images_and_structured_content() {
-    for connection in Connection::ALL {
+    let connections = Connection::ALL.map(async |connection| {
         let server =
             Server::new(without_context()).output_schema::<f64>("sum").output_schema::<Weather>("weather");
         let client = Client::connect(connection, server).await;
@@ -38,7 +39,8 @@ async fn returns_text_images_and_structured_content() {
             assert_eq!(result.structured_content.unwrap_or_default(), structured, "{name}");
             assert_eq!(result.is_error, Some(is_error), "{name}");
         }
-    }
+    });
+    join_all(connections).await;
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ fn block() {
 async fn connect(url: String) -> ToolSet {
     McpServer::http(url)
         .trusted()
-        .timeout(Duration::from_secs(3))
+        .timeout(Duration::from_secs(1))
         .connect()
         .await
         .unwrap()

@@ -81,7 +81,7 @@ async fn a_run_is_handed_off_with_instructions_and_tools() {
     assert_eq!(events, ["turn 1", "handed off to billing", "turn 2"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_handed_off_run_continues_from_each_stored_state_and_is_undone_by_both_agents() {
     let effects = Effects::default();
     let states = EveryState::default();
@@ -233,7 +233,7 @@ async fn calls_after_a_handoff_are_decided_by_the_agent_that_takes_over() {
     assert_eq!(answer.messages()[4].text(), "refunded 7");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_undo_after_a_handoff_has_the_time_limit_and_the_error_handler_of_its_agent() {
     #[tool("Reserves a table", undo = "release")]
     fn reserve() {}
@@ -353,7 +353,7 @@ async fn repetitions_are_counted_across_handoffs() {
     assert_eq!(outcomes, [true, true, true, true, false]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
     let effects = Effects::default();
     // Both agents have undo tools of the same name; that of one of them is `at_most_once`.

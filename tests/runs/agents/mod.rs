@@ -231,7 +231,7 @@ async fn tokens_and_calls_of_inner_runs_count_for_the_outer_limits() {
     assert_eq!(answer.messages()[2].text(), "the agent gave no answer: it reached one of its limits");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_time_of_inner_runs_counts() {
     #[tool("Waits")]
     async fn wait() {
@@ -567,7 +567,7 @@ async fn a_stored_run_of_an_agent_that_waits_stays_readable() {
     assert_eq!(answer.text(), "It is paid.");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_is_retried_asks_the_agent_again() {
     let mut policy = tool_core::model::ToolPolicy::default();
     policy.attempts = 2;

@@ -14,7 +14,7 @@ fn travel(desk: Replies, hotels: Replies, effects: &Effects) -> AgentBuilder {
     Agent::builder(desk).tools(tools()).undo_tools(tools![cancel_room]).tool(hotels).context(effects.clone())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_run_with_two_levels_of_agents_continues_from_each_stored_state() {
     let desk =
         Replies(&[&[("hotels", HOTELS), ("book_room", ROME)], &[("pay", r#"{"cents": 5}"#)]], "Enjoy Rome.");
@@ -76,7 +76,7 @@ async fn undoing_the_outer_run_undoes_the_calls_of_inner_runs_in_reverse_order()
     assert_eq!(inner.run().undo_executions().len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_undo_of_two_levels_continues_from_each_stored_state() {
     let desk = Replies(&[&[("hotels", HOTELS)], &[("close", "{}")]], "");
     let hotels = Replies(&[&[("guide", HOTELS)], &[("book_room", ROME)]], "Booked.");

@@ -12,6 +12,7 @@ mod trees;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tests::support::ways::{self, assert_valid};
 use tool_core::agent::AgentBuilder;
 use tool_core::memory::{ChatStore, InMemoryStore};
@@ -107,23 +108,27 @@ async fn assert_sound(outcome: &Outcome, memory: &ChatMemory) {
     assert!(open.expect("the conversation is free").is_ok());
 }
 
-/// Runs a case in all three ways with each memory, and checks that the outcomes are equal.
+/// Runs a case in all three ways with each memory, all of them at once, and checks that the outcomes are equal.
 async fn in_all_ways(build: impl Fn() -> AgentBuilder) -> Outcome {
     let no_approval = |_: &ToolCall| panic!("no call needs approval");
-    let mut outcomes = Vec::new();
+    let run = async |way, memory: ChatMemory| {
+        let agent = build().memory(memory.clone()).context(conversation()).build().unwrap();
+        let outcome = match way {
+            0 => ways::await_it(&agent, "What now?", no_approval).boxed_local().await,
+            1 => ways::stream_it(&agent, "What now?", no_approval).boxed_local().await,
+            _ => ways::drive_it(&agent, "What now?", no_approval).boxed_local().await,
+        };
+        assert_sound(&outcome, &memory).await;
+        outcome
+    };
+    let mut runs = Vec::new();
     for way in 0..3 {
-        for memory in memories().await {
-            let agent = build().memory(memory.clone()).context(conversation()).build().unwrap();
-            let outcome = match way {
-                0 => ways::await_it(&agent, "What now?", no_approval).boxed_local().await,
-                1 => ways::stream_it(&agent, "What now?", no_approval).boxed_local().await,
-                _ => ways::drive_it(&agent, "What now?", no_approval).boxed_local().await,
-            };
-            assert_sound(&outcome, &memory).await;
-            let expected = ways::summary(outcomes.first().unwrap_or(&outcome));
-            assert_eq!(expected, ways::summary(&outcome), "way {way} and awaited");
-            outcomes.push(outcome);
-        }
+        runs.extend(memories().await.into_iter().map(|memory| run(way, memory)));
+    }
+    let mut outcomes = join_all(runs).await;
+    let expected = ways::summary(&outcomes[0]);
+    for outcome in &outcomes {
+        assert_eq!(expected, ways::summary(outcome), "awaited, streamed and step by step, with each memory");
     }
     outcomes.swap_remove(0)
 }

@@ -62,7 +62,7 @@ async fn call_by_call(agent: &Agent, cancellation: &CancellationToken) -> Outcom
 /// A delay that is long enough to reach the hanging part, even on a busy machine.
 const SOON: Duration = Duration::from_millis(100);
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_manual_loop_receives_the_reason_of_the_end() {
     let never = CancellationToken::new();
     let agent = calling(&["look", "revoked", "look"]).build().unwrap();
@@ -113,7 +113,7 @@ async fn cancelled_in_all_ways(build: impl Fn() -> AgentBuilder) -> RunError {
         .await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn cancels_a_hanging_tool() {
     let error = cancelled_in_all_ways(|| calling(&["look", "hangs"])).await;
     assert_eq!(error.tool_executions().len(), 2);
@@ -141,7 +141,7 @@ impl Approver for Silent {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn cancels_a_hanging_model() {
     let build = || Agent::builder(Silent);
     let agent = build().build().unwrap();
@@ -154,7 +154,7 @@ async fn cancels_a_hanging_model() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn cancels_hanging_providers_approvers_and_conversations() {
     cancelled_in_all_ways(|| calling(&["look"]).tool_provider(Silent)).await;
     let error = cancelled_in_all_ways(|| calling(&["look"]).needs_approval(|_| true).approver(Silent)).await;
@@ -189,7 +189,7 @@ impl Approver for Slow {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn time_awaiting_approval_does_not_count() {
     let agent = calling(&["look"]).needs_approval(|_| true).approver(Slow);
     let agent = agent.max_time(Duration::from_millis(300)).build().unwrap();
@@ -206,7 +206,7 @@ async fn take_back(#[inject] cancellation: &CancellationToken) -> Result<(), Str
     if cancellation.is_cancelled() { Err("the call was cancelled".into()) } else { Ok(()) }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn cancelling_a_run_does_not_cancel_its_undo_calls() {
     let agent = || {
         let model = Puppet::calling(|turn| vec![call(&turn.to_string(), ["give", "hangs"][turn], "{}")]);

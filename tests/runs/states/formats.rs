@@ -207,7 +207,7 @@ fn runs() -> Vec<(&'static str, Run)> {
 const CUT: &str = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
 const WAITS: &str = "error: calls await approval: `erase`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn resumes_runs_of_format_2() {
     let table = [
         ("asking", "That is all. (0 calls, 0 tokens)"),
@@ -242,7 +242,7 @@ async fn resumes_runs_of_format_2() {
     assert_eq!(run.tool_executions()[2].outcome().unwrap_err().kind(), ToolErrorKind::Denied);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn resumes_runs_of_format_3() {
     let results = "error: calls await results of the caller: `locate`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (3 calls)";
     let table = [

@@ -5,23 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use tool_http::client::{
-    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, parse_base_url, read_variable,
-};
+use tool_http::client::{ConnectionConfig, Error, KeyHeader, Retry, RetryBudget, RetryPolicy};
 
 use super::anthropic::Anthropic;
-use crate::client::{Client, Hooks, Retry};
+use crate::client::Client;
 use crate::endpoint::{AuthScheme, Endpoint};
-use crate::error::Error;
 use crate::presets::BASE_URL;
 use crate::rate_limits::RateLimits;
-use crate::warning::Warning;
-
-/// The environment variable that holds the key.
-const API_KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
-
-/// The environment variable that holds the base URL.
-const BASE_URL_VARIABLE: &str = "ANTHROPIC_BASE_URL";
+use crate::warning::{Warning, WarningHook};
 
 impl Anthropic {
     /// Creates the endpoint that the environment describes: the key in `ANTHROPIC_API_KEY`, the base URL in `ANTHROPIC_BASE_URL`.
@@ -32,20 +23,8 @@ impl Anthropic {
     ///
     /// Fails if neither variable is set or if one of them has an invalid value.
     pub fn from_env() -> Result<Self, Error> {
-        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
-        if key.is_none() && base_url.is_none() {
-            return Err(Error::config(format!(
-                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
-            )));
-        }
-        let mut builder = Self::builder();
-        if let Some(key) = key {
-            builder = builder.api_key(key);
-        }
-        if let Some(url) = base_url {
-            builder = builder.base_url(url);
-        }
-        builder.build()
+        let connection = ConnectionConfig::from_env("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")?;
+        AnthropicBuilder { connection, ..Self::builder() }.build()
     }
 
     /// Returns a builder for an endpoint.
@@ -66,14 +45,11 @@ impl Anthropic {
 #[must_use]
 pub struct AnthropicBuilder {
     endpoint: Option<Endpoint>,
-    api_key: Option<SecretString>,
-    has_key_from_env: bool,
-    base_url: Option<String>,
     version: Option<String>,
     betas: Vec<String>,
     connection: ConnectionConfig,
-    retry: RetryPolicy<Error>,
-    hooks: Hooks,
+    retry: RetryPolicy,
+    on_warning: Option<WarningHook>,
 }
 
 impl AnthropicBuilder {
@@ -86,20 +62,20 @@ impl AnthropicBuilder {
     /// Sets the key. It is sent in the endpoint's [header](Endpoint::auth_scheme) and never shown. Without this and
     /// [`api_key_from_env`](Self::api_key_from_env), no key is sent.
     pub fn api_key(mut self, key: impl Into<SecretString>) -> Self {
-        self.api_key = Some(key.into());
+        self.connection.api_key = Some(key.into());
         self
     }
 
     /// Reads the key from the endpoint's [environment variable](Endpoint::api_key_variable), such as `ANTHROPIC_API_KEY`.
     pub fn api_key_from_env(mut self) -> Self {
-        self.has_key_from_env = true;
+        self.connection.has_key_from_env = true;
         self
     }
 
     /// Sets the base URL, such as `https://api.anthropic.com`, to which `/v1/messages` is appended. By default, it is that of the
     /// [endpoint](Self::endpoint).
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
-        self.base_url = Some(url.into());
+        self.connection.base_url = Some(url.into());
         self
     }
 
@@ -190,7 +166,7 @@ impl AnthropicBuilder {
 
     /// Sets a function that is called when a request is [changed](Warning) because the API would not accept it.
     pub fn on_warning(mut self, hook: impl Fn(&Warning<'_>) + Send + Sync + 'static) -> Self {
-        self.hooks.on_warning = Some(Arc::new(hook));
+        self.on_warning = Some(Arc::new(hook));
         self
     }
 
@@ -206,7 +182,11 @@ impl AnthropicBuilder {
     /// # Ok::<_, tool_anthropic::Error>(())
     /// ```
     pub fn on_rate_limits(mut self, hook: impl Fn(&RateLimits) + Send + Sync + 'static) -> Self {
-        self.hooks.on_rate_limits = Some(Arc::new(hook));
+        self.connection.on_response = Some(Arc::new(move |headers| {
+            if let Some(limits) = RateLimits::from_headers(headers) {
+                hook(&limits);
+            }
+        }));
         self
     }
 
@@ -217,33 +197,24 @@ impl AnthropicBuilder {
     /// Fails if the base URL or a header is invalid, if the key is not in the environment although it should be, if Anthropic
     /// or another provider that needs a key has none, or if the system has no certificates.
     pub fn build(self) -> Result<Anthropic, Error> {
-        let default = self.endpoint.as_ref().map_or(Some(BASE_URL), |endpoint| endpoint.base_url.as_deref());
-        let Some(text) = self.base_url.as_deref().or(default) else {
-            return Err(Error::config("the endpoint has no base URL; set one with `base_url`"));
-        };
-        let base_url = parse_base_url(text, BASE_URL)?;
-        if base_url.path().trim_end_matches('/').ends_with("/messages") {
-            return Err(Error::config("the base URL must not contain `/messages`; it is appended"));
-        }
-        let mut endpoint = self.endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url));
-        if let Some(version) = self.version {
+        let Self { endpoint, version, betas, mut connection, retry, on_warning } = self;
+        let known = endpoint.as_ref().map_or(Some(BASE_URL), |endpoint| endpoint.base_url.as_deref());
+        let base_url = connection.base_url(known, BASE_URL, "/messages")?;
+        let mut endpoint = endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url));
+        if let Some(version) = version {
             endpoint.version = version.into();
         }
         let header = match endpoint.auth_scheme {
             AuthScheme::ApiKey => KeyHeader::Named("x-api-key"),
             AuthScheme::Bearer => KeyHeader::Bearer,
         };
-        let mut connection = self.connection;
-        // Another server may need no key.
-        let (is_optional, variable) = (self.base_url.is_some(), endpoint.api_key_variable.as_deref());
-        connection.set_key(header, self.api_key, self.has_key_from_env, variable, is_optional)?;
         connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
-        if !self.betas.is_empty() {
-            connection.plain_headers.push(("anthropic-beta".into(), self.betas.join(",")));
+        if !betas.is_empty() {
+            connection.plain_headers.push(("anthropic-beta".into(), betas.join(",")));
         }
-        let connection = connection.connect(base_url)?;
+        let connection = connection.connect(base_url, header, endpoint.api_key_variable.as_deref())?;
         let endpoint = Arc::new(endpoint);
-        Ok(Anthropic(Arc::new(Client { connection, endpoint, retry: self.retry, hooks: self.hooks })))
+        Ok(Anthropic(Arc::new(Client { connection, endpoint, retry, on_warning })))
     }
 }
 

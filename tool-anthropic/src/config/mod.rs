@@ -10,7 +10,7 @@ pub use self::builder::AnthropicBuilder;
 mod tests {
     use super::*;
     use crate::endpoint::Endpoint;
-    use crate::error::ErrorKind;
+    use tool_http::client::ErrorKind;
 
     #[test]
     fn the_version_is_appended_once() {

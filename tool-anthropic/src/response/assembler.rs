@@ -1,18 +1,19 @@
 //! Assembles a reply from the events of its stream, or from a whole response.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
 use tool_core::model::{AssistantMessage, ChatResponse, Citation, Delta, FinishReason};
-use tool_http::client::assembler::Flow;
+use tool_http::client::json::{Members, elements};
+use tool_http::client::sse::Event;
+use tool_http::client::{Assembler, EventError, Flow};
+use tool_http::random_id;
 
 use super::block::{Block, BlockKind};
 use super::details::ReplyDetails;
 use super::usage::WireUsage;
-use crate::json::{Members, elements};
 
 /// The largest number of blocks of a reply. Small blocks take a multiple of their text in memory.
 const MAX_BLOCKS: usize = 10_000;
@@ -22,15 +23,6 @@ const REFUSED: &str = "the model refused to answer";
 
 /// The reason for a response that is to be continued with the same messages and its own content.
 pub(crate) const PAUSE_TURN: &str = "pause_turn";
-
-/// The reason that an event or a response cannot be used.
-#[derive(Debug)]
-pub(crate) enum EventError {
-    /// This JSON reports an error.
-    Api(String),
-    /// It does not follow the API, for this reason.
-    Malformed(String),
-}
 
 /// Assembles a reply from what has arrived.
 #[derive(Debug, Default)]
@@ -71,8 +63,100 @@ impl ReplyAssembler {
         self
     }
 
-    /// Consumes the data of an event and emits its deltas.
-    pub(crate) fn push(&mut self, data: &str, emit: &mut dyn FnMut(Delta)) -> Result<Flow, EventError> {
+    /// Takes over what a message, or a change of one, contains besides its blocks.
+    fn update(&mut self, message: &Members<'_>, emit: &mut dyn FnMut(Delta)) {
+        let replace = |field: &mut Option<String>, name: &str| {
+            if let Some(text) = message.text(name).filter(|text| !text.is_empty()) {
+                *field = Some(text);
+            }
+        };
+        replace(&mut self.id, "id");
+        replace(&mut self.model, "model");
+        replace(&mut self.stop_reason, "stop_reason");
+        if let Some(id) = message.get("container").and_then(|json| Members::parse(json)?.text("id")) {
+            self.container = Some(id);
+        }
+        if let Some(counts) = message.get("usage") {
+            self.usage.update(counts);
+        }
+        if self.stop_reason.as_deref() == Some("refusal") && self.refusal.is_none() {
+            let details = message.get("stop_details").and_then(Members::parse).unwrap_or_default();
+            let explanation = details.text("explanation").filter(|text| !text.trim().is_empty());
+            let refusal = explanation.unwrap_or_else(|| REFUSED.to_owned());
+            emit(Delta::Refusal(refusal.clone()));
+            self.refusal = Some(refusal);
+        }
+    }
+
+    /// Adds a block that starts or is whole.
+    fn add(&mut self, block: Option<Block>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
+        let mut block = block.ok_or_else(|| EventError::Malformed("a block is no object".into()))?;
+        if self.blocks.len() == MAX_BLOCKS {
+            return Err(EventError::Malformed(format!("more than {MAX_BLOCKS} blocks")));
+        }
+        match block.kind {
+            BlockKind::ToolUse => {
+                let ToolCall { mut id, name, .. } = block.to_call();
+                if id.is_empty() || self.call_ids.contains(&id) {
+                    id = random_id("toolu_");
+                    block.set_id(&id);
+                }
+                block.call_index = self.call_ids.len();
+                self.call_ids.insert(id.clone());
+                emit(Delta::ToolCall { index: block.call_index, id, name });
+            }
+            BlockKind::Fallback => {
+                if let Some(model) = block.model() {
+                    self.model = Some(model);
+                }
+            }
+            kind => emit_text(kind, &block.text(), emit),
+        }
+        self.blocks.push(block);
+        Ok(())
+    }
+
+    fn push_piece(&mut self, event: &Members<'_>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
+        let at = self.find(position(event));
+        let at = at.ok_or_else(|| EventError::Malformed("a delta belongs to no block".into()))?;
+        let block = &mut self.blocks[at];
+        let kind = block.kind;
+        let piece = block.push(&parse(event.get("delta").unwrap_or("{}"))?);
+        match kind {
+            BlockKind::ToolUse if !piece.is_empty() => {
+                emit(Delta::Arguments { index: block.call_index, text: piece });
+            }
+            kind => emit_text(kind, &piece, emit),
+        }
+        Ok(())
+    }
+
+    /// Ends a block. The arguments of a call that had no pieces are known only then.
+    fn close(&mut self, at: usize, emit: &mut dyn FnMut(Delta)) {
+        let block = &mut self.blocks[at];
+        if !block.is_open() {
+            return;
+        }
+        let had_pieces = !block.arguments().is_empty();
+        block.close();
+        if block.kind == BlockKind::ToolUse && !had_pieces {
+            emit(Delta::Arguments { index: block.call_index, text: block.arguments() });
+        }
+    }
+
+    /// Returns the open block that an event belongs to: without a position, the last block.
+    fn find(&self, position: Option<u64>) -> Option<usize> {
+        let at = match position {
+            Some(position) => *self.positions.get(&position)?,
+            None => self.blocks.len().checked_sub(1)?,
+        };
+        self.blocks[at].is_open().then_some(at)
+    }
+}
+
+impl Assembler for ReplyAssembler {
+    fn push(&mut self, event: &Event<'_>, emit: &mut dyn FnMut(Delta)) -> Result<Flow, EventError> {
+        let data = event.data.trim_ascii();
         let event = parse(data)?;
         match event.text("type").as_deref() {
             Some("message_start") => {
@@ -109,8 +193,7 @@ impl ReplyAssembler {
         Ok(Flow::Continue)
     }
 
-    /// Consumes a response that is not streamed.
-    pub(crate) fn push_whole(&mut self, json: &str) -> Result<(), EventError> {
+    fn push_whole(&mut self, json: &str) -> Result<(), EventError> {
         let message = parse(json)?;
         if message.text("type").as_deref() == Some("error")
             || message.get("error").is_some_and(|error| error != "null")
@@ -128,18 +211,16 @@ impl ReplyAssembler {
         Ok(())
     }
 
-    /// Returns `true` once any part of the response has arrived.
-    pub(crate) fn has_started(&self) -> bool {
+    fn has_started(&self) -> bool {
         self.has_started
     }
 
-    /// Returns `true` if the response is complete even if the stream ends here.
-    pub(crate) fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.stop_reason.is_some() && !self.blocks.iter().any(Block::is_open)
     }
 
-    /// Returns the response assembled so far. It is sent back unchanged only if it is complete.
-    pub(crate) fn finish(self) -> ChatResponse {
+    /// Returns the response so far. It is sent back unchanged only if it is complete.
+    fn finish(self) -> ChatResponse {
         let is_complete = self.is_complete();
         let last_fallback = self.blocks.iter().rposition(|block| block.kind == BlockKind::Fallback);
         let mut message = AssistantMessage::default();
@@ -198,96 +279,6 @@ impl ReplyAssembler {
         (response.id, response.model) = (self.id, self.model);
         response
     }
-
-    /// Takes over what a message, or a change of one, contains besides its blocks.
-    fn update(&mut self, message: &Members<'_>, emit: &mut dyn FnMut(Delta)) {
-        let replace = |field: &mut Option<String>, name: &str| {
-            if let Some(text) = message.text(name).filter(|text| !text.is_empty()) {
-                *field = Some(text);
-            }
-        };
-        replace(&mut self.id, "id");
-        replace(&mut self.model, "model");
-        replace(&mut self.stop_reason, "stop_reason");
-        if let Some(id) = message.get("container").and_then(|json| Members::parse(json)?.text("id")) {
-            self.container = Some(id);
-        }
-        if let Some(counts) = message.get("usage") {
-            self.usage.update(counts);
-        }
-        if self.stop_reason.as_deref() == Some("refusal") && self.refusal.is_none() {
-            let details = message.get("stop_details").and_then(Members::parse).unwrap_or_default();
-            let explanation = details.text("explanation").filter(|text| !text.trim().is_empty());
-            let refusal = explanation.unwrap_or_else(|| REFUSED.to_owned());
-            emit(Delta::Refusal(refusal.clone()));
-            self.refusal = Some(refusal);
-        }
-    }
-
-    /// Adds a block that starts or is whole.
-    fn add(&mut self, block: Option<Block>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
-        let mut block = block.ok_or_else(|| EventError::Malformed("a block is no object".into()))?;
-        if self.blocks.len() == MAX_BLOCKS {
-            return Err(EventError::Malformed(format!("more than {MAX_BLOCKS} blocks")));
-        }
-        match block.kind {
-            BlockKind::ToolUse => {
-                let ToolCall { mut id, name, .. } = block.to_call();
-                if id.is_empty() || self.call_ids.contains(&id) {
-                    id = random_id();
-                    block.set_id(&id);
-                }
-                block.call_index = self.call_ids.len();
-                self.call_ids.insert(id.clone());
-                emit(Delta::ToolCall { index: block.call_index, id, name });
-            }
-            BlockKind::Fallback => {
-                if let Some(model) = block.model() {
-                    self.model = Some(model);
-                }
-            }
-            kind => emit_text(kind, &block.text(), emit),
-        }
-        self.blocks.push(block);
-        Ok(())
-    }
-
-    fn push_piece(&mut self, event: &Members<'_>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
-        let at = self.find(position(event));
-        let at = at.ok_or_else(|| EventError::Malformed("a delta belongs to no block".into()))?;
-        let block = &mut self.blocks[at];
-        let kind = block.kind;
-        let piece = block.push(&parse(event.get("delta").unwrap_or("{}"))?);
-        match kind {
-            BlockKind::ToolUse if !piece.is_empty() => {
-                emit(Delta::Arguments { index: block.call_index, text: piece });
-            }
-            kind => emit_text(kind, &piece, emit),
-        }
-        Ok(())
-    }
-
-    /// Ends a block. The arguments of a call that had no pieces are known only then.
-    fn close(&mut self, at: usize, emit: &mut dyn FnMut(Delta)) {
-        let block = &mut self.blocks[at];
-        if !block.is_open() {
-            return;
-        }
-        let had_pieces = !block.arguments().is_empty();
-        block.close();
-        if block.kind == BlockKind::ToolUse && !had_pieces {
-            emit(Delta::Arguments { index: block.call_index, text: block.arguments() });
-        }
-    }
-
-    /// Returns the open block that an event belongs to: without a position, the last block.
-    fn find(&self, position: Option<u64>) -> Option<usize> {
-        let at = match position {
-            Some(position) => *self.positions.get(&position)?,
-            None => self.blocks.len().checked_sub(1)?,
-        };
-        self.blocks[at].is_open().then_some(at)
-    }
 }
 
 fn emit_text(kind: BlockKind, text: &str, emit: &mut dyn FnMut(Delta)) {
@@ -331,13 +322,6 @@ fn citation(range: std::ops::Range<usize>, json: &str) -> Citation {
     citation
 }
 
-/// Returns an id for a call that has none, or one that another call has.
-fn random_id() -> String {
-    // Every `RandomState` has its own keys, seeded randomly.
-    let bits = || RandomState::new().hash_one(std::process::id());
-    format!("toolu_{:016x}{:016x}", bits(), bits())
-}
-
 /// What a malicious or broken server sends.
 #[cfg(test)]
 mod tests {
@@ -356,14 +340,18 @@ mod tests {
         format!(r#"{{"type":"content_block_delta","index":{index},"delta":{delta}}}"#)
     }
 
+    fn event(data: &str) -> Event<'_> {
+        Event { data: data.into(), is_whole: true, ..Event::default() }
+    }
+
     /// Returns the deltas, and the reply or the reason for which an event cannot be used.
     fn assembled<T: AsRef<str>>(
         events: impl IntoIterator<Item = T>,
     ) -> (Vec<Delta>, Result<ChatResponse, EventError>) {
         let mut assembler = ReplyAssembler::new("anthropic".into(), String::new());
         let mut deltas = Vec::new();
-        for event in events {
-            if let Err(error) = assembler.push(event.as_ref(), &mut |delta| deltas.push(delta)) {
+        for data in events {
+            if let Err(error) = assembler.push(&event(data.as_ref()), &mut |delta| deltas.push(delta)) {
                 return (deltas, Err(error));
             }
         }
@@ -437,7 +425,7 @@ mod tests {
             format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"pause_turn"}},"usage":{usage}}}"#);
         let paused = reply([&*ended]);
         let mut assembler = ReplyAssembler::new("anthropic".into(), String::new()).resuming(&paused);
-        assembler.push(&ended, &mut drop).unwrap();
+        assembler.push(&event(&ended), &mut drop).unwrap();
         let response = assembler.finish();
         let details = ReplyDetails::from_message(&response.message).unwrap();
         assert_eq!(details.hosted_tool_uses["web_search_requests"], u64::MAX);
@@ -456,7 +444,7 @@ mod tests {
         {
             let paused = reply([&**first]);
             let mut assembler = ReplyAssembler::new("anthropic".into(), String::new()).resuming(&paused);
-            assembler.push(second, &mut drop).unwrap();
+            assembler.push(&event(second), &mut drop).unwrap();
             assert_eq!(assembler.finish().usage.map(|usage| usage.total_tokens), tokens);
         }
     }
@@ -479,15 +467,25 @@ mod tests {
         assert_eq!(usage.to_usage(), None);
     }
 
+    /// Checks that a flood was read in linear time. Quadratic work takes longer on any machine.
+    fn assert_fast(clock: Instant) {
+        assert!(clock.elapsed() < Duration::from_secs(20), "{:?}", clock.elapsed());
+    }
+
     #[test]
-    fn floods_take_linear_time() {
+    fn many_signatures_take_linear_time() {
         let clock = Instant::now();
         let signature = delta(0, r#"{"type":"signature_delta","signature":"s"}"#);
         let thinking = start(0, r#"{"type":"thinking","thinking":""}"#);
         let flood = std::iter::repeat_n(signature, 50_000);
         let response = reply([thinking].into_iter().chain(flood).chain([STOP.into(), ENDED.into()]));
         assert_eq!(stored(&response), [r#"{"type":"thinking","thinking":"","signature":"s"}"#]);
-        // Many calls, each of which is long.
+        assert_fast(clock);
+    }
+
+    #[test]
+    fn many_long_calls_take_linear_time() {
+        let clock = Instant::now();
         let input = format!(r#"{{"a":"{}"}}"#, "x".repeat(2000));
         let call = |id| {
             let block = format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{input}}}"#);
@@ -495,13 +493,18 @@ mod tests {
         };
         let response = reply((0..4000).flat_map(call));
         assert_eq!(response.message.tool_calls.len(), 4000);
-        // Open calls that receive their pieces in turn.
+        assert_fast(clock);
+    }
+
+    #[test]
+    fn open_calls_that_receive_their_pieces_in_turn_take_linear_time() {
+        let clock = Instant::now();
         let call =
             |id| start(id, &format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{{}}}}"#));
         let piece =
             |number: usize| delta(number % MAX_BLOCKS, r#"{"type":"input_json_delta","partial_json":" "}"#);
         let events = (0..MAX_BLOCKS).map(call).chain((0..400_000).map(piece));
         assert_eq!(reply(events).message.tool_calls.len(), MAX_BLOCKS);
-        assert!(clock.elapsed() < Duration::from_secs(20), "{:?}", clock.elapsed());
+        assert_fast(clock);
     }
 }

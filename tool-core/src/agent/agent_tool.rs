@@ -1,6 +1,6 @@
 //! Agents as tools of other agents.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::delegation::Delegation;
 use super::lock::lock;
 use super::typed::AnswerParser;
-use crate::agent::driver::Inside;
+use crate::agent::driver::{Inside, Lending};
 use crate::agent::{Agent, AnswerType, Ask, RunDriver};
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, ToolDefinition, ToolKind, ToolPolicy};
@@ -23,6 +23,8 @@ use crate::tool::{
     Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
     arguments_contract, decode_arguments,
 };
+#[cfg(feature = "unstable-internals")]
+use crate::toolset::ToolSet;
 
 impl Agent {
     /// Turns the agent into a tool of another. Each call asks the agent a question, and its answer is the output of the call.
@@ -232,8 +234,36 @@ impl AgentTool {
         self
     }
 
+    /// Returns the agent.
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Returns `true` if the agent has a [conversation of its own](Self::own_conversation) in its memory.
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn has_conversation(&self) -> bool {
+        self.has_conversation && self.agent.memory().is_some()
+    }
+
+    /// Returns the tool that takes a typed answer.
+    #[cfg(feature = "unstable-internals")]
+    pub(super) fn answer_tool(&self) -> ToolSet {
+        self.form.constrain(self.agent.ask("")).0.tools.answer_tool
+    }
+
+    /// Returns what the agent takes from the context of the outer run.
+    pub(super) fn context_inside(&self, outer: &ToolContext) -> ToolContext {
+        let types: Vec<_> = self.passed.iter().map(|(type_id, _)| *type_id).collect();
+        outer.only(&types)
+    }
+
     async fn answer(&self, question: String, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let delegation = context.delegation::<Delegation>();
+        let lending = context.delegation::<Lending>();
+        let lent_by = || lending.as_ref().map(|lending| Arc::clone(&lending.delegation));
+        let delegation = context.delegation::<Delegation>().or_else(lent_by);
         let continued = delegation.as_ref().and_then(|delegation| lock(&delegation.continued).take());
         if continued.is_none() && delegation.as_ref().is_some_and(|delegation| delegation.levels == 0) {
             return Err(ToolError::failed("agents are nested too deeply here; answer without this one"));
@@ -255,12 +285,11 @@ impl AgentTool {
             _ => {}
         }
         let is_new = continued.is_none();
-        let types: Vec<_> = self.passed.iter().map(|(type_id, _)| *type_id).collect();
         let mut ask = match continued {
             Some(run) => self.agent.resume(run),
             None => self.agent.ask(question).limits(self.limits_within(delegation.as_deref())),
         };
-        ask.tools.context = context.only(&types);
+        ask.tools.context = self.context_inside(context);
         ask.rules.cancellation = Some(context.cancellation().clone());
         if is_new
             && self.has_conversation
@@ -269,15 +298,28 @@ impl AgentTool {
             ask = ask.conversation(outer.of_agent(self.definition.name()));
         }
         let (ask, parses_by_tool) = self.form.constrain(ask);
+        let outer_layers =
+            context.rules().and_then(|rules| (rules as Arc<dyn Any + Send + Sync>).downcast().ok());
         let called_as = context.call().map_or(self.definition.name(), |call| &call.name);
         let place = Inside {
             delegation: delegation.clone(),
-            layers: context.rules().map(|layers| (layers, called_as.to_owned())),
+            layers: outer_layers.map(|layers| (layers, called_as.to_owned())),
             has_own_limits: self.has_own_limits,
             has_conversation: self.has_conversation,
         };
         let mut driver = ask.start_inside(place, self.streams_text);
-        let driven = AssertUnwindSafe(self.drive(&mut driver, parses_by_tool)).catch_unwind().await;
+        let driven = match &lending {
+            None => AssertUnwindSafe(self.drive(&mut driver, parses_by_tool)).catch_unwind().await,
+            Some(lending) => {
+                let read = |text: &str| self.form.output(text);
+                let answer = lending.is_last.then(|| driver.read_answer(read, parses_by_tool));
+                let Some(answer) = answer.transpose().ok().flatten().flatten() else {
+                    *lock(&lending.lent) = Some(driver);
+                    return Err(ToolError::not_executed("the agent waits"));
+                };
+                Ok(Ok(answer.unwrap_or_else(|| ToolOutput::text(""))))
+            }
+        };
         let (driven, panic) = match driven {
             Ok(driven) => (driven, None),
             // The call fails, and nothing else undoes those of its run.
@@ -360,7 +402,8 @@ fn failure(error: &RunError, waits: &[Wait]) -> ToolError {
 /// Returns the outcome of undoing the calls of an inner run.
 fn undone(driver: &RunDriver) -> Result<ToolOutput, ToolError> {
     let executions = driver.run().undo_executions();
-    let failed = executions.iter().filter(|execution| execution.outcome().is_err()).count();
+    // What layers made of an outcome changes nothing about the effect.
+    let failed = executions.iter().filter(|execution| execution.original_outcome().is_err()).count();
     match failed {
         0 => Ok(ToolOutput::text(format!("calls undone: {}", executions.len()))),
         _ => Err(ToolError::failed(format!(
@@ -392,6 +435,10 @@ impl Tool for AgentTool {
 
     fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
         self.agent.tools().get(name)
+    }
+
+    fn as_agent(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 
     fn injections(&self) -> Option<&[Injection]> {

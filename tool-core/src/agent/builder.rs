@@ -58,7 +58,6 @@ impl AgentBuilder {
             hooks: Vec::new(),
             watchers: RwLock::default(),
             request_watchers: RwLock::default(),
-            before_turn: None,
             sends_earlier_turns: true,
             options: ModelOptions::default(),
             memory: None,

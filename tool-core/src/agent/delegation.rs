@@ -12,9 +12,10 @@ use futures_util::SinkExt;
 
 use super::emitter::EventEmitter;
 use super::gate::Gate;
+use super::lock::lock;
 use crate::model::ToolCall;
 use crate::run::{InnerRun, Run, RunErrorKind};
-use crate::tool::CallNotes;
+use crate::tool::{CallNotes, Connection};
 
 /// The connection of one call to the driver of its run.
 pub(super) struct Delegation {
@@ -28,7 +29,8 @@ pub(super) struct Delegation {
     /// Lets exclusive calls of the inner run run alone.
     pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
-    pub(super) memos: MemoSender,
+    /// Nothing, if the driver of the outer run takes the state itself.
+    pub(super) memos: Option<MemoSender>,
     /// The run that the call continues.
     pub(super) continued: Mutex<Option<Run>>,
     /// The reason why the call has no outcome, if it is suspended.
@@ -60,11 +62,18 @@ impl MemoSender {
     }
 }
 
+impl Connection for Delegation {
+    fn is_suspended(&self) -> bool {
+        lock(&self.suspended).is_some()
+    }
+}
+
 impl Delegation {
     /// Makes the state of the inner run part of the outer one, and waits until that is stored.
     pub(super) async fn store(&self, run: &Run, has_own_limits: bool) -> Result<(), RunErrorKind> {
+        let Some(memos) = self.memos.clone() else { return Ok(()) };
         let ToolCall { id, name, .. } = &self.call;
         let run = InnerRun::new(id.clone(), name.clone(), has_own_limits, run.clone());
-        self.memos.clone().store(CallMemo::Inner(Box::new(run))).await
+        memos.store(CallMemo::Inner(Box::new(run))).await
     }
 }

@@ -11,11 +11,18 @@ use super::gate::Gate;
 use super::layers::Layers;
 use super::spending::Spending;
 use super::trace::RunTrace;
-use crate::agent::Agent;
+use crate::agent::{Agent, AgentTool};
 use crate::model::ToolCall;
 use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason};
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
+
+/// The call that asks an agent, of which a call is executed.
+struct Outer<'a> {
+    layers: Arc<Layers>,
+    name: &'a str,
+    tool: &'a AgentTool,
+}
 
 impl Agent {
     /// Executes a call of a run that this agent or a copy of it in another process drives, with the values and the settings of
@@ -64,19 +71,53 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        self.execute(request, context, cancellation, progress, true).await
+        self.execute(request, context, cancellation, progress, None, true).await
     }
 
     /// Executes a call like [`execute_request`](Self::execute_request), but leaves the judgement of its outcome to the driver of the run:
-    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result).
+    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result). The call is of the agent that is asked by the tools with
+    /// these names, one inside the other; of this agent if there are none.
     pub async fn execute_unjudged(
         &self,
+        asked_by: &[&str],
         request: CallRequest,
         context: &ToolContext,
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        self.execute(request, context, cancellation, progress, false).await
+        let (mut agent, mut context, mut outer) = (self, context.clone(), None);
+        for name in asked_by {
+            let Some(tool) = agent.agent_tool(name) else {
+                let error = ToolError::not_executed(&format!("the agent `{name}` is no longer there"));
+                return ToolExecution::new(request.call, Err(error));
+            };
+            context = context.with_defaults(&agent.0.context);
+            outer = Some(Outer { layers: agent.layers_of_calls(&context, outer), name, tool });
+            (agent, context) = (tool.agent(), tool.context_inside(&context));
+        }
+        agent.execute(request, &context, cancellation, progress, outer, false).await
+    }
+
+    /// Returns the agents that are [tools](Agent::as_tool) of this one, with the names of the tools.
+    pub fn agent_tools(&self) -> impl Iterator<Item = (&str, &AgentTool)> {
+        let tools = self.0.tools.iter();
+        tools.filter_map(|tool| Some((tool.definition().name(), tool.as_agent()?.downcast_ref()?)))
+    }
+
+    /// Returns the agent that is a tool with this name.
+    #[must_use]
+    pub fn agent_tool(&self, name: &str) -> Option<&AgentTool> {
+        self.0.tools.get(name)?.as_agent()?.downcast_ref()
+    }
+
+    /// Returns the layers around calls of this agent, of which it is not known what their run has spent.
+    fn layers_of_calls(&self, context: &ToolContext, outer: Option<Outer<'_>>) -> Arc<Layers> {
+        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
+        let layers = Layers::new(self.clone(), context.clone(), spending);
+        Arc::new(match outer {
+            Some(outer) => layers.inside(&outer.layers, outer.name),
+            None => layers,
+        })
     }
 
     async fn execute(
@@ -85,20 +126,20 @@ impl Agent {
         context: &ToolContext,
         cancellation: &CancellationToken,
         progress: Progress,
+        outer: Option<Outer<'_>>,
         is_judged: bool,
     ) -> ToolExecution {
         let mut context = context.clone().with_defaults(&self.0.context);
         if let Some(conversation) = request.conversation.clone() {
             context = context.with(conversation);
         }
-        let tools = match self.tools_for(&request, &context).await {
+        let answer_tool = outer.as_ref().map(|outer| outer.tool.answer_tool());
+        let tools = match self.tools_for(&request, answer_tool, &context).await {
             Ok(tools) => tools,
             Err(refused) => return *refused,
         };
         let CallRequest { call, attempt, undone, notes, .. } = request;
-        // What the run has spent is not known here.
-        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
-        let layers = Arc::new(Layers::new(self.clone(), context.clone(), spending));
+        let layers = self.layers_of_calls(&context, outer);
         let context = context.with_rules(Arc::clone(&layers) as _);
         let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
         let executor = CallExecutor {
@@ -127,19 +168,27 @@ impl Agent {
     }
 
     /// Checks that a decision fits a wait of a run of this agent, with the tools that [`execute_request`](Self::execute_request) would
-    /// use: new arguments must match the tool. Those of a tool that is not found are accepted.
+    /// use: new arguments must match the tool. Those of a tool that is not found are accepted. The wait is of the agent that is asked by
+    /// the tools with these names, one inside the other; of this agent if there are none.
     ///
     /// # Errors
     ///
     /// Fails for the reasons of [`Wait::check`], or if new arguments do not match the tool.
-    pub async fn check_decision(&self, wait: &Wait, decision: &Decision) -> Result<(), ResolveError> {
+    pub async fn check_decision(
+        &self,
+        asked_by: &[&str],
+        wait: &Wait,
+        decision: &Decision,
+    ) -> Result<(), ResolveError> {
         wait.check(decision)?;
         let (WaitReason::Approval(call), Some(arguments)) = (&wait.reason, decision.edited_arguments())
         else {
             return Ok(());
         };
         let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
-        let Ok(Some(tools)) = self.tools_with(&call.name, &self.0.context).await else { return Ok(()) };
+        let agent = asked_by.iter().try_fold(self, |agent, name| Some(agent.agent_tool(name)?.agent()));
+        let Some(agent) = agent else { return Ok(()) };
+        let Ok(Some(tools)) = agent.tools_with(&call.name, &agent.0.context).await else { return Ok(()) };
         tools.check_arguments(&call).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 
@@ -148,9 +197,13 @@ impl Agent {
     async fn tools_for(
         &self,
         request: &CallRequest,
+        answer_tool: Option<ToolSet>,
         context: &ToolContext,
     ) -> Result<ToolSet, Box<ToolExecution>> {
         let (agent, name) = (&self.0, &*request.call.name);
+        if let Some(tools) = answer_tool.filter(|tools| tools.get(name).is_some()) {
+            return tools.accept(request);
+        }
         if let Some(tools) = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some()) {
             return tools.accept(request);
         }

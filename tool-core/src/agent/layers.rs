@@ -1,21 +1,19 @@
 //! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-
-use futures_util::FutureExt;
 
 use super::lock::lock;
 use super::spending::Spending;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
-    Account, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, Next, OutputVerdict, Part, Place,
-    QuestionVerdict, RunEnded, panicked,
+    Account, Accounts, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Part,
+    Place, QuestionVerdict, RunEnded, await_verdict, panicked,
 };
-use crate::model::{ToolCall, Usage};
+use crate::model::{ToolCall, ToolDefinition, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
-use crate::tool::{ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]
@@ -24,8 +22,8 @@ pub(super) struct Layers {
     levels: Vec<Level>,
     /// The layers of all levels, those of the outermost first.
     all: Vec<Placed>,
-    /// Those that see requests to the model.
-    of_model: Vec<Arc<dyn Layer>>,
+    /// The names of the agents that lead from the run of each level to this run.
+    paths: Vec<Vec<String>>,
     /// What the requests to the models are charged to.
     pub(super) spending: Spending,
     /// What the own requests of layers have used, by their names, until the run has it.
@@ -65,13 +63,11 @@ impl Placed {
         RunErrorKind::Layer { layer: self.layer.name().to_owned(), error }
     }
 
-    /// Awaits a verdict. A panic is an error.
     async fn ask<'a, V>(
         &'a self,
         ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
     ) -> Result<V, RunErrorKind> {
-        let verdict = AssertUnwindSafe(async { ask(&*self.layer).await }).catch_unwind().await;
-        verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into())).map_err(|error| self.failed(error))
+        await_verdict(&*self.layer, ask).await.map_err(|error| self.failed(error))
     }
 }
 
@@ -97,7 +93,7 @@ impl Layers {
     pub(super) fn new(agent: Agent, context: ToolContext, spending: Spending) -> Self {
         let level = Level { called_as: None, handed_off_to: Vec::new(), agents: vec![agent], context };
         let (levels, charges) = (vec![level], Arc::default());
-        Self { levels, all: Vec::new(), of_model: Vec::new(), spending, charges }.listed()
+        Self { levels, all: Vec::new(), paths: Vec::new(), spending, charges }.listed()
     }
 
     /// Adds the layers of the run to which the call with this name belongs.
@@ -130,7 +126,7 @@ impl Layers {
             layers.iter().map(move |layer| Placed { level, agent, layer: Arc::clone(layer) })
         });
         self.all = all.collect();
-        self.of_model = self.that_see(Part::Model).map(|placed| Arc::clone(&placed.layer)).collect();
+        self.paths = (0..self.levels.len()).map(|level| self.path_from(level)).collect();
         self
     }
 
@@ -148,20 +144,28 @@ impl Layers {
         self.that_see(Part::Answer).find(|placed| placed.level == 0).map(|placed| placed.layer.name())
     }
 
-    /// Returns what follows on the way of a request to the model, if there are layers that see it.
-    pub(super) fn next<'a>(
-        &'a self,
-        model: &'a dyn crate::model::ChatModel,
-        meter: Option<&'a dyn crate::model::Meter>,
-        is_streamed: bool,
-    ) -> Option<Next<'a>> {
-        (!self.of_model.is_empty()).then(|| Next::new(&self.of_model, model, meter, is_streamed))
+    /// Returns the layers that see the requests to the model, with their places.
+    pub(super) fn of_model<'a>(&'a self, run: &'a Run) -> Vec<(&'a dyn Layer, Place<'a>)> {
+        self.that_see(Part::Model).map(|placed| (&*placed.layer, self.place(placed, run))).collect()
+    }
+
+    /// Returns `true` if the model is offered this tool in the turn of the run.
+    pub(super) fn offer(&self, tool: &ToolDefinition, run: &Run) -> Result<bool, RunErrorKind> {
+        for placed in self.that_see(Part::Tool) {
+            let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
+            let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
+            if !offers.map_err(|panic| placed.failed(panicked(&*panic).into()))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
-        let inside_out = self.of_model.len().checked_sub(ended.inside.unwrap_or_default() + 1);
-        let placed = inside_out.and_then(|position| self.that_see(Part::Model).nth(position));
+        let of_model: Vec<_> = self.that_see(Part::Model).collect();
+        let position = of_model.len().checked_sub(ended.inside.unwrap_or_default() + 1);
+        let placed = position.and_then(|position| of_model.get(position));
         let level = placed.map_or(0, |placed| placed.level);
         VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
     }
@@ -174,21 +178,19 @@ impl Layers {
         subject: &T,
         ask: impl for<'a> FnOnce(&'a dyn Layer, &'a T, &'a Place<'a>) -> LayerFuture<'a, V>,
     ) -> Result<V, RunErrorKind> {
-        let agents = self.path_from(placed.level);
-        let mut place = Place::new(&self.levels[placed.level].context);
-        (place.agents, place.messages, place.executions) = (&agents, run.messages(), run.tool_executions());
-        let open_account = || self.account(placed.layer.name());
-        place.open_account = Some(&open_account);
+        let place = self.place(placed, run);
         placed.ask(|layer| ask(layer, subject, &place)).await
     }
 
-    /// Returns what the own requests of a layer are charged to.
-    fn account(&self, layer: &str) -> Account {
-        let (layer, spending, charges) = (layer.to_owned(), self.spending.clone(), Arc::clone(&self.charges));
-        Account::new(move |usage| {
-            spending.charge(usage.cost);
-            lock(&charges).push((layer.clone(), usage));
-        })
+    fn place<'a>(&'a self, placed: &'a Placed, run: &'a Run) -> Place<'a> {
+        Place {
+            agents: &self.paths[placed.level],
+            turn: run.turn(),
+            messages: run.messages(),
+            executions: run.tool_executions(),
+            context: &self.levels[placed.level].context,
+            accounts: Some((placed.layer.name(), self)),
+        }
     }
 
     /// Returns what layers have charged since the last time.
@@ -321,12 +323,15 @@ impl Layers {
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
         let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
         let mut judged = execution.clone();
+        judged.metadata.is_seen = true;
         for placed in self.that_see(Part::Output).filter(sees) {
             match self.ask(placed, run, &judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}
                 OutputVerdict::Replace(outcome) => {
                     let record = placed.record(VerdictKind::Replaced);
                     self.report(&record, Some(judged.call()), run).await?;
+                    // To execute the call again would not satisfy a layer.
+                    let outcome = outcome.map_err(ToolError::without_retry);
                     judged = judged.with_outcome(outcome).with_verdict(record);
                 }
                 OutputVerdict::End(why) => {
@@ -337,7 +342,6 @@ impl Layers {
                 }
             }
         }
-        judged.metadata.is_seen = true;
         *execution = judged;
         Ok(None)
     }
@@ -374,10 +378,26 @@ impl Layers {
     }
 
     /// Returns the names of the agents between the run of a level and this run.
-    fn path_from(&self, level: usize) -> Vec<&str> {
+    fn path_from(&self, level: usize) -> Vec<String> {
         let inner = self.levels[..level].iter().rev();
         let inner = inner.flat_map(|inner| inner.called_as.iter().chain(&inner.handed_off_to));
-        self.levels[level].handed_off_to.iter().chain(inner).map(String::as_str).collect()
+        self.levels[level].handed_off_to.iter().chain(inner).cloned().collect()
+    }
+}
+
+impl Accounts for Layers {
+    fn account(&self, layer: &str) -> Account {
+        let (layer, spending, charges) = (layer.to_owned(), self.spending.clone(), Arc::clone(&self.charges));
+        Account::new(move |usage| {
+            spending.charge(usage.cost);
+            lock(&charges).push((layer.clone(), usage));
+        })
+    }
+}
+
+impl RunRules for Layers {
+    fn charge(&self, layer: &str, usage: Usage) {
+        self.account(layer).charge(usage);
     }
 }
 

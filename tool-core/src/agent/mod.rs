@@ -9,7 +9,6 @@ mod event_record;
 mod emitter;
 mod spending;
 mod delegation;
-mod turn;
 mod stored_run_options;
 mod build_error;
 mod undo_tools;
@@ -21,8 +20,6 @@ mod run_options;
 mod layers;
 mod run_tools;
 mod executor;
-#[cfg(feature = "unstable-internals")]
-mod execute_request;
 mod driver;
 mod handoff;
 mod ask;
@@ -30,6 +27,8 @@ mod stored_runs;
 mod outcome;
 mod typed;
 mod agent_tool;
+#[cfg(feature = "unstable-internals")]
+mod execute_request;
 pub(crate) mod assistant;
 
 pub use self::agent_tool::AgentTool;
@@ -45,5 +44,4 @@ pub use self::outcome::Outcome;
 pub use self::shared::Agent;
 pub use self::stored_run_options::{OnDrop, WhileWaiting};
 pub use self::tool_search::{IntoToolNames, ToolSearch};
-pub use self::turn::Turn;
 pub use self::typed::{AnswerType, TypedAsk};

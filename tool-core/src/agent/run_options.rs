@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tracing")]
 use crate::agent::trace::Settings;
-use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, Turn, WhileWaiting};
+use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, WhileWaiting};
 #[cfg(doc)]
 use crate::layer::Place;
 use crate::layer::{CallVerdict, Layer, OutputVerdict, guard};
@@ -262,9 +262,9 @@ impl AgentBuilder {
     /// let model = ScriptedModel::new().calls("search", r#"{"query": "rust"}"#).says("It is a secret.").says("Done.");
     /// let agent = Agent::builder(model)
     ///     .tools(tools![search])
-    ///     .layer(guard::call(|call: &ToolCall| match call.arguments.contains("bomb") {
-    ///         true => CallVerdict::deny("not about this"),
-    ///         false => CallVerdict::Pass,
+    ///     .layer(guard::call(|call: &ToolCall| match &*call.name {
+    ///         "search" => CallVerdict::Pass,
+    ///         _ => CallVerdict::NeedsApproval,
     ///     }))
     ///     .layer(rewrite::output(|_, output| output.to_string().replace("secret", "…")))
     ///     .layer(guard::answer(|answer| match answer.contains("secret") {
@@ -309,7 +309,7 @@ impl AgentBuilder {
     }
 
     /// Sets the options of the model, such as its temperature or the maximum length of a reply. A
-    /// [`before_turn`](Self::before_turn) hook can change them.
+    /// [`rewrite::request`](crate::layer::rewrite::request) can change them.
     pub fn options(mut self, options: ModelOptions) -> Self {
         self.agent.options = options;
         self
@@ -317,51 +317,12 @@ impl AgentBuilder {
 
     /// Sets whether each request contains the earlier turns of its run; `true` by default. With `false`, the model is sent the
     /// conversation up to the question, and of the turns after it only the last reply with the results of its calls. The run and its
-    /// [memory](Self::memory) have all turns nevertheless. [`Turn::messages_mut`] chooses more finely.
+    /// [memory](Self::memory) have all turns nevertheless. [`rewrite::request`](crate::layer::rewrite::request) chooses more finely.
     ///
     /// It keeps requests small if each call depends only on the results before it. A model that needs earlier results repeats their
     /// calls.
     pub fn send_history(mut self, send: bool) -> Self {
         self.agent.sends_earlier_turns = send;
-        self
-    }
-
-    /// Registers a hook that runs before each turn and can change the model's options, tools and
-    /// [messages](Turn::messages_mut) for this turn. It runs again if the request is repeated, for example after a failure, and
-    /// if a run is resumed in the middle of a turn, because the calls are looked up in the tools of the turn.
-    ///
-    /// ```
-    /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::agent::Turn;
-    /// use tool_core::{Agent, ToolSet, tool, tools};
-    ///
-    /// #[tool("Searches the web")]
-    /// fn search(query: String) -> String {
-    ///     query
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new()
-    ///     .expects(|request| request.tools().len() == 1)
-    ///     .calls("search", r#"{"query": "rust"}"#)
-    ///     .expects(|request| request.tools().is_empty() && request.options().temperature == Some(0.0))
-    ///     .says("Found.");
-    /// let agent = Agent::builder(model)
-    ///     .tools(tools![search])
-    ///     .before_turn(|turn: &mut Turn<'_>| {
-    ///         if turn.number() > 1 {
-    ///             turn.tools = ToolSet::default(); // one search is enough
-    ///             turn.options.temperature = Some(0.0);
-    ///         }
-    ///     })
-    ///     .build()?;
-    /// agent.ask("What is Rust?").await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn before_turn(mut self, hook: impl Fn(&mut Turn<'_>) + Send + Sync + 'static) -> Self {
-        self.agent.before_turn = Some(Box::new(hook));
         self
     }
 

@@ -1,16 +1,16 @@
 //! The tools that a run offers to the model in each turn.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::sync::Arc;
 
-use super::builder::check_tool_choice;
 use super::lock::lock;
 use super::tool_search::{Divided, RESERVED_NAMES};
 use super::trace::warn_of_taken_name;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError};
 use crate::content::printable;
-use crate::model::ToolDefinitions;
+use crate::model::{ToolDefinition, ToolDefinitions};
 use crate::run::{Run, RunErrorKind};
 use crate::tool::ToolContext;
 use crate::toolset::{ToolProvider, ToolProviderRequest, ToolSet, ToolSetError};
@@ -51,8 +51,10 @@ pub(super) struct RunTools {
     pub(super) context: ToolContext,
     /// What each source supplied, in the order in which the tools are offered.
     supplies: Vec<Supply>,
-    /// All tools of this turn before a hook changed them.
+    /// All tools of this turn.
     joined: Option<ToolSet>,
+    /// Those that the layers chose.
+    chosen: Option<Chosen>,
     /// What a model that searches for tools was offered.
     offered: Option<Offered>,
     /// The tools that undo the calls of the run.
@@ -67,6 +69,13 @@ struct Supply {
     offered: ToolSet,
 }
 
+/// The tools of a turn that layers chose among all.
+struct Chosen {
+    all: ToolSet,
+    names: HashSet<String>,
+    tools: ToolSet,
+}
+
 /// The definitions of divided tools that are offered, with some that the model has found.
 struct Offered {
     divided: Arc<Divided>,
@@ -78,7 +87,16 @@ impl RunTools {
     pub(super) fn new(agent: Agent, question: QuestionTools) -> Self {
         let undo = agent.0.bound_undo_tools.clone();
         let context = question.context.clone().with_defaults(&agent.0.context);
-        Self { agent, question, context, supplies: Vec::new(), joined: None, offered: None, undo }
+        Self {
+            agent,
+            question,
+            context,
+            supplies: Vec::new(),
+            joined: None,
+            chosen: None,
+            offered: None,
+            undo,
+        }
     }
 
     /// Returns the tools of a run that was handed off to this agent. Those that replace an agent's were for the agent before.
@@ -119,10 +137,7 @@ impl RunTools {
             Some(joined) if provided.iter().all(is_unchanged) => joined.clone(),
             _ => self.join(provided)?,
         };
-        if run.is_asking() {
-            check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
-        }
-        if !self.are_unchanged(&tools) {
+        if !self.are_joined(&tools) {
             let missing = tools.missing_from(&self.context);
             if let Some(missing) = missing.or_else(|| self.agent.0.undo_tools.missing_from(&self.context)) {
                 self.joined = None;
@@ -215,18 +230,34 @@ impl RunTools {
         RunErrorKind::tools(format!("the tools of the {whose} cannot be offered"), error)
     }
 
-    /// Returns `true` if these are the tools of this turn, unchanged by a hook.
-    fn are_unchanged(&self, tools: &ToolSet) -> bool {
+    fn are_joined(&self, tools: &ToolSet) -> bool {
         self.joined.as_ref().is_some_and(|joined| joined.is_shared_with(tools))
     }
 
-    /// Checks the tools of a turn after a hook changed them.
-    pub(super) fn check_changed(&self, tools: &ToolSet) -> Result<(), RunErrorKind> {
-        if self.are_unchanged(tools) {
-            return Ok(());
+    /// Returns the tools that are offered, and that of a typed answer. The set is the same as before while the same tools are chosen, so that
+    /// their definitions are serialized once.
+    pub(super) fn choose(
+        &mut self,
+        all: ToolSet,
+        mut offers: impl FnMut(&ToolDefinition) -> Result<bool, RunErrorKind>,
+    ) -> Result<ToolSet, RunErrorKind> {
+        let mut names = HashSet::new();
+        for definition in all.definitions().iter() {
+            if self.question.answer_tool.get(definition.name()).is_some() || offers(definition)? {
+                names.insert(definition.name().to_owned());
+            }
         }
-        let error = |error| RunErrorKind::tools("the tools of the turn cannot be offered".into(), error);
-        self.undo.check(tools, None).map_err(error)
+        if names.len() == all.len() {
+            return Ok(all);
+        }
+        match &self.chosen {
+            Some(last) if last.names == names && last.all.is_shared_with(&all) => Ok(last.tools.clone()),
+            _ => {
+                let tools = all.filter(|tool| names.contains(tool.name()));
+                self.chosen = Some(Chosen { all, names, tools: tools.clone() });
+                Ok(tools)
+            }
+        }
     }
 
     /// Divides the tools of a turn into those that are offered and those that are found, if the agent has a search and there are
@@ -248,8 +279,8 @@ impl RunTools {
         if let Some(last) = last.find(|last| last.is_of(tools, &always)) {
             return Ok(Some(last));
         }
-        // Each source has an index, so that those that stay the same are indexed once. A hook can add tools of any source.
-        let sources: Vec<_> = match self.are_unchanged(tools) {
+        // Each source has an index, so that those that stay the same are indexed once.
+        let sources: Vec<_> = match self.are_joined(tools) {
             true => self.supplies.iter().map(|supply| supply.offered.clone()).collect(),
             false => vec![tools.clone()],
         };
@@ -278,6 +309,6 @@ impl RunTools {
     }
 }
 
-fn invalid_tools(error: BuildError) -> RunErrorKind {
+pub(super) fn invalid_tools(error: BuildError) -> RunErrorKind {
     RunErrorKind::tools("the tools cannot be offered".into(), error)
 }

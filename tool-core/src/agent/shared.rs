@@ -10,7 +10,7 @@ use super::stored_run_options::StoredRunOptions;
 use super::tool_search::Divided;
 use super::trace;
 use super::undo_tools::UndoTools;
-use crate::agent::{Answerer, Approver, Event, ToolSearch, Turn};
+use crate::agent::{Answerer, Approver, Event, ToolSearch};
 use crate::content::{self, Content};
 use crate::layer::Layer;
 #[cfg(feature = "unstable-internals")]
@@ -76,7 +76,6 @@ pub(super) struct Shared {
     pub(super) hooks: Vec<Hook>,
     pub(super) watchers: RwLock<Vec<Box<Watcher>>>,
     pub(super) request_watchers: RwLock<Vec<Box<RequestWatcher>>>,
-    pub(super) before_turn: Option<Box<BeforeTurn>>,
     pub(super) sends_earlier_turns: bool,
     pub(super) options: ModelOptions,
     pub(super) memory: Option<ChatMemory>,
@@ -96,9 +95,6 @@ type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
 
 /// Receives each request to the model, with the id of the run and the number of the turn.
 type RequestWatcher = dyn Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync;
-
-/// Changes the next request to the model.
-type BeforeTurn = dyn Fn(&mut Turn<'_>) + Send + Sync;
 
 impl Agent {
     /// Returns the agent's [name](crate::agent::AgentBuilder::name), if it has one.

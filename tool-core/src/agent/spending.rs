@@ -1,8 +1,7 @@
 //! What the model requests of a run are charged to: the limits of the run and of those that it is inside of, and budgets.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::error::Error;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
@@ -13,7 +12,7 @@ use crate::memory::{BudgetReservation, BudgetUnit, KeyedBudget};
 use crate::model::{
     Attempt, Begun, Cost, EarlierAttempt, Meter, ModelError, ModelErrorKind, ModelInfo, Prices, Usage,
 };
-use crate::run::{Ledger, LedgerError, RunErrorKind, StopReason};
+use crate::run::{Ledger, LedgerError};
 use crate::tool::Timestamp;
 
 /// The shortest answer for which a request is worth its price, in tokens. Some providers accept no lower limit.
@@ -27,14 +26,13 @@ pub(super) type ModelInfos = Mutex<HashMap<String, ModelInfo>>;
 pub(super) struct Spending {
     /// The prices of the agent that was asked.
     prices: Option<Prices>,
-    /// That of the run itself, then those of the runs that it is inside of, the outermost last.
-    ledgers: Vec<Arc<Ledger>>,
+    ledger: Arc<Ledger>,
     budgets: Vec<KeyedBudget>,
 }
 
 impl Spending {
     pub(super) fn new(prices: Option<Prices>, ledger: Ledger) -> Self {
-        Self { prices, ledgers: vec![Arc::new(ledger)], budgets: Vec::new() }
+        Self { prices, ledger: Arc::new(ledger), budgets: Vec::new() }
     }
 
     /// Adds budgets, unless what is spent is charged to them already.
@@ -49,307 +47,185 @@ impl Spending {
     /// Adds what the run outside of this one is charged to.
     pub(super) fn inside(&mut self, outer: &Self) {
         self.prices = self.prices.take().or_else(|| outer.prices.clone());
-        self.ledgers.extend_from_slice(&outer.ledgers);
+        self.ledger = Arc::new(self.ledger.inside(&outer.ledger));
         self.charge_to(&outer.budgets);
     }
 
     /// Returns what counts a request of an agent with these prices, if anything does.
     pub(super) fn meter(&self, prices: Option<&Prices>, infos: &Arc<ModelInfos>) -> Option<RequestMeter> {
         let prices = prices.or(self.prices.as_ref()).cloned();
+        let ledger = Arc::new(Ledger::default().inside(&self.ledger));
         (prices.is_some() || self.is_limited()).then(|| RequestMeter {
-            spending: Self { prices, ..self.clone() },
+            spending: Self { prices, ledger, budgets: self.budgets.clone() },
             infos: Arc::clone(infos),
-            state: Mutex::default(),
+            attempts: Mutex::default(),
+            refusals: Mutex::default(),
         })
     }
 
     /// Counts what a layer has spent.
     pub(super) fn charge(&self, cost: Option<Cost>) {
-        self.ledgers.iter().for_each(|ledger| ledger.charge(cost));
+        self.ledger.settle(None, cost);
     }
 
     fn is_limited(&self) -> bool {
-        !self.budgets.is_empty() || self.has_max_cost()
-    }
-
-    fn has_max_cost(&self) -> bool {
-        self.ledgers.iter().any(|ledger| ledger.limit().is_some())
+        !self.budgets.is_empty() || self.ledger.left().is_some()
     }
 }
 
-/// Counts the attempts of one request.
+/// Counts the attempts of one request, which has a ledger of its own.
 pub(super) struct RequestMeter {
     spending: Spending,
     infos: Arc<ModelInfos>,
-    state: Mutex<State>,
+    /// All attempts so far, by their ids; `None` if they have ended.
+    attempts: Mutex<Vec<Option<OpenAttempt>>>,
+    refusals: Mutex<Refusals>,
 }
 
+/// Why the last attempt is less than was asked for.
 #[derive(Default)]
-struct State {
-    /// What the attempts that have ended cost.
-    charged: Option<Cost>,
-    /// The attempts that have not ended, by their ids. They keep their reservations.
-    open: BTreeMap<u64, OpenAttempt>,
-    /// The number of attempts so far.
-    attempts: u64,
-    /// Why the request was not repeated.
-    refusal: Option<Refusal>,
+struct Refusals {
+    /// Why the request was not sent or repeated.
+    refused_by: Option<Refusal>,
     /// What limits the answer, if that is less than the longest one.
     shortened_by: Option<Refusal>,
 }
 
 /// An attempt that has not ended.
-#[derive(Clone)]
 struct OpenAttempt {
     model: String,
     /// What its first request can cost.
-    worst: Amounts,
-    /// The number of requests, each of which contains the answer to the one before.
-    requests: u64,
-    reserved: Amounts,
-    /// The part of it that is reserved for the requests before the last one.
-    earlier: Amounts,
-    budgets: Vec<(usize, BudgetReservation)>,
+    first: Usage,
+    /// What its last request can cost, which contains the answers to those before.
+    last: Usage,
+    /// Of each request. All but the last one were certainly answered.
+    reserved: Vec<Reserved>,
 }
 
-/// What a request can cost, or costs.
-#[derive(Clone, Copy, Default)]
-struct Amounts {
-    cost: Option<Cost>,
-    tokens: u64,
-}
-
-impl Amounts {
-    fn in_unit(self, unit: BudgetUnit) -> Result<u64, ModelError> {
-        match (unit, self.cost) {
-            (BudgetUnit::Tokens, _) => Ok(self.tokens),
-            (BudgetUnit::Money(currency), Some(cost)) if cost.currency() == currency => Ok(cost.micros()),
-            (BudgetUnit::Money(_), Some(cost)) => Err(other_currency(cost)),
-            (BudgetUnit::Money(_), None) => Err(no_prices()),
-        }
-    }
-
-    fn times(self, factor: u64) -> Self {
-        let cost = self.cost.map(|cost| Cost::new(cost.micros().saturating_mul(factor), cost.currency()));
-        Self { cost, tokens: self.tokens.saturating_mul(factor) }
-    }
-}
-
-/// What was reserved.
-struct Granted {
-    amounts: Amounts,
-    budgets: Vec<(usize, BudgetReservation)>,
-    shortened_by: Option<Refusal>,
+/// What a request has reserved.
+#[derive(Default)]
+struct Reserved {
+    usage: Usage,
+    /// The part of each budget.
+    budgets: Vec<BudgetReservation>,
 }
 
 impl RequestMeter {
     /// Returns what all attempts so far have cost. One without an end counts as its worst case.
     pub(super) fn charged(&self) -> Option<Cost> {
-        let state = lock(&self.state);
-        state.open.values().fold(state.charged, |sum, open| Cost::sum(sum, open.reserved.cost))
+        self.spending.ledger.spent()
     }
 
     /// Charges what a request of the caller has used. Returns what it cost.
     pub(super) fn charge_usage(&self, model: &str, usage: Usage) -> Option<Cost> {
-        let cost = self.spending.prices.as_ref()?.cost(model, usage).ok()?;
-        self.spending.ledgers.iter().for_each(|ledger| ledger.settle(Cost::new(0, cost.currency()), cost));
-        Some(cost)
+        let cost = self.spending.prices.as_ref()?.cost(model, usage).ok();
+        self.spending.charge(cost);
+        cost
     }
 
-    /// Returns why the request was not repeated, if its provider tried.
+    /// Returns why the request was not sent or repeated.
     pub(super) fn take_refusal(&self) -> Option<Refusal> {
-        lock(&self.state).refusal.take()
+        lock(&self.refusals).refused_by.take()
     }
 
     /// Returns what limited the answer, if that is less than the longest one.
     pub(super) fn take_limit(&self) -> Option<Refusal> {
-        lock(&self.state).shortened_by.take()
+        lock(&self.refusals).shortened_by.take()
     }
 
     /// Returns what a request can cost at most. One that is passed on can be sent to any models, and any number of times, as far as
     /// the limits allow it.
     pub(super) fn worst_cost(&self, attempt: Attempt<'_>, is_passed_on: bool) -> Option<Cost> {
         let prices = self.spending.prices.as_ref()?;
-        let output = attempt.output_tokens.unwrap_or(0);
-        let worst = prices.worst_cost(attempt.model, attempt.input_tokens, output);
-        let worst = match is_passed_on && self.spending.has_max_cost() {
-            true => u64::MAX,
-            false => worst.ok()?.micros(),
+        let worst =
+            prices.worst_cost(attempt.model, attempt.input_tokens, attempt.output_tokens.unwrap_or(0));
+        // More than what is left is never reserved.
+        let micros = match (self.spending.ledger.left(), is_passed_on) {
+            (Some(left), true) => left,
+            (left, _) => worst.ok()?.micros().min(left.unwrap_or(u64::MAX)),
         };
-        // More is never reserved.
-        let left = self.spending.ledgers.iter().map(|ledger| ledger.left());
-        Some(Cost::new(left.fold(worst, u64::min), prices.currency()))
+        Some(Cost::new(micros, prices.currency()))
     }
 
-    fn worst(&self, model: &str, input: u64, output: u64) -> Result<Amounts, ModelError> {
+    fn worst(&self, model: &str, input: u64, output: u64) -> Result<Usage, ModelError> {
         let prices = self.spending.prices.as_ref();
         let cost = prices.map(|prices| prices.worst_cost(model, input, output)).transpose();
         let cost = cost.map_err(|error| invalid(error.to_string()))?;
-        Ok(Amounts { cost, tokens: input.saturating_add(output) })
+        Ok(Usage { cost, ..Usage::new(input, output) })
     }
 
-    /// Reserves the highest of both amounts, or what is left if that is less.
-    async fn reserve(&self, at_least: Amounts, at_most: Amounts) -> Result<Granted, ModelError> {
-        let mut granted = Granted { amounts: at_most, budgets: Vec::new(), shortened_by: None };
-        let reserved = self.reserve_in(at_least, &mut granted).await;
-        if let Err(error) = reserved {
-            self.settle_budgets(&granted.budgets, Amounts::default()).await;
-            return Err(error);
+    /// Reserves as much as possible of an amount, but at least another one.
+    async fn reserve(&self, at_least: Usage, at_most: Usage) -> Result<Reserved, ModelError> {
+        let mut reserved = Reserved::default();
+        match self.reserve_in(at_least, at_most, &mut reserved.budgets).await {
+            Ok(usage) => Ok(Reserved { usage, ..reserved }),
+            Err(error) => {
+                self.settle(&reserved, Usage::default()).await;
+                Err(error)
+            }
         }
-        Ok(granted)
     }
 
-    async fn reserve_in(&self, at_least: Amounts, granted: &mut Granted) -> Result<(), ModelError> {
-        for (position, budget) in self.spending.budgets.iter().enumerate() {
+    async fn reserve_in(
+        &self,
+        at_least: Usage,
+        mut at_most: Usage,
+        reserved: &mut Vec<BudgetReservation>,
+    ) -> Result<Usage, ModelError> {
+        for budget in &self.spending.budgets {
             let unit = budget.unit();
-            let (least, most) = (at_least.in_unit(unit)?, granted.amounts.in_unit(unit)?);
+            let (least, most) = (amount(at_least, unit)?, amount(at_most, unit)?);
             let period = budget.period_at(Timestamp::now());
             let refusal = || Refusal::Budget { key: budget.key().to_owned(), ends: period.ends };
-            let reserved = budget.store().reserve(&period, least, most).await;
-            let reserved = reserved.map_err(|error| unaffordable(Refusal::Store(error)))?;
-            let reserved = reserved.ok_or_else(|| unaffordable(refusal()))?;
-            if reserved.amount < most {
-                granted.shortened_by = Some(refusal());
+            let granted = budget.store().reserve(&period, least, most).await;
+            let granted = granted.map_err(|error| self.refuse(Refusal::Store(error)))?;
+            let granted = granted.ok_or_else(|| self.refuse(refusal()))?;
+            if granted.amount < most {
+                lock(&self.refusals).shortened_by = Some(refusal());
                 match unit {
-                    BudgetUnit::Tokens => granted.amounts.tokens = reserved.amount,
-                    BudgetUnit::Money(currency) => {
-                        granted.amounts.cost = Some(Cost::new(reserved.amount, currency))
-                    }
+                    BudgetUnit::Tokens => at_most.total_tokens = granted.amount,
+                    BudgetUnit::Money(currency) => at_most.cost = Some(Cost::new(granted.amount, currency)),
                 }
             }
-            granted.budgets.push((position, reserved));
+            reserved.push(granted);
         }
-        let (Some(least), Some(most)) = (at_least.cost, granted.amounts.cost) else {
-            return if self.spending.has_max_cost() { Err(no_prices()) } else { Ok(()) };
-        };
         // Nothing is awaited from here on, so that a reservation is never lost.
-        let ledgers = &self.spending.ledgers;
-        let mut amount = most;
-        let mut reserved = Vec::new();
-        for (level, ledger) in ledgers.iter().enumerate() {
-            let is_outermost = level + 1 == ledgers.len();
-            let refusal = || Refusal::MaxCost { ledger: Arc::clone(ledger), needed: least, is_outermost };
-            match ledger.reserve(least, amount) {
-                Ok(left) => {
-                    if left != amount {
-                        granted.shortened_by = Some(refusal());
-                    }
-                    amount = left;
-                    reserved.push(left);
-                }
-                Err(error) => {
-                    let nothing = Cost::new(0, least.currency());
-                    reserved.iter().zip(ledgers).for_each(|(one, ledger)| ledger.settle(*one, nothing));
-                    return Err(match error {
-                        LedgerError::TooLittleLeft => unaffordable(refusal()),
-                        LedgerError::OtherCurrency(other) => other_currency(other),
-                    });
-                }
-            }
+        let ledger = &self.spending.ledger;
+        let (Some(needed), Some(most)) = (at_least.cost, at_most.cost) else {
+            return ledger.left().map_or(Ok(at_most), |_| Err(no_prices()));
+        };
+        let granted = ledger.reserve(needed, most).map_err(|error| match error {
+            LedgerError::TooLittleLeft(ledger) => self.refuse(Refusal::MaxCost { ledger, needed }),
+            LedgerError::OtherCurrency(other) => other_currency(other),
+        });
+        let (cost, limited_by) = granted?;
+        at_most.cost = Some(cost);
+        if let Some(ledger) = limited_by {
+            lock(&self.refusals).shortened_by = Some(Refusal::MaxCost { ledger, needed });
         }
-        reserved.iter().zip(ledgers).for_each(|(one, ledger)| ledger.settle(*one, amount));
-        granted.amounts.cost = Some(amount);
-        Ok(())
+        Ok(at_most)
     }
 
-    async fn settle_budgets(&self, reserved: &[(usize, BudgetReservation)], amounts: Amounts) {
-        for (number, (position, reservation)) in reserved.iter().enumerate() {
-            let budget = &self.spending.budgets[*position];
-            // The first reservations of an attempt are settled with all of it.
-            let is_first = number < self.spending.budgets.len();
-            let spent = if is_first { amounts.in_unit(budget.unit()).unwrap_or(0) } else { 0 };
+    /// Stores why a request is not sent, and returns its error.
+    fn refuse(&self, refusal: Refusal) -> ModelError {
+        let error = ModelError::new(refusal.to_string()).with_kind(ModelErrorKind::Unaffordable);
+        lock(&self.refusals).refused_by = Some(refusal);
+        error.unbilled()
+    }
+
+    /// Replaces what a request has reserved by what was spent.
+    async fn settle(&self, reserved: &Reserved, spent: Usage) {
+        self.spending.ledger.settle(reserved.usage.cost, spent.cost);
+        for (budget, reservation) in self.spending.budgets.iter().zip(&reserved.budgets) {
+            let spent = amount(spent, budget.unit()).unwrap_or(0);
             // What cannot be settled counts as spent.
             let _ = budget.store().settle(reservation, spent, Timestamp::now()).await;
         }
     }
 
-    /// Ends an attempt, which cost this.
-    fn charge(&self, id: u64, attempt: &OpenAttempt, cost: Option<Cost>) {
-        if let (Some(reserved), Some(cost)) = (attempt.reserved.cost, cost) {
-            self.spending.ledgers.iter().for_each(|ledger| ledger.settle(reserved, cost));
-        }
-        let mut state = lock(&self.state);
-        state.charged = Cost::sum(state.charged, cost);
-        state.open.remove(&id);
-    }
-
-    async fn begin_attempt(&self, attempt: Attempt<'_>) -> Result<Begun, ModelError> {
-        let Attempt { model, input_tokens, output_tokens } = attempt;
-        if self.spending.is_limited() && output_tokens.is_none() {
-            return Err(invalid(format!(
-                "the longest answer of the model `{model}` is not known; set `max_output_tokens` in its options or in the table \
-                 of prices"
-            )));
-        }
-        let longest = output_tokens.unwrap_or(0);
-        let worst = self.worst(model, input_tokens, longest)?;
-        let granted = self.reserve(self.worst(model, input_tokens, longest.min(MIN_ANSWER))?, worst).await?;
-        let is_affordable = |output: u64| {
-            let amounts = self.worst(model, input_tokens, output).unwrap_or_default();
-            let cost = |amounts: Amounts| amounts.cost.map_or(0, Cost::micros);
-            cost(amounts) <= cost(granted.amounts) && amounts.tokens <= granted.amounts.tokens
-        };
-        // The answer must not be longer than what is reserved, whatever the model allows.
-        let limit = self.is_limited().then(|| highest(longest, is_affordable));
-        let Granted { amounts: reserved, budgets, shortened_by } = granted;
-        let mut state = lock(&self.state);
-        (state.shortened_by, state.refusal) = (shortened_by, None);
-        state.attempts += 1;
-        let id = state.attempts;
-        let (model, earlier) = (model.to_owned(), reserved.times(0));
-        let attempt = OpenAttempt { model, worst: reserved, requests: 1, reserved, earlier, budgets };
-        state.open.insert(id, attempt);
-        let max_output_tokens = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-        Ok(Begun { id, max_output_tokens })
-    }
-
-    async fn repeat_attempt(&self, id: u64, earlier: EarlierAttempt) -> Result<(), ModelError> {
-        let Some(mut attempt) = lock(&self.state).open.get(&id).cloned() else { return Ok(()) };
-        match earlier {
-            EarlierAttempt::Unbilled => return Ok(()),
-            EarlierAttempt::Unknown | EarlierAttempt::Unusable => {
-                // It keeps its reservation.
-                self.charge(id, &attempt, attempt.reserved.cost);
-                (attempt.reserved, attempt.budgets) = (attempt.worst.times(0), Vec::new());
-            }
-            EarlierAttempt::Continued => {}
-        }
-        attempt.requests += u64::from(earlier != EarlierAttempt::Unknown);
-        attempt.earlier = attempt.reserved;
-        if earlier == EarlierAttempt::Continued {
-            // Its answer was billed, also if there is no other request.
-            lock(&self.state).open.insert(id, attempt.clone());
-        }
-        let more = attempt.worst.times(attempt.requests);
-        let granted = match self.reserve(more, more).await {
-            Ok(granted) => granted,
-            Err(error) => {
-                lock(&self.state).refusal = error.downcast().ok();
-                return Err(unaffordable(
-                    "a limit of the run or a budget leaves too little to repeat the request",
-                ));
-            }
-        };
-        attempt.reserved.cost = Cost::sum(attempt.reserved.cost, granted.amounts.cost);
-        attempt.reserved.tokens = attempt.reserved.tokens.saturating_add(granted.amounts.tokens);
-        attempt.budgets.extend(granted.budgets);
-        lock(&self.state).open.insert(id, attempt);
-        Ok(())
-    }
-
-    async fn end_attempt(&self, id: u64, usage: Result<Option<Usage>, EarlierAttempt>) {
-        let Some(attempt) = lock(&self.state).open.get(&id).cloned() else { return };
-        let spent = match usage {
-            Ok(Some(usage)) => {
-                let prices = self.spending.prices.as_ref();
-                let cost = prices.and_then(|prices| prices.cost(&attempt.model, usage).ok());
-                Amounts { cost: cost.or(attempt.reserved.cost), tokens: usage.total_tokens }
-            }
-            Err(EarlierAttempt::Unbilled) => attempt.earlier,
-            _ => attempt.reserved,
-        };
-        self.charge(id, &attempt, spent.cost);
-        self.settle_budgets(&attempt.budgets, spent).await;
+    /// Returns an attempt that has not ended. Unless it is put back, what it has reserved stays reserved.
+    fn take_attempt(&self, id: usize) -> Option<OpenAttempt> {
+        lock(&self.attempts).get_mut(id)?.take()
     }
 }
 
@@ -368,15 +244,85 @@ impl Meter for RequestMeter {
     }
 
     fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Begun, ModelError>> {
-        self.begin_attempt(attempt).boxed()
+        let Attempt { model, input_tokens, output_tokens } = attempt;
+        let worst = move |output| self.worst(model, input_tokens, output);
+        async move {
+            *lock(&self.refusals) = Refusals::default();
+            if self.is_limited() && output_tokens.is_none() {
+                return Err(invalid(format!(
+                    "the longest answer of the model `{model}` is not known; set `max_output_tokens` in its options or in the \
+                     table of prices"
+                )));
+            }
+            let longest = output_tokens.unwrap_or(0);
+            let reserved = self.reserve(worst(longest.min(MIN_ANSWER))?, worst(longest)?).await?;
+            let first = reserved.usage;
+            let is_paid = |worst: Usage| {
+                worst.total_tokens <= first.total_tokens
+                    && worst.cost.map(Cost::micros) <= first.cost.map(Cost::micros)
+            };
+            // The answer must not be longer than what is reserved, whatever the model allows.
+            let limit = self.is_limited().then(|| highest(longest, |output| worst(output).is_ok_and(is_paid)));
+            let max_output_tokens = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+            let (model, reserved) = (model.to_owned(), vec![reserved]);
+            let mut attempts = lock(&self.attempts);
+            attempts.push(Some(OpenAttempt { model, first, last: first, reserved }));
+            Ok(Begun { id: attempts.len() - 1, max_output_tokens })
+        }
+        .boxed()
     }
 
-    fn repeat(&self, id: u64, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>> {
-        self.repeat_attempt(id, earlier).boxed()
+    fn repeat(&self, id: usize, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>> {
+        async move {
+            if earlier == EarlierAttempt::Unbilled {
+                return Ok(());
+            }
+            let Some(mut attempt) = self.take_attempt(id) else { return Ok(()) };
+            if earlier != EarlierAttempt::Continued {
+                // What is reserved stays reserved.
+                attempt.reserved.clear();
+            }
+            if earlier != EarlierAttempt::Unknown {
+                attempt.last += attempt.first;
+            }
+            attempt.reserved.push(self.reserve(attempt.last, attempt.last).await?);
+            lock(&self.attempts)[id] = Some(attempt);
+            Ok(())
+        }
+        .boxed()
     }
 
-    fn end(&self, id: u64, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()> {
-        self.end_attempt(id, usage).boxed()
+    fn end(&self, id: usize, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()> {
+        async move {
+            let Some(mut attempt) = self.take_attempt(id) else { return };
+            let prices = self.spending.prices.as_ref();
+            let mut spent = match usage {
+                Ok(Some(usage)) => {
+                    let cost = prices.map(|prices| prices.cost(&attempt.model, usage)).transpose();
+                    let Ok(cost) = cost else { return };
+                    Usage { cost, ..usage }
+                }
+                Err(EarlierAttempt::Unbilled) => {
+                    attempt.reserved.drain(..attempt.reserved.len() - 1);
+                    Usage::default()
+                }
+                _ => return,
+            };
+            for reserved in &attempt.reserved {
+                // The first one is settled by what all of them have spent.
+                self.settle(reserved, std::mem::take(&mut spent)).await;
+            }
+        }
+        .boxed()
+    }
+}
+
+fn amount(usage: Usage, unit: BudgetUnit) -> Result<u64, ModelError> {
+    match (unit, usage.cost) {
+        (BudgetUnit::Tokens, _) => Ok(usage.total_tokens),
+        (BudgetUnit::Money(currency), Some(cost)) if cost.currency() == currency => Ok(cost.micros()),
+        (BudgetUnit::Money(_), Some(cost)) => Err(other_currency(cost)),
+        (BudgetUnit::Money(_), None) => Err(no_prices()),
     }
 }
 
@@ -391,53 +337,14 @@ fn highest(up_to: u64, is_accepted: impl Fn(u64) -> bool) -> u64 {
 }
 
 /// Why a request was not sent.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    MaxCost {
-        ledger: Arc<Ledger>,
-        needed: Cost,
-        is_outermost: bool,
-    },
-    Budget {
-        key: String,
-        ends: Timestamp,
-    },
-    /// The store of a budget failed.
+    #[error("the request can cost {needed}, and less is left")]
+    MaxCost { ledger: Arc<Ledger>, needed: Cost },
+    #[error("the budget of `{}` is used up", key.escape_debug())]
+    Budget { key: String, ends: Timestamp },
+    #[error("the store of the budget failed: {0}")]
     Store(Box<dyn Error + Send + Sync>),
-}
-
-impl Refusal {
-    /// Returns the reason for the outermost run to return, or for a run inside of another one to stop.
-    pub(super) fn into_reason(self) -> Result<RunErrorKind, StopReason> {
-        match self {
-            Self::MaxCost { ledger, needed, is_outermost } => {
-                let spent = ledger.total(needed.currency());
-                let limit = ledger.limit().unwrap_or(spent);
-                match is_outermost {
-                    true => Ok(RunErrorKind::MaxCost { spent, limit, needed }),
-                    false => Err(StopReason::MaxCost(limit)),
-                }
-            }
-            Self::Budget { key, ends } => Ok(RunErrorKind::Budget { key, ends }),
-            Self::Store(error) => Ok(RunErrorKind::Store(error)),
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MaxCost { needed, .. } => write!(f, "the request can cost {needed}, and less is left"),
-            Self::Budget { key, .. } => write!(f, "the budget of `{}` is used up", key.escape_debug()),
-            Self::Store(error) => write!(f, "the store of the budget failed: {error}"),
-        }
-    }
-}
-
-impl Error for Refusal {}
-
-fn unaffordable(why: impl Into<Box<dyn Error + Send + Sync>>) -> ModelError {
-    ModelError::new(why).with_kind(ModelErrorKind::Unaffordable).unbilled()
 }
 
 fn invalid(reason: String) -> ModelError {

@@ -76,16 +76,15 @@ impl UndoTools {
                 (None, None) => {}
             }
         }
-        self.check(tools, Some(source))
+        self.check(tools, source)
     }
 
-    /// Fails if the calls of one of these tools, which are of this source or of any, cannot be undone as declared.
-    pub(super) fn check(&self, tools: &ToolSet, source: Option<Source>) -> Result<(), BuildError> {
-        let is_for = |one: &UndoTool| source.is_none_or(|source| one.is_for(source));
+    /// Fails if the calls of one of these tools of this source cannot be undone as declared.
+    fn check(&self, tools: &ToolSet, source: Source) -> Result<(), BuildError> {
         for definition in tools.definitions().iter() {
             let Some(undo) = definition.undo() else { continue };
             let (tool, undo) = (definition.name().to_owned(), undo.to_owned());
-            let bound = self.0.iter().find(|one| one.name == undo && is_for(one));
+            let bound = self.0.iter().find(|one| one.name == undo && one.is_for(source));
             let Some(undoing) = bound.and_then(|one| one.set.get(&undo)) else {
                 return Err(BuildErrorKind::MissingUndoTool { tool, undo }.into());
             };

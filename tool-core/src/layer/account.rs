@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::model::Usage;
+use crate::tool::ToolContext;
 
 /// Where a layer reports what its own requests have used; [`Place::account`](crate::layer::Place::account) returns it.
 ///
@@ -51,12 +52,26 @@ impl Account {
         Self(Some(Arc::new(charge)))
     }
 
-    /// Adds what a request has used, at the [cost](Usage::cost) that it has. For a layer of a [set of tools](crate::ToolSet::layer), which
-    /// does not know the run, nothing is recorded.
+    /// Adds what a request has used, at the [cost](Usage::cost) that it has. For a layer of a [set of tools](crate::ToolSet::layer), nothing is
+    /// recorded unless the agent of a run calls the tool.
     pub fn charge(&self, usage: Usage) {
         if let Some(charge) = &self.0 {
             charge(usage);
         }
+    }
+}
+
+/// The accounts of the layers around a run.
+pub(crate) trait Accounts: Send + Sync {
+    /// Returns the account of the layer with this name.
+    fn account(&self, layer: &str) -> Account;
+}
+
+/// The accounts of the run that a call belongs to.
+impl Accounts for ToolContext {
+    fn account(&self, layer: &str) -> Account {
+        let layer = layer.to_owned();
+        self.rules().map_or(Account::NONE, |rules| Account::new(move |usage| rules.charge(&layer, usage)))
     }
 }
 

@@ -12,13 +12,25 @@ use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
 use crate::content::Content;
-use crate::model::{ChatRequest, ChatStream, Delta, ToolCall};
+use crate::model::{ChatRequest, ChatStream, Delta, ToolCall, ToolDefinition};
 use crate::tool::ToolExecution;
 
-/// A value that the closure of a guard can return: a verdict, a `Result` of one, or a boxed future of one.
+/// A value that the closure of a guard can return: a verdict, a `Result` of one, or a boxed future of either.
+///
+/// ```
+/// use tool_core::layer::{AnswerVerdict, CallVerdict, LayerFuture, guard};
+/// use tool_core::ToolCall;
+///
+/// # async fn is_allowed(tool: String) -> Result<bool, std::io::Error> { Ok(tool != "pay") }
+/// guard::answer(|_| Box::pin(async { AnswerVerdict::Pass }));
+/// guard::call(|call: &ToolCall| -> LayerFuture<'static, CallVerdict> {
+///     let tool = call.name.clone();
+///     Box::pin(async move { Ok(if is_allowed(tool).await? { CallVerdict::Pass } else { CallVerdict::deny("not now") }) })
+/// });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `{V}`",
-    note = "return the verdict, a `Result` of it, or `Box::pin(async move {{ … }})` of it"
+    note = "return the verdict, a `Result` of it, or `Box::pin(async move {{ … }})` of either; with `?`, write the type: `|…| -> LayerFuture<'static, {V}>`"
 )]
 pub trait IntoVerdict<V> {
     /// Converts the value into the future of a verdict.
@@ -39,9 +51,12 @@ macro_rules! into_verdict {
             }
         }
 
-        impl<R: IntoVerdict<$verdict> + 'static> IntoVerdict<$verdict> for Pin<Box<dyn Future<Output = R> + Send>> {
+        impl<F> IntoVerdict<$verdict> for Pin<Box<F>>
+        where
+            F: Future<Output: IntoVerdict<$verdict>> + Send + ?Sized + 'static,
+        {
             fn into_verdict(self) -> LayerFuture<'static, $verdict> {
-                self.then(R::into_verdict).boxed()
+                self.then(IntoVerdict::into_verdict).boxed()
             }
         }
     )+};
@@ -51,10 +66,15 @@ into_verdict!(QuestionVerdict, CallVerdict, OutputVerdict, AnswerVerdict, Option
 
 type Judge<T, V> = Box<dyn Fn(&T, &Place<'_>) -> LayerFuture<'static, V> + Send + Sync>;
 
+type Offers = dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync;
+
+type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
+
 /// What a closure judges or rewrites.
 pub(super) enum Closure {
     Question(Judge<Content, QuestionVerdict>),
-    Request(Box<dyn for<'a> Fn(ChatRequest<'a>) -> ChatRequest<'a> + Send + Sync>),
+    Tool(Box<Offers>),
+    Request(Box<Rewrite>),
     Text(usize, Box<dyn Fn(&str) -> TextVerdict + Send + Sync>),
     Rewrite(Judge<ToolCall, Option<String>>),
     Call(Judge<ToolCall, CallVerdict>),
@@ -89,6 +109,7 @@ impl Layer for ClosureLayer {
     fn sees(&self, part: Part) -> bool {
         part == match self.closure {
             Closure::Question(_) => Part::Question,
+            Closure::Tool(_) => Part::Tool,
             Closure::Request(_) | Closure::Text(..) => Part::Model,
             Closure::Rewrite(_) => Part::Rewrite,
             Closure::Call(_) => Part::Judge,
@@ -109,9 +130,19 @@ impl Layer for ClosureLayer {
         }
     }
 
+    fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
+        match &self.closure {
+            Closure::Tool(offers) => offers(tool, at),
+            _ => true,
+        }
+    }
+
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
         match &self.closure {
-            Closure::Request(rewrite) => next.call(rewrite(request)),
+            Closure::Request(rewrite) => {
+                let before = request.clone();
+                next.call(rewrite(request, next.place()).with_results_of(&before))
+            }
             Closure::Text(window, judge) => self.watch_text(*window, &**judge, next.call(request)),
             _ => next.call(request),
         }

@@ -2,7 +2,7 @@ use super::closure::{Closure, ClosureLayer, IntoVerdict, QuestionGuard};
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};
 use crate::content::Content;
-use crate::model::ToolCall;
+use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::ToolExecution;
 
 /// Judges the question of each run.
@@ -34,6 +34,39 @@ pub fn question_at<R: IntoVerdict<QuestionVerdict>>(
 ) -> QuestionGuard {
     let judge = Box::new(move |question: &Content, at: &Place<'_>| judge(question, at).into_verdict());
     QuestionGuard::new(ClosureLayer::new("guard::question", Closure::Question(judge)))
+}
+
+/// Chooses the tools of each turn: those for which the closure returns `true`. If the model calls another one, it reads that there is no such
+/// tool.
+///
+/// ```
+/// use tool_core::layer::guard;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, tool, tools};
+///
+/// #[tool("Searches the web")]
+/// fn search(query: String) -> String {
+///     query
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new()
+///     .calls("search", r#"{"query": "rust"}"#)
+///     .expects(|request| request.tools().is_empty())
+///     .says("Found.");
+/// let one_search = guard::tool_at(|tool, at| tool.name() != "search" || at.executions.is_empty());
+/// Agent::builder(model).tools(tools![search]).layer(one_search).build()?.ask("What is Rust?").await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn tool(offers: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> ClosureLayer {
+    tool_at(move |tool, _| offers(tool))
+}
+
+/// Chooses the tools of each turn, with its [`Place`].
+pub fn tool_at(offers: impl Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync + 'static) -> ClosureLayer {
+    ClosureLayer::new("guard::tool", Closure::Tool(Box::new(offers)))
 }
 
 /// Judges each call with its final arguments. Read them with [`ToolCall::arguments_as`], as the tool does.

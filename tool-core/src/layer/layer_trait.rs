@@ -6,15 +6,14 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 
-use futures_util::SinkExt;
 use futures_util::stream::{self, StreamExt};
+use futures_util::{FutureExt, SinkExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
-use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, Meter, ModelError, ToolCall};
+use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, Meter, ModelError, ToolCall, ToolDefinition};
 use crate::tool::{ToolError, ToolExecution, VerdictRecord};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
@@ -35,6 +34,8 @@ pub type LayerFuture<'a, V> = Pin<Box<dyn Future<Output = Result<V, LayerError>>
 pub enum Part {
     /// [`Layer::question`]
     Question,
+    /// [`Layer::offers`]
+    Tool,
     /// [`Layer::model`]
     Model,
     /// [`Layer::rewrite`]. The arguments of calls are streamed once they are final.
@@ -44,7 +45,7 @@ pub enum Part {
     /// [`Layer::output`]
     Output,
     /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
-    /// is not streamed. Answers are not typed.
+    /// is left out. Answers are not typed.
     Answer,
 }
 
@@ -89,6 +90,10 @@ pub enum Part {
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a layer",
+    note = "the functions of `layer::guard` and `layer::rewrite` make layers from closures"
+)]
 pub trait Layer: Send + Sync {
     /// Returns the name, which is unique among the layers of an agent and identifies the layer in records.
     fn name(&self) -> &str;
@@ -115,6 +120,16 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(QuestionVerdict::Pass)))
     }
 
+    /// Returns `false` for a tool that the model is not offered in the turn. If it calls the tool nevertheless, it reads that there is no such
+    /// tool. The tool of a typed answer is always offered.
+    ///
+    /// The layer is asked before each turn, and again if a request is repeated or a run is resumed in the middle of a turn; the messages are
+    /// those before the reply. While the same tools are left out, the prompt cache of the provider is hit.
+    fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
+        let _ = (tool, at);
+        true
+    }
+
     /// Sends a request of the agent to the model, through [`Next::call`].
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
         next.call(request)
@@ -133,7 +148,9 @@ pub trait Layer: Send + Sync {
     }
 
     /// Judges the outcome of a call, after its last attempt. If this fails, an output is recorded with the run, and judged before the next
-    /// step; an error is not, so the call counts as interrupted.
+    /// step; an error is not, so the call counts as interrupted. The outcome of a call that undoes another is then recorded as an error, and
+    /// undoing goes on. The limit of time and cancellation hold for this also after the end of the run: once the run is cancelled or has
+    /// used its time, only a verdict that is ready at once counts.
     fn output<'a>(
         &'a self,
         execution: &'a ToolExecution,
@@ -149,7 +166,7 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(AnswerVerdict::Pass)))
     }
 
-    /// Receives what a layer around the run has decided, this one or another, before it takes effect. `call` is what it is about, unless
+    /// Receives what a layer around the run, or of the same set of tools, has decided, this one or another, before it takes effect. `call` is what it is about, unless
     /// it is about the question or a reply.
     fn decided<'a>(
         &'a self,
@@ -165,31 +182,68 @@ pub trait Layer: Send + Sync {
 /// The chunks of a reply; the last one is [`Delta::Done`] with the whole response. Without a reader of the stream, it is the only one.
 pub type Deltas<'a> = ChatStream<'a>;
 
-/// The layers inside of one, and the model. A layer can call it several times.
+/// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.
 #[derive(Clone, Copy)]
 pub struct Next<'a> {
-    layers: &'a [Arc<dyn Layer>],
-    model: &'a dyn ChatModel,
-    meter: Option<&'a dyn Meter>,
-    is_streamed: bool,
+    route: Route<'a>,
+    place: &'a Place<'a>,
 }
 
 impl<'a> Next<'a> {
-    pub(crate) fn new(
-        layers: &'a [Arc<dyn Layer>],
-        model: &'a dyn ChatModel,
-        meter: Option<&'a dyn Meter>,
-        is_streamed: bool,
-    ) -> Self {
-        Self { layers, model, meter, is_streamed }
-    }
-
     /// Sends a request through the remaining layers to the model. What it costs is counted for the run, also if the layer has created
     /// it.
     pub fn call(self, request: ChatRequest<'a>) -> Deltas<'a> {
+        self.route.send(request)
+    }
+
+    /// Returns the place of the request.
+    #[must_use]
+    pub fn place(&self) -> &'a Place<'a> {
+        self.place
+    }
+
+    /// Returns this with another model, for example to ask it after the first one has failed.
+    #[must_use]
+    pub fn with_model(self, model: &'a dyn ChatModel) -> Self {
+        Self { route: Route { model, ..self.route }, ..self }
+    }
+
+    /// Returns the model. [`call`](Self::call) asks it; what is asked in another way is not counted for the run.
+    #[must_use]
+    pub fn model(&self) -> &'a dyn ChatModel {
+        self.route.model
+    }
+
+    /// Returns `true` if somebody reads the reply while it arrives.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        self.route.is_streamed
+    }
+
+    /// Returns the end of a reply with which a layer ends the run for this reason: see
+    /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
+    #[must_use]
+    pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
+        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into(), inside: None }).permanent()
+    }
+}
+
+/// The way of a request: the layers that see it, and the model.
+#[derive(Clone, Copy)]
+pub(crate) struct Route<'a> {
+    pub(crate) layers: &'a [(&'a dyn Layer, Place<'a>)],
+    pub(crate) model: &'a dyn ChatModel,
+    pub(crate) meter: Option<&'a dyn Meter>,
+    pub(crate) is_streamed: bool,
+}
+
+impl<'a> Route<'a> {
+    pub(crate) fn send(self, request: ChatRequest<'a>) -> Deltas<'a> {
         let request = request.metered(self.meter);
         match self.layers.split_first() {
-            Some((layer, layers)) => through(&**layer, request, Self { layers, ..self }),
+            Some(((layer, place), layers)) => {
+                through(*layer, request, Next { route: Self { layers, ..self }, place })
+            }
             None => catch_panics(
                 || match self.is_streamed {
                     true => stream(self.model, request),
@@ -201,24 +255,6 @@ impl<'a> Next<'a> {
                 |text| ModelError::new(format!("the model failed: {text}")),
             ),
         }
-    }
-
-    /// Returns this with another model, for example to ask it after the first one has failed.
-    #[must_use]
-    pub fn with_model(self, model: &'a dyn ChatModel) -> Self {
-        Self { model, ..self }
-    }
-
-    /// Returns the model. [`call`](Self::call) asks it; what is asked in another way is not counted for the run.
-    #[must_use]
-    pub fn model(&self) -> &'a dyn ChatModel {
-        self.model
-    }
-
-    /// Returns `true` if somebody reads the reply while it arrives.
-    #[must_use]
-    pub fn is_streamed(&self) -> bool {
-        self.is_streamed
     }
 }
 
@@ -250,7 +286,7 @@ fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -
             error.downcast().map_or_else(
                 |other| other,
                 |RunEnded { layer, reason, inside }| {
-                    let inside = inside.or(Some(next.layers.len()));
+                    let inside = inside.or(Some(next.route.layers.len()));
                     ModelError::new(RunEnded { layer, reason, inside }).permanent()
                 },
             )
@@ -272,7 +308,7 @@ fn stream<'a>(model: &'a dyn ChatModel, request: ChatRequest<'a>) -> ChatStream<
 
 impl fmt::Debug for Next<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Next").field("layers", &self.layers.len()).finish_non_exhaustive()
+        f.debug_struct("Next").field("place", self.place).finish_non_exhaustive()
     }
 }
 
@@ -294,18 +330,18 @@ pub(crate) struct LayerPanicked {
     pub(crate) text: String,
 }
 
+/// Awaits what a layer decides. A panic is an error.
+pub(crate) async fn await_verdict<'a, V>(
+    layer: &'a dyn Layer,
+    ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
+) -> Result<V, LayerError> {
+    let verdict = AssertUnwindSafe(async { ask(layer).await }).catch_unwind().await;
+    verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into()))
+}
+
 /// Returns the text of a panic of a layer.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("it panicked: {}", text.unwrap_or("no text"))
-}
-
-impl<'a> Next<'a> {
-    /// Returns the end of a reply with which a layer ends the run for this reason: see
-    /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
-    #[must_use]
-    pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
-        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into(), inside: None }).permanent()
-    }
 }

@@ -15,10 +15,13 @@ mod redact;
 mod rate_limit;
 
 pub use self::account::Account;
+pub(crate) use self::account::Accounts;
 pub use self::audit::{Audit, AuditRecord};
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
-pub(crate) use self::layer_trait::{LayerPanicked, RunEnded, panicked, refused_rewrite};
+pub(crate) use self::layer_trait::{
+    LayerPanicked, Route, RunEnded, await_verdict, panicked, refused_rewrite,
+};
 pub use self::place::Place;
 #[cfg(feature = "rate-limit")]
 pub use self::rate_limit::RateLimit;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::account::Account;
+use super::account::{Account, Accounts};
 use crate::model::Message;
 use crate::tool::{ToolContext, ToolExecution};
 
@@ -13,33 +13,37 @@ pub struct Place<'a> {
     /// The names of the agents that lead from the agent of the layer to the one that speaks, the outermost first: those of
     /// [agents as tools](crate::Agent::as_tool), and of the agents that runs were
     /// [handed off](crate::agent::AgentBuilder::handoff_to) to. Empty for the agent itself.
-    pub agents: &'a [&'a str],
+    pub agents: &'a [String],
+    /// The number of the turn, from 1. Outside of a run, it is 0.
+    pub turn: u32,
     /// The messages of the run so far.
     pub messages: &'a [Message],
-    /// The executions of the finished turns of the run.
+    /// The executions of the finished turns of the run. The other calls of this turn are in the last reply of `messages`.
     pub executions: &'a [ToolExecution],
     /// The context of the run of the layer's agent, with the values for `#[inject]`.
     pub context: &'a ToolContext,
-    pub(crate) open_account: Option<&'a (dyn Fn() -> Account + Sync)>,
+    /// The layer, and where its own requests are charged.
+    pub(crate) accounts: Option<(&'a str, &'a dyn Accounts)>,
 }
 
 impl<'a> Place<'a> {
     /// Creates a place outside of a run, for example to test a layer.
     #[must_use]
     pub fn new(context: &'a ToolContext) -> Self {
-        Self { agents: &[], messages: &[], executions: &[], context, open_account: None }
+        Self { agents: &[], turn: 0, messages: &[], executions: &[], context, accounts: None }
     }
 
     /// Returns where the layer reports what its own requests to models have used.
     #[must_use]
     pub fn account(&self) -> Account {
-        self.open_account.map_or(Account::NONE, |open| open())
+        self.accounts.map_or(Account::NONE, |(layer, accounts)| accounts.account(layer))
     }
 }
 
 /// Omits messages and executions.
 impl fmt::Debug for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("agents", &self.agents).finish_non_exhaustive()
+        let mut place = f.debug_struct("Place");
+        place.field("agents", &self.agents).field("turn", &self.turn).finish_non_exhaustive()
     }
 }

@@ -4,26 +4,71 @@ use super::verdict::OutputVerdict;
 use crate::model::{ChatRequest, ToolCall};
 use crate::tool::{ToolArguments, ToolExecution, ToolOutput};
 
-/// Rewrites each request to the model: its messages, options or tool choice. Calls are looked up in all tools of the turn.
+/// Rewrites each request to the model: its messages, options or tool choice. The run and its
+/// [memory](crate::agent::AgentBuilder::memory) keep the conversation as it is, and the next request starts from it again. Tools are
+/// chosen with [`guard::tool`](super::guard::tool): calls are looked up in all tools of the turn.
+///
+/// Calls and their results stay together: a result whose call was removed is removed too, and one that was removed without its
+/// call is sent nevertheless. To shorten a result, change its content.
+///
+/// ```
+/// use tool_core::layer::rewrite;
+/// use tool_core::testing::ScriptedModel;
+/// use tool_core::{Agent, Message, tool, tools};
+///
+/// #[tool("Reads a file")]
+/// fn read_file(path: String) -> String {
+///     format!("the long text of {path}")
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new()
+///     .calls("read_file", r#"{"path": "a.txt"}"#)
+///     .expects(|request| request.messages()[2].text() == "[read]")
+///     .says("It is long.");
+/// let short = rewrite::request(|mut request| {
+///     for message in request.messages_mut() {
+///         if let Message::Tool(result) = message {
+///             result.content = "[read]".into();
+///         }
+///     }
+///     request
+/// });
+/// let agent = Agent::builder(model).tools(tools![read_file]).layer(short).build()?;
+/// let answer = agent.ask("What is in a.txt?").await?;
+/// assert_eq!(answer.messages()[2].text(), "the long text of a.txt");
+/// # Ok(())
+/// # }
+/// ```
+pub fn request(
+    rewrite: impl for<'a> Fn(ChatRequest<'a>) -> ChatRequest<'a> + Send + Sync + 'static,
+) -> ClosureLayer {
+    request_at(move |request, _| rewrite(request))
+}
+
+/// Rewrites each request to the model, with its [`Place`].
 ///
 /// ```
 /// use tool_core::layer::rewrite;
 /// use tool_core::testing::ScriptedModel;
 /// use tool_core::Agent;
 ///
+/// struct User(&'static str);
+///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let model = ScriptedModel::new().expects(|request| request.options().temperature == Some(0.0)).says("Hello");
-/// let cold = rewrite::request(|request| {
-///     let options = request.options().clone().with_temperature(0.0);
-///     request.with_options(options)
+/// let model = ScriptedModel::new().expects(|request| request.messages()[0].text() == "You help Ada.").says("Hello");
+/// let personal = rewrite::request_at(|request, at| match at.context.get() {
+///     Some(User(name)) => request.with_instructions(format!("You help {name}.")),
+///     None => request,
 /// });
-/// Agent::builder(model).layer(cold).build()?.ask("Hello").await?;
+/// Agent::builder(model).layer(personal).build()?.ask("Hello").context(User("Ada")).await?;
 /// # Ok(())
 /// # }
 /// ```
-pub fn request(
-    rewrite: impl for<'a> Fn(ChatRequest<'a>) -> ChatRequest<'a> + Send + Sync + 'static,
+pub fn request_at(
+    rewrite: impl for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync + 'static,
 ) -> ClosureLayer {
     ClosureLayer::new("rewrite::request", Closure::Request(Box::new(rewrite)))
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::error::Operation;
 use super::locks::{ConversationLock, ConversationLocks};
-use crate::memory::{ChatStore, InMemoryStore, MemoryError, Window, repair_history};
-use crate::model::{ConversationId, Message};
+use crate::memory::{ChatStore, InMemoryStore, MemoryError, Window};
+use crate::model::{ConversationId, Message, repair_history};
 
 /// The memory of conversations, backed by a store. Clones share it.
 ///

@@ -329,7 +329,9 @@ mod tests {
             async |id: &str| store.save_run(id, &mut Run::new([Message::user("Hello")])).await.unwrap();
         save("driven").await;
         let driver = DriverId::unique();
-        store.lease("driven", &driver, LeaseRequest::Take(Duration::from_secs(60))).await.unwrap();
+        let state =
+            store.lease("driven", &driver, LeaseRequest::Take(Duration::from_secs(60))).await.unwrap();
+        assert_eq!(state, LeaseState::Held);
         for id in ["a", "b", "c"] {
             save(id).await;
         }

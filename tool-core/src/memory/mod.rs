@@ -1,4 +1,4 @@
-//! Stored conversations, runs and budgets: stores, the window that is sent to the model, repair of histories, and exclusive access.
+//! Stored conversations, runs and budgets: stores, the window that is sent to the model, and exclusive access.
 
 mod error;
 mod lease;
@@ -7,7 +7,6 @@ mod store;
 mod budget;
 mod in_memory;
 mod locks;
-mod repair;
 mod window;
 mod chat_memory;
 mod stored_runs;
@@ -23,7 +22,6 @@ pub use self::error::{MemoryError, MemoryErrorKind, RunConflict};
 pub use self::in_memory::InMemoryStore;
 pub use self::inbox::{PostOutcome, PostedCommand, RunCommand};
 pub use self::lease::{DriverId, LeaseRequest, LeaseState};
-pub use self::repair::repair_history;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};

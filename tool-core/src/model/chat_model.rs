@@ -139,13 +139,13 @@ pub trait ChatModel: Send + Sync {
     }
 
     /// Returns `true` if the model supports the request's [response format](ChatRequest::response_format). Other models
-    /// ignore it: to get an answer that matches a schema from them, provide a tool that accepts the answer.
+    /// ignore it: to get an answer that matches a schema from them, provide a tool that accepts the answer. The default is `false`.
     fn supports_response_format(&self) -> bool {
         false
     }
 
     /// Returns `true` if the model supports a response format in a request that also has tools. Some models call no tool
-    /// when they are constrained to a schema.
+    /// when they are constrained to a schema. By default, it does if it supports one without tools.
     fn supports_response_format_with_tools(&self) -> bool {
         self.supports_response_format()
     }
@@ -183,7 +183,8 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// Returns the model's name, as the provider names it.
+    /// Returns the name under which the model is asked unless the request names another one. [Prices](crate::model::Prices) are looked up by
+    /// it. The default is `None`.
     fn model_name(&self) -> Option<&str> {
         None
     }

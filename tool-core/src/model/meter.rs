@@ -38,7 +38,7 @@ pub(crate) struct Attempt<'a> {
 
 /// An attempt whose worst case is reserved.
 pub(crate) struct Begun {
-    pub(crate) id: u64,
+    pub(crate) id: usize,
     /// The number of output tokens to which the response must be limited.
     pub(crate) max_output_tokens: Option<u32>,
 }
@@ -58,8 +58,8 @@ pub(crate) trait Meter: Send + Sync {
     fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Begun, ModelError>>;
 
     /// Reserves another request of an attempt.
-    fn repeat(&self, id: u64, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>>;
+    fn repeat(&self, id: usize, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>>;
 
     /// Replaces the reservation of an attempt by what it cost. An attempt without an end keeps its reservation.
-    fn end(&self, id: u64, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()>;
+    fn end(&self, id: usize, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()>;
 }

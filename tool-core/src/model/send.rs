@@ -1,11 +1,11 @@
 //! Sends a request to a model, and counts it.
 
-use futures_util::SinkExt;
+use futures_util::{SinkExt, TryFutureExt, stream};
 
 use crate::content::Content;
 use crate::model::{
     AssistantMessage, Attempt, ChatModel, ChatRequest, ChatStream, Delta, EarlierAttempt, Message, Meter,
-    ModelError, ModelErrorKind, ModelFuture, ModelInfo, ToolDefinition, Usage,
+    ModelError, ModelErrorKind, ModelFuture, ProviderData, ToolDefinition, Usage,
 };
 
 // Tokens that are not part of any text. A byte of text is at most one token.
@@ -72,6 +72,14 @@ impl ChatRequest<'_> {
         })
     }
 
+    /// Sends the request to a model. Unless it is streamed, the response is the only delta.
+    pub(crate) fn reply_of<'a>(&'a self, model: &'a dyn ChatModel, is_streamed: bool) -> ChatStream<'a> {
+        match is_streamed {
+            true => self.stream_to(model),
+            false => ChatStream::new(stream::once(self.send_to(model).map_ok(Delta::Done))),
+        }
+    }
+
     /// Counts another attempt. A model that repeats a request by itself calls it before it sends the request again.
     ///
     /// # Errors
@@ -96,21 +104,16 @@ impl ChatRequest<'_> {
             return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
         }
         let attempt = self.worst_attempt(model, meter).await;
-        let begun = match meter.begin(attempt).await {
-            // The bound is several times as high as what a provider counts.
-            Err(error) if error.kind() == ModelErrorKind::Unaffordable => {
-                match model.count_tokens(self).await {
-                    Ok(Some(counted)) => {
-                        // It is an estimate.
-                        let counted = counted.saturating_add(counted / COUNTING_MARGIN);
-                        let input_tokens = counted.min(attempt.input_tokens);
-                        meter.begin(Attempt { input_tokens, ..attempt }).await
-                    }
-                    _ => Err(error),
-                }
-            }
-            begun => begun,
-        };
+        let mut begun = meter.begin(attempt).await;
+        // The bound is several times as high as what a provider counts.
+        if begun.as_ref().is_err_and(|error| error.kind() == ModelErrorKind::Unaffordable)
+            && let Ok(Some(counted)) = model.count_tokens(self).await
+        {
+            // It is an estimate.
+            let counted = counted.saturating_add(counted / COUNTING_MARGIN);
+            let input_tokens = counted.min(attempt.input_tokens);
+            begun = meter.begin(Attempt { input_tokens, ..attempt }).await;
+        }
         Ok(self.as_attempt(begun?))
     }
 
@@ -121,10 +124,12 @@ impl ChatRequest<'_> {
         meter: &dyn Meter,
     ) -> Attempt<'a> {
         let name = self.options().model.as_deref().or(model.model_name()).unwrap_or_default();
-        let info = known_limits(name, model, meter, self.options().max_output_tokens).await;
-        let set = self.options().max_output_tokens.map(u64::from);
-        let output_tokens =
-            set.or(info.max_output_tokens).map(|set| set.min(info.max_output_tokens.unwrap_or(set)));
+        let (mut info, set) = (meter.known(name), self.options().max_output_tokens.map(u64::from));
+        if meter.is_limited() && set.or(info.max_output_tokens).is_none() {
+            meter.remember(name, model.model_info().await.ok().flatten().unwrap_or_default());
+            info = meter.known(name);
+        }
+        let output_tokens = set.into_iter().chain(info.max_output_tokens).min();
         let input_tokens = self.max_input_tokens().min(info.context_window.unwrap_or(u64::MAX));
         Attempt { model: name, input_tokens, output_tokens }
     }
@@ -147,23 +152,6 @@ impl ChatRequest<'_> {
         let messages = self.messages().iter().map(max_tokens);
         messages.chain([tools, format, extra, TOKENS_PER_REQUEST]).fold(0, u64::saturating_add)
     }
-}
-
-/// Returns what is known about the model. Its provider is asked once if that is needed.
-async fn known_limits(
-    name: &str,
-    model: &dyn ChatModel,
-    meter: &dyn Meter,
-    max_output_tokens: Option<u32>,
-) -> ModelInfo {
-    let known = meter.known(name);
-    if known.max_output_tokens.is_some() || max_output_tokens.is_some() || !meter.is_limited() {
-        return known;
-    }
-    let mut info = model.model_info().await.ok().flatten().unwrap_or_default();
-    info.context_window = known.context_window.or(info.context_window);
-    meter.remember(name, info.clone());
-    info
 }
 
 async fn end(request: &ChatRequest<'_>, outcome: Result<Option<Usage>, &ModelError>) {
@@ -189,12 +177,11 @@ fn max_tokens(message: &Message) -> u64 {
 }
 
 fn bytes_of_reply(message: &AssistantMessage) -> usize {
-    let calls = message.tool_calls.iter();
-    let calls: usize = calls.map(|call| call.id.len() + call.name.len() + call.arguments.len()).sum();
-    let data = message
-        .provider_data
-        .as_ref()
-        .map_or(0, |data| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len()));
-    let texts = [&message.reasoning, &message.refusal].map(|text| text.as_ref().map_or(0, String::len));
-    message.text.len() + texts.iter().sum::<usize>() + calls + data
+    let of_data =
+        |data: &ProviderData| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len());
+    let calls = message.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len());
+    let data = message.tool_calls.iter().filter_map(|call| call.provider_data.as_ref());
+    let data = data.chain(&message.provider_data).map(of_data);
+    let texts = message.reasoning.iter().chain(&message.refusal).map(String::len);
+    message.text.len() + calls.chain(data).chain(texts).sum::<usize>()
 }

@@ -118,25 +118,21 @@ impl<'m> Exchange<'m> {
         mut parser: Option<&mut ReplyParser<'_>>,
     ) -> Result<ChatResponse, ModelError> {
         let mut streamed = 0;
-        let response = if self.sender.is_some() {
-            let mut deltas = request.stream_to(self.model);
-            loop {
-                let Some(delta) = deltas.next().await.transpose()? else {
-                    return Err(ModelError::new("the model's stream ended before the response was complete"));
-                };
-                match (delta, &mut parser) {
-                    (Delta::Done(response), _) => break response,
-                    (Delta::Text(text), Some(parser)) => {
-                        streamed += text.len();
-                        self.emit_text(parser.push(&text)).await;
-                    }
-                    // Emitted at the end, together with the calls in the text.
-                    (Delta::ToolCall { .. } | Delta::Arguments { .. }, Some(_)) => {}
-                    (other, _) => self.emit(other).await,
+        let mut deltas = request.reply_of(self.model, self.sender.is_some());
+        let response = loop {
+            let Some(delta) = deltas.next().await.transpose()? else {
+                return Err(ModelError::new("the model's stream ended before the response was complete"));
+            };
+            match (delta, &mut parser) {
+                (Delta::Done(response), _) => break response,
+                (Delta::Text(text), Some(parser)) => {
+                    streamed += text.len();
+                    self.emit_text(parser.push(&text)).await;
                 }
+                // Emitted at the end, together with the calls in the text.
+                (Delta::ToolCall { .. } | Delta::Arguments { .. }, Some(_)) => {}
+                (other, _) => self.emit(other).await,
             }
-        } else {
-            request.send_to(self.model).await?
         };
         if let Some(parser) = parser {
             let not_streamed = response.message.text.get(streamed..).unwrap_or_default();

@@ -134,7 +134,8 @@ impl Run {
     }
 
     /// Returns `true` if the next step is a request to the model.
-    pub(crate) fn is_asking(&self) -> bool {
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
         matches!(self.stage, Stage::Asking)
     }
 
@@ -209,6 +210,18 @@ impl Run {
     #[must_use]
     pub fn turns(&self) -> u32 {
         self.turns
+    }
+
+    /// Returns the number of the current turn, from 1.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turns.saturating_add(u32::from(self.is_asking()))
+    }
+
+    /// Returns the messages that the model is sent in the current turn.
+    pub(crate) fn sent_messages(&self) -> &[Message] {
+        // In the middle of a turn, the last message is the reply.
+        let replies = usize::from(!self.is_asking());
+        &self.messages[..self.messages.len().saturating_sub(replies)]
     }
 
     /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked, and of the requests of

@@ -33,7 +33,8 @@ impl Run {
     }
 
     /// Returns `true` if every open call waits.
-    pub(crate) fn is_blocked(&self) -> bool {
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
         matches!(&self.stage, Stage::Calling(turn) if !turn.calls.iter().any(CallRecord::is_ready))
     }
 

@@ -6,6 +6,8 @@ use super::handoff::Handoff;
 use super::state::{CallRecord, InnerRun, Memo, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{ToolCall, Usage};
+#[cfg(feature = "unstable-internals")]
+use crate::tool::Attempt;
 use crate::transcript::Transcript;
 
 const NO_CALL: &str = "no call with this path is open";
@@ -112,6 +114,64 @@ impl Run {
         Some(&self.record(call_id)?.inner()?.run)
     }
 
+    /// Returns a call that was started, and its attempt.
+    #[cfg(feature = "unstable-internals")]
+    pub(crate) fn call_in_flight(&self, call_id: &str) -> Option<(ToolCall, Attempt)> {
+        let record = self.record(call_id).filter(|record| record.is_running())?;
+        let (key, number) = (self.key(call_id), record.running_attempt()?);
+        let attempt = Attempt { key, number, is_continued: self.open_inner_run(call_id).is_some() };
+        Some((self.requested_call(call_id)?.clone(), attempt))
+    }
+
+    /// Returns the run to which these calls lead: each asks an agent, in whose run the next one is open.
+    #[cfg(feature = "unstable-internals")]
+    pub fn inner_run_at<'a>(&self, calls: impl IntoIterator<Item = &'a str>) -> Option<&Self> {
+        calls
+            .into_iter()
+            .try_fold(self, |run, call| run.has_open_call(call).then(|| run.open_inner_run(call)).flatten())
+    }
+
+    /// Changes the run to which these calls lead. The runs around it stop if their limits are exceeded. Returns `None` if there is no
+    /// such run.
+    #[cfg(feature = "unstable-internals")]
+    pub fn change_inner_run_at<T>(
+        &mut self,
+        calls: &[&str],
+        change: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
+        let Some((call, rest)) = calls.split_first() else { return Some(change(self)) };
+        let undone = self.undone_inner_run(call);
+        let inner = match undone {
+            Some(position) => &mut self.inner_runs[position],
+            None => self.open_record(call).ok()?.inner_mut()?,
+        };
+        let changed = inner.run.change_inner_run_at(rest, change);
+        if let Some(reason) = self.exceeded_limit().filter(|_| undone.is_none()) {
+            self.stop(reason);
+        }
+        changed
+    }
+
+    /// Makes a new run part of this one: that of the agent that an open call asks by the tool of this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no such call is open.
+    #[cfg(feature = "unstable-internals")]
+    pub fn add_inner_run(
+        &mut self,
+        call: &ToolCall,
+        has_own_limits: bool,
+        run: Self,
+    ) -> Result<(), StepError> {
+        self.record_inner_run(Box::new(InnerRun::new(
+            call.id.clone(),
+            call.name.clone(),
+            has_own_limits,
+            run,
+        )))
+    }
+
     /// Records the current state of the run of an agent that an open call asked. The outer run stops if its limits are
     /// exceeded.
     ///
@@ -143,7 +203,8 @@ impl Run {
     }
 
     /// Returns `true` if the only calls in flight ask agents whose runs have limits of their own. Their time does not count.
-    pub(crate) fn waits_only_for_own_limits(&self) -> bool {
+    #[must_use]
+    pub fn waits_only_for_own_limits(&self) -> bool {
         let is_running = |record: &&CallRecord| record.is_running() && record.is_ready();
         let Stage::Calling(turn) = &self.stage else { return false };
         let mut running = turn.unfinished().iter().filter(is_running);

@@ -1,81 +1,94 @@
 //! What the model requests of a run, and of the agents that it asks, may cost and have cost.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::model::{Cost, Currency, Usage};
-use crate::run::{Run, StopReason};
+use crate::model::{Cost, Usage};
+use crate::run::Run;
 
-/// What a run and the runs inside of it have spent. What is reserved counts as spent until it is settled.
-#[derive(Debug)]
+/// What requests have cost that are charged to a run, and so to those that it is inside of. What is reserved counts as spent until it is
+/// settled.
+#[derive(Debug, Default)]
 pub(crate) struct Ledger {
     limit: Option<Cost>,
     spent: Mutex<Option<Cost>>,
+    outer: Option<Arc<Self>>,
 }
 
 /// Why nothing was reserved.
 #[derive(Debug)]
 pub(crate) enum LedgerError {
-    TooLittleLeft,
+    /// Too little is left in this ledger.
+    TooLittleLeft(Arc<Ledger>),
     OtherCurrency(Cost),
 }
 
 impl Ledger {
     pub(crate) fn new(limit: Option<Cost>, spent: Option<Cost>) -> Self {
-        Self { limit, spent: Mutex::new(spent) }
+        Self { limit, spent: Mutex::new(spent), outer: None }
+    }
+
+    /// Returns a ledger whose entries are in the outer one, too.
+    pub(crate) fn inside(&self, outer: &Arc<Self>) -> Self {
+        Self { limit: self.limit, spent: Mutex::new(self.spent()), outer: Some(Arc::clone(outer)) }
     }
 
     pub(crate) fn limit(&self) -> Option<Cost> {
         self.limit
     }
 
-    /// Returns what was spent, in this currency.
-    pub(crate) fn total(&self, currency: Currency) -> Cost {
-        self.spent().unwrap_or(Cost::new(0, currency))
+    pub(crate) fn spent(&self) -> Option<Cost> {
+        *self.lock()
     }
 
-    /// Returns what is left, in millionths.
-    pub(crate) fn left(&self) -> u64 {
-        let spent = *self.spent();
-        self.limit.map_or(u64::MAX, |limit| self.left_after(spent.unwrap_or(Cost::new(0, limit.currency()))))
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.outer.is_none()
     }
 
-    fn left_after(&self, spent: Cost) -> u64 {
-        self.limit.map_or(u64::MAX, |limit| limit.micros().saturating_sub(spent.micros()))
+    /// Returns what all limits leave, in millionths; `None` without a limit.
+    pub(crate) fn left(&self) -> Option<u64> {
+        let outer = self.outer.as_ref().and_then(|outer| outer.left());
+        self.left_after(self.spent()).into_iter().chain(outer).min()
     }
 
-    /// Reserves as much as possible of an amount, but at least another one of the same currency. Returns what was reserved.
-    pub(crate) fn reserve(&self, at_least: Cost, at_most: Cost) -> Result<Cost, LedgerError> {
-        let mut spent = self.spent();
-        let so_far = spent.unwrap_or(Cost::new(0, at_most.currency()));
-        let other =
-            [self.limit, *spent].into_iter().flatten().find(|other| other.currency() != at_most.currency());
-        if let Some(other) = other {
+    fn left_after(&self, spent: Option<Cost>) -> Option<u64> {
+        self.limit.map(|limit| limit.micros().saturating_sub(spent.map_or(0, Cost::micros)))
+    }
+
+    /// Reserves as much as possible of an amount, but at least another one of the same currency. Returns what was reserved, and the
+    /// ledger that left less than all of it.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        at_least: Cost,
+        at_most: Cost,
+    ) -> Result<(Cost, Option<Arc<Self>>), LedgerError> {
+        // It stays locked meanwhile, so that either all of them have the entry or none.
+        let mut spent = self.lock();
+        let mut known = self.limit.into_iter().chain(*spent);
+        if let Some(other) = known.find(|known| known.currency() != at_most.currency()) {
             return Err(LedgerError::OtherCurrency(other));
         }
-        let left = self.left_after(so_far);
+        let left = self.left_after(*spent).unwrap_or(u64::MAX);
         if left < at_least.micros() {
-            return Err(LedgerError::TooLittleLeft);
+            return Err(LedgerError::TooLittleLeft(Arc::clone(self)));
         }
-        let granted = Cost::new(at_most.micros().min(left), at_most.currency());
-        *spent = Cost::sum(Some(so_far), Some(granted));
-        Ok(granted)
+        let own = Cost::new(at_most.micros().min(left), at_most.currency());
+        let (granted, limited_by) = match &self.outer {
+            Some(outer) => outer.reserve(at_least, own)?,
+            None => (own, None),
+        };
+        *spent = Cost::sum(*spent, Some(granted));
+        Ok((granted, limited_by.or_else(|| (own != at_most).then(|| Arc::clone(self)))))
     }
 
     /// Replaces a reserved amount by what was spent of it.
-    pub(crate) fn settle(&self, reserved: Cost, actual: Cost) {
-        let mut spent = self.spent();
-        let so_far = spent.unwrap_or(Cost::new(0, actual.currency()));
-        let without = so_far.micros().saturating_sub(reserved.micros());
-        *spent = Some(Cost::new(without.saturating_add(actual.micros()), so_far.currency()));
+    pub(crate) fn settle(&self, reserved: Option<Cost>, actual: Option<Cost>) {
+        let mut spent = self.lock();
+        let others = |spent: Cost| spent.micros().saturating_sub(reserved.map_or(0, Cost::micros));
+        *spent = Cost::sum(spent.map(|spent| Cost::new(others(spent), spent.currency())), actual);
+        self.outer.iter().for_each(|outer| outer.settle(reserved, actual));
     }
 
-    /// Adds what was spent without a reservation.
-    pub(crate) fn charge(&self, cost: Option<Cost>) {
-        let mut spent = self.spent();
-        *spent = Cost::sum(*spent, cost);
-    }
-
-    fn spent(&self) -> MutexGuard<'_, Option<Cost>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Cost>> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,11 +131,6 @@ impl Run {
         // Nobody knows what came of an earlier request.
         self.add_cost(self.cost_in_flight);
         self.cost_in_flight = cost;
-    }
-
-    /// Stops the run before a request for which too little is left.
-    pub(crate) fn stop_at_limit(&mut self, reason: StopReason) {
-        self.stop(reason);
     }
 
     /// Returns what the own requests of [layers](crate::layer::Layer) used, by the names of the layers, with those in the runs of the

@@ -132,7 +132,8 @@ impl Run {
     }
 
     /// Returns the end of this run by a layer further out, if the agent that an open call asked has met one.
-    pub(crate) fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
+    #[must_use]
+    pub fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
         let is_of_outer = |one: &&VerdictRecord| one.kind == VerdictKind::Ended && one.level > 0;
         let end = self.open_inner_run(call_id)?.verdicts.iter().find(is_of_outer)?;
         Some(VerdictRecord { level: end.level - 1, ..end.clone() })
@@ -173,7 +174,6 @@ impl Run {
         rewritten: &ToolCall,
         verdicts: Vec<VerdictRecord>,
     ) -> Result<(), StepError> {
-        let position = self.call_position(&rewritten.id);
         let record = self.open_record(&rewritten.id)?;
         record.has_final_arguments = true;
         if verdicts.is_empty() {
@@ -181,6 +181,12 @@ impl Run {
         }
         record.verdicts.extend(verdicts);
         record.revoke_approval();
+        self.write_arguments(rewritten)
+    }
+
+    /// Replaces the arguments of an open call, of which the record has the original ones.
+    pub(super) fn write_arguments(&mut self, rewritten: &ToolCall) -> Result<(), StepError> {
+        let position = self.call_position(&rewritten.id);
         if let Some(Message::Assistant(message)) = self.messages.last_mut()
             && let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position))
         {

@@ -33,15 +33,7 @@ impl Run {
     ) -> Step<'a> {
         self.apply_tool_policies(tools, undo_policy, in_flight);
         match &self.stage {
-            Stage::Asking => Step::CallModel(
-                ChatRequest::borrowing(&self.messages)
-                    .sharing(&self.cache)
-                    .with_tools(tools.clone())
-                    .with_tool_choice(self.current_tool_choice().clone())
-                    .with_parallel_tool_calls(self.settings.parallel_tool_calls)
-                    .with_borrowed_options(&self.settings.options)
-                    .with_response_format(self.settings.response_format.clone()),
-            ),
+            Stage::Asking => Step::CallModel(self.request(tools)),
             Stage::Calling(_) => {
                 if let Some(calls) = self.ready_calls(in_flight) {
                     return Step::CallTools(calls);
@@ -51,6 +43,17 @@ impl Run {
             Stage::Undoing(_) => Step::CallTools(self.startable(in_flight)),
             Stage::Answered(_) | Stage::Returned(_) | Stage::Ended(_) => Step::Done,
         }
+    }
+
+    /// Returns the next request to the model.
+    pub(crate) fn request(&self, tools: &ToolDefinitions) -> ChatRequest<'_> {
+        ChatRequest::borrowing(&self.messages)
+            .sharing(&self.cache)
+            .with_tools(tools.clone())
+            .with_tool_choice(self.current_tool_choice().clone())
+            .with_parallel_tool_calls(self.settings.parallel_tool_calls)
+            .with_borrowed_options(&self.settings.options)
+            .with_response_format(self.settings.response_format.clone())
     }
 
     /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
@@ -142,7 +145,7 @@ impl Run {
         Ok(Attempt { key: self.key(call_id), number, is_continued })
     }
 
-    fn key(&self, call_id: &str) -> IdempotencyKey {
+    pub(super) fn key(&self, call_id: &str) -> IdempotencyKey {
         let key = if self.has_bounded_keys { IdempotencyKey::new } else { IdempotencyKey::with_whole_id };
         key(self.id.as_str(), call_id)
     }
@@ -182,6 +185,10 @@ impl Run {
         if self.is_undoing() {
             self.finish_undo_call(execution);
             return Ok(());
+        }
+        if execution.metadata.original_arguments.is_some() {
+            // The layers of a set wrote others.
+            self.write_arguments(&execution.call)?;
         }
         self.finish_call(&id, execution)
     }

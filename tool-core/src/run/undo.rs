@@ -102,7 +102,9 @@ impl Run {
         }
     }
 
-    pub(crate) fn is_undoing(&self) -> bool {
+    /// Returns `true` if the run has stopped and undoes its calls.
+    #[must_use]
+    pub fn is_undoing(&self) -> bool {
         self.undoing().is_some()
     }
 

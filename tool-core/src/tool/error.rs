@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::truncate::truncate_text;
 use crate::arguments::{ArgumentErrors, MAX_NAME_CHARS, list_names, nearest_name};
 use crate::content::first_chars;
+use crate::model::INTERRUPTED;
 
 /// The error of a call that produced no output. By default it is reported to the model, and the run continues.
 ///
@@ -186,8 +187,7 @@ impl ToolError {
     /// Creates the error of a call that was interrupted by the end of the run or of the process.
     #[must_use]
     pub fn interrupted() -> Self {
-        let message = "the call was interrupted before a result was produced";
-        Self::new(ToolErrorKind::OutcomeUnknown, message.into())
+        Self::new(ToolErrorKind::OutcomeUnknown, INTERRUPTED.into())
     }
 
     /// Creates the error of an interrupted call that must not be executed twice.

@@ -9,8 +9,8 @@ use crate::arguments::{Repair, without_whitespace};
 use crate::model::ToolCall;
 use crate::tool::timing::{micros, micros_since_epoch};
 use crate::tool::{
-    CallNotes, DecisionRecord, OriginalOutcome, ToolError, ToolErrorKind, ToolOutput, VerdictRecord,
-    write_outcome,
+    CallNotes, DecisionRecord, OriginalOutcome, Outcome, ToolError, ToolErrorKind, ToolOutput, VerdictKind,
+    VerdictRecord, write_outcome,
 };
 
 /// The record of a call and its outcome.
@@ -126,6 +126,26 @@ pub(crate) struct ExecutionMetadata {
     pub(crate) notes: Option<Box<CallNotes>>,
 }
 
+/// What a tool returns besides the outcome of a call.
+#[derive(Default)]
+pub struct CallDetails {
+    pub(crate) repairs: Vec<Repair>,
+    pub(crate) reviewed: Option<Box<Reviewed>>,
+}
+
+impl fmt::Debug for CallDetails {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallDetails").finish_non_exhaustive()
+    }
+}
+
+/// What the layers of a set made of a call.
+pub(crate) struct Reviewed {
+    /// The arguments that they wrote.
+    pub(crate) arguments: String,
+    pub(crate) metadata: ExecutionMetadata,
+}
+
 /// Omits arguments, the output and the text of an error, which can be secret; `Display` writes them.
 impl fmt::Debug for ToolExecution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,17 +194,33 @@ impl ToolExecution {
         self
     }
 
-    pub(crate) fn with_repairs(mut self, repairs: Vec<Repair>) -> Self {
-        self.metadata.repairs = repairs;
+    pub(crate) fn with_details(mut self, details: CallDetails) -> Self {
+        if let Some(Reviewed { arguments, metadata }) = details.reviewed.map(|reviewed| *reviewed) {
+            self.metadata = metadata;
+            let requested = std::mem::replace(&mut self.call.arguments, arguments);
+            self.metadata.original_arguments = Some(requested).filter(|it| *it != self.call.arguments);
+        }
+        self.metadata.repairs = details.repairs;
         self
+    }
+
+    /// Splits the record of a call into what its tool returns.
+    pub(crate) fn into_details(mut self) -> (Outcome, CallDetails) {
+        let repairs = std::mem::take(&mut self.metadata.repairs);
+        let reviewed = Reviewed { arguments: self.call.arguments, metadata: self.metadata };
+        (self.outcome, CallDetails { repairs, reviewed: Some(Box::new(reviewed)) })
     }
 
     /// Returns this record with another outcome.
     pub(crate) fn with_outcome(mut self, outcome: Result<ToolOutput, ToolError>) -> Self {
+        self.replace_outcome(outcome);
+        self
+    }
+
+    pub(crate) fn replace_outcome(&mut self, outcome: Result<ToolOutput, ToolError>) {
         self.metadata.is_uncertain |= self.leaves_effect_unknown();
         let original = std::mem::replace(&mut self.outcome, outcome);
         self.metadata.original_outcome.get_or_insert_with(|| Box::new(OriginalOutcome(original)));
-        self
     }
 
     pub(crate) fn with_verdict(mut self, verdict: VerdictRecord) -> Self {
@@ -284,11 +320,21 @@ impl ToolExecution {
         self.metadata.original_outcome.as_ref().map_or(self.outcome(), |original| original.0.as_ref())
     }
 
-    /// Returns this record without the outcome that layers replaced, for readers from whom they hide it.
+    /// Returns this record without the outcome and the arguments that layers replaced, for readers from whom they hide them.
     #[must_use]
-    pub fn without_original_outcome(mut self) -> Self {
+    pub fn without_replaced(mut self) -> Self {
         self.metadata.original_outcome = None;
+        if self.metadata.verdicts.iter().any(|verdict| verdict.kind == VerdictKind::Rewritten) {
+            self.metadata.original_arguments = None;
+        }
         self
+    }
+
+    /// Returns `true` if a layer has failed to judge the outcome, and is asked again before the next step.
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn is_unjudged(&self) -> bool {
+        self.metadata.is_unseen
     }
 
     /// Returns the origin of the outcome.

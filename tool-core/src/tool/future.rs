@@ -10,14 +10,14 @@ use futures_util::FutureExt;
 
 use super::output::truncate_outcome;
 use crate::arguments::Repair;
-use crate::tool::{Outcome, ToolError, ToolOutput};
+use crate::tool::{CallDetails, Outcome, ToolError, ToolOutput};
 
 /// The future of one call of a [`Tool`](crate::Tool).
 ///
 /// The future of a synchronous tool contains the outcome and needs no allocation. That of an asynchronous tool is boxed.
 pub struct ToolFuture<'a> {
     pending: Pending<'a>,
-    repairs: Vec<Repair>,
+    details: CallDetails,
 }
 
 /// A call as the generated code of one tool returns it. It is small, because that code exists once per tool.
@@ -26,9 +26,11 @@ pub enum Pending<'a> {
     Ready(Option<Outcome>),
     /// A call that must be awaited.
     Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
-    /// A call that executes another, whose repairs are known when it finishes.
-    Wrapping(Pin<Box<dyn Future<Output = (Outcome, Vec<Repair>)> + Send + 'a>>),
+    /// A call that executes another, whose details are known when it finishes.
+    Wrapping(Wrapped<'a>),
 }
+
+type Wrapped<'a> = Pin<Box<dyn Future<Output = (Outcome, CallDetails)> + Send + 'a>>;
 
 impl<'a> Pending<'a> {
     /// Creates the future of a call that has finished.
@@ -57,16 +59,16 @@ impl<'a> ToolFuture<'a> {
         Self::from(Pending::boxed(future))
     }
 
-    /// Creates the future of a call that executes another and resolves to its outcome and repairs.
-    pub(crate) fn wrapping(call: impl Future<Output = (Outcome, Vec<Repair>)> + Send + 'a) -> Self {
+    /// Creates the future of a call that executes another and resolves to its outcome and details.
+    pub(crate) fn wrapping(call: impl Future<Output = (Outcome, CallDetails)> + Send + 'a) -> Self {
         Self::from(Pending::Wrapping(Box::pin(call)))
     }
 
-    /// Returns the outcome and the repairs if the call has finished, or else this future.
+    /// Returns the outcome and the details if the call has finished, or else this future.
     #[inline]
-    pub(crate) fn into_outcome(self) -> Result<(Outcome, Vec<Repair>), Self> {
+    pub(crate) fn into_outcome(self) -> Result<(Outcome, CallDetails), Self> {
         match self {
-            Self { pending: Pending::Ready(Some(outcome)), repairs } => Ok((outcome, repairs)),
+            Self { pending: Pending::Ready(Some(outcome)), details } => Ok((outcome, details)),
             pending => Err(pending),
         }
     }
@@ -75,37 +77,37 @@ impl<'a> ToolFuture<'a> {
     pub(crate) fn take(&mut self) -> Self {
         Self {
             pending: std::mem::replace(&mut self.pending, Pending::Ready(None)),
-            repairs: self.take_repairs(),
+            details: self.take_details(),
         }
     }
 
     /// Returns this call with further repairs of its arguments in front of those it already has.
     pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
-        repairs.extend(self.take_repairs());
-        self.repairs = repairs;
+        repairs.append(&mut self.details.repairs);
+        self.details.repairs = repairs;
         self
     }
 
-    /// Replaces the call and leaves the repairs as they are.
+    /// Replaces the call and leaves the details as they are.
     pub(super) fn map_pending(self, map: impl FnOnce(Pending<'a>) -> Pending<'a>) -> Self {
-        Self { pending: map(self.pending), repairs: self.repairs }
+        Self { pending: map(self.pending), details: self.details }
     }
 
-    /// Executes the call, and returns the outcome and the repairs.
-    pub(crate) async fn finish(mut self) -> (Outcome, Vec<Repair>) {
+    /// Executes the call, and returns the outcome and the details.
+    pub(crate) async fn finish(mut self) -> (Outcome, CallDetails) {
         let outcome = (&mut self).await;
-        (outcome, self.take_repairs())
+        (outcome, self.take_details())
     }
 
-    /// Takes the repairs of the arguments. They are complete once the call has finished.
-    pub(crate) fn take_repairs(&mut self) -> Vec<Repair> {
-        std::mem::take(&mut self.repairs)
+    /// Takes the details of the call. They are complete once it has finished.
+    pub(crate) fn take_details(&mut self) -> CallDetails {
+        std::mem::take(&mut self.details)
     }
 }
 
 impl<'a> From<Pending<'a>> for ToolFuture<'a> {
     fn from(pending: Pending<'a>) -> Self {
-        Self { pending, repairs: Vec::new() }
+        Self { pending, details: CallDetails::default() }
     }
 }
 
@@ -135,7 +137,7 @@ pub(super) fn blocking_call<'a>(
     ToolFuture::wrapping(async move {
         match on_blocking_thread(function).await {
             Ok(call) => call.finish().await,
-            Err(error) => (Err(error), Vec::new()),
+            Err(error) => (Err(error), CallDetails::default()),
         }
     })
 }
@@ -182,7 +184,7 @@ pub(super) fn with_timeout<'a>(pending: Pending<'a>, duration: Duration) -> Pend
         Pending::Wrapping(future) => Pending::Wrapping(Box::pin(async move {
             match tokio::time::timeout(duration, future).await {
                 Ok(outcome) => outcome,
-                Err(_) => (Err(ToolError::timed_out(duration)), Vec::new()),
+                Err(_) => (Err(ToolError::timed_out(duration)), CallDetails::default()),
             }
         })),
     }
@@ -203,7 +205,7 @@ pub(super) fn map_outcome<'a>(
         Pending::Ready(outcome) => Pending::Ready(outcome.map(map)),
         Pending::Boxed(future) => Pending::boxed(future.map(map)),
         Pending::Wrapping(future) => {
-            Pending::Wrapping(Box::pin(future.map(|(outcome, repairs)| (map(outcome), repairs))))
+            Pending::Wrapping(Box::pin(future.map(|(outcome, details)| (map(outcome), details))))
         }
     }
 }
@@ -236,8 +238,9 @@ impl Future for ToolFuture<'_> {
         match &mut self.pending {
             Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after completion")),
             Pending::Boxed(future) => future.as_mut().poll(context),
-            Pending::Wrapping(future) => future.as_mut().poll(context).map(|(outcome, repairs)| {
-                self.repairs.extend(repairs);
+            Pending::Wrapping(future) => future.as_mut().poll(context).map(|(outcome, details)| {
+                self.details.repairs.extend(details.repairs);
+                self.details.reviewed = details.reviewed;
                 outcome
             }),
         }

@@ -29,11 +29,11 @@ pub use self::context::CallRequest;
 pub use self::context::{
     Attempt, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
 };
-pub(crate) use self::context::{AttemptContext, ProgressSink};
+pub(crate) use self::context::{AttemptContext, Connection, ProgressSink, RunRules};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
-pub(crate) use self::execution::ExecutionMetadata;
+pub(crate) use self::execution::{CallDetails, ExecutionMetadata};
 pub use self::execution::{Origin, ToolExecution};
 pub use self::external::ExternalTool;
 pub use self::future::ToolFuture;

@@ -1,5 +1,6 @@
 //! The trait of all tools.
 
+use std::any::Any;
 use std::panic::Location;
 
 use super::context::{Injection, ToolContext};
@@ -75,6 +76,12 @@ pub trait Tool: Send + Sync {
 
     /// Returns the tool with this name of the agent that the tool asks, for a person who decides about a call of that agent.
     fn inner_tool(&self, _name: &str) -> Option<&dyn Tool> {
+        None
+    }
+
+    /// Returns the [`AgentTool`](crate::agent::AgentTool) that this is, also under another definition.
+    #[doc(hidden)]
+    fn as_agent(&self) -> Option<&dyn Any> {
         None
     }
 

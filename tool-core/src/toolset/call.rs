@@ -8,9 +8,8 @@ use std::time::{Instant, SystemTime};
 
 use futures_util::FutureExt;
 
-use crate::arguments::Repair;
 use crate::model::ToolCall;
-use crate::tool::{Outcome, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+use crate::tool::{CallDetails, Outcome, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
 use crate::toolset::ToolSet;
 
 impl ToolSet {
@@ -26,14 +25,14 @@ impl ToolSet {
         self.execute_call(call, context).await.0
     }
 
-    /// Executes one call. Returns the repairs of its arguments, too.
+    /// Executes one call. Returns the details of it, too.
     pub(crate) async fn execute_call(
         &self,
         call: &ToolCall,
         context: &ToolContext,
-    ) -> (Outcome, Vec<Repair>) {
+    ) -> (Outcome, CallDetails) {
         let Some(tool) = self.get(&call.name) else {
-            return (self.limit_output(self.refuse_unknown_tool(call)), Vec::new());
+            return (self.limit_output(self.refuse_unknown_tool(call)), CallDetails::default());
         };
         let reading = self.0.settings.reading;
         let call_context;
@@ -46,7 +45,7 @@ impl ToolSet {
         // After a panic, the tool is used only through its own methods, and it is responsible for the state that they
         // share. This justifies the assertions.
         let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
-        let (outcome, repairs) = match started.map(ToolFuture::into_outcome) {
+        let (outcome, details) = match started.map(ToolFuture::into_outcome) {
             Ok(Ok(finished)) => finished,
             Ok(Err(future)) => {
                 let mut call_in_flight = CallInFlight(future);
@@ -54,11 +53,11 @@ impl ToolSet {
                     let polled = catch_unwind(AssertUnwindSafe(|| call_in_flight.0.poll_unpin(waker)));
                     polled.unwrap_or_else(|panic| Poll::Ready(panicked(call, panic)))
                 });
-                (outcome.await, call_in_flight.0.take_repairs())
+                (outcome.await, call_in_flight.0.take_details())
             }
-            Err(panic) => (panicked(call, panic), Vec::new()),
+            Err(panic) => (panicked(call, panic), CallDetails::default()),
         };
-        (self.limit_output(outcome), repairs)
+        (self.limit_output(outcome), details)
     }
 
     /// Checks arguments that a person wrote in place of the model's, without executing the call. Arguments of a tool that cannot
@@ -104,8 +103,8 @@ impl ToolSet {
     pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
         let started_at = SystemTime::now();
         let clock = Instant::now();
-        let (outcome, repairs) = self.execute_call(&call, context).await;
-        ToolExecution::new(call, outcome).with_repairs(repairs).with_timing(started_at, clock.elapsed())
+        let (outcome, details) = self.execute_call(&call, context).await;
+        ToolExecution::new(call, outcome).with_details(details).with_timing(started_at, clock.elapsed())
     }
 }
 

@@ -1,19 +1,35 @@
 //! Layers of a set: they see the calls of its tools and their outputs, also without an agent.
 
+use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::set::{Layered, ToolRef, ToolSet};
-use crate::layer::{CallVerdict, Layer, LayerError, OutputVerdict, Part, Place, refused_rewrite};
+use crate::layer::{
+    CallVerdict, Layer, LayerFuture, OutputVerdict, Part, Place, await_verdict, refused_rewrite,
+};
 use crate::model::{ToolCall, ToolDefinition};
-use crate::tool::{Injection, Outcome, Tool, ToolContext, ToolError, ToolExecution, ToolFuture};
+use crate::tool::{
+    CallDetails, Injection, Outcome, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone,
+    VerdictKind, VerdictRecord,
+};
 
 impl ToolSet {
     /// Adds a layer that sees the calls of these tools and their outputs, however they are called: by an agent, by
     /// [`execute`](Self::execute), by a server. Its other parts need an [agent](crate::agent::AgentBuilder::layer).
     ///
-    /// Nobody can be waited for here: a call that needs approval or is left to the caller is refused, and the end of a run is a
-    /// [fatal](ToolError::fatal) error of the call.
+    /// - **Verdicts.** Nobody can be waited for here: a call that needs approval or is left to the caller is refused, and the end of a run is
+    ///   a [fatal](ToolError::fatal) error of the call. If the layer fails or panics, so does the call, which is not executed again; its time
+    ///   is part of that of the call. Decisions are [reported](Layer::decided) to all layers of the set, and are in the [record](ToolExecution::verdicts) of the call.
+    /// - **Order.** The layers of a set are the innermost: the layers of an agent judge a call before, and a person approves it before. All
+    ///   layers of a set rewrite before one judges, unless tools were renamed or got other parameters between two layers. A layer sees the
+    ///   names that the tools had when it was added.
+    /// - **Undo.** A call is undone by what it did before layers replaced that, with the arguments that they wrote; one that is interrupted, with
+    ///   those of the model. So the arguments of calls that are undone are better rewritten by a layer of the agent.
+    /// - **Not seen** are calls that the caller executes ([external](crate::tool::ExternalTool) tools), those of `pure` tools whose earlier
+    ///   output a run reuses, and, as by the layers of an agent, the arguments of a call by which a run undoes another.
+    /// - **Place.** It has no agents, messages and executions, and its context is that of the call. The [account](Place::account) is that of
+    ///   the run that calls the tool, if one does.
     ///
     /// ```
     /// use tool_core::layer::{CallVerdict, guard, rewrite};
@@ -56,69 +72,162 @@ impl ToolSet {
 }
 
 impl Layered {
-    fn that_see(&self, part: Part) -> impl Iterator<Item = &Arc<dyn Layer>> {
-        self.layers.iter().filter(move |layer| layer.sees(part))
+    fn that_see(&self, part: Part) -> impl Iterator<Item = &dyn Layer> {
+        self.layers.iter().map(|layer| &**layer).filter(move |layer| layer.sees(part))
+    }
+
+    /// Executes a call between the layers.
+    async fn execute(&self, call: ToolCall, context: &ToolContext) -> (Outcome, CallDetails) {
+        let mut execution = ToolExecution::new(call, Err(ToolError::interrupted()));
+        // What a run undoes is not judged beforehand, as by the layers of an agent.
+        let given = match context.get::<Undone>() {
+            Some(_) => Ok(None),
+            None => self.review(&mut execution, context).await,
+        };
+        match given {
+            Err(refused) => {
+                execution.outcome = Err(refused);
+                return execution.into_details();
+            }
+            Ok(Some(outcome)) => {
+                execution.outcome = outcome;
+                execution = execution.without_execution();
+            }
+            Ok(None) => {
+                let ToolExecution { call, metadata, .. } = execution;
+                let context = match metadata.verdicts.is_empty() {
+                    true => context.clone(),
+                    false => context.clone().with_arguments(&call.arguments),
+                };
+                let (outcome, details) = self.tool.get().call(&call.arguments, &context).finish().await;
+                execution = ToolExecution::new(call, outcome).with_details(details);
+                execution.metadata.verdicts.splice(0..0, metadata.verdicts);
+            }
+        }
+        self.review_output(execution, context).await.into_details()
     }
 
     /// Rewrites and judges a call. Returns its outcome if it is not executed.
-    async fn review(&self, call: &mut ToolCall, context: &ToolContext) -> Result<Option<Outcome>, ToolError> {
-        let (tool, place) = (self.tool.get(), Place::new(context));
-        if let Err(error) = tool.check_arguments(&call.arguments, context) {
+    async fn review(
+        &self,
+        execution: &mut ToolExecution,
+        context: &ToolContext,
+    ) -> Result<Option<Outcome>, ToolError> {
+        let not_executed = |why: String| ToolError::not_executed(&why);
+        let tool = self.tool.get();
+        if let Err(error) = tool.check_arguments(&execution.call.arguments, context) {
             return Ok(Some(Err(error)));
         }
         for layer in self.that_see(Part::Rewrite) {
-            let rewritten = layer.rewrite(call, &place).await.map_err(|error| failed(layer, &error))?;
-            if let Some(arguments) = rewritten {
-                call.arguments = arguments;
-                if let Err(error) = tool.check_arguments(&call.arguments, context) {
+            let rewritten = ask(layer, context, &execution.call, |layer, it, at| layer.rewrite(it, at)).await;
+            let rewritten = rewritten.map_err(not_executed)?;
+            if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != execution.call.arguments) {
+                execution.call.arguments = arguments;
+                let rewritten = self.record(layer, VerdictKind::Rewritten, None, execution, context).await;
+                rewritten.map_err(not_executed)?;
+                if let Err(error) = tool.check_arguments(&execution.call.arguments, context) {
                     return Ok(Some(Err(refused_rewrite(layer.name(), &error))));
                 }
             }
         }
         for layer in self.that_see(Part::Judge) {
-            let refused = match layer.judge(call, &place).await.map_err(|error| failed(layer, &error))? {
+            let verdict = ask(layer, context, &execution.call, |layer, it, at| layer.judge(it, at)).await;
+            let denied = |why: &str| Err(ToolError::denied(Some(why)));
+            let (kind, why, ruling) = match verdict.map_err(not_executed)? {
                 CallVerdict::Pass => continue,
-                CallVerdict::Replace(outcome) => return Ok(Some(outcome)),
-                CallVerdict::Deny(why) => ToolError::denied(Some(&why)),
-                CallVerdict::NeedsApproval => {
-                    ToolError::denied(Some("it needs approval, which nobody can give here"))
+                CallVerdict::Replace(outcome) => (VerdictKind::Replaced, None, Ok(Some(outcome))),
+                CallVerdict::Deny(why) => (VerdictKind::Denied, Some(why.clone()), denied(&why)),
+                CallVerdict::NeedsApproval => (
+                    VerdictKind::NeedsApproval,
+                    None,
+                    denied("it needs approval, which nobody can give here"),
+                ),
+                CallVerdict::LeaveToCaller => {
+                    let error = ToolError::not_executed("it is left to the caller");
+                    (VerdictKind::LeftToCaller, None, Err(error))
                 }
-                CallVerdict::LeaveToCaller => ToolError::not_executed("it is left to the caller"),
-                CallVerdict::End(why) => ToolError::fatal(why),
+                CallVerdict::End(why) => (VerdictKind::Ended, Some(why.clone()), Err(ToolError::fatal(why))),
             };
-            return Err(refused);
+            self.record(layer, kind, why, execution, context).await.map_err(not_executed)?;
+            return ruling;
         }
         Ok(None)
     }
 
-    /// Judges the outcome of a call after its last attempt. To execute the call again would not satisfy a layer.
-    async fn review_output(&self, call: ToolCall, outcome: Outcome, context: &ToolContext) -> Outcome {
-        if let Err(error) = &outcome
+    /// Judges the outcome of a call after its last attempt.
+    async fn review_output(&self, mut execution: ToolExecution, context: &ToolContext) -> ToolExecution {
+        if context.is_suspended() {
+            return execution;
+        }
+        if let Err(error) = &execution.outcome
             && context.will_retry(self.definition().policy(), error)
         {
-            let is_judged = self.that_see(Part::Output).next().is_some();
-            return if is_judged { Err(error.with_text("the attempt failed".to_owned())) } else { outcome };
+            if self.that_see(Part::Output).next().is_some() {
+                execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
+            }
+            return execution;
         }
-        self.judge_output(call, outcome, context).await.map_err(ToolError::without_retry)
+        if let Err(error) = self.judge_output(&mut execution, context).await {
+            execution = execution.with_outcome(Err(error));
+        }
+        // To execute the call again would not satisfy a layer.
+        execution.outcome = execution.outcome.map_err(ToolError::without_retry);
+        execution
     }
 
-    async fn judge_output(&self, call: ToolCall, outcome: Outcome, context: &ToolContext) -> Outcome {
-        let mut execution = ToolExecution::new(call, outcome);
+    /// Judges an outcome. Returns the error that takes its place if a layer fails or ends the run.
+    async fn judge_output(
+        &self,
+        execution: &mut ToolExecution,
+        context: &ToolContext,
+    ) -> Result<(), ToolError> {
         for layer in self.that_see(Part::Output) {
-            match layer.output(&execution, &Place::new(context)).await {
-                Ok(OutputVerdict::Pass) => {}
-                Ok(OutputVerdict::Replace(outcome)) => execution.outcome = outcome,
-                Ok(OutputVerdict::End(why)) => return Err(ToolError::fatal(why)),
-                Err(_) => return Err(ToolError::failed(format!("the layer `{}` failed", layer.name()))),
-            }
+            let verdict = ask(layer, context, &*execution, |layer, it, at| layer.output(it, at)).await;
+            let (kind, why, outcome) = match verdict.map_err(ToolError::failed)? {
+                OutputVerdict::Pass => continue,
+                OutputVerdict::Replace(outcome) => (VerdictKind::Replaced, None, Ok(outcome)),
+                OutputVerdict::End(why) => {
+                    (VerdictKind::Ended, Some(why.clone()), Err(ToolError::fatal(why)))
+                }
+            };
+            self.record(layer, kind, why, execution, context).await.map_err(ToolError::failed)?;
+            execution.replace_outcome(outcome?);
         }
-        execution.outcome
+        Ok(())
+    }
+
+    /// Reports a decision to all layers of the set, and records it.
+    async fn record(
+        &self,
+        by: &dyn Layer,
+        kind: VerdictKind,
+        why: Option<String>,
+        execution: &mut ToolExecution,
+        context: &ToolContext,
+    ) -> Result<(), String> {
+        let record = VerdictRecord { why, ..VerdictRecord::new(by.name(), 0, kind) };
+        for layer in &self.layers {
+            let decision = (&record, &execution.call);
+            ask(&**layer, context, &decision, |layer, (it, call), at| layer.decided(it, Some(call), at))
+                .await?;
+        }
+        execution.metadata.verdicts.push(record);
+        Ok(())
     }
 }
 
-/// The error itself is for the application, not for the model.
-fn failed(layer: &Arc<dyn Layer>, _: &LayerError) -> ToolError {
-    ToolError::not_executed(&format!("the layer `{}` failed", layer.name()))
+/// Awaits what a layer decides. Its error is for the application, so what the model reads has only its name.
+async fn ask<T, V>(
+    layer: &dyn Layer,
+    context: &ToolContext,
+    subject: &T,
+    ask: impl for<'a> FnOnce(&'a dyn Layer, &'a T, &'a Place<'a>) -> LayerFuture<'a, V>,
+) -> Result<V, String> {
+    let name = layer.name();
+    let place = Place { accounts: Some((name, context)), ..Place::new(context) };
+    await_verdict(layer, |layer| ask(layer, subject, &place))
+        .await
+        .map_err(|_| format!("the layer `{name}` failed"))
 }
 
 impl Tool for Layered {
@@ -128,16 +237,8 @@ impl Tool for Layered {
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
         let id = context.call().map_or("", |call| &call.id);
-        let mut call = ToolCall::new(id, self.definition().name(), arguments);
-        ToolFuture::wrapping(async move {
-            match self.review(&mut call, context).await {
-                Ok(None) => {}
-                Ok(Some(outcome)) => return (self.review_output(call, outcome, context).await, Vec::new()),
-                Err(error) => return (Err(error), Vec::new()),
-            }
-            let (outcome, repairs) = self.tool.get().call(&call.arguments, context).finish().await;
-            (self.review_output(call, outcome, context).await, repairs)
-        })
+        let call = ToolCall::new(id, self.definition().name(), arguments);
+        ToolFuture::wrapping(self.execute(call, context))
     }
 
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
@@ -148,8 +249,13 @@ impl Tool for Layered {
         self.tool.get().inner_tool(name)
     }
 
+    fn as_agent(&self) -> Option<&dyn Any> {
+        self.tool.get().as_agent()
+    }
+
     fn injections(&self) -> Option<&[Injection]> {
-        self.tool.get().injections()
+        // An empty list would state that the tool needs no context at all, but layers see the call.
+        self.tool.get().injections().filter(|injections| !injections.is_empty())
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {

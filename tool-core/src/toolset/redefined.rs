@@ -1,5 +1,6 @@
 //! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing off.
 
+use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -80,7 +81,15 @@ impl Tool for Redefined {
         };
         let future = match own {
             None => tool.call(arguments, context),
-            Some(own) => ToolFuture::wrapping(async move { tool.call(&own, context).finish().await }),
+            Some(own) => ToolFuture::wrapping(async move {
+                let (outcome, mut details) = tool.call(&own, context).finish().await;
+                // The arguments of the tool are not those of this one.
+                details
+                    .reviewed
+                    .iter_mut()
+                    .for_each(|reviewed| arguments.clone_into(&mut reviewed.arguments));
+                (outcome, details)
+            }),
         };
         future.with_repairs(repairs)
     }
@@ -92,6 +101,10 @@ impl Tool for Redefined {
 
     fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
         self.tool.get().inner_tool(name)
+    }
+
+    fn as_agent(&self) -> Option<&dyn Any> {
+        self.tool.get().as_agent()
     }
 
     fn injections(&self) -> Option<&[Injection]> {

@@ -1,8 +1,6 @@
 //! The kinds of errors of model endpoints.
 
-use std::error::Error;
-
-use tool_core::model::{ModelError, ModelErrorKind};
+use tool_core::model::ModelErrorKind;
 
 /// The kind of an error of a model's endpoint, the same for all providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,17 +64,10 @@ impl ErrorKind {
     pub fn is_transient(self) -> bool {
         matches!(self, Self::RateLimit | Self::Overloaded | Self::Server)
     }
-}
 
-impl ErrorKind {
-    /// Wraps an error of this kind. `is_unbilled` is set if the request certainly costs nothing.
-    #[must_use]
-    pub fn model_error(self, error: impl Error + Send + Sync + 'static, is_unbilled: bool) -> ModelError {
-        let is_permanent =
-            matches!(self, Self::Config | Self::InvalidRequest | Self::ContextLength | Self::ContentFilter);
-        let error = ModelError::new(error).with_kind(self.into());
-        let error = if is_unbilled { error.unbilled() } else { error };
-        if is_permanent { error.permanent() } else { error }
+    /// Returns `true` if the same request fails again, whatever the delay.
+    pub(super) fn is_permanent(self) -> bool {
+        matches!(self, Self::Config | Self::InvalidRequest | Self::ContextLength | Self::ContentFilter)
     }
 }
 

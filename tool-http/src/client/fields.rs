@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::error::Error;
 use super::request_body::BodyWriter;
 
 /// Writes a request body, field by field.
@@ -16,10 +17,6 @@ pub struct FieldWriter<'a> {
     merged: Vec<&'a str>,
 }
 
-/// Why a field cannot be written; `Display` is a message for users.
-#[derive(Debug, PartialEq, Eq)]
-pub struct FieldError(pub String);
-
 impl<'a> FieldWriter<'a> {
     /// Starts a body of about this length.
     #[must_use]
@@ -32,10 +29,10 @@ impl<'a> FieldWriter<'a> {
     /// # Errors
     ///
     /// Returns the way to set the first of them.
-    pub fn reject_reserved(&self, reserved: &[(&str, &str)]) -> Result<(), FieldError> {
+    pub fn reject_reserved(&self, reserved: &[(&str, &str)]) -> Result<(), Error> {
         match reserved.iter().find(|(name, _)| self.extra.contains_key(*name)) {
             Some((name, setter)) => {
-                Err(FieldError(format!("the extra field `{name}` is reserved; use {setter} instead")))
+                Err(Error::request(format!("the extra field `{name}` is reserved; use {setter} instead")))
             }
             None => Ok(()),
         }
@@ -52,7 +49,7 @@ impl<'a> FieldWriter<'a> {
     /// # Errors
     ///
     /// Fails if the value cannot be written as JSON.
-    pub fn write(&mut self, name: &str, value: Option<impl Serialize>) -> Result<(), FieldError> {
+    pub fn write(&mut self, name: &str, value: Option<impl Serialize>) -> Result<(), Error> {
         value.map_or(Ok(()), |value| self.write_value(name, &value))
     }
 
@@ -61,10 +58,10 @@ impl<'a> FieldWriter<'a> {
     /// # Errors
     ///
     /// Fails if the number is not finite: JSON would hold `null`, which APIs read as unset.
-    pub fn write_number(&mut self, name: &str, number: Option<f64>) -> Result<(), FieldError> {
+    pub fn write_number(&mut self, name: &str, number: Option<f64>) -> Result<(), Error> {
         match number {
             Some(number) if !number.is_finite() => {
-                Err(FieldError(format!("the option `{name}` is {number}; use a finite number")))
+                Err(Error::request(format!("the option `{name}` is {number}; use a finite number")))
             }
             number => self.write(name, number),
         }
@@ -75,7 +72,7 @@ impl<'a> FieldWriter<'a> {
     /// # Errors
     ///
     /// Fails if an extra field is merged into it and it is not JSON.
-    pub fn write_json(&mut self, name: &str, json: Option<&str>) -> Result<(), FieldError> {
+    pub fn write_json(&mut self, name: &str, json: Option<&str>) -> Result<(), Error> {
         let Some(json) = json else { return Ok(()) };
         if self.extra.contains_key(name) {
             let value: Value = serde_json::from_str(json).map_err(|error| not_json(name, &error))?;
@@ -92,7 +89,7 @@ impl<'a> FieldWriter<'a> {
     /// # Errors
     ///
     /// Fails if a value cannot be written as JSON.
-    pub fn finish(mut self, name: &str) -> Result<BodyWriter, FieldError> {
+    pub fn finish(mut self, name: &str) -> Result<BodyWriter, Error> {
         for (name, value) in self.extra {
             if !self.merged.contains(&&**name) {
                 self.write_entry(name, value)?;
@@ -102,7 +99,7 @@ impl<'a> FieldWriter<'a> {
         Ok(BodyWriter::starting_with(self.json))
     }
 
-    fn write_value(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), FieldError> {
+    fn write_value(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         let Some((name, extra)) = self.extra.get_key_value(name) else {
             return self.write_entry(name, value);
         };
@@ -112,7 +109,7 @@ impl<'a> FieldWriter<'a> {
         self.write_entry(name, &merged)
     }
 
-    fn write_entry(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), FieldError> {
+    fn write_entry(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.start_entry(name);
         serde_json::to_writer(&mut self.json, value).map_err(|error| not_json(name, &error))
     }
@@ -125,8 +122,8 @@ impl<'a> FieldWriter<'a> {
     }
 }
 
-fn not_json(name: &str, error: &serde_json::Error) -> FieldError {
-    FieldError(format!("could not write `{name}` as JSON: {error}"))
+fn not_json(name: &str, error: &serde_json::Error) -> Error {
+    Error::request(format!("could not write `{name}` as JSON: {error}"))
 }
 
 fn merge(value: &mut Value, extra: &Value) {
@@ -184,7 +181,7 @@ mod tests {
     fn numbers_are_finite() {
         let extra = Map::new();
         let mut fields = FieldWriter::new(0, &extra);
-        let error = FieldError("the option `top_p` is NaN; use a finite number".into());
-        assert_eq!(fields.write_number("top_p", Some(f64::NAN)), Err(error));
+        let error = fields.write_number("top_p", Some(f64::NAN)).unwrap_err();
+        assert_eq!(error.to_string(), "the option `top_p` is NaN; use a finite number");
     }
 }

@@ -3,11 +3,11 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use reqwest::header::HeaderMap;
+use tool_core::model::{ChatRequest, EarlierAttempt};
 
-use super::error_kind::ErrorKind;
+use super::error::Error;
 use crate::backoff::Backoff;
 
 /// The default number of retries of a request.
@@ -15,9 +15,6 @@ const DEFAULT_MAX_RETRIES: u32 = 2;
 
 /// The delays that the server has not requested.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(8));
-
-/// The longest delay requested by a server that is respected; a longer one prevents the retry.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// A limit for the retries of all requests together, so that retries do not triple the load on a failing server. Each
 /// request adds a fraction of a retry and each retry takes a whole one. Clones share the budget.
@@ -72,53 +69,39 @@ impl fmt::Debug for RetryBudget {
     }
 }
 
-/// An error after which the same request may succeed.
-pub trait Retryable {
-    /// Returns `true` if the same request may succeed if it is sent again.
-    fn is_retryable(&self) -> bool;
-
-    /// Returns the delay that the server requests.
-    fn retry_after(&self) -> Option<Duration>;
-}
-
-/// A retry that is about to happen, as passed to a [`RetryHook`].
+/// A retry that is about to happen, as passed to the `on_retry` hook of a builder.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Retry<'a, E> {
+pub struct Retry<'a> {
     /// The number of the retry, starting at 1.
     pub number: u32,
     /// The delay before the retry.
     pub delay: Duration,
     /// The error that caused the retry.
-    pub error: &'a E,
+    pub error: &'a Error,
 }
 
 /// A function that is called before each retry.
-pub type RetryHook<E> = Arc<dyn Fn(&Retry<'_, E>) + Send + Sync>;
+pub type RetryHook = Arc<dyn Fn(&Retry<'_>) + Send + Sync>;
 
 /// The rules by which requests are retried.
-pub struct RetryPolicy<E> {
+#[derive(Clone)]
+pub struct RetryPolicy {
     /// The largest number of retries of a request.
     pub max: u32,
     /// The limit for all requests together.
     pub budget: Option<RetryBudget>,
     /// The function that is called before each retry.
-    pub on_retry: Option<RetryHook<E>>,
+    pub on_retry: Option<RetryHook>,
 }
 
-impl<E> Default for RetryPolicy<E> {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { max: DEFAULT_MAX_RETRIES, budget: None, on_retry: None }
     }
 }
 
-impl<E> Clone for RetryPolicy<E> {
-    fn clone(&self) -> Self {
-        Self { max: self.max, budget: self.budget.clone(), on_retry: self.on_retry.clone() }
-    }
-}
-
-impl<E> fmt::Debug for RetryPolicy<E> {
+impl fmt::Debug for RetryPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RetryPolicy")
             .field("max", &self.max)
@@ -127,15 +110,15 @@ impl<E> fmt::Debug for RetryPolicy<E> {
     }
 }
 
-impl<E: Retryable> RetryPolicy<E> {
+impl RetryPolicy {
     /// Calls `attempt` until it succeeds or its error must not be retried.
     ///
     /// # Errors
     ///
     /// Returns the error of the last attempt.
-    pub async fn run<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, E>
+    pub async fn run<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
     where
-        F: Future<Output = Result<T, E>>,
+        F: Future<Output = Result<T, Error>>,
     {
         let mut retries = self.start();
         loop {
@@ -148,7 +131,7 @@ impl<E: Retryable> RetryPolicy<E> {
 
     /// Starts the retries of one request.
     #[must_use]
-    pub fn start(&self) -> Retries<'_, E> {
+    pub fn start(&self) -> Retries<'_> {
         if let Some(budget) = &self.budget {
             budget.add_request();
         }
@@ -158,18 +141,29 @@ impl<E: Retryable> RetryPolicy<E> {
 
 /// The retries of one request.
 #[derive(Debug)]
-pub struct Retries<'a, E> {
-    policy: &'a RetryPolicy<E>,
+pub struct Retries<'a> {
+    policy: &'a RetryPolicy,
     count: u32,
 }
 
-impl<E: Retryable> Retries<'_, E> {
+impl Retries<'_> {
+    /// Waits until the request may be sent again, and counts the attempt that failed.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error itself if the request must not be retried, or why the attempt cannot be counted.
+    pub async fn repeat(&mut self, request: &ChatRequest<'_>, error: Error) -> Result<(), Error> {
+        let earlier = EarlierAttempt::from_unbilled(error.is_unbilled());
+        self.wait(error).await?;
+        count_attempt(request, earlier).await
+    }
+
     /// Waits until the request may be sent again.
     ///
     /// # Errors
     ///
     /// Returns the error itself if the request must not be retried.
-    pub async fn wait(&mut self, error: E) -> Result<(), E> {
+    pub async fn wait(&mut self, error: Error) -> Result<(), Error> {
         let policy = self.policy;
         if self.count >= policy.max || !error.is_retryable() {
             return Err(error);
@@ -182,97 +176,23 @@ impl<E: Retryable> Retries<'_, E> {
         if let Some(on_retry) = &policy.on_retry {
             on_retry(&Retry { number: self.count, delay, error: &error });
         }
-        drop(error);
         tokio::time::sleep(delay).await;
         Ok(())
     }
 }
 
-/// The headers of a response that concern retries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RetryHeaders {
-    /// The delay that the server requests.
-    pub after: Option<Duration>,
-    /// `true` if the server requests a retry, `false` if it forbids one.
-    pub should: Option<bool>,
-}
-
-impl RetryHeaders {
-    /// Reads the headers `retry-after-ms`, `retry-after` and `x-should-retry`.
-    #[must_use]
-    pub fn from_headers(headers: &HeaderMap) -> Self {
-        Self::parse(|name| headers.get(name)?.to_str().ok(), SystemTime::now())
-    }
-
-    fn parse<'a>(get: impl Fn(&str) -> Option<&'a str>, now: SystemTime) -> Self {
-        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-        let milliseconds = get("retry-after-ms").and_then(number).map(|number| number / 1000.0);
-        let seconds = || get("retry-after").and_then(number);
-        let until = || {
-            let time = httpdate::parse_http_date(get("retry-after")?.trim()).ok()?;
-            Some(time.duration_since(now).map_or(0.0, |delay| delay.as_secs_f64()))
-        };
-        let seconds = milliseconds.or_else(seconds).or_else(until).filter(|seconds| *seconds > 0.0);
-        let should = match get("x-should-retry").map(str::trim) {
-            Some("true") => Some(true),
-            Some("false") => Some(false),
-            _ => None,
-        };
-        // A number beyond any duration is certainly too long.
-        let after = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-        Self { after, should }
-    }
-
-    /// Returns `true` if a request that failed with an error of this kind may be sent again.
-    #[must_use]
-    pub fn allow_retry_after(&self, kind: ErrorKind) -> bool {
-        match self.should {
-            _ if self.is_too_long() => false,
-            _ if matches!(kind, ErrorKind::Quota | ErrorKind::ContextLength) => false,
-            Some(should) => should,
-            None => kind.is_transient(),
-        }
-    }
-
-    /// Returns `true` if the requested delay is too long to wait for.
-    #[must_use]
-    pub fn is_too_long(&self) -> bool {
-        self.after.is_some_and(|delay| delay > MAX_RETRY_AFTER)
-    }
+/// Counts an attempt to answer a request that is followed by another one.
+///
+/// # Errors
+///
+/// Fails if there must be no other one, for example because the budget is used up.
+pub async fn count_attempt(request: &ChatRequest<'_>, earlier: EarlierAttempt) -> Result<(), Error> {
+    request.repeat(earlier).await.map_err(|error| Error::request(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parses_retry_headers() {
-        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        // The headers, the delay in milliseconds, and whether to retry.
-        type Row = (&'static [(&'static str, &'static str)], Option<u64>, Option<bool>);
-        let table: [Row; 11] = [
-            (&[], None, None),
-            (&[("retry-after", "7")], Some(7000), None),
-            (&[("retry-after", "0.25")], Some(250), None),
-            (&[("retry-after", "7"), ("retry-after-ms", "1500")], Some(1500), None),
-            (&[("retry-after", "7"), ("retry-after-ms", "soon")], Some(7000), None),
-            (&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")], Some(10_000), None),
-            (&[("retry-after", "Sun, 06 Nov 1994 08:49:07 GMT")], None, None),
-            (&[("retry-after", "-1")], None, None),
-            (&[("retry-after", "NaN")], None, None),
-            (&[("x-should-retry", "true")], None, Some(true)),
-            (&[("x-should-retry", "false"), ("retry-after", "130")], Some(130_000), Some(false)),
-        ];
-        for (headers, after, should) in table {
-            let get = |name: &str| headers.iter().find(|header| header.0 == name).map(|header| header.1);
-            let parsed = RetryHeaders::parse(get, now);
-            let expected = RetryHeaders { after: after.map(Duration::from_millis), should };
-            assert_eq!(parsed, expected, "{headers:?}");
-            assert_eq!(parsed.is_too_long(), after == Some(130_000), "{headers:?}");
-        }
-        let endless = RetryHeaders::parse(|name| (name == "retry-after").then_some("1e300"), now);
-        assert!(endless.is_too_long());
-    }
 
     #[test]
     fn requests_refill_a_budget() {

@@ -3,12 +3,12 @@
 use serde::Serialize;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
+use tool_http::client::{Error, FieldWriter, RequestBody};
 
 use super::dialect::Dialect;
 use super::messages::MessageCache;
-use crate::body::{FieldWriter, RequestBody};
+use crate::body;
 use crate::endpoint::Endpoint;
-use crate::error::Error;
 use crate::json_schema::JsonSchema;
 use crate::tools::{self, ToolFormat};
 use crate::warning::WarningHook;
@@ -39,23 +39,17 @@ pub(super) fn encode(
     let tools = tools::encode(&offered, ToolFormat::Nested, is_searched, endpoint, on_warning)?;
     request.cached(|cache: &mut MessageCache| {
         let messages = cache.append_new(request.messages(), dialect)?;
-        let mut fields = FieldWriter::new(
-            model,
-            is_streamed,
-            tools.as_deref(),
-            messages,
-            &options.extra,
-            &RESERVED_FIELDS,
-        )?;
+        let tools = tools.as_deref();
+        let mut fields = body::start(model, is_streamed, tools, &options.extra, &RESERVED_FIELDS)?;
         if is_streamed && endpoint.supports_stream_options {
             fields.write_json("stream_options", Some(r#"{"include_usage":true}"#))?;
         }
-        fields.write_tools(ToolFormat::Nested, request, endpoint)?;
+        let choice = body::write_tools(&mut fields, tools, ToolFormat::Nested, request, endpoint)?;
         write_options(&mut fields, options, endpoint)?;
         let schema = JsonSchema::new(request.response_format(), endpoint);
         let format = schema.map(|json_schema| WireFormat { r#type: "json_schema", json_schema });
         fields.write("response_format", format)?;
-        fields.finish("messages")
+        body::finish(fields, "messages", messages, choice)
     })
 }
 
@@ -94,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::chat_completions::tests::body;
-    use crate::error::ErrorKind;
+    use tool_http::client::ErrorKind;
 
     fn written(request: &ChatRequest<'_>) -> Value {
         written_for(Endpoint::openai(), request)

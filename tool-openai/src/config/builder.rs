@@ -6,25 +6,16 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tool_http::client::{
-    ConnectionConfig, KeyHeader, RetryBudget, RetryPolicy, parse_base_url, read_variable,
+    ConnectionConfig, Error, KeyHeader, Retry, RetryBudget, RetryPolicy, read_variable, redact_url,
 };
 
 use super::open_ai::OpenAi;
 use crate::client::Client;
 use crate::endpoint::{AuthScheme, Endpoint};
-use crate::error::Error;
-use crate::retry::Retry;
-use crate::warning::Warning;
-use crate::warning::WarningHook;
+use crate::warning::{Warning, WarningHook};
 
 /// OpenAI's own endpoint.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
-
-/// The environment variable that holds the key.
-const API_KEY_VARIABLE: &str = "OPENAI_API_KEY";
-
-/// The environment variable that holds the base URL.
-const BASE_URL_VARIABLE: &str = "OPENAI_BASE_URL";
 
 impl OpenAi {
     /// Creates the endpoint that the environment describes: the key in `OPENAI_API_KEY`, the base URL in `OPENAI_BASE_URL`.
@@ -36,19 +27,8 @@ impl OpenAi {
     ///
     /// Fails if neither variable is set or if one of them has an invalid value.
     pub fn from_env() -> Result<Self, Error> {
-        let (key, base_url) = (read_variable(API_KEY_VARIABLE)?, read_variable(BASE_URL_VARIABLE)?);
-        if key.is_none() && base_url.is_none() {
-            return Err(Error::config(format!(
-                "the environment variable {API_KEY_VARIABLE} is not set; set it, or set {BASE_URL_VARIABLE} to a server that needs no key"
-            )));
-        }
-        let mut builder = Self::builder();
-        if let Some(key) = key {
-            builder = builder.api_key(key);
-        }
-        if let Some(url) = base_url {
-            builder = builder.base_url(url);
-        }
+        let connection = ConnectionConfig::from_env("OPENAI_API_KEY", "OPENAI_BASE_URL")?;
+        let mut builder = OpenAiBuilder { connection, ..Self::builder() };
         if let Some(organization) = read_variable("OPENAI_ORG_ID")? {
             builder = builder.organization(organization);
         }
@@ -76,11 +56,8 @@ impl OpenAi {
 #[must_use]
 pub struct OpenAiBuilder {
     endpoint: Option<Endpoint>,
-    api_key: Option<SecretString>,
-    has_key_from_env: bool,
-    base_url: Option<String>,
     connection: ConnectionConfig,
-    retry: RetryPolicy<Error>,
+    retry: RetryPolicy,
     on_warning: Option<WarningHook>,
 }
 
@@ -101,20 +78,20 @@ impl OpenAiBuilder {
     /// Sets the key. It is sent in the endpoint's [header](Endpoint::auth_scheme) and never shown. Without this and
     /// [`api_key_from_env`](Self::api_key_from_env), no key is sent.
     pub fn api_key(mut self, key: impl Into<SecretString>) -> Self {
-        self.api_key = Some(key.into());
+        self.connection.api_key = Some(key.into());
         self
     }
 
     /// Reads the key from the endpoint's [environment variable](Endpoint::api_key_variable), such as `OPENAI_API_KEY`.
     pub fn api_key_from_env(mut self) -> Self {
-        self.has_key_from_env = true;
+        self.connection.has_key_from_env = true;
         self
     }
 
     /// Sets the base URL, including the version, such as `https://api.openai.com/v1`. By default, it is that of the
     /// [endpoint](Self::endpoint).
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
-        self.base_url = Some(url.into());
+        self.connection.base_url = Some(url.into());
         self
     }
 
@@ -228,27 +205,22 @@ impl OpenAiBuilder {
     /// Fails if the base URL or a header is invalid, if the key is not in the environment although it should be, if OpenAI
     /// or another provider that needs a key has none, or if the system has no certificates.
     pub fn build(self) -> Result<OpenAi, Error> {
-        let default =
-            self.endpoint.as_ref().map_or(Some(DEFAULT_BASE_URL), |endpoint| endpoint.base_url.as_deref());
-        let Some(text) = self.base_url.as_deref().or(default) else {
-            return Err(Error::config("the endpoint has no base URL; set one with `base_url`"));
-        };
-        let base_url = parse_base_url(text, DEFAULT_BASE_URL)?;
-        if base_url.path().trim_end_matches('/').ends_with("/chat/completions") {
-            return Err(Error::config("the base URL must not contain `/chat/completions`; it is appended"));
-        }
-        let endpoint = self.endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url));
+        let Self { endpoint, mut connection, retry, on_warning } = self;
+        let known = endpoint.as_ref().map_or(Some(DEFAULT_BASE_URL), |endpoint| endpoint.base_url.as_deref());
+        let base_url = connection.base_url(known, DEFAULT_BASE_URL, "/chat/completions")?;
+        let endpoint = Arc::new(endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url)));
         let header = match endpoint.auth_scheme {
             AuthScheme::Bearer => KeyHeader::Bearer,
             AuthScheme::ApiKey => KeyHeader::Named("api-key"),
         };
-        let mut connection = self.connection;
-        // Another server may need no key.
-        let (is_optional, variable) = (self.base_url.is_some(), endpoint.api_key_variable.as_deref());
-        connection.set_key(header, self.api_key, self.has_key_from_env, variable, is_optional)?;
-        let connection = connection.connect(base_url)?;
-        let endpoint = Arc::new(endpoint);
-        Ok(OpenAi(Arc::new(Client { connection, endpoint, retry: self.retry, on_warning: self.on_warning })))
+        // Some providers, such as DeepSeek, have no version in their base URL.
+        let known = endpoint.base_url.as_deref().unwrap_or_default();
+        let lacks_version =
+            base_url.path() == "/" && known.trim_end_matches('/') != base_url.as_str().trim_end_matches('/');
+        connection.suggested_base_url =
+            lacks_version.then(|| format!("{}/v1", redact_url(&base_url).trim_end_matches('/')));
+        let connection = connection.connect(base_url, header, endpoint.api_key_variable.as_deref())?;
+        Ok(OpenAi(Arc::new(Client { connection, endpoint, retry, on_warning })))
     }
 }
 

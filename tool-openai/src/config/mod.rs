@@ -9,7 +9,7 @@ pub use self::open_ai::OpenAi;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use tool_http::client::ErrorKind;
 
     #[test]
     fn a_base_url_keeps_its_path_and_query() {

@@ -17,13 +17,12 @@ use std::sync::Arc;
 use futures_util::stream::{TryStreamExt, once};
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatStream, ModelFuture};
+use tool_http::client::{Error, RequestBody};
 
 use self::assembler::EventAssembler;
 use self::dialect::{Dialect, ReasoningOptions};
 use crate::api::{self, Api, Target};
-use crate::body::RequestBody;
 use crate::client::Client;
-use crate::error::Error;
 use crate::tools;
 use crate::warning::warn_about_omitted_fields;
 

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tool_core::ModelOptions;
 use tool_core::model::ChatRequest;
+use tool_http::client::{Error, FieldWriter, RequestBody};
 
 use super::dialect::{Dialect, ReasoningOptions};
 use super::input::InputCache;
 use super::model_name::is_reasoning_model;
-use crate::body::{FieldWriter, RequestBody};
-use crate::error::Error;
+use crate::body;
 use crate::json_schema::JsonSchema;
 use crate::tools::{self, ToolFormat};
 use crate::warning::WarningHook;
@@ -49,19 +49,13 @@ pub(super) fn encode(
             offered
         };
         let tools = tools::encode(&offered, ToolFormat::Flat, is_searched, endpoint, on_warning)?;
-        let mut fields = FieldWriter::new(
-            model,
-            is_streamed,
-            tools.as_deref(),
-            &cache.json,
-            &options.extra,
-            &RESERVED_FIELDS,
-        )?;
+        let tools = tools.as_deref();
+        let mut fields = body::start(model, is_streamed, tools, &options.extra, &RESERVED_FIELDS)?;
         // The default is `true`.
         fields.write("store", Some(dialect.is_stored))?;
         let include = included_data(dialect, model, reasoning, options);
         fields.write("include", Some(include).filter(|include| !include.is_empty()))?;
-        fields.write_tools(ToolFormat::Flat, request, endpoint)?;
+        let choice = body::write_tools(&mut fields, tools, ToolFormat::Flat, request, endpoint)?;
         write_options(&mut fields, options)?;
         let effort = options.reasoning_effort.as_ref().map(|effort| ("effort", effort));
         let summary = reasoning.summary.as_ref().map(|summary| ("summary", summary));
@@ -70,7 +64,7 @@ pub(super) fn encode(
         let schema = JsonSchema::new(request.response_format(), endpoint);
         let format = schema.map(|schema| WireFormat { r#type: "json_schema", schema });
         fields.write("text", format.map(|format| WireText { format }))?;
-        fields.finish("input")
+        body::finish(fields, "input", &cache.json, choice)
     })
 }
 
@@ -141,8 +135,8 @@ mod tests {
     use tool_core::model::{ResponseFormat, ToolChoice, ToolDefinition, ToolDefinitions};
 
     use super::*;
-    use crate::error::ErrorKind;
     use crate::responses::tests::{dialect, stored};
+    use tool_http::client::ErrorKind;
 
     fn sent(
         dialect: &Dialect,

@@ -10,9 +10,9 @@ use tool_core::model::ModelError;
 use tool_core::run::StopReason;
 use tool_core::toolset::{ToolSetError, ToolSetErrorKind};
 use tool_core::{RunError, RunErrorKind};
+use tool_http::client::{Error, ErrorKind};
 
 use super::error::ApiError;
-use crate::error::ErrorKind;
 
 /// Maps errors of models and agents to API errors, with or without their text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,8 +23,7 @@ pub(super) struct ErrorMapper {
 impl ErrorMapper {
     /// Maps an error of a model.
     pub(super) fn map_model_error(self, error: &ModelError) -> ApiError {
-        let mapped =
-            error.downcast_ref::<crate::error::Error>().map_or_else(ApiError::internal, map_upstream_error);
+        let mapped = error.downcast_ref::<Error>().map_or_else(ApiError::internal, map_upstream_error);
         self.with_details(mapped, error)
     }
 
@@ -90,8 +89,8 @@ fn is_duplicate_tool(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
     error.downcast_ref().map(ToolSetError::kind) == Some(ToolSetErrorKind::DuplicateTool)
 }
 
-/// Maps an error of the OpenAI-compatible endpoint behind a model.
-fn map_upstream_error(error: &crate::error::Error) -> ApiError {
+/// Maps an error of the endpoint behind a model.
+fn map_upstream_error(error: &Error) -> ApiError {
     let mapped = match error.kind() {
         ErrorKind::ContextLength => {
             ApiError::new(StatusCode::BAD_REQUEST, "the conversation exceeds the context length of the model")

@@ -1,21 +1,22 @@
 //! The calls of a turn, each as an invocation of its own.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::pin::Pin;
 
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
 use tool_core::layer::Part;
-use tool_core::model::ToolDefinition;
-use tool_core::run::{Decision, InFlight, Step};
+use tool_core::run::{Decision, Run};
 use tool_core::tool::{Timestamp, ToolError, ToolErrorKind, ToolExecution, WaitId};
 use tool_core::{Event, ToolCall};
 
+use super::tree::Branch;
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
+use crate::path::{Asked, call_ids};
 use crate::turn::{Subject, Tools};
 
 pub(super) type Pending<'c> =
@@ -26,147 +27,117 @@ pub(super) enum Arrived {
     Executed(ToolExecution),
     Decision(WaitId, Sent<Decision>),
     Message(Sent<Content>),
-    /// The timer with this number is up.
-    TimeLimit(u32),
+    /// The timer with this number is up, and with it the time of the run to which the path leads.
+    TimeLimit(u32, Vec<Asked>),
     /// A deadline of something that the run waits for has come.
     Deadline(Timestamp),
 }
 
 /// A call that another invocation executes.
 pub(super) struct Remote {
+    pub(super) branch: Branch,
     pub(super) call: ToolCall,
+    pub(super) is_exclusive: bool,
     pub(super) undoes: bool,
     pub(super) handle: Option<InvocationHandle>,
 }
 
-/// The open calls of a turn.
+/// What is pending.
+#[derive(Default)]
 pub(super) struct Open<'c> {
     pub(super) pending: DurableFuturesUnordered<Pending<'c>>,
-    pub(super) in_flight: BTreeMap<usize, Remote>,
     /// The waits about which a person was asked.
     pub(super) asked: HashSet<WaitId>,
+    /// The number of the next message, once it is awaited.
+    pub(super) awaited_message: Option<u32>,
     /// The earliest deadline for which a timer is set.
     pub(super) deadline: Option<Timestamp>,
-    /// A person has decided since the tools of this worker were checked.
-    pub(super) has_decision: bool,
     /// The number of timers that were set. Only the last one counts.
     pub(super) timers: u32,
-    /// The last timer was set for calls that are still in flight.
+    /// The last timer was set for what is still in flight.
     pub(super) has_timer: bool,
 }
 
-impl Open<'_> {
-    /// Returns the calls in flight, of which there can be this many at once.
-    fn calls(&self, max: usize) -> InFlight {
-        let mut calls = InFlight::new(max);
-        self.in_flight.values().for_each(|one| calls.begin(&one.call.id));
-        calls
-    }
-}
-
 impl<'c> Drive<'c> {
-    /// Executes calls until the run needs the model again or is done.
-    pub(super) async fn execute_calls(&mut self) -> HandlerResult<()> {
-        let mut open = Open {
-            pending: DurableFuturesUnordered::new(),
-            in_flight: BTreeMap::new(),
-            asked: HashSet::new(),
-            deadline: None,
-            has_decision: false,
-            timers: 0,
-            has_timer: false,
-        };
-        loop {
-            self.abandon(&mut open);
-            match self.expire(&mut open).await {
-                Ok(()) => {}
-                Err(error) if is_cancellation(&error) => {
-                    self.cancel(&mut open).await;
-                    continue;
+    /// Starts calls of a run. Returns the cancellation if the run was cancelled meanwhile.
+    pub(super) async fn start(
+        &mut self,
+        branch: &Branch,
+        ready: Vec<ToolCall>,
+    ) -> HandlerResult<Result<(), TerminalError>> {
+        if std::mem::take(&mut self.nodes[branch.node].has_decision) {
+            match self.check_tools(branch, &ready).await {
+                // A pass of layers is asked for again, because the calls have waited.
+                Ok(true) if self.has_layer_for(branch, Part::Judge) => {
+                    return self.judge(branch, "decided calls", Subject::DecidedCalls).await;
                 }
-                Err(error) => return Err(error.into()),
-            }
-            let ready = match self.run.next_with_in_flight(&self.definitions, &open.calls(self.max_calls())) {
-                Step::CallTools(calls) => calls,
-                Step::Waiting(_) => Vec::new(),
-                _ => {
-                    self.ask_person(&mut open);
-                    return Ok(());
-                }
-            };
-            if open.has_decision && !ready.is_empty() {
-                open.has_decision = false;
-                match self.check_tools(&ready).await {
-                    // A pass of layers is asked for again, because the calls have waited.
-                    Ok(true) if self.service.model.agent.has_layer_for(Part::Judge) => {
-                        if self.judge("decided calls", Subject::DecidedCalls).await?.is_err() {
-                            self.cancel(&mut open).await;
-                        }
-                        continue;
-                    }
-                    Ok(true) => {}
-                    Ok(false) => continue,
-                    Err(error) if is_cancellation(&error) => {
-                        self.cancel(&mut open).await;
-                        continue;
-                    }
-                    Err(error) => {
-                        open.has_decision = true;
-                        self.pause(error.message()).await?;
-                        continue;
-                    }
+                Ok(true) => {}
+                Ok(false) => return Ok(Ok(())),
+                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
+                Err(error) => {
+                    self.nodes[branch.node].has_decision = true;
+                    return self.pause(error.message()).await;
                 }
             }
-            let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
-            // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
-            let undoes = |call: &ToolCall| self.run.current_calls().all(|(one, _)| one.id != call.id);
-            let (local, remote): (Vec<_>, Vec<_>) = ready
-                .into_iter()
-                .partition(|call| has_local_calls && !routes.contains_key(&call.name) && !undoes(call));
-            self.publish_started_calls(&local, &remote);
-            let mut flushed = self.flush_events().await;
-            if flushed.is_ok() {
-                match self.start_calls(&mut open, remote, !local.is_empty()).await? {
-                    Ok(true) => continue,
-                    started => flushed = started.map(drop),
+        }
+        let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
+        // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
+        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
+        let (of_agents, others): (Vec<_>, Vec<_>) =
+            ready.into_iter().partition(|call| self.asks_agent(branch, call));
+        let (local, remote): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|call| has_local_calls && !is_undoing && !routes.contains_key(&call.name));
+        self.publish_started_calls(branch, of_agents.iter().chain(&local).chain(&remote));
+        if let Err(error) = self.flush_events().await {
+            return Ok(Err(error));
+        }
+        self.open.has_timer = false;
+        match self.start_calls(branch, remote, !local.is_empty()).await? {
+            // Others may no longer be needed.
+            Ok(true) => return Ok(Ok(())),
+            Ok(false) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+        for call in of_agents {
+            let started = self.start_agent(branch, call).await?;
+            if started.is_err() {
+                return Ok(started);
+            }
+        }
+        self.ask_person();
+        match local.is_empty() {
+            true => Ok(Ok(())),
+            false => self.execute_locally(branch, local).await,
+        }
+    }
+
+    /// Awaits something that is pending.
+    pub(super) async fn await_next(&mut self) -> HandlerResult<Result<(), TerminalError>> {
+        self.ask_person();
+        self.limit_time();
+        self.await_deadline();
+        if let Err(error) = self.flush_events().await {
+            return Ok(Err(error));
+        }
+        match self.open.pending.next().await {
+            Ok(Some((index, Ok(arrived)))) => self.accept(index, arrived).await,
+            Ok(Some((index, Err(_)))) => {
+                // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
+                if let Some(lost) = self.in_flight.remove(&index) {
+                    let interrupted = ToolExecution::new(lost.call, Err(ToolError::interrupted()));
+                    self.record(&lost.branch, interrupted);
                 }
+                Ok(Ok(()))
             }
-            self.ask_person(&mut open);
-            if flushed.is_ok() && !local.is_empty() {
-                self.execute_locally(local).await?;
-                continue;
-            }
-            self.limit_time(&mut open);
-            self.await_deadline(&mut open);
-            if flushed.is_ok() {
-                flushed = self.flush_events().await;
-            }
-            let arrived = match flushed {
-                Ok(()) => open.pending.next().await,
-                Err(error) => Err(error),
-            };
-            match arrived {
-                Ok(Some((index, Ok(arrived)))) => {
-                    if self.accept(&mut open, index, arrived).await?.is_err() {
-                        self.cancel(&mut open).await;
-                    }
-                }
-                Ok(Some((index, Err(_)))) => {
-                    // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
-                    if let Some(lost) = open.in_flight.remove(&index) {
-                        self.record(ToolExecution::new(lost.call, Err(ToolError::interrupted())));
-                    }
-                }
-                Ok(None) => return Err(TerminalError::new("a run waits for nothing").into()),
-                Err(error) if is_cancellation(&error) => self.cancel(&mut open).await,
-                Err(error) => return Err(error.into()),
-            }
+            Ok(None) => Err(TerminalError::new("a run waits for nothing").into()),
+            Err(error) => Ok(Err(error)),
         }
     }
 
     /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
-    pub(super) async fn check_tools(&mut self, ready: &[ToolCall]) -> Result<bool, TerminalError> {
-        let (model, tools) = (&self.service.model, &self.started_with);
+    async fn check_tools(&mut self, branch: &Branch, ready: &[ToolCall]) -> Result<bool, TerminalError> {
+        let (model, tools) = (&self.service.model, &self.nodes[0].tools);
         let deadline = self.clock.after(self.service.model_patience);
         let compare = move || async move { repeat_until(deadline, model.compare_tools(tools)) };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
@@ -176,8 +147,9 @@ impl<'c> Drive<'c> {
             Tools::Refused(reason) => self.fail(reason),
             Tools::Changed(present) => {
                 let is_changed = |call: &&ToolCall| {
-                    let before = self.started_with.get(&call.name);
-                    before.is_some() && before != present.get(&call.name)
+                    let tool = branch.path.first().map_or(&call.name, |asked| &asked.agent);
+                    let before = self.nodes[0].tools.get(tool);
+                    before.is_some() && before != present.get(tool)
                 };
                 let changed: Vec<_> = ready.iter().filter(is_changed).cloned().collect();
                 if changed.is_empty() {
@@ -185,44 +157,44 @@ impl<'c> Drive<'c> {
                 }
                 for call in changed {
                     let reason = format!("the tool `{}` has changed since the call was approved", call.name);
-                    self.record(ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
+                    self.record(branch, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
                 }
             }
         }
         Ok(false)
     }
 
-    /// Cancels the calls that the run no longer waits for, because it has stopped.
-    pub(super) fn abandon(&mut self, open: &mut Open<'c>) {
-        open.in_flight.retain(|_, one| {
-            let is_awaited = self.run.has_open_call(&one.call.id);
+    /// Cancels the calls that no run waits for any more, and leaves the runs that have ended.
+    pub(super) fn abandon(&mut self) {
+        let run = &self.run;
+        self.in_flight.retain(|_, one| {
+            let own = run.inner_run_at(call_ids(&one.branch.path));
+            let is_awaited = own.is_some_and(|run| run.has_open_call(&one.call.id));
             if let Some(handle) = one.handle.as_ref().filter(|_| !is_awaited) {
                 handle.cancel();
             }
             is_awaited
         });
-    }
-
-    pub(super) fn max_calls(&self) -> usize {
-        self.service.model.agent.max_concurrent_calls()
+        self.branches.retain(|one| run.inner_run_at(call_ids(&one.path)).is_some());
     }
 
     /// Starts calls. Returns `true` if one was refused, or the cancellation if the run was cancelled meanwhile.
-    pub(super) async fn start_calls(
+    async fn start_calls(
         &mut self,
-        open: &mut Open<'c>,
+        branch: &Branch,
         ready: Vec<ToolCall>,
         has_others: bool,
     ) -> HandlerResult<Result<bool, TerminalError>> {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
-            || !open.in_flight.is_empty()
+            || self.branches.len() > 1
+            || !self.in_flight.is_empty()
             || !self.run.waits().is_empty()
             || self.run.limits().max_time.is_some();
         let (max_bytes, mut has_refused) = (self.service.model.max_bytes, false);
         for call in ready {
-            let mut input = self.input(&call)?;
+            let mut input = self.input(branch, &call)?;
             let undoes = input.request.undone.is_some();
             let check = |input: &CallInput| limit::check("the call with its context", input, max_bytes);
             let mut checked = check(&input);
@@ -232,17 +204,19 @@ impl<'c> Drive<'c> {
                 checked = check(&input);
             }
             if let Err(reason) = checked {
-                self.record(ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
+                self.record(branch, ToolExecution::new(call, Err(ToolError::not_executed(&reason))));
                 has_refused = true;
                 continue;
             }
             let owner = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
-            let known =
-                input.definition.as_ref().filter(|hash| self.started_with.get(&call.name) == Some(hash));
+            let known = input
+                .definition
+                .as_ref()
+                .filter(|hash| self.nodes[branch.node].tools.get(&call.name) == Some(hash));
             let service = known.map(|hash| tool_service(owner, &call.name, hash));
             let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
             if undoes {
-                self.start_undo(open, target, call, input).await?;
+                self.start_undo(branch, target, call, input).await?;
                 continue;
             }
             let future = self.ctx.request::<_, Json<ToolExecution>>(target, Json(input)).call();
@@ -250,14 +224,17 @@ impl<'c> Drive<'c> {
                 true => Some(future.invocation_handle().await),
                 false => None,
             };
-            let index =
-                open.pending.push(Box::pin(future.map_ok(|Json(execution)| Arrived::Executed(execution))));
+            let index = self
+                .open
+                .pending
+                .push(Box::pin(future.map_ok(|Json(execution)| Arrived::Executed(execution))));
             let (handle, failed) = match handle {
                 Some(Ok(handle)) => (Some(handle), None),
                 Some(Err(error)) => (None, Some(error)),
                 None => (None, None),
             };
-            open.in_flight.insert(index, Remote { call, undoes, handle });
+            let (branch, is_exclusive) = (branch.clone(), self.is_exclusive(branch, &call));
+            self.in_flight.insert(index, Remote { branch, call, is_exclusive, undoes, handle });
             if let Some(error) = failed {
                 return Ok(Err(error));
             }
@@ -266,9 +243,9 @@ impl<'c> Drive<'c> {
     }
 
     /// Starts a call that undoes another. The engine cancels the calls of a run with it, but not an invocation that was sent.
-    pub(super) async fn start_undo(
+    async fn start_undo(
         &mut self,
-        open: &mut Open<'c>,
+        branch: &Branch,
         target: RequestTarget,
         call: ToolCall,
         input: CallInput,
@@ -286,60 +263,61 @@ impl<'c> Drive<'c> {
         };
         let executed = invocation.attach::<Json<ToolExecution>>();
         let index =
-            open.pending.push(Box::pin(executed.map_ok(|Json(execution)| Arrived::Executed(execution))));
-        open.in_flight.insert(index, Remote { call, undoes: true, handle: None });
+            self.open.pending.push(Box::pin(executed.map_ok(|Json(execution)| Arrived::Executed(execution))));
+        let branch = branch.clone();
+        self.in_flight
+            .insert(index, Remote { branch, call, is_exclusive: false, undoes: true, handle: None });
         Ok(())
     }
 
     /// Begins a call.
-    pub(super) fn input(&mut self, call: &ToolCall) -> Result<CallInput, TerminalError> {
-        let request = self.run.request_call(&call.id).map_err(TerminalError::from_error)?;
+    pub(super) fn input(&mut self, branch: &Branch, call: &ToolCall) -> Result<CallInput, TerminalError> {
+        let request = self.change_at(&branch.path, |run| run.request_call(&call.id));
+        let request = request.ok_or_else(|| TerminalError::new("a run that has ended has no calls"))?;
+        let request = request.map_err(TerminalError::from_error)?;
         let undoes = request.undone.is_some();
-        let called = self.called.get(&call.name).filter(|_| !undoes).map(|tool| tool.hash.clone());
-        let undoing = self.undoing.get(&call.name).filter(|_| undoes).and_then(|(_, hash)| hash.clone());
+        let node = &self.nodes[branch.node];
+        let called = node.called.get(&call.name).filter(|_| !undoes).map(|tool| tool.hash.clone());
+        let undoing = node.undoing.get(&call.name).filter(|_| undoes).and_then(|(_, hash)| hash.clone());
         let is_unknown = !undoes && called.is_none();
-        let policy = self.definitions.iter().find(|one| one.name() == call.name).map(ToolDefinition::policy);
         Ok(CallInput {
             request,
             definition: called.or(undoing),
-            offered: if is_unknown { self.offered.clone() } else { Vec::new() },
-            at_most_once: policy.is_some_and(|policy| policy.at_most_once),
+            offered: if is_unknown { node.offered.clone() } else { Vec::new() },
+            at_most_once: self.is_at_most_once(branch, call),
             events: self.events.clone(),
             context: self.context.clone(),
+            path: branch.path.clone(),
         })
     }
 
-    pub(super) async fn accept(
-        &mut self,
-        open: &mut Open<'c>,
-        index: usize,
-        arrived: Arrived,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    async fn accept(&mut self, index: usize, arrived: Arrived) -> HandlerResult<Result<(), TerminalError>> {
         match arrived {
             Arrived::Executed(execution) => {
-                if open.in_flight.remove(&index).is_some() {
-                    return self.record_judged(execution).await;
+                if let Some(remote) = self.in_flight.remove(&index) {
+                    return self.record_judged(&remote.branch, execution).await;
                 }
             }
             Arrived::Decision(wait, Sent { value, at }) => {
-                open.has_decision = true;
-                self.resume_clock(open, at);
+                self.nodes.iter_mut().for_each(|node| node.has_decision = true);
+                self.elapse(None, at);
                 // Fails if the run has stopped or somebody has sent a message instead.
                 let _ = self.run.resolve(&wait, value);
             }
             Arrived::Message(Sent { value, at }) => {
-                self.resume_clock(open, at);
+                self.messages += 1;
+                self.elapse(None, at);
                 let _ = self.run.push_user_message(value);
             }
             Arrived::Deadline(at) => {
-                open.deadline = open.deadline.filter(|next| *next != at);
-                self.resume_clock(open, at.as_millis().saturating_mul(1000));
+                self.open.deadline = self.open.deadline.filter(|next| *next != at);
+                self.elapse(None, at.as_millis().saturating_mul(1000));
             }
-            Arrived::TimeLimit(number) if !open.has_timer || number != open.timers => {}
-            Arrived::TimeLimit(_) => {
-                open.has_timer = false;
-                if open.in_flight.is_empty() || open.in_flight.values().any(|one| !one.undoes) {
-                    self.run.add_elapsed(self.run.time_left().unwrap_or_default());
+            Arrived::TimeLimit(number, _) if !self.open.has_timer || number != self.open.timers => {}
+            Arrived::TimeLimit(_, path) => {
+                self.open.has_timer = false;
+                if self.in_flight.is_empty() || self.in_flight.values().any(|one| !one.undoes) {
+                    self.end_time(&path);
                 }
             }
         }
@@ -350,59 +328,63 @@ impl<'c> Drive<'c> {
     /// it is then, because nobody reads it any more.
     pub(super) async fn record_judged(
         &mut self,
+        branch: &Branch,
         execution: ToolExecution,
     ) -> HandlerResult<Result<(), TerminalError>> {
-        let is_seen = self.service.model.agent.has_layer_for(Part::Output)
-            && self.run.has_open_call(&execution.call().id)
-            && !execution.is_waiting()
-            && !self.run.will_retry(&execution);
+        let id = &*execution.call().id;
+        let has_layer = self.has_layer_for(branch, Part::Output);
+        let is_seen = |run: &Run| {
+            let is_last = || has_layer && !run.will_retry(&execution);
+            run.has_open_call(id) && (run.end_from_inside(id).is_some() || is_last())
+        };
+        let is_seen = !execution.is_waiting() && self.run_at(&branch.path).is_some_and(is_seen);
         if !is_seen {
-            self.record(execution);
+            self.record(branch, execution);
             return Ok(Ok(()));
         }
-        let judged = self.judge("output", Subject::Outcome(Box::new(execution.clone()))).await?;
+        let judged = self.judge(branch, "output", Subject::Outcome(Box::new(execution.clone()))).await?;
         // Nothing happens if it was recorded with the verdict.
-        self.record(execution);
+        self.record(branch, execution);
         Ok(judged)
     }
 
-    pub(super) fn record(&mut self, execution: ToolExecution) {
+    pub(super) fn record(&mut self, branch: &Branch, execution: ToolExecution) {
         let finished = execution.started_at().map(|started| micros(started + execution.duration()));
         if execution.is_waiting() {
             // The call waits since then.
-            finished.into_iter().for_each(|at| self.elapse(at));
-            self.record_waiting(execution);
+            finished.into_iter().for_each(|at| self.elapse(Some(&branch.path), at));
+            self.record_waiting(branch, execution);
             return;
         }
-        if self.run.will_retry(&execution) {
-            self.publish(Event::CallRetried(execution.clone()));
+        if self.run_at(&branch.path).is_some_and(|run| run.will_retry(&execution)) {
+            self.publish(&branch.path, Event::CallRetried(execution.clone()));
         }
         // Fails if the run has stopped, and no longer waits for the call.
-        let _ = self.run.record_result(execution);
+        let _ = self.change_at(&branch.path, |run| run.record_result(execution));
         self.publish_finished_calls();
-        finished.into_iter().for_each(|at| self.elapse(at));
+        finished.into_iter().for_each(|at| self.elapse(Some(&branch.path), at));
     }
 
     /// Cancels the run. The engine has cancelled its calls, whose outcomes are awaited, so that the right ones are undone.
-    pub(super) async fn cancel(&mut self, open: &mut Open<'c>) {
-        if open.in_flight.values().any(|one| one.undoes) {
+    pub(super) async fn cancel(&mut self) {
+        if self.run.is_undoing() {
             return;
         }
-        while !open.in_flight.is_empty() {
-            match open.pending.next().await {
+        while !self.in_flight.is_empty() {
+            match self.open.pending.next().await {
                 Ok(Some((index, arrived))) => {
-                    let known = open.in_flight.remove(&index);
-                    if let (Some(_), Ok(Arrived::Executed(execution))) = (known, arrived)
+                    let known = self.in_flight.remove(&index);
+                    if let (Some(known), Ok(Arrived::Executed(execution))) = (known, arrived)
                         && !is_interrupted(&execution)
                     {
-                        self.record(execution);
+                        self.record(&known.branch, execution);
                     }
                 }
                 // A second cancellation: the outcomes remain unknown.
                 Ok(None) | Err(_) => break,
             }
         }
-        open.in_flight.clear();
+        self.in_flight.clear();
         self.run.cancel();
     }
 }

@@ -9,6 +9,7 @@ use restate_sdk::prelude::*;
 use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{CancellationToken, ToolCall};
 
+use super::tree::Branch;
 use super::{Drive, is_cancellation};
 use crate::calls::is_first_execution;
 use crate::events::Unfinished;
@@ -16,17 +17,19 @@ use crate::limit;
 
 impl<'c> Drive<'c> {
     /// Executes calls in this invocation, in one recorded step. It ends when the time of the run is up.
-    pub(super) async fn execute_locally(&mut self, calls: Vec<ToolCall>) -> HandlerResult<()> {
+    pub(super) async fn execute_locally(
+        &mut self,
+        branch: &Branch,
+        calls: Vec<ToolCall>,
+    ) -> HandlerResult<Result<(), TerminalError>> {
         let started = calls.len();
-        let time_left = self.run.time_left();
-        let inputs = calls.iter().map(|call| self.input(call)).collect::<Result<Vec<_>, _>>()?;
+        let limit = self.time_limit(branch);
+        let time_left = limit.map(|(_, left)| left);
+        let inputs = calls.iter().map(|call| self.input(branch, call)).collect::<Result<Vec<_>, _>>()?;
         let may_repeat = match inputs.iter().any(|input| input.at_most_once) {
             true => match is_first_execution!(self.ctx) {
                 Ok(is_first) => is_first,
-                Err(error) if is_cancellation(&error) => {
-                    self.run.cancel();
-                    return Ok(());
-                }
+                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
                 Err(error) => return Err(error.into()),
             },
             false => true,
@@ -88,22 +91,20 @@ impl<'c> Drive<'c> {
                 };
                 let left = self.ctx.run(take).name("calls before the cancellation").await;
                 for execution in left.map(|Json(left)| left).unwrap_or_default() {
-                    self.record(execution);
+                    self.record(branch, execution);
                 }
-                self.run.cancel();
-                return Ok(());
+                return Ok(Err(error));
             }
             Err(error) => return Err(error.into()),
         };
         let is_time_up = executed.len() < started;
+        let mut cancelled = Ok(());
         for execution in executed {
-            if self.record_judged(execution).await?.is_err() {
-                self.run.cancel();
-            }
+            cancelled = cancelled.and(self.record_judged(branch, execution).await?);
         }
-        if is_time_up {
-            self.run.add_elapsed(self.run.time_left().unwrap_or_default());
+        if let Some((depth, _)) = limit.filter(|_| is_time_up) {
+            self.end_time(&branch.path[..depth]);
         }
-        Ok(())
+        Ok(cancelled)
     }
 }

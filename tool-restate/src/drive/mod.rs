@@ -1,6 +1,7 @@
 //! Drives a run inside its invocation. Everything here follows from the journal, so that a replay takes the same way: the rules
 //! are those of [`Run`], and what depends on the agent, its worker or the time is in the recorded steps.
 
+mod tree;
 mod turns;
 mod calls;
 mod local_calls;
@@ -8,25 +9,27 @@ mod waits;
 mod publish;
 mod end;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
-use tool_core::Message;
 use tool_core::agent::EventRecord;
 use tool_core::layer::Part;
-use tool_core::model::{ConversationId, ModelError, ToolDefinitions, ToolPolicy};
-use tool_core::run::{ReportedCalls, Run, Step};
+use tool_core::model::{ConversationId, ModelError};
+use tool_core::run::{Run, Step};
 use tool_core::tool::{Timestamp, WaitId};
+use tool_core::{Message, ToolCall};
 
+use self::calls::{Open, Remote};
 use self::end::{CANCELLED_MESSAGE, never_started};
+use self::tree::{Branch, Node};
 use crate::clock::{Clock, now};
 use crate::events::{EventTarget, events_service};
 use crate::names::{Ended, HoldRequest, JsonContext, Question, conversations_service};
 use crate::runs::{INVOCATION, QUESTION, Runs};
-use crate::turn::{CalledTool, Started};
+use crate::turn::{Started, Subject};
 
 /// The code of the error with which the engine reports a cancellation.
 const CANCELLED: u16 = 409;
@@ -38,40 +41,47 @@ fn is_cancellation(error: &TerminalError) -> bool {
     error.code() == CANCELLED
 }
 
-/// A run in progress.
+/// A run in progress, with those of the agents that its calls ask.
 pub(crate) struct Drive<'c> {
     service: &'c Runs,
     ctx: &'c WorkflowContext<'c>,
+    /// The outermost run, whose state contains the others.
     run: Run,
-    /// The tools of the run's calls so far, by name.
-    called: BTreeMap<String, CalledTool>,
-    /// The tools that undo the run's calls, by name, with the hashes of their definitions.
-    undoing: BTreeMap<String, (ToolPolicy, Option<String>)>,
-    /// The names of all tools of the last turn, if it called another one.
-    offered: Vec<String>,
-    definitions: ToolDefinitions,
-    /// The agent's tools when the run started.
-    started_with: BTreeMap<String, String>,
+    /// What is known about each run that was started, the outermost first.
+    nodes: Vec<Node>,
+    /// The runs that have not ended, the outermost first.
+    branches: Vec<Branch>,
+    /// The calls that other invocations execute, by their positions among what is pending.
+    in_flight: BTreeMap<usize, Remote>,
+    open: Open<'c>,
     context: JsonContext,
     conversation: Option<ConversationId>,
     clock: Clock,
     /// The object that stores the events of the run and its steps, if there may be readers.
     events: Option<EventTarget>,
     unpublished: Vec<EventRecord>,
-    reported: ReportedCalls,
-    /// The number of messages when layers last judged a question, and an output as the answer.
-    judged_questions: usize,
-    judged_answers: usize,
-    /// The calls that wait or have waited, and do not start again.
-    waited: HashSet<String>,
     /// What is known to wait for a decision.
     waiting: Vec<WaitId>,
-    /// The last wait for an approval of each call, by the id of the call.
+    /// The last wait for an approval of each call, by the path of the call.
     approvals: BTreeMap<String, WaitId>,
     /// The number of times that the run waited for a decision.
     round: u32,
+    /// The number of messages that were sent to the run.
+    messages: u32,
     /// The reason of a failure that is not one of the run's rules.
     failure: Option<String>,
+}
+
+/// What is done next.
+enum Action {
+    /// Starts calls of a run.
+    Start(Branch, Vec<ToolCall>),
+    /// Asks the models of runs.
+    Ask(Vec<Branch>),
+    /// Ends a run that is done.
+    End(Branch),
+    /// Awaits something that is pending.
+    Await,
 }
 
 impl<'c> Drive<'c> {
@@ -103,8 +113,7 @@ impl<'c> Drive<'c> {
             }
             Err(error) => return Err(error.into()),
         };
-        let Started { run, tools, at } = started;
-        let reported = ReportedCalls::all_of(&run);
+        let Started { run, tools, at, max_concurrent_calls, .. } = started;
         let events = publishes.then(|| EventTarget {
             agent: service.name.clone(),
             run: ctx.key().to_owned(),
@@ -121,24 +130,20 @@ impl<'c> Drive<'c> {
         let mut drive = Self {
             service,
             ctx,
+            nodes: vec![Node::new(&run, tools, at, max_concurrent_calls)],
+            branches: vec![Branch::default()],
             run,
-            called: BTreeMap::new(),
-            undoing: BTreeMap::new(),
-            offered: Vec::new(),
-            definitions: ToolDefinitions::default(),
-            started_with: tools,
+            in_flight: BTreeMap::new(),
+            open: Open::default(),
             context,
             conversation,
             clock: Clock::starting_at(at),
             events,
             unpublished: Vec::new(),
-            reported,
-            judged_questions: 0,
-            judged_answers: 0,
-            waited: HashSet::new(),
             waiting: Vec::new(),
             approvals: BTreeMap::new(),
             round: 0,
+            messages: 0,
             failure: None,
         };
         drive.drive_to_end().await?;
@@ -147,37 +152,87 @@ impl<'c> Drive<'c> {
 
     async fn drive_to_end(&mut self) -> HandlerResult<()> {
         loop {
-            let (has_question, has_answer) = (self.has_new_question(), self.has_new_answer());
-            match self.run.next(&self.definitions) {
-                Step::CallModel(_) if has_question => {
-                    self.judged_questions = self.run.messages().len();
-                    self.judge_next("question").await?;
-                }
-                Step::CallModel(_) => self.take_turn().await?,
-                Step::CallTools(_) | Step::Waiting(_) => self.execute_calls().await?,
-                Step::Done if has_answer => {
-                    self.judged_answers = self.run.messages().len();
-                    self.judge_next("answer").await?;
-                }
-                Step::Done => return Ok(()),
-                _ => self.fail("this version of the worker does not know a step of the run"),
+            self.abandon();
+            let taken = match self.expire().await {
+                Ok(()) => match self.next_action() {
+                    Action::Start(branch, calls) => self.start(&branch, calls).await?,
+                    Action::Ask(branches) => self.ask(&branches).await?,
+                    Action::End(branch) if self.has_new_answer(&branch) => {
+                        let run = self.run_at(&branch.path);
+                        self.nodes[branch.node].judged_answers = run.map_or(0, |run| run.messages().len());
+                        self.judge(&branch, "answer", Subject::Next).await?
+                    }
+                    Action::End(branch) if branch.path.is_empty() => {
+                        self.ask_person();
+                        return Ok(());
+                    }
+                    Action::End(branch) => self.finish_agent(&branch).await?,
+                    Action::Await => self.await_next().await?,
+                },
+                Err(error) => Err(error),
+            };
+            match taken {
+                Ok(()) => {}
+                Err(error) if is_cancellation(&error) => self.cancel().await,
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
+    /// Returns what is done next. All calls are started before models are asked, because nothing else happens meanwhile.
+    fn next_action(&mut self) -> Action {
+        let (mut asking, mut done) = (Vec::new(), None);
+        for branch in self.branches.clone() {
+            let (in_flight, definitions) =
+                (self.in_flight(&branch), self.nodes[branch.node].definitions.clone());
+            let calls =
+                self.change_at(&branch.path, |run| match run.next_with_in_flight(&definitions, &in_flight) {
+                    Step::CallTools(calls) => calls,
+                    _ => Vec::new(),
+                });
+            let calls = calls.unwrap_or_default().into_iter();
+            let calls: Vec<_> = calls.filter(|call| self.may_start(&branch, call)).collect();
+            if !calls.is_empty() {
+                return Action::Start(branch, calls);
+            }
+            match self.run_at(&branch.path) {
+                Some(run) if run.is_done() => drop(done.get_or_insert(branch)),
+                Some(run) if run.is_asking() => asking.push(branch),
+                _ => {}
+            }
+        }
+        match done {
+            Some(branch) => Action::End(branch),
+            None if asking.is_empty() => Action::Await,
+            None => Action::Ask(asking),
+        }
+    }
+
+    /// Asks the models of runs, or the layers about a question that is new.
+    async fn ask(&mut self, branches: &[Branch]) -> HandlerResult<Result<(), TerminalError>> {
+        self.ask_person();
+        self.open.has_timer = false;
+        let Some(branch) = branches.iter().find(|branch| self.has_new_question(branch)) else {
+            return self.take_turns(branches).await;
+        };
+        let run = self.run_at(&branch.path);
+        self.nodes[branch.node].judged_questions = run.map_or(0, |run| run.messages().len());
+        self.judge(branch, "question", Subject::Next).await
+    }
+
     /// Returns `true` if layers have to judge a message of the user.
-    fn has_new_question(&self) -> bool {
-        let messages = self.run.messages();
-        self.service.model.agent.has_layer_for(Part::Question)
-            && messages.len() > self.judged_questions
+    fn has_new_question(&self, branch: &Branch) -> bool {
+        let messages = self.run_at(&branch.path).map_or(&[][..], Run::messages);
+        self.has_layer_for(branch, Part::Question)
+            && messages.len() > self.nodes[branch.node].judged_questions
             && matches!(messages.last(), Some(Message::User(_)))
     }
 
     /// Returns `true` if layers have to judge an answer that is an output, and no reply.
-    fn has_new_answer(&self) -> bool {
-        let messages = self.run.messages();
-        self.service.model.agent.has_layer_for(Part::Answer)
-            && messages.len() > self.judged_answers
+    fn has_new_answer(&self, branch: &Branch) -> bool {
+        let messages = self.run_at(&branch.path).map_or(&[][..], Run::messages);
+        self.has_layer_for(branch, Part::Answer)
+            && messages.len() > self.nodes[branch.node].judged_answers
             && matches!(messages.last(), Some(Message::Tool(_)))
     }
 
@@ -185,13 +240,6 @@ impl<'c> Drive<'c> {
     fn fail(&mut self, message: impl Into<String>) {
         self.failure.get_or_insert_with(|| message.into());
         self.run.cancel();
-    }
-
-    /// Counts the time until this moment.
-    fn elapse(&mut self, at: u64) {
-        let passed = self.clock.advance(at);
-        self.run.add_elapsed(passed);
-        self.tick();
     }
 
     /// Sets the time of the run, but to none at which a question expires about which somebody may have decided.

@@ -7,50 +7,60 @@ use tool_core::model::ChatResponse;
 use tool_core::{Event, Message, ToolCall};
 
 use super::Drive;
+use super::tree::Branch;
 use crate::events::events_service;
 use crate::limit;
 use crate::names::Ended;
+use crate::path::{Asked, call_ids, event_at};
 use crate::runs::Runs;
 
 impl<'c> Drive<'c> {
-    /// Adds an event of the run itself, if there may be readers.
-    pub(super) fn publish(&mut self, event: Event) {
+    /// Adds an event of the run to which the path leads, if there may be readers.
+    pub(super) fn publish(&mut self, path: &[Asked], event: Event) {
         if self.events.is_some() {
-            self.unpublished.push(event.at(0));
+            self.unpublished.push(event_at(path, event).at(0));
         }
     }
 
     /// Adds the events of calls that start now. One that has waited continues.
-    pub(super) fn publish_started_calls(&mut self, local: &[ToolCall], remote: &[ToolCall]) {
-        for call in local.iter().chain(remote) {
-            if !self.waited.remove(&call.id) {
-                self.publish(Event::CallStarted(call.clone()));
+    pub(super) fn publish_started_calls<'a>(
+        &mut self,
+        branch: &Branch,
+        calls: impl Iterator<Item = &'a ToolCall>,
+    ) {
+        for call in calls {
+            if !self.nodes[branch.node].waited.remove(&call.id) {
+                self.publish(&branch.path, Event::CallStarted(call.clone()));
             }
         }
     }
 
     /// Adds the events of the calls that have finished.
     pub(super) fn publish_finished_calls(&mut self) {
-        if self.events.is_some() {
-            for execution in self.reported.take_unreported(&self.run) {
-                self.publish(Event::CallFinished(execution));
+        if self.events.is_none() {
+            return;
+        }
+        for branch in self.branches.clone().iter().rev() {
+            let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) else { continue };
+            for execution in self.nodes[branch.node].reported.take_unreported(run) {
+                self.publish(&branch.path, Event::CallFinished(execution));
             }
         }
     }
 
     /// Adds the events of a reply, whose calls have their final ids now.
-    pub(super) fn publish_reply(&mut self, mut response: ChatResponse) {
+    pub(super) fn publish_reply(&mut self, branch: &Branch, mut response: ChatResponse) {
+        let Some(run) = self.run_at(&branch.path) else { return };
         let announced = response.message.tool_calls.len();
-        let calls = self.run.current_calls().enumerate().filter(|(_, (_, finished))| finished.is_none());
+        let calls = run.current_calls().enumerate().filter(|(_, (_, finished))| finished.is_none());
         let ready = calls.map(|(index, (call, _))| {
             Event::call_ready(index.min(announced.saturating_sub(1)), call.clone())
         });
-        for event in ready.collect::<Vec<_>>() {
-            self.publish(event);
-        }
-        let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
+        let mut events: Vec<_> = ready.collect();
+        let reply = run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
-        self.publish(Event::turn_finished(self.run.turns(), response));
+        events.push(Event::turn_finished(run.turns(), response));
+        events.into_iter().for_each(|event| self.publish(&branch.path, event));
     }
 
     /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.

@@ -1,14 +1,18 @@
 //! The turns of the model, and the pauses in which an operator is needed.
 
-use futures_util::future::BoxFuture;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::model::ToolDefinition;
-use tool_core::run::RunChanges;
+use tool_core::run::{Run, RunChanges};
 
+use super::tree::Branch;
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::events::Unfinished;
 use crate::names::{Sent, Stop};
+use crate::path::{Asked, call_ids};
 use crate::runs::{WAITING, resume_signal};
 use crate::turn::{CalledTool, Judged, Subject, TurnOutcome, TurnRecord};
 
@@ -16,138 +20,166 @@ impl<'c> Drive<'c> {
     /// Lets the layers judge in a recorded step. Waits for an operator if one fails for too long.
     pub(super) async fn judge(
         &mut self,
+        branch: &Branch,
         name: &str,
         subject: Subject,
     ) -> HandlerResult<Result<(), TerminalError>> {
         loop {
-            let (model, run, tools, context) =
-                (&self.service.model, &self.run, &self.started_with, &self.context);
-            let (deadline, subject) = (self.clock.after(self.service.model_patience), subject.clone());
+            let (model, tree, subject) = (&self.service.model, self.tree(&branch.path), subject.clone());
+            let deadline = self.clock.after(self.service.model_patience);
             let judge = move || -> BoxFuture<'_, HandlerResult<Json<Judged>>> {
-                Box::pin(async move {
-                    let judged = model.judge(run.clone(), tools, context, subject).await;
-                    repeat_until(deadline, judged)
-                })
+                Box::pin(async move { repeat_until(deadline, model.judge(&tree, subject).await) })
             };
             let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
             match self.ctx.run(judge).name(name).retry_policy(policy).await {
-                Ok(Json(Judged::Changed(changes))) => {
-                    self.change(&changes);
-                    return Ok(Ok(()));
-                }
-                Ok(Json(Judged::Refused(reason))) => {
-                    self.fail(reason);
-                    return Ok(Ok(()));
+                Ok(Json(Judged::Changed(changes))) => self.change(branch, &changes),
+                Ok(Json(Judged::Refused(obstacle))) => {
+                    // Boxed, because it can judge the outcome of a call.
+                    return Box::pin(self.obstruct(&branch.path, obstacle)).await;
                 }
                 Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-                Err(error) => self.pause(error.message()).await?,
+                Err(error) => match self.pause(error.message()).await? {
+                    Ok(()) => continue,
+                    cancelled => return Ok(cancelled),
+                },
             }
+            return Ok(Ok(()));
         }
     }
 
-    /// Lets the layers judge a question, or an answer that is an output, unless they have.
-    pub(super) async fn judge_next(&mut self, name: &str) -> HandlerResult<()> {
-        if self.judge(name, Subject::Next).await?.is_err() {
-            self.run.cancel();
-        }
-        Ok(())
-    }
-
-    /// Applies what a recorded step has changed.
-    fn change(&mut self, changes: &RunChanges) {
-        if self.run.apply_changes(changes).is_err() {
+    /// Applies what a recorded step has changed in a run.
+    pub(super) fn change(&mut self, branch: &Branch, changes: &RunChanges) {
+        let changed = self.change_at(&branch.path, |run| run.apply_changes(changes));
+        if changed.is_some_and(|changed| changed.is_err()) {
             self.fail("a recorded step is of another state of the run");
         }
     }
 
-    pub(super) async fn take_turn(&mut self) -> HandlerResult<()> {
+    /// Takes the next turns of runs that ask their models at the same time, in one recorded step.
+    pub(super) async fn take_turns(
+        &mut self,
+        branches: &[Branch],
+    ) -> HandlerResult<Result<(), TerminalError>> {
         self.publish_finished_calls();
-        self.publish(Event::turn_started(self.run.turns() + 1, self.run.messages().len()));
-        match self.flush_events().await {
-            Ok(()) => {}
-            Err(error) if is_cancellation(&error) => {
-                self.run.cancel();
-                return Ok(());
-            }
-            Err(error) => return Err(error.into()),
+        let mut names = Vec::new();
+        for branch in branches {
+            let Some(run) = self.run_at(&branch.path) else { return Ok(Ok(())) };
+            let (turn, messages) = (run.turns() + 1, run.messages().len());
+            let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
+            names.push(format!("{asked_by}turn {turn}"));
+            self.publish(&branch.path, Event::turn_started(turn, messages));
         }
-        let (model, run, tools, context) =
-            (&self.service.model, &self.run, &self.started_with, &self.context);
-        let events = self.events.as_ref();
+        if let Err(error) = self.flush_events().await {
+            return Ok(Err(error));
+        }
+        let (model, events) = (&self.service.model, self.events.as_ref());
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         let (attempts, patience) = (self.service.model_attempts, self.service.model_patience);
-        let time_left = self.run.time_left().filter(|left| *left <= patience);
-        let deadline = self.clock.after(time_left.unwrap_or(patience));
+        let mut first_limit: Option<(&[Asked], Duration)> = None;
+        let mut turns = Vec::new();
+        for branch in branches {
+            let limit = self.time_limit(branch);
+            // The driver of the run itself knows only its own limit.
+            let around = limit.filter(|(depth, _)| *depth < branch.path.len()).map(|(_, left)| left);
+            let limit = limit.map(|(depth, left)| (&branch.path[..depth], left));
+            let limits = first_limit.into_iter().chain(limit.filter(|(_, left)| *left <= patience));
+            first_limit = limits.min_by_key(|(_, left)| *left);
+            turns.push((self.tree(&branch.path), around));
+        }
+        let deadline = self.clock.after(first_limit.map_or(patience, |(_, left)| left));
         // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
-        let turn = move || -> BoxFuture<'_, HandlerResult<Json<TurnRecord>>> {
+        let take_turns = move || -> BoxFuture<'_, HandlerResult<Json<Vec<Option<TurnRecord>>>>> {
             Box::pin(async move {
-                let taken = model.take_turn(run.clone(), tools, context, events, &published).await;
-                repeat_until(deadline, taken)
+                let taking =
+                    turns.iter().map(|(tree, around)| model.take_turn(tree, events, &published, *around));
+                let taken = join_all(taking).await;
+                let has_one = taken.iter().any(Result::is_ok);
+                // If only some of the models fail, these are asked again afterwards.
+                let records = taken.into_iter().map(|taken| match taken {
+                    Err(error) if !has_one => Err(error),
+                    taken => Ok(taken.ok()),
+                });
+                repeat_until(deadline, records.collect())
             })
         };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
         let policy = attempts.into_iter().fold(policy, RunRetryPolicy::max_attempts);
-        let name = format!("turn {}", self.run.turns() + 1);
-        let taken = self.ctx.run(turn).name(name).retry_policy(policy).await;
+        let taken = self.ctx.run(take_turns).name(names.join(", ")).retry_policy(policy).await;
         unfinished.finish().await;
         match taken {
-            Ok(Json(record)) => {
-                if self.apply(record) {
-                    self.judge_next("calls").await?;
+            Ok(Json(records)) => {
+                for (branch, record) in branches.iter().zip(records) {
+                    let Some(record) = record else { continue };
+                    let applied = self.apply(branch, record).await?;
+                    if applied.is_err() {
+                        return Ok(applied);
+                    }
                 }
             }
-            Err(error) if is_cancellation(&error) => self.run.cancel(),
+            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
             Err(error) if attempts.is_some() => self.fail(error.message()),
-            Err(error) => match time_left {
-                Some(left) => self.run.add_elapsed(left),
-                None => self.pause(error.message()).await?,
+            Err(error) => match first_limit {
+                Some((path, _)) => self.end_time(path),
+                None => return self.pause(error.message()).await,
             },
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Applies a turn. Returns `true` if its calls are still to be judged.
-    fn apply(&mut self, record: TurnRecord) -> bool {
-        let mut is_unjudged = false;
+    /// Applies a turn, and lets the layers judge calls that they have not judged in it.
+    async fn apply(
+        &mut self,
+        branch: &Branch,
+        record: TurnRecord,
+    ) -> HandlerResult<Result<(), TerminalError>> {
         let TurnRecord { outcome, started, finished } = record;
-        self.elapse(started);
+        self.elapse(Some(&branch.path), started);
+        let time_left = self.run_at(&branch.path).and_then(Run::time_left);
+        let is_time_up = time_left.is_some_and(|left| left.is_zero());
+        let mut applied = Ok(());
+        let mut is_judged = true;
         match outcome {
-            // The time was up, and the run has ended.
-            TurnOutcome::Taken { .. } if self.run.time_left().is_some_and(|left| left.is_zero()) => {}
-            TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged: unjudged } => {
-                is_unjudged = unjudged;
-                self.change(&changes);
-                self.offer(tools, offered);
-                reply.into_iter().for_each(|reply| self.publish_reply(*reply));
+            // The run has ended.
+            TurnOutcome::Taken { .. } if is_time_up => {}
+            TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged } => {
+                is_judged = !is_unjudged;
+                self.change(branch, &changes);
+                self.offer(branch, tools, offered);
+                reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
-            TurnOutcome::Refused(message) => self.fail(message),
+            TurnOutcome::Refused(obstacle) => applied = self.obstruct(&branch.path, obstacle).await?,
         }
-        self.elapse(finished);
-        is_unjudged
+        self.elapse(Some(&branch.path), finished);
+        if applied.is_ok() && !is_judged {
+            return self.judge(branch, "calls", Subject::Next).await;
+        }
+        Ok(applied)
     }
 
     /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.
-    pub(super) fn offer(&mut self, tools: Vec<CalledTool>, offered: Vec<String>) {
-        self.run.current_calls().for_each(|(call, _)| drop(self.called.remove(&call.name)));
+    fn offer(&mut self, branch: &Branch, tools: Vec<CalledTool>, offered: Vec<String>) {
+        let Some(run) = self.run.inner_run_at(call_ids(&branch.path)) else { return };
+        let node = &mut self.nodes[branch.node];
+        run.current_calls().for_each(|(call, _)| drop(node.called.remove(&call.name)));
         for tool in tools {
             if let Some((undo, policy)) = &tool.undo {
-                self.undoing.insert(undo.clone(), (policy.clone(), tool.undo_hash.clone()));
+                node.undoing.insert(undo.clone(), (policy.clone(), tool.undo_hash.clone()));
             }
-            self.called.insert(tool.name.clone(), tool);
+            node.called.insert(tool.name.clone(), tool);
         }
-        self.offered = offered;
-        let undoing = self.undoing.iter().filter(|(name, _)| !self.called.contains_key(*name));
+        node.offered = offered;
+        let undoing = node.undoing.iter().filter(|(name, _)| !node.called.contains_key(*name));
         let undoing =
             undoing.map(|(name, (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
-        self.definitions = self.called.values().map(CalledTool::definition).chain(undoing).collect();
+        node.definitions = node.called.values().map(CalledTool::definition).chain(undoing).collect();
     }
 
     /// Waits until an operator resumes the run.
-    pub(super) async fn pause(&mut self, reason: &str) -> HandlerResult<()> {
+    pub(super) async fn pause(&mut self, reason: &str) -> HandlerResult<Result<(), TerminalError>> {
         let reason = reason.to_owned();
         self.publish_finished_calls();
-        self.publish(Event::Failed(reason.clone()));
+        self.publish(&[], Event::Failed(reason.clone()));
         self.begin_waiting(Vec::new(), Stop::Paused(reason));
         let resumed = match self.flush_events().await {
             Ok(()) => self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await,
@@ -155,12 +187,12 @@ impl<'c> Drive<'c> {
         };
         match resumed {
             Ok(Json(resumed)) => drop(self.clock.advance(resumed.at)),
-            Err(error) if is_cancellation(&error) => self.run.cancel(),
+            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
             Err(error) => return Err(error.into()),
         }
         self.ctx.set(WAITING, Json(self.waiting_for(Vec::new())));
         // What waits for a person meanwhile is published again.
         self.waiting.clear();
-        Ok(())
+        Ok(Ok(()))
     }
 }

@@ -1,24 +1,41 @@
 //! What a run waits for, and what time means meanwhile.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::content::Content;
-use tool_core::run::{Decision, Wait, WaitReason};
+use tool_core::run::{Decision, Run, WaitReason};
 use tool_core::tool::{self, ToolExecution, WaitId};
 
 use super::Drive;
-use super::calls::{Arrived, Open};
+use super::calls::Arrived;
+use super::tree::Branch;
 use crate::names::{Added, Claim, Sent, Stop, Waiting};
+use crate::path::agent_names;
 use crate::runs::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
 impl<'c> Drive<'c> {
     /// Returns what the handlers of the run know about its waits.
     pub(super) fn waiting_for(&self, waits: Vec<WaitId>) -> Waiting {
         let approvals = self.approvals.clone();
-        Waiting { turn: self.run.turns(), waits, approvals, round: self.round, paused: None }
+        let (messages, agents, round) = (self.messages, self.waiting_agents(), self.round);
+        Waiting { messages, agents, waits, approvals, round, paused: None }
+    }
+
+    /// Returns the names of the tools that lead to the agents whose calls wait, by the paths of these calls.
+    fn waiting_agents(&self) -> BTreeMap<String, Vec<String>> {
+        let mut agents = BTreeMap::new();
+        // Those inside come later and take precedence.
+        for branch in self.branches.iter().skip(1) {
+            let before: String = branch.path.iter().map(|asked| format!("{}/", asked.call)).collect();
+            let names: Vec<_> = agent_names(&branch.path).into_iter().map(str::to_owned).collect();
+            let waits = self.run_at(&branch.path).map(Run::waits).unwrap_or_default();
+            agents.extend(waits.into_iter().map(|wait| (format!("{before}{}", wait.path), names.clone())));
+        }
+        agents
     }
 
     /// Publishes that the run waits.
@@ -36,10 +53,10 @@ impl<'c> Drive<'c> {
     }
 
     /// Publishes what waits for a decision, and waits for the decisions.
-    pub(super) fn ask_person(&mut self, open: &mut Open<'c>) {
+    pub(super) fn ask_person(&mut self) {
         let waiting: Vec<_> = self.run.waits().into_iter().filter(|wait| !wait.is_until()).collect();
         let ids: Vec<_> = waiting.iter().map(|wait| wait.id.clone()).collect();
-        let new: Vec<_> = ids.iter().filter(|id| !open.asked.contains(*id)).cloned().collect();
+        let new: Vec<_> = ids.iter().filter(|id| !self.open.asked.contains(*id)).cloned().collect();
         let is_published = ids.is_empty() || !self.waiting.is_empty();
         if new.is_empty() && is_published {
             if ids != self.waiting {
@@ -49,25 +66,33 @@ impl<'c> Drive<'c> {
             return;
         }
         self.waiting.clone_from(&ids);
-        if open.asked.is_empty() {
-            let message = self.ctx.signal::<Json<Sent<Content>>>(&message_signal(self.run.turns()));
-            open.pending.push(Box::pin(message.map_ok(|Json(message)| Arrived::Message(message))));
+        if self.open.awaited_message.replace(self.messages) != Some(self.messages) {
+            let message = self.ctx.signal::<Json<Sent<Content>>>(&message_signal(self.messages));
+            self.open.pending.push(Box::pin(message.map_ok(|Json(message)| Arrived::Message(message))));
         }
         for id in new {
             let decision = self.ctx.signal::<Json<Sent<Decision>>>(&decision_signal(&id));
             let about = id.clone();
-            open.pending.push(Box::pin(decision.map_ok(|Json(decision)| Arrived::Decision(about, decision))));
-            open.asked.insert(id);
+            let decision = decision.map_ok(|Json(decision)| Arrived::Decision(about, decision));
+            self.open.pending.push(Box::pin(decision));
+            self.open.asked.insert(id);
         }
         let approvals = waiting.iter().filter(|wait| matches!(wait.reason, WaitReason::Approval(_)));
         self.approvals.extend(approvals.map(|wait| (wait.path.clone(), wait.id.clone())));
         self.publish_finished_calls();
-        self.publish(Event::Waiting(waiting.clone()));
+        // Those inside report first what they wait for.
+        for branch in self.branches.clone().iter().rev().filter(|branch| !branch.path.is_empty()) {
+            let waits = self.run_at(&branch.path).filter(|run| run.is_blocked()).map(Run::waits);
+            if let Some(waits) = waits {
+                self.publish(&branch.path, Event::Waiting(waits));
+            }
+        }
+        self.publish(&[], Event::Waiting(waiting.clone()));
         self.begin_waiting(ids, Stop::Waiting(waiting));
     }
 
     /// Lets questions expire whose time is up. One about which somebody has decided does not: the decision is on its way.
-    pub(super) async fn expire(&mut self, open: &mut Open<'c>) -> Result<(), TerminalError> {
+    pub(super) async fn expire(&mut self) -> Result<(), TerminalError> {
         let now = self.clock.time();
         for wait in self.run.waits() {
             let Some(expired) = wait.expired(now).filter(|_| self.waiting.contains(&wait.id)) else {
@@ -82,14 +107,16 @@ impl<'c> Drive<'c> {
             }
         }
         // The calls have waited, as for a decision.
-        open.has_decision |= self.run.tick(now);
+        if self.run.tick(now) {
+            self.nodes.iter_mut().for_each(|node| node.has_decision = true);
+        }
         Ok(())
     }
 
     /// Records a call that waits. Secrets are not asked for, because the engine stores every answer.
-    pub(super) fn record_waiting(&mut self, execution: ToolExecution) {
-        self.waited.insert(execution.call().id.clone());
-        let _ = self.run.record_result(execution);
+    pub(super) fn record_waiting(&mut self, branch: &Branch, execution: ToolExecution) {
+        self.nodes[branch.node].waited.insert(execution.call().id.clone());
+        let _ = self.change_at(&branch.path, |run| run.record_result(execution));
         for wait in self.run.waits() {
             if wait.question().is_some_and(tool::Question::is_secret) {
                 let nobody = Decision::unavailable().because("the engine would store the secret answer");
@@ -99,44 +126,32 @@ impl<'c> Drive<'c> {
     }
 
     /// Sets a timer for the next deadline of something that the run waits for.
-    pub(super) fn await_deadline(&mut self, open: &mut Open<'c>) {
+    pub(super) fn await_deadline(&mut self) {
         let now = self.clock.time();
         let deadlines = self.run.waits().into_iter().filter_map(|wait| wait.deadline);
         let next = deadlines.filter(|at| *at > now).min();
-        if let Some(next) = next.filter(|next| open.deadline.is_none_or(|earlier| *next < earlier)) {
-            open.deadline = Some(next);
+        if let Some(next) = next.filter(|next| self.open.deadline.is_none_or(|earlier| *next < earlier)) {
+            self.open.deadline = Some(next);
             let timer = self.ctx.sleep(next.since(now));
-            open.pending.push(Box::pin(timer.map_ok(move |()| Arrived::Deadline(next))));
+            self.open.pending.push(Box::pin(timer.map_ok(move |()| Arrived::Deadline(next))));
         }
     }
 
-    /// Returns `true` if time counts: calls are executed, or all that are open wait for a point in time.
-    pub(super) fn is_working(&self, open: &Open<'c>) -> bool {
-        !open.in_flight.is_empty() || self.run.waits().iter().all(Wait::is_until)
-    }
-
-    pub(super) fn limit_time(&mut self, open: &mut Open<'c>) {
-        let is_working = self.is_working(open);
+    /// Sets a timer for the run whose time is up first.
+    pub(super) fn limit_time(&mut self) {
+        let working = self.branches.iter().filter(|branch| self.is_working(branch));
+        let left = working.filter_map(|branch| Some((self.run_at(&branch.path)?.time_left()?, &branch.path)));
+        let first = left.min_by_key(|(left, _)| *left).map(|(left, path)| (left, path.clone()));
         // A timer that was set before the run only waited for a person has counted that time, too.
-        open.has_timer &= is_working;
-        if let Some(left) = self.run.time_left().filter(|_| !open.has_timer && is_working) {
+        self.open.has_timer &= first.is_some();
+        if let Some((left, path)) = first.filter(|_| !self.open.has_timer) {
             // The time of a person does not count, and the timer is not set for it.
-            open.has_timer = true;
-            open.timers += 1;
-            let number = open.timers;
+            self.open.has_timer = true;
+            self.open.timers += 1;
+            let number = self.open.timers;
             let timer = self.ctx.sleep(left.max(Duration::from_millis(1)));
-            open.pending.push(Box::pin(timer.map_ok(move |()| Arrived::TimeLimit(number))));
-        }
-    }
-
-    /// Counts the time until a decision, unless the run only waited for it.
-    pub(super) fn resume_clock(&mut self, open: &Open<'c>, at: u64) {
-        match self.is_working(open) {
-            true => self.elapse(at),
-            false => {
-                self.clock.advance(at);
-                self.tick();
-            }
+            let timer = timer.map_ok(move |()| Arrived::TimeLimit(number, path.clone()));
+            self.open.pending.push(Box::pin(timer));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
+use tool_core::layer::guard;
 use tool_core::model::ChatRequest;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{FunctionTool, ToolErrorKind};
@@ -178,8 +179,7 @@ async fn a_tool_that_was_not_offered_is_not_executed() {
             .expects(|request| results(request) == ["there is no tool `pay`; the tools are `balance`"])
             .says("Not paid.");
         let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]);
-        let clerk =
-            clerk.before_turn(|turn| turn.tools = turn.tools.clone().filter(|one| one.name() != "pay"));
+        let clerk = clerk.layer(guard::tool(|tool| tool.name() != "pay"));
         let worker = Worker::new().agent(clerk.build().unwrap());
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let answer = answer(&agent(&name).ask("Pay Ada").send().await.unwrap()).await;
@@ -193,11 +193,8 @@ async fn a_tool_that_was_not_offered_is_not_executed() {
 async fn a_tool_that_is_no_longer_offered_is_not_executed() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("balance", "{}").calls("balance", "{}").says("Done.");
-    let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]).before_turn(|turn| {
-        if turn.messages().len() > 1 {
-            turn.tools = turn.tools.clone().filter(|one| one.name() != "balance");
-        }
-    });
+    let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]);
+    let clerk = clerk.layer(guard::tool_at(|tool, at| at.turn == 1 || tool.name() != "balance"));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let answer = answer(&agent(&name).ask("Balance").send().await.unwrap()).await;
     let executions = answer.tool_executions();

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod agents;
 mod approving;
 mod asking;
 mod cancelling;
@@ -14,5 +15,6 @@ mod mistakes;
 mod questions;
 mod spreading;
 mod streaming;
+mod trees;
 mod upgrading;
 mod vanishing;

@@ -47,7 +47,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
         (
             clerk().tools(tools![long]).tool_search(ToolSearch::bm25()),
             "the agent `clerk` has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per \
-             question with `before_turn`",
+             question with a `guard::tool`",
         ),
         (
             clerk().handoff_to("billing", "Bills", &builder().build().unwrap()),
@@ -55,9 +55,22 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              agent a question of its own",
         ),
         (
-            clerk().tool(builder().build().unwrap().as_tool("billing", "Bills")),
-            "the agent `clerk` cannot run durably: the tool `billing` is an agent, whose calls would be neither recorded nor \
-             approved: leave it out, and give its tools to the outer agent",
+            clerk()
+                .tool(builder().approver(tool_core_approver()).build().unwrap().as_tool("billing", "Bills")),
+            "the agent of the tool `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions without \
+             a process: leave it out, and decide with `resolve_approval`",
+        ),
+        (
+            clerk().tool(
+                builder()
+                    .memory(ChatMemory::in_memory())
+                    .build()
+                    .unwrap()
+                    .as_tool("billing", "Bills")
+                    .own_conversation(),
+            ),
+            "the agent of the tool `billing` of the agent `clerk` has an `own_conversation` in its `memory`, but conversations \
+             are objects of the engine, and of the agents that clients ask: leave it out",
         ),
         (builder(), "a durable agent needs a name, by which clients ask it; set `.name(\"clerk\")`"),
         (
@@ -71,9 +84,19 @@ fn an_agent_that_cannot_run_durably_is_refused() {
     }
     let billing = ToolSet::default().with(builder().build().unwrap().as_tool("ask", "Bills")).unwrap();
     let renamed = Worker::tools_only("shop", billing.prefix("billing_").unwrap());
-    let expected = "the tools `shop` cannot be executed: the tool `billing_ask` is an agent, whose calls would be neither \
-                    recorded nor approved: leave it out, and give its tools to the outer agent";
+    let expected = "the tools `shop` cannot be executed: the tool `billing_ask` is an agent, whose run is driven by the worker \
+                    that asks it: leave it out, and do not name it in `tools_at`";
     assert_eq!(renamed.endpoint().err().unwrap().to_string(), expected);
+    let billing = builder().tools(tools![long]).build().unwrap().as_tool("billing", "Bills");
+    for routed in ["billing", "long"] {
+        let clerk = clerk().tool(billing.clone()).build().unwrap();
+        let worker = Worker::new().agent(clerk).tools_at("shop", [routed]);
+        let expected = format!(
+            "the agent `clerk` has an agent as a tool, and `tools_at` names `{routed}`, which is this tool or one of that \
+             agent: leave it out of `tools_at`"
+        );
+        assert_eq!(worker.endpoint().err().unwrap().to_string(), expected);
+    }
     let twice = Worker::new().agent(clerk().build().unwrap()).agent(clerk().build().unwrap());
     assert_eq!(twice.endpoint().err().unwrap().to_string(), "two parts of the worker have the name `clerk`");
     let empty = Worker::new().endpoint().err().unwrap().to_string();
@@ -259,7 +282,9 @@ async fn a_provider_that_offers_an_agent_fails_the_run() {
     let clerk = Agent::builder(model).name(&*name).tool_provider(provide).build().unwrap();
     let _worker = serve(Worker::new().agent(clerk)).await;
     let failure = failure(&agent(&name).ask("Go").send().await.unwrap()).await;
-    assert!(failure.message.starts_with("the tool `billing` is an agent"), "{}", failure.message);
+    let expected = "the tool `billing` of a provider is an agent, which another worker could not find for its next step; add it \
+                    to the agent with `.tool(..)`";
+    assert_eq!(failure.message, expected);
 }
 
 #[test]

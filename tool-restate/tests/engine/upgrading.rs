@@ -272,3 +272,44 @@ async fn free(address: std::net::SocketAddr) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
+
+/// The tools of an agent belong to the tool that it is.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_agent_whose_tools_have_changed_is_another_tool() {
+    for changed_tools in [ChangedTools::Fail, ChangedTools::Continue] {
+        let (name, address) = (unique("desk"), free_address());
+        let (outer, inner) = (
+            ScriptedModel::new().calls("billing", r#"{"question": "Pay"}"#).says("Done."),
+            ScriptedModel::new().calls("pay", r#"{"euros": 5}"#).says("Paid."),
+        );
+        let worker = |tools: ToolSet| {
+            let billing = Agent::builder(inner.clone()).tools(tools).build().unwrap();
+            let desk = Agent::builder(outer.clone()).name(&*name).tool(billing.as_tool("billing", "Bills"));
+            Worker::new().agent(desk.build().unwrap()).changed_tools(changed_tools)
+        };
+        let old = Mortal::start(worker(tools![pay]), address).await;
+        tool_restate::register(&admin(), &format!("http://{address}")).await.unwrap();
+        let run = agent(&name).ask("Go").send().await.unwrap();
+        let calls = within(20, "the approval", waiting_calls(&run)).await;
+        assert_eq!(calls, ["call_1_0/call_1_0"]);
+        drop(old);
+        let _new = Mortal::start(worker(tools![newer::pay]), address).await;
+        run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        match within(20, "the end", run.wait()).await.unwrap() {
+            Outcome::Failed(failure) if changed_tools == ChangedTools::Fail => {
+                let expected = "the worker has other tools than the run started with (changed: `billing`); deploy it under \
+                                another URI, or set `.changed_tools(..)`";
+                assert_eq!(failure.message, expected);
+            }
+            Outcome::Answer(answer) if changed_tools == ChangedTools::Continue => {
+                let error = answer.tool_executions()[0].error().unwrap().to_string();
+                assert_eq!(
+                    error,
+                    "the call was not executed: the agent `billing` has changed since it was asked"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
-use futures_channel::oneshot;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::interruption::{Interruption, run_until_interrupted};
@@ -56,7 +55,6 @@ impl RunDriver {
         let mut in_flight = InFlight::new(self.tools.agent.0.max_concurrent_calls);
         let mut running = FuturesUnordered::new();
         let mut ended = VecDeque::new();
-        let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
         let mut event = None;
@@ -70,7 +68,6 @@ impl RunDriver {
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
-            stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
             let progress = match ended.pop_front() {
                 Some(ending) => Ok(Progress::Ended(ending)),
@@ -79,8 +76,7 @@ impl RunDriver {
             let ending = match progress {
                 Ok(Progress::Ended(ending)) => ending,
                 Ok(Progress::Memo(memo)) => {
-                    stored = self.record_memo(memo)?;
-                    if stored.is_some() {
+                    if self.store_memo(memo).await? {
                         continue;
                     }
                     // The outer run has reached one of its limits.
@@ -111,7 +107,17 @@ impl RunDriver {
                 }
             };
             let was_undoing = self.run.is_undoing();
-            let ruling = beside(self.review_output(&mut execution), &mut running, &mut ended).await;
+            let ruling = match self.ruling_without_layers(&execution) {
+                Some(ruling) => Some(ruling),
+                None => {
+                    let memos = memos.as_mut();
+                    self.ask_beside_calls(&mut execution, &mut running, memos, &mut ended).boxed().await?
+                }
+            };
+            let Some(ruling) = ruling else {
+                drop(running);
+                return Ok(());
+            };
             let id = execution.call().id.clone();
             event = match self.record_outcome(execution, ruling) {
                 Err(why @ RunErrorKind::Layer { .. }) => {
@@ -146,9 +152,9 @@ impl RunDriver {
                 Ok(Progress::Ended(ending)) => return Ok(Some(ending)),
                 Ok(Progress::Done) => return Ok(None),
                 Ok(Progress::Memo(memo)) => {
-                    let Some(stored) = self.record_memo(memo)? else { return Ok(None) };
-                    self.store_run().await?;
-                    confirm(stored);
+                    if !self.store_memo(memo).await? {
+                        return Ok(None);
+                    }
                 }
                 Err(interruption) => {
                     self.interrupt(&interruption);
@@ -178,8 +184,8 @@ impl RunDriver {
         progress
     }
 
-    /// Makes a memo part of the run. Returns `None` if that ended the run.
-    fn record_memo(&mut self, (memo, stored): SentMemo) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
+    /// Makes a memo part of the run, stores that, and lets the call continue. Returns `false` if that ended the run.
+    async fn store_memo(&mut self, (memo, stored): SentMemo) -> Result<bool, RunErrorKind> {
         let was_undoing = self.run.is_undoing();
         let recorded = match memo {
             CallMemo::Inner(inner) => self.change_run().record_inner_run(inner),
@@ -187,8 +193,13 @@ impl RunDriver {
         };
         recorded.map_err(RunErrorKind::Step)?;
         self.update_elapsed();
-        let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
-        Ok((!has_ended).then_some(stored))
+        if self.run.is_done() || self.run.is_undoing() != was_undoing {
+            return Ok(false);
+        }
+        self.store_run().await?;
+        // The call may have been dropped meanwhile.
+        let _ = stored.send(());
+        Ok(true)
     }
 
     /// Executes a call; one that asks an agent is connected to this run.
@@ -206,21 +217,7 @@ impl RunDriver {
             let execution = ToolExecution::new(call, Err(ToolError::interrupted()));
             return ready(Ending::Executed(execution)).boxed();
         }
-        let delegation = of_agent.map(|sender| {
-            let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
-            let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
-            Arc::new(Delegation {
-                call: call.clone(),
-                is_undo: self.run.is_undoing(),
-                levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
-                timeout: executor.timeout,
-                gate: executor.inner_gate(&call),
-                emitter: self.emitter.clone(),
-                memos: sender.clone(),
-                continued: Mutex::new(continued.cloned()),
-                suspended: Mutex::default(),
-            })
-        });
+        let delegation = of_agent.map(|sender| self.delegate(executor, &call, Some(sender.clone())));
         // Boxed, because `FuturesUnordered` reserves room for one more future than it contains.
         let mut asking = Asking::new(self.run.notes(&call.id).cloned().unwrap_or_default());
         if let Some(sender) = sender.cloned() {
@@ -233,13 +230,66 @@ impl RunDriver {
         executor.execute(call, attempt, delegation, asking).boxed()
     }
 
+    /// Connects a call that asks an agent to this run.
+    pub(super) fn delegate(
+        &self,
+        executor: &CallExecutor,
+        call: &ToolCall,
+        memos: Option<MemoSender>,
+    ) -> Arc<Delegation> {
+        let outer = self.outer.as_ref().and_then(|outer| outer.delegation.as_ref());
+        let max_depth = self.run.limits().max_depth.min(MAX_DEPTH);
+        Arc::new(Delegation {
+            call: call.clone(),
+            is_undo: self.run.is_undoing(),
+            levels: outer.map_or(max_depth, |outer| outer.levels.saturating_sub(1)),
+            timeout: executor.timeout,
+            gate: executor.inner_gate(call),
+            emitter: self.emitter.clone(),
+            memos,
+            continued: Mutex::new(self.run.open_inner_run(&call.id).cloned()),
+            suspended: Mutex::default(),
+        })
+    }
+
     /// Asks the layers about the outcome of a call, and records it. Returns the event to emit.
     pub(super) async fn apply_result(
         &mut self,
         mut execution: ToolExecution,
     ) -> Result<Option<Event>, RunErrorKind> {
-        let ruling = self.review_output(&mut execution).await;
+        let ruling = match self.ruling_without_layers(&execution) {
+            Some(ruling) => ruling,
+            None => self.ask_about_output(&mut execution, &self.run).await,
+        };
         self.record_outcome(execution, ruling)
+    }
+
+    /// Asks the layers about the outcome of a call while the other calls continue: a layer can wait for something that one of them holds.
+    /// Returns `None` if one of them ended the run.
+    async fn ask_beside_calls(
+        &mut self,
+        execution: &mut ToolExecution,
+        running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+        memos: Option<&mut Memos>,
+        ended: &mut VecDeque<Ending>,
+    ) -> Result<Option<OutputRuling>, RunErrorKind> {
+        let Some(memos) = memos.filter(|_| !running.is_empty()) else {
+            let ruling = pin!(self.ask_about_output(execution, &self.run));
+            return Ok(beside(ruling, running, None, ended).await.ok());
+        };
+        // Memos change the run meanwhile.
+        let run = self.run.clone();
+        let mut ruling = pin!(self.ask_about_output(execution, &run));
+        loop {
+            match beside(ruling.as_mut(), running, Some(memos), ended).await {
+                Ok(ruling) => return Ok(Some(ruling)),
+                Err(memo) => {
+                    if !self.store_memo(memo).await? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
     }
 
     /// Records the outcome of a call. Returns the event to emit.
@@ -250,10 +300,16 @@ impl RunDriver {
     ) -> Result<Option<Event>, RunErrorKind> {
         self.has_unsaved_changes = true;
         let is_retried = matches!(ruling, OutputRuling::Retried);
+        let was_undoing = self.run.is_undoing();
         let (mut end, mut failure, mut interruption) = (None, None, None);
         match ruling {
             OutputRuling::Retried => {}
             OutputRuling::Seen(ended) => end = ended,
+            // The undo has happened, and the next one must follow.
+            OutputRuling::Failed(_) | OutputRuling::Interrupted(_) if was_undoing => {
+                let unjudged = ToolError::failed("a layer did not judge the outcome");
+                execution = execution.with_outcome(Err(unjudged));
+            }
             // An error can end the run, so nothing is recorded, and the call counts as interrupted.
             OutputRuling::Failed(why) if execution.error().is_some() => return Err(why),
             // The call is not executed again, and layers see the outcome before the model does.
@@ -278,7 +334,7 @@ impl RunDriver {
             }
             _ => execution.clone().with_notes(None),
         });
-        let (id, was_undoing) = (execution.call().id.clone(), self.run.is_undoing());
+        let id = execution.call().id.clone();
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         if let Some(end) = end {
             self.run.stop_by_layer(end);
@@ -288,9 +344,6 @@ impl RunDriver {
         }
         self.update_elapsed();
         if let Some(why) = failure {
-            if was_undoing {
-                self.reported.add(&id);
-            }
             return Err(why);
         }
         let event = match failed {
@@ -309,7 +362,7 @@ impl RunDriver {
     }
 
     /// Returns the tools of the agent before a handoff that undoes the next call: the agent that executed a call undoes it.
-    fn earlier_undoing(&self) -> Option<&RunTools> {
+    pub(super) fn earlier_undoing(&self) -> Option<&RunTools> {
         self.earlier_tools.get(self.run.handoffs_before_undone()?)
     }
 
@@ -381,24 +434,20 @@ async fn next_progress(
     }
 }
 
-/// Awaits a verdict while the other calls continue: it can wait for something that one of them holds.
+/// Awaits a verdict while the other calls continue. Returns a memo that one of them sends meanwhile.
 async fn beside<T>(
-    verdict: impl Future<Output = T>,
+    mut verdict: Pin<&mut impl Future<Output = T>>,
     running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+    mut memos: Option<&mut Memos>,
     ended: &mut VecDeque<Ending>,
-) -> T {
-    let mut verdict = pin!(verdict);
+) -> Result<T, SentMemo> {
     loop {
-        match select(verdict.as_mut(), running.next()).await {
-            Either::Left((verdict, _)) => return verdict,
-            Either::Right((Some(ending), _)) => ended.push_back(ending),
-            Either::Right((None, _)) => return verdict.await,
+        let progress = pin!(next_progress(running, memos.as_deref_mut()));
+        match select(verdict.as_mut(), progress).await {
+            Either::Left((verdict, _)) => return Ok(verdict),
+            Either::Right((Progress::Ended(ending), _)) => ended.push_back(ending),
+            Either::Right((Progress::Memo(memo), _)) => return Err(memo),
+            Either::Right((Progress::Done, _)) => return Ok(verdict.await),
         }
     }
-}
-
-/// Lets a call continue whose memo is stored.
-fn confirm(stored: oneshot::Sender<()>) {
-    // The call may have been dropped meanwhile.
-    let _ = stored.send(());
 }

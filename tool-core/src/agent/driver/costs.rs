@@ -1,12 +1,11 @@
 //! What the requests of a run cost.
 
 use super::inside::Inside;
-use super::offer::next_step;
 use crate::agent::layers::Layers;
 use crate::agent::spending::{Refusal, RequestMeter};
 use crate::agent::{Agent, Event, RunDriver};
 use crate::model::{ChatResponse, Cost};
-use crate::run::{RunErrorKind, Step};
+use crate::run::{RunErrorKind, StopReason};
 
 impl Layers {
     /// Returns what counts the requests to the model of an agent, if anything does.
@@ -26,9 +25,7 @@ impl RunDriver {
         else {
             return Ok(());
         };
-        let sent = self.sent.as_ref();
-        let step = next_step(&mut self.run, &self.offer, sent, &self.tools, &self.earlier_tools);
-        let Step::CallModel(request) = step else { return Ok(()) };
+        let request = self.offer.request(&self.run, self.sent.as_ref());
         let model = self.tools.agent.model();
         let attempt = request.worst_attempt(model, &meter).await;
         let cost = meter.worst_cost(attempt, model.passes_requests_on());
@@ -36,46 +33,40 @@ impl RunDriver {
         self.store_run().await
     }
 
-    /// Returns what a request has cost, and emits it.
-    pub(super) async fn charged(&mut self, meter: Option<&RequestMeter>) -> Option<Cost> {
+    /// Emits what the request has cost.
+    pub(super) async fn emit_charge(&mut self) {
         self.trace.record_charges();
-        let cost = meter.and_then(RequestMeter::charged);
-        if let Some(cost) = cost {
+        if let Some(cost) = self.charged() {
             self.emitter.emit(|| Event::Charged(cost)).await;
         }
-        cost
     }
 
-    /// Adds what a request has cost to its response. Returns no response if the run returns or stops instead.
-    pub(super) fn charge(
-        &mut self,
-        meter: Option<&RequestMeter>,
-        cost: Option<Cost>,
-        mut response: ChatResponse,
-    ) -> Result<Option<ChatResponse>, RunErrorKind> {
-        let has_calls = !response.message.tool_calls.is_empty();
-        let is_cut_off = has_calls && response.finish_reason.is_truncated();
-        // With a higher limit, the model can repeat the calls.
-        if let Some(refusal) = meter.filter(|_| is_cut_off).and_then(RequestMeter::take_limit) {
-            self.change_run().add_cost(cost);
-            self.trace.interrupt();
-            return self.refuse(refusal);
-        }
-        if cost.is_some() {
-            response.usage.get_or_insert_default().cost = cost;
-        }
-        Ok(Some(response))
+    /// Returns what the request has cost whose response is not recorded.
+    pub(super) fn charged(&self) -> Option<Cost> {
+        self.meter.as_ref()?.charged()
+    }
+
+    /// Returns what has limited a response whose calls were cut off, so that with a higher limit, the model can repeat them.
+    pub(super) fn limit_of_calls(&self, response: &ChatResponse) -> Option<Refusal> {
+        let is_cut_off = !response.message.tool_calls.is_empty() && response.finish_reason.is_truncated();
+        self.meter.as_ref().filter(|_| is_cut_off)?.take_limit()
     }
 
     /// Returns from the run, or stops it if it has a limit of its own inside of another.
     pub(super) fn refuse<T>(&mut self, refusal: Refusal) -> Result<Option<T>, RunErrorKind> {
-        match refusal.into_reason() {
-            Ok(kind) => Err(kind),
-            Err(reason) => {
-                self.change_run().stop_at_limit(reason);
-                Ok(None)
+        Err(match refusal {
+            Refusal::MaxCost { ledger, needed } => {
+                let spent = ledger.spent().unwrap_or(Cost::new(0, needed.currency()));
+                let limit = ledger.limit().unwrap_or(spent);
+                if !ledger.is_outermost() {
+                    self.change_run().stop(StopReason::MaxCost(limit));
+                    return Ok(None);
+                }
+                RunErrorKind::MaxCost { spent, limit, needed }
             }
-        }
+            Refusal::Budget { key, ends } => RunErrorKind::Budget { key, ends },
+            Refusal::Store(error) => RunErrorKind::Store(error),
+        })
     }
 
     /// Adds what layers have charged to the run.
@@ -87,16 +78,16 @@ impl RunDriver {
         }
     }
 
-    /// Adds what a request of the caller cost whose response it has not recorded.
+    /// Adds what a request cost whose response is not recorded.
     pub(super) fn charge_unrecorded(&mut self) {
-        if let Some(cost) = self.meter.take().and_then(|meter| meter.charged()) {
-            self.change_run().add_cost(Some(cost));
+        if let Some(meter) = self.meter.take() {
+            self.change_run().add_cost(meter.charged());
         }
     }
 
     /// Sets what the response of a request cost that the caller sent itself.
     pub(super) fn charge_for(&mut self, response: &mut ChatResponse) {
-        let Some(meter) = self.meter.take() else { return };
+        let Some(meter) = &self.meter else { return };
         let usage = response.usage.get_or_insert_default();
         if usage.cost.is_none() {
             let model = self.run.options().model.as_deref().or(self.tools.agent.model().model_name());

@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, Either};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::RunDriver;
@@ -22,8 +23,11 @@ impl RunDriver {
         self.run.time_left().map(|left| left.saturating_sub(since))
     }
 
-    /// Returns the time that is left to judge an answer.
-    pub(super) fn time_left_to_answer(&self) -> Option<Duration> {
+    /// Returns the time that is left to judge an answer or an outcome, which the end of the run does not extend.
+    pub(super) fn time_left_to_judge(&self) -> Option<Duration> {
+        if self.run.is_cancelled() {
+            return Some(Duration::ZERO);
+        }
         let since = self.clock.map_or(Duration::ZERO, |clock| clock.elapsed());
         let limit = self.run.limits().max_time?;
         Some(limit.saturating_sub(self.run.elapsed()).saturating_sub(since))

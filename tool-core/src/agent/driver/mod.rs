@@ -12,9 +12,11 @@ mod inbox;
 mod review;
 mod calls;
 mod costs;
+mod lending;
 mod model_request;
 mod steps;
 
 pub(super) use self::inside::Inside;
+pub(super) use self::lending::Lending;
 pub(super) use self::question_rules::{QuestionError, QuestionRules};
 pub use self::run_driver::RunDriver;

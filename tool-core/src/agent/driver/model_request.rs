@@ -3,23 +3,23 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use super::hold::{Hold, delta_event};
 use super::interruption::run_until_interrupted;
-use super::offer::next_step;
 use super::review::{BesideVerdicts, QuestionRuling, passes};
 use crate::agent::RunDriver;
 use crate::agent::emitter::EventEmitter;
 use crate::agent::layers::Layers;
 use crate::agent::spending::RequestMeter;
-use crate::layer::{LayerPanicked, Next, Part, RunEnded};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Cost, Delta, ModelError, Usage};
-use crate::run::{RunErrorKind, Step, StepError};
+use crate::layer::{Layer, LayerPanicked, Part, Place, Route, RunEnded};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, ModelError};
+use crate::run::{RunErrorKind, StepError};
 
 /// How a request passes the layers.
 pub(super) struct Passage<'a> {
-    pub(super) layers: &'a Layers,
+    pub(super) layers: &'a [(&'a dyn Layer, Place<'a>)],
     pub(super) beside: Option<BesideVerdicts>,
     pub(super) hold: Hold,
 }
@@ -41,37 +41,35 @@ impl RunDriver {
 
     /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
     pub(super) async fn ask_model(&mut self) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
+        self.charge_unrecorded();
         self.store_cost_in_flight().await?;
         let time_left = self.time_left();
         let (layers, beside, hold) = self.passage();
         let meter = layers.meter(&self.tools.agent).map(Arc::new);
+        self.meter.clone_from(&meter);
         self.trace.set_meter(meter.clone());
-        let (id, turn) = (self.run.id().clone(), self.run.turns().saturating_add(1));
-        let (sent, earlier) = (self.sent.as_ref(), &*self.earlier_tools);
-        let Step::CallModel(request) = next_step(&mut self.run, &self.offer, sent, &self.tools, earlier)
-        else {
+        let (id, turn) = (self.run.id().clone(), self.run.turn());
+        if !self.run.is_asking() {
             return Err(RunErrorKind::Step(StepError("the run expects no response of the model")));
-        };
+        }
+        let request = self.offer.request(&self.run, self.sent.as_ref());
         let request = request.metered(meter.as_deref().map(|meter| meter as _));
         self.tools.agent.watch_request(&id, turn, &request);
         let is_streamed = self.emitter.streams_replies();
         let span = self.trace.enter_chat(self.tools.agent.model(), &request, is_streamed);
         let model = &*self.tools.agent.0.model;
-        let passage = Passage { layers: &layers, beside, hold };
+        let passage = Passage { layers: &layers.of_model(&self.run), beside, hold };
         let reply = span.instrument(call_model(model, &request, &mut self.emitter, passage));
         let reply = run_until_interrupted(reply, self.question.cancellation.as_ref(), time_left).await;
-        let cost = self.charged(meter.as_deref()).await;
+        self.emit_charge().await;
+        if !matches!(&reply, Ok(Ok(Reply { response: Some(Ok(_)), .. }))) {
+            self.charge_unrecorded();
+        }
         match reply {
-            Ok(Ok(reply)) => {
-                let response = self.accept_reply(reply, meter.as_deref(), cost).await?;
-                Ok(response.map(|response| (response, hold)))
-            }
-            Ok(Err(kind)) => {
-                self.change_run().add_cost(cost);
-                Err(kind)
+            Ok(reply) => {
+                Ok(self.accept_reply(reply?, meter.as_deref()).await?.map(|response| (response, hold)))
             }
             Err(interruption) => {
-                self.change_run().add_cost(cost);
                 self.interrupt(&interruption);
                 Ok(None)
             }
@@ -93,30 +91,37 @@ impl RunDriver {
         &mut self,
         reply: Reply,
         meter: Option<&RequestMeter>,
-        cost: Option<Cost>,
     ) -> Result<Option<ChatResponse>, RunErrorKind> {
         let is_blocked = !reply.verdicts.iter().all(passes);
         for ruling in reply.verdicts {
             self.rule_on_question(ruling).await;
         }
-        let response = match reply.response {
-            Some(Ok(response)) if is_blocked => {
-                let usage = response.usage.unwrap_or_default();
-                self.change_run().add_usage(Usage { cost: cost.or(usage.cost), ..usage });
+        match reply.response {
+            Some(Ok(mut response)) => {
+                if let Some(cost) = self.charged() {
+                    response.usage.get_or_insert_default().cost = Some(cost);
+                }
+                let limit = self.limit_of_calls(&response);
+                if !is_blocked && limit.is_none() {
+                    return Ok(Some(response));
+                }
+                self.meter = None;
+                self.change_run().add_usage(response.usage.unwrap_or_default());
                 self.trace.interrupt();
-                return Ok(None);
+                limit.filter(|_| !is_blocked).map_or(Ok(None), |limit| self.refuse(limit))
             }
-            Some(Ok(response)) => return self.charge(meter, cost, response),
-            other => other,
-        };
-        self.change_run().add_cost(cost);
-        match response {
             Some(Err(error)) => match error.downcast::<RunEnded>() {
                 Ok(ended) => {
                     self.trace.interrupt();
-                    let end = self.layers.end_of_reply(ended);
-                    self.layers.report(&end, None, &self.run).await?;
-                    self.change_run().stop_by_layer(end);
+                    let (layers, end) = (Arc::clone(&self.layers), self.layers.end_of_reply(ended));
+                    let reported = layers.report(&end, None, &self.run).boxed();
+                    match self.run_until_interrupted(reported).await {
+                        Ok(reported) => {
+                            reported?;
+                            self.change_run().stop_by_layer(end);
+                        }
+                        Err(interruption) => self.interrupt(&interruption),
+                    }
                     Ok(None)
                 }
                 Err(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
@@ -126,10 +131,9 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
-                    let refusal = meter.and_then(RequestMeter::take_refusal);
-                    match refusal.map_or_else(|| error.downcast(), Ok) {
-                        Ok(refusal) => self.refuse(refusal),
-                        Err(error) => Err(RunErrorKind::Model(error)),
+                    match meter.and_then(RequestMeter::take_refusal) {
+                        Some(refusal) => self.refuse(refusal),
+                        None => Err(RunErrorKind::Model(error)),
                     }
                 }
             },
@@ -150,15 +154,11 @@ pub(super) async fn call_model(
 ) -> Result<Reply, RunErrorKind> {
     let is_streamed = emitter.streams_replies();
     let Passage { layers, mut beside, hold } = passage;
-    let next = layers.next(model, request.meter(), is_streamed);
+    let route = Route { layers, model, meter: request.meter(), is_streamed };
     let mut verdicts = Vec::new();
-    if next.is_none() && beside.is_none() && !is_streamed {
-        return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
-    }
-    let mut deltas = match next {
-        Some(next) => next.call(request.clone()),
-        None if is_streamed => request.stream_to(model),
-        None => Next::new(&[], model, request.meter(), false).call(request.clone()),
+    let mut deltas = match layers.is_empty() {
+        true => request.reply_of(model, is_streamed),
+        false => route.send(request.clone()),
     };
     // Nothing leaves before the verdicts.
     let mut held = Vec::new();

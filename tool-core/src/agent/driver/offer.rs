@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::agent::run_tools::RunTools;
 use crate::agent::tool_search::{Divided, Mode, SentMessages};
-use crate::agent::turn::Changes;
-use crate::model::{ToolDefinitions, ToolPolicy};
+use crate::model::{ChatRequest, Message, ToolDefinitions, ToolPolicy};
 use crate::run::{InFlight, Run, Step};
 use crate::toolset::ToolSet;
 
@@ -16,10 +15,30 @@ pub(in crate::agent) struct Offer {
     pub(super) tools: ToolSet,
     /// The tools that the model finds, and the definitions that it is offered.
     pub(super) searched: Option<(Arc<Divided>, ToolDefinitions)>,
-    /// The changes of a hook to this turn.
-    pub(super) changes: Option<Changes>,
+    /// The messages to send in place of those of the run.
+    pub(super) messages: Option<Vec<Message>>,
     /// The tools were resolved for this turn.
     pub(super) is_resolved: bool,
+}
+
+impl Offer {
+    /// Returns the request for the model, with what is offered.
+    pub(super) fn request<'a>(&'a self, run: &'a Run, sent: Option<&'a SentMessages>) -> ChatRequest<'a> {
+        self.add_to(run.request(self.tools.definitions()), sent)
+    }
+
+    fn add_to<'a>(&'a self, mut request: ChatRequest<'a>, sent: Option<&'a SentMessages>) -> ChatRequest<'a> {
+        if let Some((divided, offered)) = &self.searched {
+            request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);
+        }
+        if let Some(sent) = sent {
+            request = request.with_other_messages(&sent.messages, Some(&sent.cache));
+        }
+        if let Some(messages) = &self.messages {
+            request = request.with_other_messages(messages, None);
+        }
+        request
+    }
 }
 
 /// Returns the policy of the tool with this name that undoes calls of the agent after this number of handoffs.
@@ -32,7 +51,7 @@ pub(super) fn undo_policy(
     earlier.get(handoffs).unwrap_or(tools).undo.policy(name)
 }
 
-/// Returns the run's next step, with the changes of a hook to the turn.
+/// Returns the run's next step, with what is offered.
 pub(super) fn next_step<'a>(
     run: &'a mut Run,
     offer: &'a Offer,
@@ -42,18 +61,23 @@ pub(super) fn next_step<'a>(
 ) -> Step<'a> {
     let undo_policy = |handoffs, name: &str| undo_policy(tools, earlier, handoffs, name);
     let step = run.next_with_undo_tools(offer.tools.definitions(), undo_policy, &InFlight::NONE);
-    let Step::CallModel(mut request) = step else { return step };
-    if let Some((divided, offered)) = &offer.searched {
-        request = request.with_tools(offered).with_tool_search(divided.mode == Mode::ByProvider);
+    match step {
+        Step::CallModel(request) => Step::CallModel(offer.add_to(request, sent)),
+        step => step,
     }
-    if let Some(sent) = sent {
-        request = request.with_other_messages(&sent.messages, Some(&sent.cache));
-    }
-    if let Some(Changes { options, tool_choice, messages }) = &offer.changes {
-        request = request.with_options(options.clone()).with_tool_choice(tool_choice.clone());
-        if let Some(messages) = messages {
-            request = request.with_other_messages(messages, None);
-        }
-    }
-    Step::CallModel(request)
+}
+
+/// Returns the messages without the earlier turns of the run: those between the question and the last reply with its results. Messages of
+/// the user stay.
+pub(super) fn without_earlier_turns(run: &Run) -> Option<Vec<Message>> {
+    let messages = run.sent_messages();
+    let question = run.messages().len() - run.new_messages().len();
+    let last_reply = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
+    let earlier = question..last_reply.unwrap_or_default();
+    let is_left_out = |(position, message): &(usize, &Message)| {
+        earlier.contains(position) && matches!(message, Message::Assistant(_) | Message::Tool(_))
+    };
+    let enumerated = || messages.iter().enumerate();
+    let kept = enumerated().filter(|one| !is_left_out(one)).map(|(_, message)| message.clone());
+    enumerated().any(|one| is_left_out(&one)).then(|| kept.collect())
 }

@@ -11,8 +11,8 @@ use crate::agent::layers::{Layers, ReplyRuling};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, refused_rewrite};
 use crate::model::{ChatResponse, ToolCall};
-use crate::run::{REJECTED, Ruling, RunErrorKind};
-use crate::tool::{ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::run::{REJECTED, Ruling, Run, RunErrorKind};
+use crate::tool::{ToolExecution, VerdictKind, VerdictRecord};
 
 /// The verdict about a question: its record, and the answer in place of the model's.
 pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
@@ -142,7 +142,7 @@ impl RunDriver {
         if !is_final {
             let checked = self.offer.tools.check_arguments(&call);
             if let Err(error) = checked {
-                return self.refuse_call(layers, call, error).await;
+                return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
             }
             let rewritten = layers.rewrite(&mut call, &self.run).await?;
             let by = rewritten.last().map(|verdict| verdict.layer.clone());
@@ -150,18 +150,18 @@ impl RunDriver {
             if let Some(layer) = by
                 && let Err(error) = self.offer.tools.check_arguments(&call)
             {
-                return self.refuse_call(layers, call, refused_rewrite(&layer, &error)).await;
+                let refused = ToolExecution::new(call, Err(refused_rewrite(&layer, &error)));
+                return self.give_outcome(layers, Vec::new(), refused).await;
             }
         }
-        let (verdicts, mut ruling) = layers.judge(&call, &self.run).await?;
-        if let Ruling::Finish(given) = &mut ruling
-            && verdicts.last().is_some_and(|verdict| verdict.kind == VerdictKind::Replaced)
-            && let Some(end) = layers.output(given, &self.run).await?
-        {
-            self.change_run().stop_by_layer(end);
-            return Ok(());
+        match layers.judge(&call, &self.run).await? {
+            (verdicts, Ruling::Finish(given))
+                if verdicts.last().is_some_and(|verdict| verdict.kind == VerdictKind::Replaced) =>
+            {
+                self.give_outcome(layers, verdicts, *given).await
+            }
+            (verdicts, ruling) => self.rule_on_call(&call, verdicts, ruling),
         }
-        self.rule_on_call(&call, verdicts, ruling)
     }
 
     fn rule_on_call(
@@ -175,42 +175,49 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Finishes a call whose arguments the tool refuses, before anything judges it.
-    async fn refuse_call(
+    /// Finishes a call without an execution, by an outcome that the layers see as well.
+    async fn give_outcome(
         &mut self,
         layers: &Layers,
-        call: ToolCall,
-        error: ToolError,
+        verdicts: Vec<VerdictRecord>,
+        mut given: ToolExecution,
     ) -> Result<(), RunErrorKind> {
-        let mut execution = ToolExecution::new(call.clone(), Err(error));
-        if let Some(end) = layers.output(&mut execution, &self.run).await? {
+        let end = layers.output(&mut given, &self.run).await?;
+        let call = given.call().clone();
+        self.rule_on_call(&call, verdicts, Ruling::Finish(Box::new(given)))?;
+        if let Some(end) = end {
             self.change_run().stop_by_layer(end);
-            return Ok(());
         }
-        self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(execution)))
+        Ok(())
     }
 
-    /// Asks the layers about the outcome of a call after its last attempt.
-    pub(super) async fn review_output(&self, execution: &mut ToolExecution) -> OutputRuling {
+    /// Returns the ruling about the outcome of a call that no layer has to see.
+    pub(super) fn ruling_without_layers(&self, execution: &ToolExecution) -> Option<OutputRuling> {
         if let Some(end) = self.run.end_from_inside(&execution.call().id) {
-            return OutputRuling::Seen(Some(end));
+            return Some(OutputRuling::Seen(Some(end)));
         }
         if self.run.will_retry(execution) {
-            return OutputRuling::Retried;
+            return Some(OutputRuling::Retried);
         }
-        match self.layers.see(Part::Output) {
-            true => self.ask_about_output(execution).await,
-            false => OutputRuling::Seen(None),
-        }
+        (!self.layers.see(Part::Output)).then_some(OutputRuling::Seen(None))
     }
 
-    async fn ask_about_output(&self, execution: &mut ToolExecution) -> OutputRuling {
-        let asked = self.layers.output(execution, &self.run).boxed();
-        match self.run_until_interrupted(asked).await {
+    /// Asks the layers about the outcome of a call after its last attempt. `run` is this run, or a copy of it if this one changes
+    /// meanwhile.
+    pub(super) fn ask_about_output<'a>(
+        &self,
+        execution: &'a mut ToolExecution,
+        run: &'a Run,
+    ) -> impl Future<Output = OutputRuling> + Send + use<'a> {
+        let layers = Arc::clone(&self.layers);
+        let asked = async move { layers.output(execution, run).await }.boxed();
+        // The limits hold for layers also after the end of the run, while calls are undone.
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
+        run_until_interrupted(asked, cancellation, time_left).map(|asked| match asked {
             Ok(Ok(end)) => OutputRuling::Seen(end),
             Ok(Err(kind)) => OutputRuling::Failed(kind),
             Err(interruption) => OutputRuling::Interrupted(interruption),
-        }
+        })
     }
 
     /// Asks the layers about results that they have not seen, before the model reads them.
@@ -219,7 +226,7 @@ impl RunDriver {
             return Ok(());
         }
         for mut execution in self.run.unseen_results() {
-            let end = match self.ask_about_output(&mut execution).await {
+            let end = match self.ask_about_output(&mut execution, &self.run).await {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
                     self.interrupt(&interruption);
@@ -301,7 +308,7 @@ impl RunDriver {
         }
         let Some(text) = self.run.returned_text() else { return Ok(()) };
         let judged = self.layers.reply(&text, &self.run).boxed();
-        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_answer());
+        let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
             Ok(ruling) => ruling?,
             Err(interruption) => {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::hold::Hold;
@@ -102,7 +102,7 @@ pub struct RunDriver {
     pub(super) cancel_on_drop: Option<DropGuard>,
     pub(super) question: QuestionRules,
     pub(in crate::agent) layers: Arc<Layers>,
-    /// Counts the request that the caller sends.
+    /// Counts the last request, until its response is recorded.
     pub(super) meter: Option<Arc<RequestMeter>>,
     /// The calls that layers have judged, with the number of decisions about each at that time.
     pub(super) judged_calls: BTreeMap<String, usize>,
@@ -134,12 +134,14 @@ pub struct RunDriver {
 
 impl RunDriver {
     pub(in crate::agent) fn new(
-        run: Run,
+        mut run: Run,
         tools: RunTools,
         emitter: EventEmitter,
         question: QuestionRules,
         outer: Option<Inside>,
     ) -> Self {
+        // What another driver had in flight is spent.
+        run.begin_request(None);
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
         let mut spending = Spending::new(tools.agent.0.prices.clone(), ledger);
         spending.charge_to(&question.budgets);

@@ -1,20 +1,22 @@
 //! The steps of a run: preparing, taking and recording them.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, pending, select};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::hold::Hold;
 use super::interruption::run_until_interrupted;
-use super::offer::{Offer, next_step, undo_policy};
+use super::offer::{Offer, next_step, undo_policy, without_earlier_turns};
+use crate::agent::builder::check_tool_choice;
 use crate::agent::layers::ReplyRuling;
+use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
-use crate::agent::{Event, RunDriver, Turn};
+use crate::agent::{Event, RunDriver};
 use crate::layer::Part;
-use crate::model::{ChatResponse, Message, ToolCall, ToolChoice};
+use crate::model::{ChatResponse, Message, ToolCall};
 use crate::run::{
     Decision, InFlight, NormalizedResponse, ResolveError, ResolveErrorKind, RunErrorKind, Step, Wait,
     WaitReason,
@@ -134,13 +136,12 @@ impl RunDriver {
             self.release_lease().await;
         }
         if !self.run.is_done() {
-            self.trace.enter_turn(self.run.turns().saturating_add(u32::from(self.run.is_asking())));
+            self.trace.enter_turn(self.run.turn());
         }
-        let turn = self.run.turns().saturating_add(1);
+        let turn = self.run.turn();
         if self.run.is_asking() && self.announced_turn != turn {
             self.announced_turn = turn;
-            let changed = self.offer.changes.as_ref().and_then(|changes| changes.messages.as_ref());
-            let messages = changed.map_or(self.run.messages(), Vec::as_slice).len();
+            let messages = self.offer.messages.as_deref().unwrap_or(self.run.messages()).len();
             self.emitter.emit(|| Event::TurnStarted { turn, messages }).await;
         }
         Ok(())
@@ -250,23 +251,17 @@ impl RunDriver {
     pub(super) async fn resolve_offer(&mut self) -> Result<(), RunErrorKind> {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
-        self.offer = Offer { tools, searched: None, changes: None, is_resolved: true };
-        let agent = self.tools.agent.clone();
-        let before_turn = agent.0.before_turn.as_ref();
-        let is_changed = before_turn.is_some() || !agent.0.sends_earlier_turns;
-        if is_changed && self.run.is_in_turn() {
-            let mut turn = Turn::new(&self.run, &self.tools.context, self.offer.tools.clone());
-            if !agent.0.sends_earlier_turns {
-                turn.remove_earlier_turns();
-            }
-            if let Some(before_turn) = before_turn {
-                before_turn(&mut turn);
-            }
-            let (tools, changes) = turn.into_parts();
-            self.tools.check_changed(&tools)?;
-            let changes = Some(changes).filter(|_| self.run.is_asking());
-            self.offer = Offer { tools, searched: None, changes, is_resolved: true };
+        let (layers, run) = (&self.layers, &self.run);
+        let tools = match run.is_in_turn() && layers.see(Part::Tool) {
+            true => self.tools.choose(tools, |tool| layers.offer(tool, run))?,
+            false => tools,
+        };
+        if run.is_asking() {
+            check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
         }
+        let sends_all = self.tools.agent.0.sends_earlier_turns || !run.is_asking();
+        let messages = if sends_all { None } else { without_earlier_turns(run) };
+        self.offer = Offer { tools, searched: None, messages, is_resolved: true };
         let found = self.divide_offer();
         self.offer.is_resolved = found.is_ok();
         found
@@ -285,17 +280,12 @@ impl RunDriver {
         };
         let found =
             self.run.found_tools().iter().filter(|_| divided.mode == Mode::Append).map(String::as_str);
-        // A hook can require a tool that was not found, which must then be in the request.
-        let required = match self.offer.changes.as_ref().map(|changes| &changes.tool_choice) {
-            Some(ToolChoice::Tool(name)) if !found.clone().any(|found| found == name) => Some(&**name),
-            _ => None,
-        };
-        let names = found.chain(required).filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
+        let names = found.filter(|name| divided.is_hidden(name)).map(str::to_owned).collect();
         let offered = self.tools.offered(&divided, names);
         if divided.mode == Mode::CallThrough && self.run.is_asking() {
-            match self.offer.changes.as_mut().and_then(|changes| changes.messages.as_mut()) {
-                Some(changed) => {
-                    changed.iter_mut().for_each(|message| *message = wrap_calls(message, &offered));
+            match &mut self.offer.messages {
+                Some(messages) => {
+                    messages.iter_mut().for_each(|message| *message = wrap_calls(message, &offered));
                 }
                 None => self.sent.get_or_insert_default().update(self.run.messages(), &offered),
             }
@@ -322,6 +312,7 @@ impl RunDriver {
         response: ChatResponse,
         hold: Hold,
     ) -> Result<Vec<Event>, RunErrorKind> {
+        self.meter = None;
         let mut normalized = NormalizedResponse::new(response, |call| unwrap_call(call, &self.offer.tools));
         self.trace.record_response(normalized.response());
         let usage = normalized.response().usage.unwrap_or_default();
@@ -332,6 +323,11 @@ impl RunDriver {
                 return unjudged.map(|_| Vec::new());
             }
         };
+        let reply = &mut normalized.response_mut().message;
+        if reply.text.is_empty() && reply.refusal.is_none() && self.layers.see(Part::Answer) {
+            // Nothing of the reply was judged. The provider's form of it is sent back.
+            reply.reasoning = None;
+        }
         let listeners = self.emitter.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
@@ -349,11 +345,6 @@ impl RunDriver {
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
-        let has_text = !response.message.text.is_empty() || response.message.refusal.is_some();
-        if !has_text && self.layers.see(Part::Answer) {
-            // Nothing of the reply was judged.
-            response.message.reasoning = None;
-        }
         let mut events = Vec::new();
         if self.emitter.streams_replies() && !is_retried {
             events.extend(hold.held_events(&response));

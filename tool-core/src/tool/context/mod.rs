@@ -15,5 +15,5 @@ pub use self::injectable::{Injectable, InjectableByValue, for_call};
 pub use self::injection::{Injection, look_up, missing_context};
 pub(crate) use self::progress::ProgressSink;
 pub use self::progress::{Progress, ToolProgress};
-pub(crate) use self::tool_context::AttemptContext;
 pub use self::tool_context::ToolContext;
+pub(crate) use self::tool_context::{AttemptContext, Connection, RunRules};

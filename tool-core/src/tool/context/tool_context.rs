@@ -11,7 +11,7 @@ use super::attempt::{Attempt, IdempotencyKey, Undone};
 use super::injectable::Injectable;
 use super::progress::Progress;
 use crate::arguments::Mode;
-use crate::model::{ConversationId, ToolCall, ToolPolicy};
+use crate::model::{ConversationId, ToolCall, ToolPolicy, Usage};
 use crate::tool::{Asker, ToolError};
 
 /// The values that an application provides to its tools, one per type. The model never sees them.
@@ -38,10 +38,17 @@ pub struct ToolContext {
     conversation: OnceLock<ConversationId>,
     read_mode: Mode,
     /// The rules of the run that the call belongs to, for the run of an agent that it asks.
-    rules: Option<Arc<dyn Any + Send + Sync>>,
+    rules: Option<Arc<dyn RunRules>>,
+}
+
+/// The rules of a run.
+pub(crate) trait RunRules: Any + Send + Sync {
+    /// Charges the run for the own requests of a layer.
+    fn charge(&self, layer: &str, usage: Usage);
 }
 
 /// The call that is being executed, and its attempt.
+#[derive(Clone)]
 struct CurrentCall {
     call: ToolCall,
     attempt: Option<Arc<AttemptContext>>,
@@ -57,7 +64,13 @@ pub(crate) struct AttemptContext {
     pub(crate) undone: Option<Undone>,
     pub(crate) asker: Asker,
     /// The connection of a call that asks an agent to the run that it belongs to.
-    pub(crate) delegation: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) delegation: Option<Arc<dyn Connection>>,
+}
+
+/// The connection of a call to its run.
+pub(crate) trait Connection: Any + Send + Sync {
+    /// Returns `true` if the call has ended without an outcome, because the run of its agent waits.
+    fn is_suspended(&self) -> bool;
 }
 
 #[derive(Clone)]
@@ -173,23 +186,37 @@ impl ToolContext {
 
     /// Returns `true` if the run of the call executes it again after this error.
     pub(crate) fn will_retry(&self, policy: &ToolPolicy, error: &ToolError) -> bool {
-        // The context of a tool that takes nothing from it has no call.
-        let running = self.attempt_context().or(self.attempt.as_deref());
-        running.is_some_and(|running| policy.next_attempt(&running.attempt, error).is_some())
+        self.attempt_context().is_some_and(|running| policy.next_attempt(&running.attempt, error).is_some())
     }
 
-    /// Returns the connection of the call to the run that it belongs to.
-    pub(crate) fn with_rules(mut self, rules: Arc<dyn Any + Send + Sync>) -> Self {
+    pub(crate) fn with_rules(mut self, rules: Arc<dyn RunRules>) -> Self {
         self.rules = Some(rules);
         self
     }
 
-    pub(crate) fn rules<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        Arc::clone(self.rules.as_ref()?).downcast().ok()
+    /// Returns the rules of the run that the call belongs to.
+    pub(crate) fn rules(&self) -> Option<Arc<dyn RunRules>> {
+        self.rules.clone()
     }
 
+    /// Returns this context for the same call with the arguments that layers wrote.
+    pub(crate) fn with_arguments(mut self, arguments: &str) -> Self {
+        if let Some(current) = &mut self.call {
+            arguments.clone_into(&mut Arc::make_mut(current).call.arguments);
+        }
+        self
+    }
+
+    /// Returns the connection of the call to the run that it belongs to.
     pub(crate) fn delegation<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        Arc::clone(self.attempt_context()?.delegation.as_ref()?).downcast().ok()
+        let delegation: Arc<dyn Any + Send + Sync> = self.attempt_context()?.delegation.clone()?;
+        delegation.downcast().ok()
+    }
+
+    /// Returns `true` if the call has no outcome yet.
+    pub(crate) fn is_suspended(&self) -> bool {
+        let attempt = self.attempt_context();
+        attempt.and_then(|attempt| attempt.delegation.as_ref()).is_some_and(|it| it.is_suspended())
     }
 
     fn current_attempt(&self) -> Option<&Attempt> {

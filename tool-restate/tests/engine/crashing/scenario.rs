@@ -124,6 +124,23 @@ impl ChatModel for Lister {
     }
 }
 
+/// Asks another agent the question, and answers with its answer.
+struct Forwarder;
+
+impl ChatModel for Forwarder {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let last = request.messages().last().unwrap();
+        let reply = match last {
+            Message::User(_) => {
+                let arguments = serde_json::json!({ "question": last.text() }).to_string();
+                AssistantMessage::default().with_tool_calls([ToolCall::new("asked", "clerk", arguments)])
+            }
+            _ => AssistantMessage::text(last.text()),
+        };
+        Box::pin(async move { Ok(ChatResponse::new(reply)) })
+    }
+}
+
 pub(super) fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()
 }
@@ -212,7 +229,8 @@ async fn worker_process() {
     let notes = if env::var(PROGRAM).unwrap() == "new" { tools![note_down] } else { tools![note] };
     let clerk = Agent::builder(Lister).name("clerk").tools(tools![once, lock, flaky, book, ask, hang, fail]);
     let clerk = clerk.tools(notes).undo_tools(tools![unbook]).max_turns(MAX_TURNS).build().unwrap();
-    let worker = Worker::new().agent(clerk);
+    let desk = Agent::builder(Forwarder).name("desk").tool(clerk.as_tool("clerk", "Answers"));
+    let worker = Worker::new().agent(clerk).agent(desk.build().unwrap());
     let worker = if env::var_os("CRASH_LOCAL_CALLS").is_some() { worker.local_calls() } else { worker };
     worker.serve(address, std::future::pending()).await.unwrap();
 }

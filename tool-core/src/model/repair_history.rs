@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::model::{Message, ToolCall, ToolMessage};
-use crate::tool::ToolError;
+
+/// What the model reads as the result of a call that has none.
+pub(crate) const INTERRUPTED: &str = "the call was interrupted before a result was produced";
 
 /// Repairs a history so that providers accept it: every call has exactly one result, directly after the message with the
 /// call.
@@ -21,8 +23,7 @@ use crate::tool::ToolError;
 /// ```
 /// use std::borrow::Cow;
 ///
-/// use tool_core::memory::repair_history;
-/// use tool_core::model::AssistantMessage;
+/// use tool_core::model::{AssistantMessage, repair_history};
 /// use tool_core::{Message, ToolCall};
 ///
 /// let call = AssistantMessage::default().with_tool_calls([ToolCall::new("call_1", "now", "{}")]);
@@ -57,6 +58,22 @@ pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
         }
     }
     Cow::Owned(repaired)
+}
+
+/// [Repairs](repair_history) messages that were changed. Results that are missing are those of the messages before.
+pub(crate) fn restore_results<'a>(changed: &'a [Message], before: &[Message]) -> Cow<'a, [Message]> {
+    let id = |message: &Message| match message {
+        Message::Tool(result) => Some(result.call_id.clone()),
+        _ => None,
+    };
+    let present: HashSet<_> = changed.iter().filter_map(id).collect();
+    let is_missing = |message: &&Message| id(message).is_some_and(|id| !present.contains(&id));
+    let missing: Vec<_> = before.iter().filter(is_missing).cloned().collect();
+    if missing.is_empty() {
+        return repair_history(changed);
+    }
+    // The repair moves each to its call, and drops those without one.
+    Cow::Owned(repair_history(&[changed, &missing].concat()).into_owned())
 }
 
 /// The calls of a history and their results, by the position of the message with the calls.
@@ -138,7 +155,7 @@ fn follow_directly(position: usize, calls: &[CallResult<'_>]) -> bool {
 }
 
 fn interrupted_result(call: &ToolCall) -> ToolMessage {
-    let mut result = ToolMessage::new(&*call.id, &*call.name, ToolError::interrupted().to_string());
+    let mut result = ToolMessage::new(&*call.id, &*call.name, INTERRUPTED);
     result.is_error = true;
     result
 }
@@ -193,10 +210,7 @@ mod tests {
                 format!("a:{}", ids.join(","))
             }
             Message::Tool(result) if result.is_error => {
-                assert_eq!(
-                    (&*result.content.text(), &*result.name),
-                    (&*ToolError::interrupted().to_string(), "sum")
-                );
+                assert_eq!((&*result.content.text(), &*result.name), (INTERRUPTED, "sum"));
                 format!("{}!", result.call_id)
             }
             Message::Tool(result) => format!("{}={}", result.call_id, result.content),

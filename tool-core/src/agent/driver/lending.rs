@@ -1,0 +1,68 @@
+//! Lends the driver of an agent's run to a driver that records the steps of the whole tree.
+
+use std::sync::{Arc, Mutex};
+
+use crate::agent::RunDriver;
+use crate::agent::delegation::Delegation;
+#[cfg(feature = "unstable-internals")]
+use {
+    crate::agent::lock::lock,
+    crate::run::StepError,
+    crate::tool::{Asker, AttemptContext, Progress, ToolExecution},
+    tokio_util::sync::CancellationToken,
+};
+
+/// The connection of a call that leaves the driver of its agent's run here, and has no outcome.
+pub(in crate::agent) struct Lending {
+    pub(in crate::agent) delegation: Arc<Delegation>,
+    /// The call has an outcome nevertheless if the run is done, unless its answer is rejected.
+    pub(in crate::agent) is_last: bool,
+    pub(in crate::agent) lent: Mutex<Option<RunDriver>>,
+}
+
+#[cfg(feature = "unstable-internals")]
+impl RunDriver {
+    /// Returns the driver of the run of the agent that a started call asks, which is a new one before it is part of this run. If `is_last`,
+    /// returns the outcome of a call whose run is done, or its driver if the answer is rejected, with which the run continues. Also
+    /// returns an outcome if the agent cannot be asked.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call was not started.
+    pub async fn inside(
+        &mut self,
+        call_id: &str,
+        is_last: bool,
+    ) -> Result<Result<Self, Box<ToolExecution>>, StepError> {
+        let in_flight = self.run.call_in_flight(call_id);
+        let (call, attempt) = in_flight.ok_or(StepError("the call was not started"))?;
+        if !attempt.is_continued && attempt.number > 1 {
+            tokio::time::sleep(attempt.delay()).await;
+        }
+        let executor = self.executor();
+        let lending = Arc::new(Lending {
+            delegation: self.delegate(&executor, &call, None),
+            is_last,
+            lent: Mutex::default(),
+        });
+        let context = executor.context.for_attempt(AttemptContext {
+            attempt,
+            progress: Progress::default(),
+            cancellation: CancellationToken::new(),
+            undone: executor.undone.clone(),
+            asker: Asker::NOBODY,
+            delegation: Some(Arc::clone(&lending) as _),
+        });
+        // The tools of a turn need not be known for it.
+        let tools = &self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools;
+        let (outcome, details) = tools.execute_call(&call, &context).await;
+        let lent = lock(&lending.lent).take();
+        Ok(lent.ok_or_else(|| ToolExecution::new(call, outcome).with_details(details).into()))
+    }
+
+    /// Returns `true` if this run does not count for the limits of the one around it.
+    #[must_use]
+    pub fn has_own_limits(&self) -> bool {
+        self.outer.as_ref().is_some_and(|outer| outer.has_own_limits)
+    }
+}

@@ -1,0 +1,299 @@
+//! The runs of the tree: the outermost one, and those of the agents that calls ask.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use restate_sdk::prelude::*;
+use tool_core::ToolCall;
+use tool_core::layer::Part;
+use tool_core::model::{ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
+use tool_core::run::{InFlight, ReportedCalls, Run};
+
+use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
+use crate::path::{Asked, agent_names, call_ids};
+use crate::turn::{CalledTool, Inside, Obstacle, Started, Tree};
+
+/// What is known about a run beside its state.
+pub(super) struct Node {
+    /// The id of the run.
+    id: String,
+    /// The agent's tools when the run started, with the hashes of their definitions.
+    pub(super) tools: BTreeMap<String, String>,
+    max_concurrent_calls: usize,
+    /// The time at which it started.
+    since: u64,
+    /// The tools of the run's calls so far, by name.
+    pub(super) called: BTreeMap<String, CalledTool>,
+    /// The tools that undo the run's calls, by name, with the hashes of their definitions.
+    pub(super) undoing: BTreeMap<String, (ToolPolicy, Option<String>)>,
+    /// The names of all tools of the last turn, if it called another one.
+    pub(super) offered: Vec<String>,
+    pub(super) definitions: ToolDefinitions,
+    pub(super) reported: ReportedCalls,
+    /// The number of messages when layers last judged a question, and an output as the answer.
+    pub(super) judged_questions: usize,
+    pub(super) judged_answers: usize,
+    /// The calls that wait or have waited, and do not start again.
+    pub(super) waited: HashSet<String>,
+    /// A person has decided since the tools of this worker were checked.
+    pub(super) has_decision: bool,
+}
+
+impl Node {
+    pub(super) fn new(
+        run: &Run,
+        tools: BTreeMap<String, String>,
+        since: u64,
+        max_concurrent_calls: usize,
+    ) -> Self {
+        Self {
+            id: run.id().to_string(),
+            tools,
+            max_concurrent_calls,
+            since,
+            called: BTreeMap::new(),
+            undoing: BTreeMap::new(),
+            offered: Vec::new(),
+            definitions: ToolDefinitions::default(),
+            reported: ReportedCalls::all_of(run),
+            judged_questions: 0,
+            judged_answers: 0,
+            waited: HashSet::new(),
+            has_decision: false,
+        }
+    }
+
+    fn policy(&self, tool: &str) -> Option<&ToolPolicy> {
+        self.definitions.iter().find(|one| one.name() == tool).map(ToolDefinition::policy)
+    }
+}
+
+/// A run in progress, and its place in the tree.
+#[derive(Clone, Default)]
+pub(super) struct Branch {
+    /// The calls that lead to the run; none to the outermost one.
+    pub(super) path: Vec<Asked>,
+    /// The position of its node. A run whose calls are undone has the node of before.
+    pub(super) node: usize,
+    has_own_limits: bool,
+    /// The call that asks the agent excludes others.
+    is_exclusive: bool,
+}
+
+impl Branch {
+    fn contains(&self, path: &[Asked]) -> bool {
+        path.starts_with(&self.path)
+    }
+}
+
+impl<'c> Drive<'c> {
+    /// Returns the run to which the path leads, unless it has ended.
+    pub(super) fn run_at(&self, path: &[Asked]) -> Option<&Run> {
+        self.run.inner_run_at(call_ids(path))
+    }
+
+    /// Changes the run to which the path leads. Does nothing if it has ended.
+    pub(super) fn change_at<T>(&mut self, path: &[Asked], change: impl FnOnce(&mut Run) -> T) -> Option<T> {
+        self.run.change_inner_run_at(&call_ids(path), change)
+    }
+
+    pub(super) fn tree<'t>(&'t self, path: &'t [Asked]) -> Tree<'t> {
+        let started_with = &self.nodes[0].tools;
+        Tree { outermost: &self.run, path, started_with, context: &self.context }
+    }
+
+    pub(super) fn has_layer_for(&self, branch: &Branch, part: Part) -> bool {
+        self.service.model.has_layer_for(&branch.path, part)
+    }
+
+    /// Returns the calls of a run that are in flight.
+    pub(super) fn in_flight(&self, branch: &Branch) -> InFlight {
+        let mut calls = InFlight::new(self.nodes[branch.node].max_concurrent_calls);
+        let own = self.in_flight.values().filter(|one| one.branch.path == branch.path);
+        own.for_each(|one| calls.begin(&one.call.id));
+        for inner in self.branches.iter().skip(1) {
+            if let Some((asked, outer)) = inner.path.split_last()
+                && outer == branch.path
+                && self.is_active(inner)
+            {
+                calls.begin(&asked.call);
+            }
+        }
+        calls
+    }
+
+    /// Returns `true` unless everything in the run waits.
+    fn is_active(&self, branch: &Branch) -> bool {
+        self.run_at(&branch.path).is_some_and(|run| !run.is_blocked())
+    }
+
+    /// Returns `true` if the call can start beside those of the whole tree. The run itself has checked those of its own.
+    pub(super) fn may_start(&self, branch: &Branch, call: &ToolCall) -> bool {
+        let is_beside_exclusive = self.in_flight.values().any(|one| one.is_exclusive)
+            || self
+                .branches
+                .iter()
+                .any(|one| one.is_exclusive && !one.contains(&branch.path) && self.is_active(one));
+        match self.is_exclusive(branch, call) {
+            true => self.in_flight.is_empty() && !is_beside_exclusive,
+            false => self.asks_agent(branch, call) || !is_beside_exclusive,
+        }
+    }
+
+    pub(super) fn is_exclusive(&self, branch: &Branch, call: &ToolCall) -> bool {
+        self.nodes[branch.node].policy(&call.name).is_some_and(|policy| policy.exclusive)
+    }
+
+    pub(super) fn is_at_most_once(&self, branch: &Branch, call: &ToolCall) -> bool {
+        self.nodes[branch.node].policy(&call.name).is_some_and(|policy| policy.at_most_once)
+    }
+
+    /// Returns `true` if the call asks an agent, or undoes the calls of one.
+    pub(super) fn asks_agent(&self, branch: &Branch, call: &ToolCall) -> bool {
+        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
+        let called = self.nodes[branch.node].called.get(&call.name);
+        let asks = called.is_some_and(|tool| tool.kind == ToolKind::Agent) && !is_undoing;
+        asks || self.run_at(&inside(branch, call)).is_some()
+    }
+
+    /// Starts a call that asks an agent: its run is driven here, too. Returns the cancellation if the run was cancelled meanwhile.
+    pub(super) async fn start_agent(
+        &mut self,
+        outer: &Branch,
+        call: ToolCall,
+    ) -> HandlerResult<Result<(), TerminalError>> {
+        let branch = Branch {
+            path: inside(outer, &call),
+            node: self.nodes.len(),
+            has_own_limits: false,
+            is_exclusive: self.is_exclusive(outer, &call),
+        };
+        let begun = self.change_at(&outer.path, |run| run.begin_call(&call.id).map(drop));
+        begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
+        let Some(run) = self.run_at(&branch.path) else {
+            return self.ask_agent(&branch, "start", None).await;
+        };
+        // Its calls are undone.
+        let id = run.id().to_string();
+        if let Some(node) = self.nodes.iter().position(|node| node.id == id) {
+            self.branches.push(Branch { node, ..branch });
+        }
+        Ok(Ok(()))
+    }
+
+    /// Ends a call whose agent's run is done, unless its answer is rejected.
+    pub(super) async fn finish_agent(&mut self, branch: &Branch) -> HandlerResult<Result<(), TerminalError>> {
+        let since = self.nodes[branch.node].since;
+        self.ask_agent(branch, "end", Some(since)).await
+    }
+
+    /// Takes the first or the last step of an agent's run.
+    async fn ask_agent(
+        &mut self,
+        branch: &Branch,
+        step: &str,
+        since: Option<u64>,
+    ) -> HandlerResult<Result<(), TerminalError>> {
+        let Some((asked, outer)) = branch.path.split_last() else { return Ok(Ok(())) };
+        let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
+        loop {
+            let (model, tree) = (&self.service.model, self.tree(&branch.path));
+            let deadline = self.clock.after(self.service.model_patience);
+            let ask = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
+                Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
+            };
+            let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
+            match self.ctx.run(ask).name(&*name).retry_policy(policy).await {
+                Ok(Json(Inside::Started(started))) => {
+                    let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
+                    self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
+                    let call = ToolCall::new(&*asked.call, &*asked.agent, "");
+                    let added =
+                        self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
+                    if added.is_none_or(|added| added.is_err()) {
+                        self.fail("a recorded step is of another state of the run");
+                    }
+                    self.branches.push(Branch { has_own_limits, ..branch.clone() });
+                    self.elapse(Some(outer), at);
+                }
+                Ok(Json(Inside::Rejected(changes))) => self.change(branch, &changes),
+                Ok(Json(Inside::Obstacle(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
+                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
+                Err(error) => match self.pause(error.message()).await? {
+                    Ok(()) => continue,
+                    cancelled => return Ok(cancelled),
+                },
+            }
+            return Ok(Ok(()));
+        }
+    }
+
+    /// Records why a step of a run cannot be taken.
+    pub(super) async fn obstruct(
+        &mut self,
+        path: &[Asked],
+        obstacle: Obstacle,
+    ) -> HandlerResult<Result<(), TerminalError>> {
+        let (depth, execution) = match obstacle {
+            Obstacle::Ended(depth, execution) if depth < path.len() => (depth, execution),
+            Obstacle::Ended(..) => return Ok(Ok(())),
+            Obstacle::Refused(reason) => {
+                self.fail(reason);
+                return Ok(Ok(()));
+            }
+        };
+        self.publish_finished_calls();
+        self.branches.retain(|one| !one.path.starts_with(&path[..=depth]));
+        let Some(outer) = self.branches.iter().find(|one| one.path == path[..depth]).cloned() else {
+            return Ok(Ok(()));
+        };
+        self.record_judged(&outer, *execution).await
+    }
+
+    /// Returns the time that a run and those around it have left, as far as it counts for their limits, and the depth of the run that has
+    /// the least.
+    pub(super) fn time_limit(&self, branch: &Branch) -> Option<(usize, Duration)> {
+        let mut least: Option<(usize, Duration)> = None;
+        for depth in (0..=branch.path.len()).rev() {
+            let path = &branch.path[..depth];
+            let left = self.run_at(path).and_then(Run::time_left);
+            least = least.into_iter().chain(left.map(|left| (depth, left))).min_by_key(|(_, left)| *left);
+            if self.branches.iter().any(|one| one.path == path && one.has_own_limits) {
+                break;
+            }
+        }
+        least
+    }
+
+    /// Ends a run whose time is up.
+    pub(super) fn end_time(&mut self, path: &[Asked]) {
+        self.change_at(path, |run| run.add_elapsed(run.time_left().unwrap_or_default()));
+    }
+
+    /// Returns `true` if time counts for a run: calls inside of it are executed, or all that are open wait for a point in time.
+    pub(super) fn is_working(&self, branch: &Branch) -> bool {
+        self.in_flight.values().any(|one| branch.contains(&one.branch.path))
+            || self.run_at(&branch.path).is_some_and(|run| run.waits().iter().all(|wait| wait.is_until()))
+    }
+
+    /// Counts the time until this moment, for the runs around a step and for those that work beside it.
+    pub(super) fn elapse(&mut self, busy: Option<&[Asked]>, at: u64) {
+        let passed = self.clock.advance(at);
+        for branch in self.branches.clone().iter().rev() {
+            let is_busy = busy.is_some_and(|path| branch.contains(path)) || self.is_working(branch);
+            let counts = |run: &&Run| is_busy && !run.waits_only_for_own_limits();
+            if self.run_at(&branch.path).filter(counts).is_some() {
+                self.change_at(&branch.path, |run| run.add_elapsed(passed));
+            }
+        }
+        self.tick();
+    }
+}
+
+/// Returns the path to the run that a call of this run asks for.
+fn inside(branch: &Branch, call: &ToolCall) -> Vec<Asked> {
+    let mut path = branch.path.clone();
+    path.push(Asked { call: call.id.clone(), agent: call.name.clone() });
+    path
+}
