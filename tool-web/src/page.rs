@@ -69,7 +69,7 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
     files.merge(data).with_state(Arc::new(PageState { hub, guard }))
 }
 
-fn file(media_type: &'static str, text: &'static str) -> Response {
+fn file(media_type: &str, text: impl IntoResponse) -> Response {
     ([(header::CONTENT_TYPE, format!("{media_type}; charset=utf-8"))], text).into_response()
 }
 
@@ -80,8 +80,7 @@ async fn index(OriginalUri(uri): OriginalUri) -> Response {
     if !last.bytes().all(is_plain) {
         return (StatusCode::NOT_FOUND, "unknown URL").into_response();
     }
-    let html = HTML.replace("{prefix}", last);
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
+    file("text/html", HTML.replace("{prefix}", last))
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Answer {
