@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tests::support::ways::alike;
+use tests::support::ways::{alike, restored};
 use tool_core::layer::{Place, guard, rewrite};
 use tool_core::model::{ChatRequest, ToolChoice};
 use tool_core::schemars::{self, JsonSchema};
@@ -164,4 +164,18 @@ async fn requests_have_places() {
         "outer request:  2 3 outer",
     ];
     assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+/// The model calls a tool that it was not offered, and the run is continued by a process for which the tool is offered.
+#[tokio::test]
+async fn a_tool_that_was_left_out_is_not_executed_after_a_restart() {
+    let model = ScriptedModel::new().calls("search", r#"{"query": "a"}"#).says("Done.");
+    let chosen = guard::tool_at(|_, at| at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin));
+    let agent = Agent::builder(model).tools(tools![search]).layer(chosen).build().unwrap();
+    let mut driver = agent.ask("Go").context(IsAdmin(false)).start();
+    assert!(driver.advance().await.unwrap());
+    let run = restored(driver.run().clone());
+    drop(driver);
+    let answer = agent.resume(run).context(IsAdmin(true)).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "there is no tool `search`; there are no tools");
 }

@@ -307,3 +307,30 @@ async fn a_call_whose_output_is_replaced_by_an_error_is_not_executed_again() {
     while driver.advance().await.unwrap() {}
     assert_eq!(CHARGED.load(Ordering::Relaxed), 2);
 }
+
+/// Each layer judges what the one before it has written.
+#[tokio::test]
+async fn each_replacement_of_a_reply_is_recorded() {
+    for (last, expected) in [
+        (AnswerVerdict::replace("three"), "three"),
+        (AnswerVerdict::retry("why"), "one again"),
+        (AnswerVerdict::end("why"), "the layer `second` has ended the run: why"),
+    ] {
+        let model = ScriptedModel::new().says("one").says("one again");
+        let first = guard::answer(|text| match text {
+            "one" => AnswerVerdict::replace("two"),
+            _ => AnswerVerdict::Pass,
+        });
+        let second = guard::answer(move |text| match text {
+            "two" => last.clone(),
+            _ => AnswerVerdict::Pass,
+        });
+        let agent = Agent::builder(model).layer(first.named("first")).layer(second.named("second"));
+        let mut driver = agent.build().unwrap().start("go");
+        while driver.advance().await.unwrap() {}
+        let layers: Vec<_> = driver.run().verdicts().iter().map(|verdict| verdict.layer.clone()).collect();
+        assert_eq!(layers, ["first", "second"]);
+        let answer = driver.finish().await;
+        assert_eq!(answer.map_or_else(|error| error.to_string(), |one| one.text().to_owned()), expected);
+    }
+}

@@ -323,6 +323,21 @@ async fn an_agent_that_waits_has_no_outcome_to_judge() {
     assert_eq!(answer.inner_runs()[0].agent(), "helper");
 }
 
+/// An error of an agent that does not wait is an outcome.
+#[tokio::test]
+async fn refused_arguments_of_an_agent_are_judged() {
+    let inner = Agent::builder(ScriptedModel::new()).build().unwrap();
+    let tools = ToolSet::default().with(inner.as_tool("helper", "Helps")).unwrap();
+    let writes = rewrite::call(|_| Some(r#"{"question":["a secret"]}"#.into()));
+    let tools = tools.layer(writes).layer(guard::output(|_| OutputVerdict::replace("hidden")));
+    let tools = tools.prefix("x_").unwrap().layer(guard::output(|_| OutputVerdict::replace("hidden, too")));
+    let model = ScriptedModel::new().calls("x_helper", r#"{"question": "go"}"#).says("Done.");
+    let answer = Agent::builder(model).tools(tools).build().unwrap().ask("go").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "hidden, too");
+    let outcome = answer.tool_executions()[0].original_outcome().unwrap_err().to_string();
+    assert!(outcome.starts_with("the call was not executed: the layer `rewrite::call` wrote"), "{outcome}");
+}
+
 #[tool("Books")]
 async fn book(text: String, #[inject] log: &Log, #[inject] user: &Asker) -> Result<String, ToolError> {
     let hold = user.once("hold", async {

@@ -346,15 +346,19 @@ impl Layers {
         Ok(None)
     }
 
-    /// Judges the text of a reply of the run.
-    pub(super) async fn reply(&self, text: &str, run: &Run) -> Result<ReplyRuling, RunErrorKind> {
-        let mut ruling = ReplyRuling::Pass;
+    /// Judges the text of a reply of the run. Returns the records of replacements that another layer did not leave as they were, too.
+    pub(super) async fn reply(
+        &self,
+        text: &str,
+        run: &Run,
+    ) -> Result<(Vec<VerdictRecord>, ReplyRuling), RunErrorKind> {
+        let (mut replaced, mut ruling) = (Vec::new(), ReplyRuling::Pass);
         for placed in self.that_see(Part::Answer).filter(|placed| placed.level == 0) {
             let text = match &ruling {
                 ReplyRuling::Replace(_, text) => text.clone(),
                 _ => text.to_owned(),
             };
-            ruling = match self.ask(placed, run, &*text, |layer, it, at| layer.answer(it, at)).await? {
+            let next = match self.ask(placed, run, &*text, |layer, it, at| layer.answer(it, at)).await? {
                 AnswerVerdict::Pass => continue,
                 AnswerVerdict::Replace(text) => {
                     ReplyRuling::Replace(placed.record(VerdictKind::Replaced), text)
@@ -364,6 +368,9 @@ impl Layers {
                 }
                 AnswerVerdict::End(why) => ReplyRuling::End(placed.end(why)),
             };
+            if let ReplyRuling::Replace(record, _) = std::mem::replace(&mut ruling, next) {
+                replaced.push(record);
+            }
             let (ReplyRuling::Replace(record, _) | ReplyRuling::Retry(record, _) | ReplyRuling::End(record)) =
                 &ruling
             else {
@@ -374,7 +381,7 @@ impl Layers {
                 break;
             }
         }
-        Ok(ruling)
+        Ok((replaced, ruling))
     }
 
     /// Returns the names of the agents between the run of a level and this run.

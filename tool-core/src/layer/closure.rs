@@ -66,10 +66,14 @@ into_verdict!(QuestionVerdict, CallVerdict, OutputVerdict, AnswerVerdict, Option
 
 type Judge<T, V> = Box<dyn Fn(&T, &Place<'_>) -> LayerFuture<'static, V> + Send + Sync>;
 
+type Offers = dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync;
+
+type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
+
 /// What a closure judges or rewrites.
 pub(super) enum Closure {
     Question(Judge<Content, QuestionVerdict>),
-    Tool(Box<dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync>),
+    Tool(Box<Offers>),
     Request(Box<Rewrite>),
     Text(usize, Box<dyn Fn(&str) -> TextVerdict + Send + Sync>),
     Rewrite(Judge<ToolCall, Option<String>>),
@@ -77,8 +81,6 @@ pub(super) enum Closure {
     Output(Judge<ToolExecution, OutputVerdict>),
     Answer(Judge<str, AnswerVerdict>),
 }
-
-pub(super) type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
 
 /// A layer from a closure; created by the functions of [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite).
 #[must_use = "pass it to `AgentBuilder::layer`"]

@@ -8,10 +8,10 @@ use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{
     CallVerdict, Layer, LayerFuture, OutputVerdict, Part, Place, await_verdict, refused_rewrite,
 };
-use crate::model::{ToolCall, ToolDefinition, ToolKind};
+use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{
-    CallDetails, Injection, Outcome, Tool, ToolContext, ToolError, ToolErrorKind, ToolExecution, ToolFuture,
-    Undone, VerdictKind, VerdictRecord,
+    CallDetails, Injection, Outcome, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone,
+    VerdictKind, VerdictRecord,
 };
 
 impl ToolSet {
@@ -156,21 +156,16 @@ impl Layered {
 
     /// Judges the outcome of a call after its last attempt.
     async fn review_output(&self, mut execution: ToolExecution, context: &ToolContext) -> ToolExecution {
-        let definition = self.definition();
-        match &execution.outcome {
-            // It has no outcome yet.
-            Err(error)
-                if definition.kind() == ToolKind::Agent && error.kind() == ToolErrorKind::NotExecuted =>
-            {
-                return execution;
+        if context.is_suspended() {
+            return execution;
+        }
+        if let Err(error) = &execution.outcome
+            && context.will_retry(self.definition().policy(), error)
+        {
+            if self.that_see(Part::Output).next().is_some() {
+                execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
             }
-            Err(error) if context.will_retry(definition.policy(), error) => {
-                if self.that_see(Part::Output).next().is_some() {
-                    execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
-                }
-                return execution;
-            }
-            _ => {}
+            return execution;
         }
         if let Err(error) = self.judge_output(&mut execution, context).await {
             execution = execution.with_outcome(Err(error));
