@@ -43,7 +43,7 @@ fn absence(entrance: Entrance, rule: Rule) -> Option<&'static str> {
         (Entrance::Restate, _) => Some("in the tests of `tool-restate`"),
         (
             Entrance::ToolSetAlone | Entrance::McpServer,
-            Some(Part::Question | Part::Tool | Part::Model | Part::Answer),
+            Some(Part::Question | Part::Offer | Part::Model | Part::Answer),
         ) => Some("no agent is asked"),
         (Entrance::ToolSetAlone | Entrance::McpServer, None) if rule != Rule::Pass => {
             Some("no agent is asked")

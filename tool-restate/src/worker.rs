@@ -513,7 +513,7 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
             (
                 agent.has_tool_search(),
                 "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
-                 with a `guard::tool`",
+                 with a `guard::offer`",
             ),
             (
                 agent.has_handoffs(),

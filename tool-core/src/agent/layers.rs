@@ -151,7 +151,7 @@ impl Layers {
 
     /// Returns `true` if the model is offered this tool in the turn of the run.
     pub(super) fn offer(&self, tool: &ToolDefinition, run: &Run) -> Result<bool, RunErrorKind> {
-        for placed in self.that_see(Part::Tool) {
+        for placed in self.that_see(Part::Offer) {
             let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
             let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
             if !offers.map_err(|panic| placed.failed(panicked(&*panic).into()))? {
@@ -163,11 +163,10 @@ impl Layers {
 
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
-        let of_model: Vec<_> = self.that_see(Part::Model).collect();
-        let position = of_model.len().checked_sub(ended.inside.unwrap_or_default() + 1);
-        let placed = position.and_then(|position| of_model.get(position));
-        let level = placed.map_or(0, |placed| placed.level);
-        VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
+        let (layer, inside) = ended.by.unwrap_or_default();
+        let levels: Vec<_> = self.that_see(Part::Model).map(|placed| placed.level).collect();
+        let level = levels.iter().rev().nth(inside).copied().unwrap_or_default();
+        VerdictRecord::new(&layer, level, VerdictKind::Ended).because(ended.reason)
     }
 
     /// Asks about something of a run, with its place.

@@ -73,7 +73,7 @@ type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + 
 /// What a closure judges or rewrites.
 pub(super) enum Closure {
     Question(Judge<Content, QuestionVerdict>),
-    Tool(Box<Offers>),
+    Offer(Box<Offers>),
     Request(Box<Rewrite>),
     Text(usize, Box<dyn Fn(&str) -> TextVerdict + Send + Sync>),
     Rewrite(Judge<ToolCall, Option<String>>),
@@ -109,7 +109,7 @@ impl Layer for ClosureLayer {
     fn sees(&self, part: Part) -> bool {
         part == match self.closure {
             Closure::Question(_) => Part::Question,
-            Closure::Tool(_) => Part::Tool,
+            Closure::Offer(_) => Part::Offer,
             Closure::Request(_) | Closure::Text(..) => Part::Model,
             Closure::Rewrite(_) => Part::Rewrite,
             Closure::Call(_) => Part::Judge,
@@ -132,7 +132,7 @@ impl Layer for ClosureLayer {
 
     fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
         match &self.closure {
-            Closure::Tool(offers) => offers(tool, at),
+            Closure::Offer(offers) => offers(tool, at),
             _ => true,
         }
     }
@@ -194,7 +194,7 @@ impl ClosureLayer {
         let mut judge_more = move |text: &str| {
             seen.push_str(text);
             if let TextVerdict::End(reason) = judge(&seen) {
-                return Err(Next::end_run(&self.name, reason));
+                return Err(Next::end_run(reason));
             }
             let kept = seen.char_indices().rev().take(window).last();
             seen.drain(..kept.map_or(seen.len(), |(start, _)| start));

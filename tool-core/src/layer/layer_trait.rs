@@ -35,7 +35,7 @@ pub enum Part {
     /// [`Layer::question`]
     Question,
     /// [`Layer::offers`]
-    Tool,
+    Offer,
     /// [`Layer::model`]
     Model,
     /// [`Layer::rewrite`]. The arguments of calls are streamed once they are final.
@@ -220,11 +220,11 @@ impl<'a> Next<'a> {
         self.route.is_streamed
     }
 
-    /// Returns the end of a reply with which a layer ends the run for this reason: see
+    /// Returns the error with which a layer ends a reply to end the run for this reason: see
     /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
     #[must_use]
-    pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
-        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into(), inside: None }).permanent()
+    pub fn end_run(reason: impl Into<String>) -> ModelError {
+        ModelError::new(RunEnded { reason: reason.into(), by: None }).permanent()
     }
 }
 
@@ -285,9 +285,9 @@ fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -
             // The innermost layer that passes it on is the one that has ended the run.
             error.downcast().map_or_else(
                 |other| other,
-                |RunEnded { layer, reason, inside }| {
-                    let inside = inside.or(Some(next.route.layers.len()));
-                    ModelError::new(RunEnded { layer, reason, inside }).permanent()
+                |RunEnded { reason, by }| {
+                    let by = by.unwrap_or_else(|| (layer.name().to_owned(), next.route.layers.len()));
+                    ModelError::new(RunEnded { reason, by: Some(by) }).permanent()
                 },
             )
         })
@@ -314,12 +314,11 @@ impl fmt::Debug for Next<'_> {
 
 /// The error by which a layer ends the run from within a stream.
 #[derive(Debug, thiserror::Error)]
-#[error("the layer `{layer}` has ended the run: {reason}")]
+#[error("a layer has ended the run: {reason}")]
 pub(crate) struct RunEnded {
-    pub(crate) layer: String,
     pub(crate) reason: String,
-    /// The number of layers inside of the one that has ended it.
-    pub(crate) inside: Option<usize>,
+    /// The layer that has ended it, and the number of layers inside of it; known once it has passed the error on.
+    pub(crate) by: Option<(String, usize)>,
 }
 
 /// The error of a layer that panicked on the way of a request.

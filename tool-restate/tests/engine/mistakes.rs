@@ -47,7 +47,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
         (
             clerk().tools(tools![long]).tool_search(ToolSearch::bm25()),
             "the agent `clerk` has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per \
-             question with a `guard::tool`",
+             question with a `guard::offer`",
         ),
         (
             clerk().handoff_to("billing", "Bills", &builder().build().unwrap()),

@@ -97,7 +97,7 @@ impl RunDriver {
 
     /// Asks the layers about the calls that they have not judged, or that have waited since.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
-        let seen = [Part::Tool, Part::Rewrite, Part::Judge];
+        let seen = [Part::Offer, Part::Rewrite, Part::Judge];
         match seen.into_iter().any(|part| self.layers.see(part)) {
             true => self.ask_about_calls().boxed().await,
             false => Ok(()),
@@ -144,7 +144,7 @@ impl RunDriver {
             let tools = &self.offer.tools;
             let checked = match tools.get(&call.name) {
                 // Refused before it is stored, because another driver can offer the tool.
-                None if layers.see(Part::Tool) => Err(tools.unknown_tool_error(&call)),
+                None if layers.see(Part::Offer) => Err(tools.unknown_tool_error(&call)),
                 _ => tools.check_arguments(&call),
             };
             if let Err(error) = checked {

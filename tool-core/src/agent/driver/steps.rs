@@ -252,7 +252,7 @@ impl RunDriver {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
         let (layers, run) = (&self.layers, &self.run);
-        let tools = match run.is_in_turn() && layers.see(Part::Tool) {
+        let tools = match run.is_in_turn() && layers.see(Part::Offer) {
             true => self.tools.choose(tools, |tool| layers.offer(tool, run))?,
             false => tools,
         };
