@@ -71,6 +71,11 @@ impl Spending {
     fn is_limited(&self) -> bool {
         !self.budgets.is_empty() || self.ledger.left().is_some()
     }
+
+    fn is_limited_in_money(&self) -> bool {
+        let mut units = self.budgets.iter().map(KeyedBudget::unit);
+        self.ledger.left().is_some() || units.any(|unit| matches!(unit, BudgetUnit::Money(_)))
+    }
 }
 
 /// Counts the attempts of one request, which has a ledger of its own.
@@ -186,9 +191,7 @@ impl RequestMeter {
         }
         // Nothing is awaited from here on, so that a reservation is never lost.
         let ledger = &self.spending.ledger;
-        let (Some(needed), Some(most)) = (at_least.cost, at_most.cost) else {
-            return ledger.left().map_or(Ok(at_most), |_| Err(no_prices()));
-        };
+        let (Some(needed), Some(most)) = (at_least.cost, at_most.cost) else { return Ok(at_most) };
         let granted = ledger.reserve(needed, most).map_err(|error| match error {
             LedgerError::TooLittleLeft(ledger) => self.refuse(Refusal::MaxCost { ledger, needed }),
             LedgerError::OtherCurrency(other) => other_currency(other),
@@ -243,14 +246,18 @@ impl Meter for RequestMeter {
         let worst = move |output| self.worst(model, input_tokens, output);
         async move {
             *lock(&self.refusals) = Refusals::default();
+            let longest = output_tokens.unwrap_or(0);
+            let (least, most) = (worst(longest.min(MIN_ANSWER))?, worst(longest)?);
+            if most.cost.is_none() && self.spending.is_limited_in_money() {
+                return Err(no_prices());
+            }
             if self.is_limited() && output_tokens.is_none() {
                 return Err(ModelError::invalid_request(format!(
                     "the longest answer of the model `{model}` is not known; set `max_output_tokens` in its options or in the \
                      table of prices"
                 )));
             }
-            let longest = output_tokens.unwrap_or(0);
-            let reserved = self.reserve(worst(longest.min(MIN_ANSWER))?, worst(longest)?).await?;
+            let reserved = self.reserve(least, most).await?;
             let first = reserved.usage;
             let is_paid = |worst: Usage| {
                 worst.total_tokens <= first.total_tokens

@@ -39,6 +39,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1_000_000_000);
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (first, second) = (ScriptedModel::new().fails("down"), ScriptedModel::new().says("Good morning!"));
+/// // The errors of a `ScriptedModel` are of the kind `Other`.
 /// let model = Fallback::new([first, second]).on([ModelErrorKind::Unavailable, ModelErrorKind::Other]);
 /// let agent = Agent::builder(model).build()?;
 /// assert_eq!(agent.ask("Hello").await?.text(), "Good morning!");
