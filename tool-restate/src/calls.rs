@@ -15,7 +15,7 @@ use crate::events::{Publisher, Unfinished};
 use crate::limit::limited;
 use crate::names::CallInput;
 use crate::path::{agent_names, stream_name};
-use crate::turn::panicked;
+use crate::step::panicked;
 
 /// The owner of the tools: an agent, or a worker without one.
 #[derive(Clone)]

@@ -25,7 +25,7 @@ use crate::events::{self, Events, EventsService as _, Publisher, events_service}
 use crate::limit::MAX_BYTES;
 use crate::names::{calls_service, conversations_service, is_service_name, tool_service};
 use crate::runs::{Runs, RunsService as _};
-use crate::turn::Model;
+use crate::step::Model;
 
 /// The treatment of a run that started with other tools than the worker's agent has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

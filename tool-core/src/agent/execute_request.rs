@@ -110,6 +110,11 @@ impl Agent {
         self.0.tools.get(name)?.as_agent()?.downcast_ref()
     }
 
+    /// Returns the agent that is asked by the tools with these names, one inside the other.
+    pub fn agent_inside<'a>(&self, asked_by: impl IntoIterator<Item = &'a str>) -> Option<&Self> {
+        asked_by.into_iter().try_fold(self, |agent, name| Some(agent.agent_tool(name)?.agent()))
+    }
+
     /// Returns the layers around calls of this agent, of which it is not known what their run has spent.
     fn layers_of_calls(&self, context: &ToolContext, outer: Option<Outer<'_>>) -> Arc<Layers> {
         let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
@@ -168,27 +173,19 @@ impl Agent {
     }
 
     /// Checks that a decision fits a wait of a run of this agent, with the tools that [`execute_request`](Self::execute_request) would
-    /// use: new arguments must match the tool. Those of a tool that is not found are accepted. The wait is of the agent that is asked by
-    /// the tools with these names, one inside the other; of this agent if there are none.
+    /// use: new arguments must match the tool. Those of a tool that is not found are accepted.
     ///
     /// # Errors
     ///
     /// Fails for the reasons of [`Wait::check`], or if new arguments do not match the tool.
-    pub async fn check_decision(
-        &self,
-        asked_by: &[&str],
-        wait: &Wait,
-        decision: &Decision,
-    ) -> Result<(), ResolveError> {
+    pub async fn check_decision(&self, wait: &Wait, decision: &Decision) -> Result<(), ResolveError> {
         wait.check(decision)?;
         let (WaitReason::Approval(call), Some(arguments)) = (&wait.reason, decision.edited_arguments())
         else {
             return Ok(());
         };
         let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
-        let agent = asked_by.iter().try_fold(self, |agent, name| Some(agent.agent_tool(name)?.agent()));
-        let Some(agent) = agent else { return Ok(()) };
-        let Ok(Some(tools)) = agent.tools_with(&call.name, &agent.0.context).await else { return Ok(()) };
+        let Ok(Some(tools)) = self.tools_with(&call.name, &self.0.context).await else { return Ok(()) };
         tools.check_arguments(&call).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 

@@ -17,7 +17,8 @@ use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
 use crate::path::{Asked, call_ids};
-use crate::turn::{Subject, Tools};
+use crate::step::Subject;
+use crate::tools::Tools;
 
 pub(super) type Pending<'c> =
     Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalError>> + Send + 'c>>;

@@ -29,7 +29,7 @@ use crate::clock::{Clock, now};
 use crate::events::{EventTarget, events_service};
 use crate::names::{Ended, HoldRequest, JsonContext, Question, conversations_service};
 use crate::runs::{INVOCATION, QUESTION, Runs};
-use crate::turn::{Started, Subject};
+use crate::step::{Started, Subject};
 
 /// The code of the error with which the engine reports a cancellation.
 const CANCELLED: u16 = 409;

@@ -12,7 +12,8 @@ use tool_core::run::{InFlight, ReportedCalls, Run};
 
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::path::{Asked, agent_names, call_ids};
-use crate::turn::{CalledTool, Inside, Obstacle, Started, Tree};
+use crate::step::{Inside, Obstacle, Started, Tree};
+use crate::tools::CalledTool;
 
 /// What is known about a run beside its state.
 pub(super) struct Node {
@@ -200,12 +201,12 @@ impl<'c> Drive<'c> {
         loop {
             let (model, tree) = (&self.service.model, self.tree(&branch.path));
             let deadline = self.clock.after(self.service.model_patience);
-            let ask = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
+            let ask = move || -> BoxFuture<'_, HandlerResult<Json<Result<Inside, Obstacle>>>> {
                 Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
             };
             let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
             match self.ctx.run(ask).name(&*name).retry_policy(policy).await {
-                Ok(Json(Inside::Started(started))) => {
+                Ok(Json(Ok(Inside::Started(started)))) => {
                     let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
                     self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
                     let call = ToolCall::new(&*asked.call, &*asked.agent, "");
@@ -217,8 +218,8 @@ impl<'c> Drive<'c> {
                     self.branches.push(Branch { has_own_limits, ..branch.clone() });
                     self.elapse(Some(outer), at);
                 }
-                Ok(Json(Inside::Rejected(changes))) => self.change(branch, &changes),
-                Ok(Json(Inside::Obstacle(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
+                Ok(Json(Ok(Inside::Rejected(changes)))) => self.change(branch, &changes),
+                Ok(Json(Err(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
                 Err(error) if is_cancellation(&error) => return Ok(Err(error)),
                 Err(error) => match self.pause(error.message()).await? {
                     Ok(()) => continue,

@@ -14,7 +14,9 @@ use crate::events::Unfinished;
 use crate::names::{Sent, Stop};
 use crate::path::{Asked, call_ids};
 use crate::runs::{WAITING, resume_signal};
-use crate::turn::{CalledTool, Judged, Subject, TurnOutcome, TurnRecord};
+use crate::step::{Obstacle, Subject};
+use crate::tools::CalledTool;
+use crate::turn::{Taken, TurnRecord};
 
 impl<'c> Drive<'c> {
     /// Lets the layers judge in a recorded step. Waits for an operator if one fails for too long.
@@ -27,13 +29,13 @@ impl<'c> Drive<'c> {
         loop {
             let (model, tree, subject) = (&self.service.model, self.tree(&branch.path), subject.clone());
             let deadline = self.clock.after(self.service.model_patience);
-            let judge = move || -> BoxFuture<'_, HandlerResult<Json<Judged>>> {
+            let judge = move || -> BoxFuture<'_, HandlerResult<Json<Result<RunChanges, Obstacle>>>> {
                 Box::pin(async move { repeat_until(deadline, model.judge(&tree, subject).await) })
             };
             let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
             match self.ctx.run(judge).name(name).retry_policy(policy).await {
-                Ok(Json(Judged::Changed(changes))) => self.change(branch, &changes),
-                Ok(Json(Judged::Refused(obstacle))) => {
+                Ok(Json(Ok(changes))) => self.change(branch, &changes),
+                Ok(Json(Err(obstacle))) => {
                     // Boxed, because it can judge the outcome of a call.
                     return Box::pin(self.obstruct(&branch.path, obstacle)).await;
                 }
@@ -141,14 +143,14 @@ impl<'c> Drive<'c> {
         let mut is_judged = true;
         match outcome {
             // The run has ended.
-            TurnOutcome::Taken { .. } if is_time_up => {}
-            TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged } => {
+            Ok(_) if is_time_up => {}
+            Ok(Taken { changes, reply, tools, offered, is_unjudged }) => {
                 is_judged = !is_unjudged;
                 self.change(branch, &changes);
                 self.offer(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
-            TurnOutcome::Refused(obstacle) => applied = self.obstruct(&branch.path, obstacle).await?,
+            Err(obstacle) => applied = self.obstruct(&branch.path, obstacle).await?,
         }
         self.elapse(Some(&branch.path), finished);
         if applied.is_ok() && !is_judged {
