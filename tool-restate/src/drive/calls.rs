@@ -285,7 +285,7 @@ impl<'c> Drive<'c> {
             request,
             definition: called.or(undoing),
             offered: if is_unknown { node.offered.clone() } else { Vec::new() },
-            at_most_once: self.is_at_most_once(branch, call),
+            at_most_once: self.policy(branch, call).is_some_and(|policy| policy.at_most_once),
             events: self.events.clone(),
             context: self.context.clone(),
             path: branch.path.clone(),

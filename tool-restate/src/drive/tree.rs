@@ -64,10 +64,6 @@ impl Node {
             has_decision: false,
         }
     }
-
-    fn policy(&self, tool: &str) -> Option<&ToolPolicy> {
-        self.definitions.iter().find(|one| one.name() == tool).map(ToolDefinition::policy)
-    }
 }
 
 /// A run in progress, and its place in the tree.
@@ -131,11 +127,14 @@ impl<'c> Drive<'c> {
 
     /// Returns `true` if the call can start beside those of the whole tree. The run itself has checked those of its own.
     pub(super) fn may_start(&self, branch: &Branch, call: &ToolCall) -> bool {
-        let is_beside_exclusive = self.in_flight.values().any(|one| one.is_exclusive)
-            || self
-                .branches
-                .iter()
-                .any(|one| one.is_exclusive && !one.contains(&branch.path) && self.is_active(one));
+        // The exclusive agents at work, one inside the other; of several, the one that was asked first.
+        let exclusive = self.branches.iter().filter(|one| one.is_exclusive && self.is_active(one));
+        let at_work = exclusive.fold(&[][..], |outer, one| match one.path.starts_with(outer) {
+            true => &one.path,
+            false => outer,
+        });
+        let is_beside_exclusive =
+            !branch.path.starts_with(at_work) || self.in_flight.values().any(|one| one.is_exclusive);
         match self.is_exclusive(branch, call) {
             true => self.in_flight.is_empty() && !is_beside_exclusive,
             false => self.asks_agent(branch, call) || !is_beside_exclusive,
@@ -143,11 +142,12 @@ impl<'c> Drive<'c> {
     }
 
     pub(super) fn is_exclusive(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.nodes[branch.node].policy(&call.name).is_some_and(|policy| policy.exclusive)
+        self.policy(branch, call).is_some_and(|policy| policy.exclusive)
     }
 
-    pub(super) fn is_at_most_once(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.nodes[branch.node].policy(&call.name).is_some_and(|policy| policy.at_most_once)
+    pub(super) fn policy(&self, branch: &Branch, call: &ToolCall) -> Option<&ToolPolicy> {
+        let mut definitions = self.nodes[branch.node].definitions.iter();
+        definitions.find(|one| one.name() == call.name).map(ToolDefinition::policy)
     }
 
     /// Returns `true` if the call asks an agent, or undoes the calls of one.
