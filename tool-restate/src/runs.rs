@@ -245,8 +245,8 @@ impl Runs {
         wait: &Wait,
         decision: &run::Decision,
     ) -> Result<Result<(), String>, TerminalError> {
-        let asked_by = waiting.agents.get(&wait.path).into_iter().flatten();
-        let agent = self.model.agent.agent_inside(asked_by.map(String::as_str));
+        let names = waiting.agents.get(&wait.path).into_iter().flatten();
+        let agent = self.model.agent.agent_at(names.map(String::as_str));
         let check = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
             Box::pin(async move {
                 let Some(agent) = agent else { return Ok(Json(Ok(()))) };

@@ -20,18 +20,17 @@ use crate::context::ContextTypes;
 use crate::events::Publisher;
 use crate::limit;
 use crate::names::{JsonContext, Question};
-use crate::path::{Asked, agent_names, call_ids};
-use crate::tools::{Tools, difference, hashes};
+use crate::path::{Asked, call_ids};
+use crate::tools::{Profile, Tools, difference, hashes};
 use crate::worker::ChangedTools;
 
 /// The beginning of a run.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Started {
     pub(crate) run: Run,
-    /// The agent's tools, by name, with the hashes of their definitions.
-    pub(crate) tools: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub(crate) profile: Profile,
     pub(crate) at: u64,
-    pub(crate) max_concurrent_calls: usize,
     /// The run is inside of another, for whose limits it does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_own_limits: bool,
@@ -145,19 +144,17 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Returns `true` if a layer sees this part of the run to which the path leads.
-    pub(crate) fn has_layer_for(&self, path: &[Asked], part: Part) -> bool {
-        let is_own = matches!(part, Part::Question | Part::Answer);
-        let agents = (0..=path.len()).filter(|depth| !is_own || *depth == path.len());
-        agents
-            .filter_map(|depth| self.agent.agent_inside(agent_names(&path[..depth])))
-            .any(|agent| agent.has_layer_for(part))
+    /// Returns `true` if a layer sees this part of a run. These names lead to its agent, those from this position on by handoffs.
+    pub(crate) fn has_layer_for(&self, names: &[String], own: usize, part: Part) -> bool {
+        let first = if matches!(part, Part::Question | Part::Answer) { own } else { 0 };
+        let mut agents = (first..=names.len())
+            .filter_map(|end| self.agent.agent_at(names[..end].iter().map(String::as_str)));
+        agents.any(|agent| agent.has_layer_for(part))
     }
 
     /// Returns the beginning of a run, or an error if it is too large.
     fn started(&self, run: Run, agent: &Agent, has_own_limits: bool) -> Result<Started, String> {
-        let (tools, max_concurrent_calls) = (hashes(agent), agent.max_concurrent_calls());
-        let started = Started { run, tools, at: now(), max_concurrent_calls, has_own_limits };
+        let started = Started { run, profile: Profile::of(agent), at: now(), has_own_limits };
         limit::check("the run with its history", &started, self.max_bytes)?;
         Ok(started)
     }

@@ -9,6 +9,20 @@ use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
 
 use crate::names::digest;
 
+/// What the rules of a run need of its agent.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Profile {
+    /// The agent's tools, by name, with the hashes of their definitions.
+    pub(crate) tools: BTreeMap<String, String>,
+    pub(crate) max_concurrent_calls: usize,
+}
+
+impl Profile {
+    pub(crate) fn of(agent: &Agent) -> Self {
+        Self { tools: hashes(agent), max_concurrent_calls: agent.max_concurrent_calls() }
+    }
+}
+
 /// The tools of a worker, compared with those that a run started with.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,12 +61,12 @@ impl CalledTool {
     }
 }
 
-/// Returns the hashes of an agent's tools. That of a tool that is an agent covers the tools of this agent.
+/// Returns the hashes of an agent's tools. That of a tool that asks an agent or hands off to it covers the tools of this agent.
 pub(crate) fn hashes(agent: &Agent) -> BTreeMap<String, String> {
     let definitions = agent.tools().definitions().iter().chain(agent.undo_tools().definitions());
-    let hash = |one: &ToolDefinition| match agent.agent_tool(one.name()) {
-        Some(tool) => digest(&(one.hash(), hashes(tool.agent()))),
-        None => one.hash(),
+    let hash = |one: &ToolDefinition| {
+        let inner = agent.agent_at([one.name()]);
+        inner.map_or_else(|| one.hash(), |inner| digest(&(one.hash(), hashes(inner))))
     };
     definitions.map(|one| (one.name().to_owned(), hash(one))).collect()
 }

@@ -15,7 +15,7 @@ use crate::events::{EventTarget, Publishing, Unfinished};
 use crate::limit;
 use crate::path::{event_at, stream_name};
 use crate::step::{Failure, Model, Obstacle, Tree, descend, record};
-use crate::tools::{CalledTool, called_tool};
+use crate::tools::{CalledTool, Profile, called_tool};
 
 /// The outcome of one turn, or the reason why no request can be sent.
 #[derive(Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub(crate) struct Taken {
     /// The names of all tools that were offered, if the reply calls another one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) offered: Vec<String>,
+    /// That of the agent, if the run was handed off to it since the turn before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<Profile>,
     /// A layer has failed, and the calls are not judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_unjudged: bool,
@@ -46,7 +49,8 @@ pub(crate) struct Taken {
 impl Taken {
     /// A turn without calls.
     fn without_calls(changes: RunChanges) -> Self {
-        Self { changes, reply: None, tools: Vec::new(), offered: Vec::new(), is_unjudged: false }
+        let (tools, offered) = (Vec::new(), Vec::new());
+        Self { changes, reply: None, tools, offered, profile: None, is_unjudged: false }
     }
 }
 
@@ -156,7 +160,9 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let all = || driver.tools().definitions().iter().map(|one| one.name().to_owned()).collect();
     let offered = if tools.len() < names.len() { all() } else { Vec::new() };
     let changes = driver.run().changes_since(before);
-    Ok(Taken { changes, reply, tools, offered, is_unjudged })
+    let handoff = before.handoffs().last().filter(|handoff| handoff.turn() == before.turns());
+    let profile = handoff.map(|_| Profile::of(driver.agent()));
+    Ok(Taken { changes, reply, tools, offered, profile, is_unjudged })
 }
 
 fn is_delta(event: &Event) -> bool {

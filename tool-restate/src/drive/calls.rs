@@ -138,7 +138,7 @@ impl<'c> Drive<'c> {
 
     /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
     async fn check_tools(&mut self, branch: &Branch, ready: &[ToolCall]) -> Result<bool, TerminalError> {
-        let (model, tools) = (&self.service.model, &self.nodes[0].tools);
+        let (model, tools) = (&self.service.model, &self.started_with);
         let deadline = self.clock.after(self.service.model_patience);
         let compare = move || async move { repeat_until(deadline, model.compare_tools(tools)) };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
@@ -149,7 +149,7 @@ impl<'c> Drive<'c> {
             Tools::Changed(present) => {
                 let is_changed = |call: &&ToolCall| {
                     let tool = branch.path.first().map_or(&call.name, |asked| &asked.agent);
-                    let before = self.nodes[0].tools.get(tool);
+                    let before = self.started_with.get(tool);
                     before.is_some() && before != present.get(tool)
                 };
                 let changed: Vec<_> = ready.iter().filter(is_changed).cloned().collect();
@@ -213,7 +213,7 @@ impl<'c> Drive<'c> {
             let known = input
                 .definition
                 .as_ref()
-                .filter(|hash| self.nodes[branch.node].tools.get(&call.name) == Some(hash));
+                .filter(|hash| self.nodes[branch.node].profile.tools.get(&call.name) == Some(hash));
             let service = known.map(|hash| tool_service(owner, &call.name, hash));
             let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
             if undoes {
@@ -279,7 +279,9 @@ impl<'c> Drive<'c> {
         let undoes = request.undone.is_some();
         let node = &self.nodes[branch.node];
         let called = node.called.get(&call.name).filter(|_| !undoes).map(|tool| tool.hash.clone());
-        let undoing = node.undoing.get(&call.name).filter(|_| undoes).and_then(|(_, hash)| hash.clone());
+        let undoing = self.run_at(&branch.path).and_then(Run::handoffs_before_undone);
+        let undoing = undoing.and_then(|handoffs| node.undoing.get(&(handoffs, call.name.clone())));
+        let undoing = undoing.and_then(|(_, hash)| hash.clone());
         let is_unknown = !undoes && called.is_none();
         Ok(CallInput {
             request,
@@ -289,6 +291,7 @@ impl<'c> Drive<'c> {
             events: self.events.clone(),
             context: self.context.clone(),
             path: branch.path.clone(),
+            agent: self.names(branch).0,
         })
     }
 

@@ -13,21 +13,21 @@ use tool_core::run::{InFlight, ReportedCalls, Run};
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::path::{Asked, agent_names, call_ids};
 use crate::step::{Inside, Obstacle, Started, Tree};
-use crate::tools::CalledTool;
+use crate::tools::{CalledTool, Profile};
 
 /// What is known about a run beside its state.
 pub(super) struct Node {
     /// The id of the run.
     id: String,
-    /// The agent's tools when the run started, with the hashes of their definitions.
-    pub(super) tools: BTreeMap<String, String>,
-    max_concurrent_calls: usize,
+    pub(super) profile: Profile,
     /// The time at which it started.
     since: u64,
     /// The tools of the run's calls so far, by name.
     pub(super) called: BTreeMap<String, CalledTool>,
-    /// The tools that undo the run's calls, by name, with the hashes of their definitions.
-    pub(super) undoing: BTreeMap<String, (ToolPolicy, Option<String>)>,
+    /// The tools that undo the run's calls, by the number of handoffs before and by name, with the hashes of their definitions.
+    pub(super) undoing: BTreeMap<(usize, String), (ToolPolicy, Option<String>)>,
+    /// The number of handoffs that readers of events know.
+    pub(super) handoffs: usize,
     /// The names of all tools of the last turn, if it called another one.
     pub(super) offered: Vec<String>,
     pub(super) definitions: ToolDefinitions,
@@ -42,19 +42,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(
-        run: &Run,
-        tools: BTreeMap<String, String>,
-        since: u64,
-        max_concurrent_calls: usize,
-    ) -> Self {
+    pub(super) fn new(run: &Run, profile: Profile, since: u64) -> Self {
         Self {
             id: run.id().to_string(),
-            tools,
-            max_concurrent_calls,
+            profile,
             since,
             called: BTreeMap::new(),
             undoing: BTreeMap::new(),
+            handoffs: run.handoffs().len(),
             offered: Vec::new(),
             definitions: ToolDefinitions::default(),
             reported: ReportedCalls::all_of(run),
@@ -96,17 +91,32 @@ impl<'c> Drive<'c> {
     }
 
     pub(super) fn tree<'t>(&'t self, path: &'t [Asked]) -> Tree<'t> {
-        let started_with = &self.nodes[0].tools;
-        Tree { outermost: &self.run, path, started_with, context: &self.context }
+        Tree { outermost: &self.run, path, started_with: &self.started_with, context: &self.context }
+    }
+
+    /// Returns the names that lead to the agent of a run, or to the one that undoes its next call: of tools that ask agents or hand off to
+    /// them. Also returns the position of those that hand this run off.
+    pub(super) fn names(&self, branch: &Branch) -> (Vec<String>, usize) {
+        let (mut names, mut own) = (Vec::new(), 0);
+        for depth in 0..=branch.path.len() {
+            own = names.len();
+            if let Some(run) = self.run_at(&branch.path[..depth]) {
+                let handoffs = run.handoffs_before_undone().unwrap_or(run.handoffs().len());
+                names.extend(run.handoffs()[..handoffs].iter().map(|handoff| handoff.agent().to_owned()));
+            }
+            names.extend(branch.path.get(depth).map(|asked| asked.agent.clone()));
+        }
+        (names, own)
     }
 
     pub(super) fn has_layer_for(&self, branch: &Branch, part: Part) -> bool {
-        self.service.model.has_layer_for(&branch.path, part)
+        let (names, own) = self.names(branch);
+        self.service.model.has_layer_for(&names, own, part)
     }
 
     /// Returns the calls of a run that are in flight.
     pub(super) fn in_flight(&self, branch: &Branch) -> InFlight {
-        let mut calls = InFlight::new(self.nodes[branch.node].max_concurrent_calls);
+        let mut calls = InFlight::new(self.nodes[branch.node].profile.max_concurrent_calls);
         let own = self.in_flight.values().filter(|one| one.branch.path == branch.path);
         own.for_each(|one| calls.begin(&one.call.id));
         for inner in self.branches.iter().skip(1) {
@@ -207,8 +217,8 @@ impl<'c> Drive<'c> {
             let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
             match self.ctx.run(ask).name(&*name).retry_policy(policy).await {
                 Ok(Json(Ok(Inside::Started(started)))) => {
-                    let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
-                    self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
+                    let Started { run, profile, at, has_own_limits } = *started;
+                    self.nodes.push(Node::new(&run, profile, at));
                     let call = ToolCall::new(&*asked.call, &*asked.agent, "");
                     let added =
                         self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));

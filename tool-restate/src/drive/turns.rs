@@ -69,6 +69,11 @@ impl<'c> Drive<'c> {
             let (turn, messages) = (run.turns() + 1, run.messages().len());
             let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
             names.push(format!("{asked_by}turn {turn}"));
+            let handoffs: Vec<_> = run.handoffs().iter().map(|handoff| handoff.agent().to_owned()).collect();
+            let known = std::mem::replace(&mut self.nodes[branch.node].handoffs, handoffs.len());
+            for agent in handoffs.into_iter().skip(known) {
+                self.publish(&branch.path, Event::handed_off(agent));
+            }
             self.publish(&branch.path, Event::turn_started(turn, messages));
         }
         if let Err(error) = self.flush_events().await {
@@ -144,9 +149,10 @@ impl<'c> Drive<'c> {
         match outcome {
             // The run has ended.
             Ok(_) if is_time_up => {}
-            Ok(Taken { changes, reply, tools, offered, is_unjudged }) => {
+            Ok(Taken { changes, reply, tools, offered, profile, is_unjudged }) => {
                 is_judged = !is_unjudged;
                 self.change(branch, &changes);
+                profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
                 self.offer(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
@@ -166,14 +172,15 @@ impl<'c> Drive<'c> {
         run.current_calls().for_each(|(call, _)| drop(node.called.remove(&call.name)));
         for tool in tools {
             if let Some((undo, policy)) = &tool.undo {
-                node.undoing.insert(undo.clone(), (policy.clone(), tool.undo_hash.clone()));
+                let key = (run.handoffs().len(), undo.clone());
+                node.undoing.insert(key, (policy.clone(), tool.undo_hash.clone()));
             }
             node.called.insert(tool.name.clone(), tool);
         }
         node.offered = offered;
-        let undoing = node.undoing.iter().filter(|(name, _)| !node.called.contains_key(*name));
+        let undoing = node.undoing.iter().filter(|((_, name), _)| !node.called.contains_key(name));
         let undoing =
-            undoing.map(|(name, (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
+            undoing.map(|((_, name), (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
         node.definitions = node.called.values().map(CalledTool::definition).chain(undoing).collect();
     }
 

@@ -50,9 +50,13 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              question with a `guard::tool`",
         ),
         (
-            clerk().handoff_to("billing", "Bills", &builder().build().unwrap()),
-            "the agent `clerk` has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other \
-             agent a question of its own",
+            clerk().handoff_to(
+                "billing",
+                "Bills",
+                &builder().approver(tool_core_approver()).build().unwrap(),
+            ),
+            "the agent of the handoff `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions \
+             without a process: leave it out, and decide with `resolve_approval`",
         ),
         (
             clerk()
