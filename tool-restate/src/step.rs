@@ -110,6 +110,8 @@ pub(crate) enum Subject {
     DecidedCalls,
     /// The outcome of a call, which is recorded as well.
     Outcome(Box<ToolExecution>),
+    /// This call, which searches for tools, and is executed as well.
+    Search(String),
     /// What precedes the next step: a question, or an answer that is an output.
     Next,
 }
@@ -211,6 +213,7 @@ impl Model {
             match subject {
                 Subject::DecidedCalls => driver.judge_decided_calls().await?,
                 Subject::Outcome(execution) => driver.record_result(*execution).await?,
+                Subject::Search(call) => driver.search(&call).await?,
                 Subject::Next => driver.next().await.map(drop)?,
             }
             Ok(driver.run().changes_since(before))

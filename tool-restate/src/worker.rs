@@ -513,11 +513,6 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
                  and decide with `resolve_approval`",
             ),
             (
-                agent.has_tool_search(),
-                "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
-                 with a `guard::tool`",
-            ),
-            (
                 agent.undo_tools().iter().any(is_agent),
                 "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
             ),

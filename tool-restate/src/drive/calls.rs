@@ -7,6 +7,7 @@ use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
 use tool_core::layer::Part;
+use tool_core::model::ToolKind;
 use tool_core::run::{Decision, Run};
 use tool_core::tool::{Timestamp, ToolError, ToolErrorKind, ToolExecution, WaitId};
 use tool_core::{Event, ToolCall};
@@ -86,10 +87,13 @@ impl<'c> Drive<'c> {
         let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
+        let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
+        let (searches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_search);
         let (local, remote): (Vec<_>, Vec<_>) = others
             .into_iter()
             .partition(|call| has_local_calls && !is_undoing && !routes.contains_key(&call.name));
-        self.publish_started_calls(branch, of_agents.iter().chain(&local).chain(&remote));
+        let all = of_agents.iter().chain(&searches).chain(&local).chain(&remote);
+        self.publish_started_calls(branch, all);
         if let Err(error) = self.flush_events().await {
             return Ok(Err(error));
         }
@@ -104,6 +108,14 @@ impl<'c> Drive<'c> {
             let started = self.start_agent(branch, call).await?;
             if started.is_err() {
                 return Ok(started);
+            }
+        }
+        for call in searches {
+            let begun = self.change_at(&branch.path, |run| run.begin_call(&call.id).map(drop));
+            begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
+            let found = self.judge(branch, "search", Subject::Search(call.id)).await?;
+            if found.is_err() {
+                return Ok(found);
             }
         }
         self.ask_person();

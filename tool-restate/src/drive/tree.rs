@@ -162,10 +162,14 @@ impl<'c> Drive<'c> {
 
     /// Returns `true` if the call asks an agent, or undoes the calls of one.
     pub(super) fn asks_agent(&self, branch: &Branch, call: &ToolCall) -> bool {
+        self.kind(branch, call) == Some(ToolKind::Agent) || self.run_at(&inside(branch, call)).is_some()
+    }
+
+    /// Returns the kind of a call's tool, unless the call undoes another.
+    pub(super) fn kind(&self, branch: &Branch, call: &ToolCall) -> Option<ToolKind> {
         let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
-        let called = self.nodes[branch.node].called.get(&call.name);
-        let asks = called.is_some_and(|tool| tool.kind == ToolKind::Agent) && !is_undoing;
-        asks || self.run_at(&inside(branch, call)).is_some()
+        let called = self.nodes[branch.node].called.get(&call.name).filter(|_| !is_undoing);
+        called.map(|tool| tool.kind)
     }
 
     /// Starts a call that asks an agent: its run is driven here, too. Returns the cancellation if the run was cancelled meanwhile.

@@ -1,7 +1,8 @@
-//! Runs that one agent hands off to another.
+//! Runs that one agent hands off to another, and tools that are searched for.
 
 use std::sync::Mutex;
 
+use tool_core::agent::ToolSearch;
 use tool_core::layer::guard;
 use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
@@ -156,4 +157,48 @@ async fn layers_of_both_agents_hold_after_a_handoff() {
     let denied = answer.tool_executions().iter().map(|one| one.error().map(ToolError::kind));
     let (none, denied_kind) = (None, Some(ToolErrorKind::Denied));
     assert_eq!(denied.collect::<Vec<_>>(), [none, denied_kind, none, denied_kind, denied_kind]);
+}
+
+/// The search is a recorded step, and what it finds is offered by any worker.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn tools_are_found_as_in_one_process() {
+    for call_through in [false, true] {
+        let search = || {
+            let search = ToolSearch::bm25().min_tools(0);
+            if call_through { search.call_through() } else { search }
+        };
+        let (called, arguments) = match call_through {
+            true => ("call_tool", r#"{"name": "wire", "arguments": {"euros": 5}}"#),
+            false => ("wire", r#"{"euros": 5}"#),
+        };
+        let model = || {
+            let calls = [("search_tools", r#"{"query": "wires money"}"#), ("look_up", r#"{"order": 1}"#)];
+            ScriptedModel::new().calls_all(calls).calls(called, arguments).says("Wired.")
+        };
+        let clerk = |name: &str, model: &ScriptedModel| {
+            let clerk = Agent::builder(model.clone()).name(name).tools(tools![look_up, refund, wire]);
+            clerk.tool_search(search().always_offer(["look_up"])).build().unwrap()
+        };
+        let here = clerk("here", &model());
+        let mut waiting = here.ask("Wire 5").await.unwrap_err().into_run();
+        let wait = waiting.waits().remove(0);
+        waiting.resolve(&wait.id, Decision::approve()).unwrap();
+        let expected = describe_answer(&here.resume(waiting).await.unwrap());
+        for is_local in [false, true] {
+            let (name, address, model) = (unique("clerk"), free_address(), model());
+            let worker = || {
+                let worker = Worker::new().agent(clerk(&name, &model));
+                if is_local { worker.local_calls() } else { worker }
+            };
+            let first = Mortal::start(worker(), address).await;
+            register_at(address).await;
+            let run = agent(&name).ask("Wire 5").send().await.unwrap();
+            let wait = waits_of(&run, &["call_2_0"]).await.remove(0);
+            drop(first);
+            let _second = Mortal::start(worker(), address).await;
+            run.resolve(&wait.id, Decision::approve()).await.unwrap();
+            assert_eq!(describe_answer(&answer(&run).await), expected);
+        }
+    }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tool_core::agent::ToolSearch;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::ToolProviderRequest;
@@ -43,11 +42,6 @@ fn an_agent_that_cannot_run_durably_is_refused() {
             clerk().approver(tool_core_approver()),
             "the agent `clerk` has an `approver`, but durable runs wait for decisions without a process: leave it out, \
              and decide with `resolve_approval`",
-        ),
-        (
-            clerk().tools(tools![long]).tool_search(ToolSearch::bm25()),
-            "the agent `clerk` has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per \
-             question with a `guard::tool`",
         ),
         (
             clerk().handoff_to(
