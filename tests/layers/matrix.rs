@@ -97,6 +97,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-core/src/agent/driver/calls.rs",
         &[Entrance::SearchAppend, Entrance::SearchCallThrough, Entrance::SearchByProvider, Entrance::Handoff],
     ),
+    ("tool-core/src/agent/driver/lending.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),
     ("tool-core/src/agent/execute_request.rs", &[Entrance::Restate]),
@@ -114,6 +115,11 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-mcp/src/server/call.rs", &[Entrance::McpServer]),
     (
         "tool-openai/src/server/agent.rs",
+        &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
+    ),
+    // Builds the run that a conversation continues.
+    (
+        "tool-openai/src/server/resumption.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
     ),
     // Models that are served without an agent.
