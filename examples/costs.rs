@@ -1,4 +1,4 @@
-//! What answers cost: prices from a file, a limit for each run, and a second model in case that the first one is down.
+//! What answers cost: prices from a file, a limit for each run, and a second model in case the first one is down.
 //!
 //! ```text
 //! cargo run --features prices --example costs

@@ -106,6 +106,25 @@ async fn errors_are_the_same() {
             "POST URL is redirected to https://example.org/v2 (status 308); use that as the base URL",
         ),
         (
+            whole_answer("200 OK", &[("content-type", "text/html")], b"<p>It works!</p>"),
+            "InvalidResponse",
+            (false, false),
+            "POST URL answered with HTML: `<p>It works!</p>`; check the base URL",
+        ),
+        (
+            whole_answer("200 OK", &[json], b"{"),
+            "InvalidResponse",
+            (false, false),
+            "POST URL: the response does not follow the API (application/json: EOF while parsing an object at line 1 column 1); \
+             check the base URL; it has 1 bytes",
+        ),
+        (
+            whole_answer("502 Bad Gateway", &[], b"<html>502</html>"),
+            "Server",
+            (true, false),
+            "POST URL answered with HTML with status 502: `<html>502</html>`",
+        ),
+        (
             whole_answer("404 Not Found", &[], b""),
             "InvalidRequest",
             (false, true),

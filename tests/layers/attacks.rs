@@ -9,8 +9,11 @@ use tool_core::layer::{
 };
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
 use tool_core::run::{Decision, ErrorPolicy};
+use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Event, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools};
+use tool_core::{
+    Agent, ChatModel, Event, Message, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
+};
 use tool_openai::server::Server;
 
 use crate::entrances::post;
@@ -287,4 +290,49 @@ async fn inner_agents_send_nothing_unredacted() {
             assert!(!seen.contains(secret), "{seen}");
         }
     }
+}
+
+#[derive(serde::Deserialize, JsonSchema)]
+struct Text {
+    text: String,
+}
+
+/// The sample of the guide.
+#[tokio::test]
+async fn a_guard_reads_arguments_as_the_tool_does() {
+    let guarded = tools![echo].layer(guard::call(|call: &ToolCall| match call.arguments_as::<Text>() {
+        Ok(Text { text }) if !text.contains("..") => CallVerdict::Pass,
+        _ => CallVerdict::deny("stay in the folder"),
+    }));
+    for arguments in [
+        r#"{"text": "../a"}"#,
+        r#"{"text": "\u002e\u002e/a"}"#,
+        "```json\n{'text': '.\\u002e/a'}\n```",
+        r#"{"text": "a", "text": "../a"}"#,
+    ] {
+        let call = ToolCall::new("call_1", "echo", arguments);
+        assert!(guarded.call(&call, &ToolContext::new()).await.is_err(), "{arguments}");
+    }
+}
+
+/// The sample of the guide: the model asks for more than is left in one reply.
+#[tokio::test]
+async fn a_limit_of_calls_holds_within_a_reply() {
+    let limit = guard::call_at(|call, at| {
+        let earlier = at.executions.iter().map(|execution| execution.call());
+        let reply =
+            at.messages.last().and_then(Message::as_assistant).map_or(&[][..], |reply| &reply.tool_calls);
+        let before = reply.iter().take_while(|one| one.id != call.id);
+        match earlier.chain(before).filter(|one| one.name == "echo").count() >= 3 {
+            true => CallVerdict::deny("there are none left"),
+            false => CallVerdict::Pass,
+        }
+    });
+    let texts = [r#"{"text": "a"}"#, r#"{"text": "b"}"#].map(|text| ("echo", text));
+    let model = ScriptedModel::new().calls_all(texts).calls_all([texts[0], texts[1]]).says("Done.");
+    let agent = Agent::builder(model).tools(tools![echo]).layer(limit).build().unwrap();
+    let answer = agent.ask("go").await.unwrap();
+    let results: Vec<_> = answer.messages().iter().filter(|one| matches!(one, Message::Tool(_))).collect();
+    let results: Vec<_> = results.iter().map(|one| one.text().into_owned()).collect();
+    assert_eq!(results, ["a", "b", "a", "the call was denied: there are none left"]);
 }

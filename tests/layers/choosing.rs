@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tests::support::ways::alike;
+use tests::support::ways::{alike, restored};
 use tool_core::layer::{Place, guard, rewrite};
 use tool_core::model::{ChatRequest, ToolChoice};
 use tool_core::schemars::{self, JsonSchema};
@@ -34,7 +34,7 @@ async fn tools_depend_on_the_user_and_the_turn() {
                 .expects(move |request| names(request) == all[1..])
                 .calls("search", r#"{"query": "b"}"#)
                 .says("Done.");
-            let chosen = guard::tool_at(|tool, at| match tool.name() {
+            let chosen = guard::offer_at(|tool, at| match tool.name() {
                 "search" => at.turn == 1,
                 _ => at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin),
             });
@@ -68,7 +68,7 @@ async fn the_set_stays_the_same_while_the_same_tools_are_left_out() {
     let model =
         ScriptedModel::new().expects(first).calls("search", call).expects(second).calls("search", call);
     let model = model.expects(third).says("Done.");
-    let chosen = guard::tool_at(|tool, at| tool.name() == "search" || at.turn > 2);
+    let chosen = guard::offer_at(|tool, at| tool.name() == "search" || at.turn > 2);
     Agent::builder(model)
         .tools(tools![search, delete])
         .layer(chosen)
@@ -91,7 +91,7 @@ struct City {
 async fn the_tool_of_a_typed_answer_is_always_offered() {
     let model = ScriptedModel::new().expects(|request| request.tools().len() == 1);
     let model = model.calls("final_answer", r#"{"name": "Rome"}"#);
-    let agent = Agent::builder(model).tools(tools![search]).layer(guard::tool(|_| false)).build().unwrap();
+    let agent = Agent::builder(model).tools(tools![search]).layer(guard::offer(|_| false)).build().unwrap();
     let city = agent.ask("Which city?").answer_as::<City>().by_tool().await.unwrap();
     assert_eq!(city, City { name: "Rome".into() });
 }
@@ -110,7 +110,7 @@ async fn a_tool_that_must_be_called_cannot_be_left_out() {
     ];
     for (choice, expected) in table {
         let agent = Agent::builder(ScriptedModel::new()).tools(tools![search]).tool_choice(choice);
-        let error = agent.layer(guard::tool(|_| false)).build().unwrap().ask("Go").await.unwrap_err();
+        let error = agent.layer(guard::offer(|_| false)).build().unwrap().ask("Go").await.unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Tools { .. }));
         assert_eq!(error.to_string(), expected);
     }
@@ -131,7 +131,7 @@ async fn requests_have_places() {
     };
     let layers = |layer: &'static str| {
         let (tool, request) = (note(layer), note(layer));
-        let tools = guard::tool_at(move |_, at| {
+        let tools = guard::offer_at(move |_, at| {
             tool("tool", at);
             true
         });
@@ -164,4 +164,18 @@ async fn requests_have_places() {
         "outer request:  2 3 outer",
     ];
     assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+/// The model calls a tool that it was not offered, and the run is continued by a process for which the tool is offered.
+#[tokio::test]
+async fn a_tool_that_was_left_out_is_not_executed_after_a_restart() {
+    let model = ScriptedModel::new().calls("search", r#"{"query": "a"}"#).says("Done.");
+    let chosen = guard::offer_at(|_, at| at.context.get().is_some_and(|IsAdmin(is_admin)| *is_admin));
+    let agent = Agent::builder(model).tools(tools![search]).layer(chosen).build().unwrap();
+    let mut driver = agent.ask("Go").context(IsAdmin(false)).start();
+    assert!(driver.advance().await.unwrap());
+    let run = restored(driver.run().clone());
+    drop(driver);
+    let answer = agent.resume(run).context(IsAdmin(true)).await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "there is no tool `search`; there are no tools");
 }

@@ -16,8 +16,11 @@ use tool_core::layer::{
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolDefinition, Usage};
 use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{ExternalTool, ToolExecution, Undone};
+use tool_core::tool::{ExternalTool, ToolExecution, Undone, VerdictRecord};
 use tool_core::{Agent, CancellationToken, Event, RunError, ToolCall, ToolError, ToolOutput, tool, tools};
+use tool_openai::server::Server;
+
+use crate::entrances::post;
 
 #[tool("Acts")]
 fn act() -> String {
@@ -53,6 +56,15 @@ impl Layer for Hang {
     }
 
     fn output<'a>(&'a self, _: &'a ToolExecution, _: &'a Place<'a>) -> LayerFuture<'a, OutputVerdict> {
+        self.hang()
+    }
+
+    fn decided<'a>(
+        &'a self,
+        _: &'a VerdictRecord,
+        _: Option<&'a ToolCall>,
+        _: &'a Place<'a>,
+    ) -> LayerFuture<'a, ()> {
         self.hang()
     }
 
@@ -304,6 +316,24 @@ async fn reasoning_without_a_text_that_was_judged_is_not_shown() {
     }
 }
 
+/// A server shows the reasoning of all turns.
+#[tokio::test]
+async fn reasoning_without_a_text_that_was_judged_is_in_no_record() {
+    for is_streamed in [false, true] {
+        let mut message = AssistantMessage::default().with_tool_calls([ToolCall::new("call_1", "act", "{}")]);
+        message.reasoning = Some("a secret".into());
+        let model = ScriptedModel::new().replies(ChatResponse::new(message)).says("Done.");
+        let pass = guard::answer(|_| AnswerVerdict::Pass);
+        let agent = Agent::builder(model).tools(tools![act]).layer(pass).build().unwrap();
+        let server = Server::new().agent("a", agent).spawn("127.0.0.1:0").await.unwrap();
+        let url = format!("{}/chat/completions", server.url());
+        let question = json!({ "role": "user", "content": "go" });
+        let body = json!({ "model": "a", "stream": is_streamed, "messages": [question] });
+        let replies = json!(post(&url, &body).await).to_string();
+        assert!(replies.contains("Done.") && !replies.contains("a secret"), "{replies}");
+    }
+}
+
 /// A reader sends the position that it has, which can be any number.
 #[tokio::test]
 async fn positions_of_events_do_not_overflow() {
@@ -321,6 +351,24 @@ fn book() -> ToolOutput {
 #[tool("Cancels")]
 fn cancel(#[inject] undone: &Undone) -> String {
     undone.output.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string)
+}
+
+/// A layer that learns of a decision must not hold the run for ever.
+#[tokio::test]
+async fn a_report_that_hangs_is_interrupted() {
+    let model = || ScriptedModel::new().says("a");
+    let agents = [
+        Agent::builder(model()).layer(guard::text(8, |_| TextVerdict::end("why"))),
+        Agent::builder(model()).layer(guard::question(|_| QuestionVerdict::answer("b")).beside()),
+        Agent::builder(model()).layer(guard::answer(|_| AnswerVerdict::replace("b"))),
+    ];
+    for agent in agents {
+        let token = CancellationToken::new();
+        let agent = agent.layer(Hang(Part::Judge, Some(token.clone()))).build().unwrap();
+        let asked = agent.ask("go").cancellation_token(token);
+        let error = tokio::time::timeout(Duration::from_secs(3), asked).await.expect("it hangs").unwrap_err();
+        assert_eq!(error.to_string(), "the run was cancelled");
+    }
 }
 
 /// The run in memory has what a stored one has.

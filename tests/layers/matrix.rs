@@ -43,7 +43,7 @@ fn absence(entrance: Entrance, rule: Rule) -> Option<&'static str> {
         (Entrance::Restate, _) => Some("in the tests of `tool-restate`"),
         (
             Entrance::ToolSetAlone | Entrance::McpServer,
-            Some(Part::Question | Part::Tool | Part::Model | Part::Answer),
+            Some(Part::Question | Part::Offer | Part::Model | Part::Answer),
         ) => Some("no agent is asked"),
         (Entrance::ToolSetAlone | Entrance::McpServer, None) if rule != Rule::Pass => {
             Some("no agent is asked")
@@ -97,6 +97,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-core/src/agent/driver/calls.rs",
         &[Entrance::SearchAppend, Entrance::SearchCallThrough, Entrance::SearchByProvider, Entrance::Handoff],
     ),
+    ("tool-core/src/agent/driver/lending.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),
     ("tool-core/src/agent/execute_request.rs", &[Entrance::Restate]),
@@ -116,6 +117,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-openai/src/server/agent.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
     ),
+    ("tool-openai/src/server/resumption.rs", &[Entrance::Responses, Entrance::ResponsesStreamed]),
     // Models that are served without an agent.
     ("tool-openai/src/server/dispatch.rs", &[]),
     ("tool-openai/src/server/options.rs", &[]),
@@ -124,7 +126,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-web/src/hub.rs", &[Entrance::Stream, Entrance::Resume]),
 ];
 
-const WAYS: [&str; 12] = [
+const WAYS: [&str; 13] = [
     "agent.ask(",
     "agent.resume(",
     "agent.start(",
@@ -137,6 +139,7 @@ const WAYS: [&str; 12] = [
     "call_model(",
     "send_to(",
     "stream_to(",
+    "reply_of(",
 ];
 
 #[test]

@@ -1,16 +1,19 @@
 //! Layers that are refused, and what a layer must not let pass in odd places.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tests::support::ways::restored;
 use tool_core::agent::Event;
-use tool_core::layer::{AnswerVerdict, CallVerdict, QuestionVerdict, TextVerdict, guard, rewrite};
+use tool_core::layer::{
+    AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict, guard, rewrite,
+};
 use tool_core::memory::InMemoryStore;
 use tool_core::run::{Decision, Step, StopReason};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, ExternalTool, VerdictKind};
-use tool_core::{Agent, Approval, RunErrorKind, ToolCall, ToolOutput, tool, tools};
+use tool_core::{Agent, Approval, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
 
 #[tool("Acts")]
 fn act(text: String) -> String {
@@ -280,4 +283,54 @@ async fn a_message_in_the_middle_of_a_run_is_judged() {
     while driver.advance().await.unwrap() {}
     assert_eq!(driver.finish().await.unwrap().text(), "No.");
     assert_eq!(model.requests().len(), 1);
+}
+
+static CHARGED: AtomicU32 = AtomicU32::new(0);
+
+#[tool("Charges", attempts = 3)]
+fn charge() -> Result<String, ToolError> {
+    CHARGED.fetch_add(1, Ordering::Relaxed);
+    Ok("charged".to_owned())
+}
+
+/// The call has had its effect, whatever the model reads.
+#[tokio::test]
+async fn a_call_whose_output_is_replaced_by_an_error_is_not_executed_again() {
+    let build = || {
+        let model = ScriptedModel::new().calls("charge", "{}").says("Done.");
+        let hide = guard::output(|_| OutputVerdict::fail(ToolError::failed("hidden")));
+        Agent::builder(model).tools(tools![charge]).layer(hide)
+    };
+    let answer = build().build().unwrap().ask("go").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "hidden");
+    let mut driver = build().build().unwrap().start("go");
+    while driver.advance().await.unwrap() {}
+    assert_eq!(CHARGED.load(Ordering::Relaxed), 2);
+}
+
+/// Each layer judges what the one before it has written.
+#[tokio::test]
+async fn each_replacement_of_a_reply_is_recorded() {
+    for (last, expected) in [
+        (AnswerVerdict::replace("three"), "three"),
+        (AnswerVerdict::retry("why"), "one again"),
+        (AnswerVerdict::end("why"), "the layer `second` has ended the run: why"),
+    ] {
+        let model = ScriptedModel::new().says("one").says("one again");
+        let first = guard::answer(|text| match text {
+            "one" => AnswerVerdict::replace("two"),
+            _ => AnswerVerdict::Pass,
+        });
+        let second = guard::answer(move |text| match text {
+            "two" => last.clone(),
+            _ => AnswerVerdict::Pass,
+        });
+        let agent = Agent::builder(model).layer(first.named("first")).layer(second.named("second"));
+        let mut driver = agent.build().unwrap().start("go");
+        while driver.advance().await.unwrap() {}
+        let layers: Vec<_> = driver.run().verdicts().iter().map(|verdict| verdict.layer.clone()).collect();
+        assert_eq!(layers, ["first", "second"]);
+        let answer = driver.finish().await;
+        assert_eq!(answer.map_or_else(|error| error.to_string(), |one| one.text().to_owned()), expected);
+    }
 }

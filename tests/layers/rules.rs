@@ -93,7 +93,7 @@ impl Rule {
             Self::Pass | Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => return None,
             Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Part::Question,
             Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Part::Question,
-            Self::Hide | Self::HidePanic => Part::Tool,
+            Self::Hide | Self::HidePanic => Part::Offer,
             Self::ModelRewrite | Self::ModelEnd => Part::Model,
             Self::Rewrite | Self::RewriteWrongly | Self::RewriteFail => Part::Rewrite,
             Self::Deny | Self::Approve | Self::DenyApproval | Self::EditApproval => Part::Judge,
@@ -194,7 +194,7 @@ impl Layer for Rule {
                 next.call(request.with_messages(messages))
             }
             Self::ModelEnd => {
-                let error = Next::end_run("rule", "why");
+                let error = Next::end_run("why");
                 Deltas::new(futures_util::stream::iter([Err(error)]))
             }
             _ => next.call(request),

@@ -252,9 +252,15 @@ async fn calls_are_undone_by_what_they_did() {
         let tools = tools![act, take_back].layer(denies).layer(hides).layer(moves);
         let error = ended(tools.clone(), "act", &log).ask("go").await.unwrap_err();
         assert_eq!(log.take(), ["did b", "took back b: a secret b"]);
-        let execution = &error.run().tool_executions()[0];
-        let arguments = (execution.original_arguments(), &*execution.call().arguments);
-        assert_eq!(arguments, (r#"{"text":"a"}"#, r#"{"text":"b"}"#));
+        for run in [error.run(), &restored(error.run().clone())] {
+            let execution = &run.tool_executions()[0];
+            let arguments = (execution.original_arguments(), &*execution.call().arguments);
+            assert_eq!(arguments, (r#"{"text":"a"}"#, r#"{"text":"b"}"#));
+            assert_eq!(outcome(execution.original_outcome().cloned().map_err(Clone::clone)), "a secret b");
+            assert_eq!(execution.verdicts()[0].kind, VerdictKind::Rewritten);
+            let written = run.messages()[1].as_assistant().unwrap();
+            assert_eq!(written.tool_calls[0].arguments, r#"{"text":"b"}"#);
+        }
         let model = ScriptedModel::new().calls("take_back", r#"{"text": "b"}"#).says("Done.");
         let agent = Agent::builder(model).tools(tools).context(log.clone()).build().unwrap();
         assert_eq!(agent.ask("go").await.unwrap().messages()[2].text(), "the call was denied: no");
@@ -315,6 +321,21 @@ async fn an_agent_that_waits_has_no_outcome_to_judge() {
     assert_eq!(log.take(), ["paid a", "saw Paid."]);
     assert_eq!(answer.messages()[2].text(), "hidden");
     assert_eq!(answer.inner_runs()[0].agent(), "helper");
+}
+
+/// An error of an agent that does not wait is an outcome.
+#[tokio::test]
+async fn refused_arguments_of_an_agent_are_judged() {
+    let inner = Agent::builder(ScriptedModel::new()).build().unwrap();
+    let tools = ToolSet::default().with(inner.as_tool("helper", "Helps")).unwrap();
+    let writes = rewrite::call(|_| Some(r#"{"question":["a secret"]}"#.into()));
+    let tools = tools.layer(writes).layer(guard::output(|_| OutputVerdict::replace("hidden")));
+    let tools = tools.prefix("x_").unwrap().layer(guard::output(|_| OutputVerdict::replace("hidden, too")));
+    let model = ScriptedModel::new().calls("x_helper", r#"{"question": "go"}"#).says("Done.");
+    let answer = Agent::builder(model).tools(tools).build().unwrap().ask("go").await.unwrap();
+    assert_eq!(answer.messages()[2].text(), "hidden, too");
+    let outcome = answer.tool_executions()[0].original_outcome().unwrap_err().to_string();
+    assert!(outcome.starts_with("the call was not executed: the layer `rewrite::call` wrote"), "{outcome}");
 }
 
 #[tool("Books")]
@@ -465,4 +486,24 @@ async fn the_end_by_a_layer_of_a_set_undoes_the_call() {
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::ToolFailed { .. })), "{error}");
     assert_eq!(log.take(), ["did a", "took back a: a secret a"]);
     assert_eq!(error.run().tool_executions()[0].verdicts()[0].kind, VerdictKind::Ended);
+}
+
+/// A layer of a set is a part of the call, also of one that undoes another.
+#[tokio::test]
+async fn a_layer_of_a_set_that_hangs_about_an_undo_is_limited_like_the_call() {
+    type Verdict = Pin<Box<dyn Future<Output = OutputVerdict> + Send>>;
+    let log = Log::default();
+    let hangs = guard::output(|execution| -> Verdict {
+        match &*execution.call().name {
+            "take_back" => Box::pin(std::future::pending()),
+            _ => Box::pin(ready(OutputVerdict::Pass)),
+        }
+    });
+    let calls = [("act", r#"{"text":"a"}"#), ("act", r#"{"text":"b"}"#)];
+    let model = ScriptedModel::new().calls_all(calls).says("Done.");
+    let agent = Agent::builder(model).tools(tools![act, take_back].layer(hangs)).context(log.clone());
+    let agent = agent.layer(guard::answer(|_| AnswerVerdict::end("why")));
+    let agent = agent.call_timeout(std::time::Duration::from_millis(50)).build().unwrap();
+    let _ = agent.ask("go").await.unwrap_err();
+    assert_eq!(log.take(), ["did a", "did b", "took back b: a secret b", "took back a: a secret a"]);
 }

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use futures_util::future::join;
 use futures_util::stream;
+use serde_json::json;
 use tool_core::layer::{Deltas, Layer, Next, Part};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, Cost, Currency, EarlierAttempt, Fallback, ModelError,
-    ModelFuture, ModelInfo, ModelOptions, ModelPrices, Prices, Usage,
+    ModelFuture, ModelInfo, ModelOptions, ModelPrices, Prices, ProviderData, Usage,
 };
 use tool_core::run::Step;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ChatModel, Message, RunErrorKind};
+use tool_core::{Agent, ChatModel, Message, RunErrorKind, ToolCall};
 
 /// A dollar for a million tokens of input, and ten for output: 1 and 10 millionths of a dollar each.
 fn prices() -> Prices {
@@ -257,6 +258,24 @@ async fn an_input_that_the_provider_has_stored_counts_as_much_as_any() {
         let error = agent.build().unwrap().ask("Hello").await.unwrap_err();
         assert_eq!(error.run().cost(), Some(Cost::new(5_000 + 10_000, Currency::USD)));
     }
+}
+
+#[tokio::test]
+async fn what_providers_expect_back_is_input() {
+    let data = || Some(ProviderData::new("acme", json!({ "signature": "0123456789" }).into()));
+    let cost = async |reply: AssistantMessage| {
+        let history = [Message::user("Hello"), Message::Assistant(reply)];
+        let agent = Agent::builder(ScriptedModel::new().fails("the line is dead")).prices(prices()).build();
+        let error = agent.unwrap().ask("Hello").history(history).await.unwrap_err();
+        error.run().cost().unwrap().micros()
+    };
+    let mut call = ToolCall::new("c", "sum", "{}");
+    let plain = cost(AssistantMessage::default().with_tool_calls([call.clone()])).await;
+    call.provider_data = data();
+    let mut reply = AssistantMessage::default().with_tool_calls([call]);
+    assert_eq!(cost(reply.clone()).await - plain, 26);
+    reply.provider_data = data();
+    assert_eq!(cost(reply).await - plain, 2 * 26);
 }
 
 #[tokio::test]

@@ -153,7 +153,7 @@ async fn other_requests_leave_out_a_model_on_trial_and_a_dropped_trial_is_none()
 #[tokio::test]
 async fn if_all_models_are_down_all_are_tried() {
     let (a, b) = (Named::new("a"), Named::new("b"));
-    let model = Fallback::new([a.clone(), b.clone()]);
+    let model = Fallback::new([a.clone(), b.clone()]).retry_after(Duration::MAX);
     a.fail(ModelErrorKind::Unavailable);
     b.fail(ModelErrorKind::Unavailable);
     assert_eq!(ask(&model).await, Err("b is down".into()));

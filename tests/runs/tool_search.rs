@@ -288,7 +288,7 @@ async fn a_required_tool_is_offered() {
 #[tokio::test]
 async fn a_layer_that_chooses_few_tools_leaves_nothing_to_search() {
     let model = ScriptedModel::new().expects(offers(&["sum", "forecast"])).says("Done.");
-    let few = guard::tool(|tool| ["sum", "forecast"].contains(&tool.name()));
+    let few = guard::offer(|tool| ["sum", "forecast"].contains(&tool.name()));
     agent(model, search()).layer(few).build().unwrap().ask("What now?").await.unwrap();
 }
 

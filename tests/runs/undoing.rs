@@ -225,7 +225,7 @@ async fn undoes_calls_in_a_turn_with_fewer_tools() {
     }
     let script = || ScriptedModel::new().calls_all([booking("train")]).calls("fatal", "{}");
     let build = || {
-        let fewer = guard::tool_at(|tool, at| at.turn == 1 || tool.name() == "fatal");
+        let fewer = guard::offer_at(|tool, at| at.turn == 1 || tool.name() == "fatal");
         Agent::builder(script()).tools(tools![book, fatal, cancel]).layer(fewer)
     };
     let error = alike(build).await.unwrap_err();
@@ -358,7 +358,7 @@ async fn a_restored_run_is_undone_by_the_authors_tools_alone() {
     let error = meddled.build().unwrap().resume(restored(run.clone())).await.unwrap_err();
     assert!(error.to_string().ends_with(RESERVED), "{error}");
     // A layer that chooses the tools of a turn does not change what undoes a call.
-    let chosen = agent(model).layer(guard::tool(|_| false));
+    let chosen = agent(model).layer(guard::offer(|_| false));
     let error = chosen.build().unwrap().resume(restored(run)).await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave booking of train"]);
 }

@@ -203,7 +203,7 @@ async fn a_hook_changes_only_its_turn() {
     let agent = Agent::builder(model)
         .tools(tools![first, second])
         .options(tool_core::ModelOptions::default().with_seed(7))
-        .layer(guard::tool_at(|tool, at| {
+        .layer(guard::offer_at(|tool, at| {
             assert_eq!(at.messages.len(), if at.turn == 1 { 1 } else { 4 });
             at.turn > 1 || tool.name() == "first"
         }))
@@ -247,7 +247,7 @@ async fn a_tool_observes_that_its_result_is_not_awaited() {
 #[tokio::test]
 async fn a_resumed_turn_retains_its_tools() {
     let model = ScriptedModel::new().calls("second", "{}").says("Done.");
-    let only_first = guard::tool_at(|tool, at| {
+    let only_first = guard::offer_at(|tool, at| {
         assert!(at.messages.len() == 1 || at.turn == 2);
         tool.name() == "first"
     });

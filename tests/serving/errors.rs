@@ -1,6 +1,7 @@
 //! Errors of models and agents as reported to callers.
 
 use serde_json::json;
+use tool_anthropic::Anthropic;
 use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{ChatRequest, ModelFuture};
 use tool_core::run::{Run, RunRevision};
@@ -93,6 +94,18 @@ async fn reports_the_kind_of_an_upstream_error_without_its_text() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn reports_the_kind_of_an_error_of_claude() {
+    let body = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "secret" } });
+    let answer = whole_answer("529 Overloaded", &[("retry-after", "300")], body.to_string().as_bytes());
+    let upstream = RawServer::answering_in_turn(vec![answer]).await.unchecked();
+    let claude = Anthropic::builder().base_url(upstream.base_url()).build().unwrap().chat_model("x");
+    let caller = Caller::new(Server::new().model("m", claude)).await;
+    let answer = caller.post("chat/completions", &request("m")).await;
+    let message = "the model is overloaded; try again later";
+    assert_eq!((answer.status, &answer.body["error"]["message"]), (503, &json!(message)));
 }
 
 #[tool("Fails", at_most_once)]

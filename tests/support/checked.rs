@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tool_openai::server::Server;
@@ -27,6 +28,8 @@ impl CheckedServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = Router::new().fallback_service(server.into_service()).layer(from_fn(check));
+        // Otherwise, the second part of a response waits for the acknowledgement of the first.
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { address, task }
     }

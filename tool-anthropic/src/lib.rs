@@ -64,7 +64,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod json;
 mod endpoint;
 mod presets;
 mod warning;

@@ -10,7 +10,7 @@ use tool_core::model::{ChatRequest, ChatStream, ModelFuture, ModelInfo};
 use crate::client::Client;
 use crate::model_info;
 use crate::options::{Cache, HostedTool, MessagesOptions, Thinking};
-use crate::request::{self, MAX_TOOLS};
+use crate::request::{MAX_TOOLS, ModelRequest};
 use crate::turn::{self, Turn};
 
 /// A model that uses the Messages API: see [`Anthropic::chat_model`](crate::Anthropic::chat_model). Clones share the connections.
@@ -71,15 +71,15 @@ impl Messages {
         &self.model
     }
 
-    fn turn<'a>(&'a self, request: &'a ChatRequest<'_>, is_streamed: bool) -> Turn<'a> {
-        let model = self.model_for(request);
-        request::warn(&self.client, model, request);
-        Turn::new(&self.client, model, &self.options, request, is_streamed)
+    fn turn<'a>(&'a self, chat: &'a ChatRequest<'_>, is_streamed: bool) -> Turn<'a> {
+        let request = self.request(chat);
+        request.warn();
+        Turn::new(request, is_streamed)
     }
 
-    /// Returns the name of the model that the request is for.
-    fn model_for<'a>(&'a self, request: &'a ChatRequest<'_>) -> &'a str {
-        request.options().model.as_deref().unwrap_or(&self.model)
+    fn request<'a>(&'a self, chat: &'a ChatRequest<'_>) -> ModelRequest<'a> {
+        let model = chat.options().model.as_deref().unwrap_or(&self.model);
+        ModelRequest { client: &self.client, model, options: &self.options, chat }
     }
 }
 
@@ -103,10 +103,7 @@ impl ChatModel for Messages {
     }
 
     fn count_tokens<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a, Option<u64>> {
-        let model = self.model_for(request);
-        Box::pin(async move {
-            Ok(Some(model_info::count_tokens(&self.client, model, &self.options, request).await?))
-        })
+        Box::pin(async move { Ok(Some(model_info::count_tokens(self.request(request)).await?)) })
     }
 
     fn model_info(&self) -> ModelFuture<'_, Option<ModelInfo>> {

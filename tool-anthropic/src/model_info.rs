@@ -1,23 +1,17 @@
 //! What the API reports about models and requests.
 
-use tool_core::model::{ChatRequest, ModelInfo};
+use tool_core::model::ModelInfo;
 use tool_http::client::Error;
+use tool_http::client::json::Members;
 
 use crate::client::Client;
-use crate::json::Members;
-use crate::options::MessagesOptions;
-use crate::request::{Purpose, encode};
+use crate::request::{ModelRequest, Purpose};
 
 /// Asks for the number of input tokens of a request.
-pub(crate) async fn count_tokens(
-    client: &Client,
-    model: &str,
-    options: &MessagesOptions,
-    request: &ChatRequest<'_>,
-) -> Result<u64, Error> {
-    let body = encode(client, model, options, request, Purpose::Count)?.body;
+pub(crate) async fn count_tokens(request: ModelRequest<'_>) -> Result<u64, Error> {
+    let body = request.encode(Purpose::Count)?.body;
     let parse = |json: &str| Members::parse(json)?.parsed("input_tokens");
-    client.fetch("messages/count_tokens", Some(&body), parse).await
+    request.client.fetch("messages/count_tokens", Some(&body), parse).await
 }
 
 /// Asks for what is known of a model.

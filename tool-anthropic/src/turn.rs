@@ -2,30 +2,25 @@
 //!
 //! The provider pauses replies that use hosted tools for long. They are continued with the same messages and their own content.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::stream::{Stream, StreamExt, iter};
+use futures_util::stream::{BoxStream, StreamExt, iter};
 use tool_core::Message;
-use tool_core::model::{ChatRequest, ChatResponse, Delta, EarlierAttempt, FinishReason};
+use tool_core::model::{ChatResponse, Delta, EarlierAttempt, FinishReason};
 use tool_http::client::{Error, RequestBody, count_attempt};
 
 use crate::client::Client;
-use crate::options::MessagesOptions;
-use crate::request::{MAX_UNSTREAMED_TOKENS, Purpose, encode, max_tokens, reject_prefill};
+use crate::request::{MAX_UNSTREAMED_TOKENS, ModelRequest, Purpose};
 use crate::response::{PAUSE_TURN, ReplyAssembler};
 
 /// The path of the API.
 const PATH: &str = "messages";
 
-type Deltas<'a> = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send + 'a>>;
+type Deltas<'a> = BoxStream<'a, Result<Delta, Error>>;
 
 /// One reply.
 pub(crate) struct Turn<'a> {
-    client: &'a Client,
-    model: &'a str,
-    options: &'a MessagesOptions,
-    request: &'a ChatRequest<'a>,
+    request: ModelRequest<'a>,
     purpose: Purpose,
     /// The reply so far, if the provider paused it.
     paused: Option<ChatResponse>,
@@ -42,16 +37,10 @@ enum TurnState<'a> {
 
 impl<'a> Turn<'a> {
     /// Starts a reply. The API returns a long one only as a stream.
-    pub(crate) fn new(
-        client: &'a Client,
-        model: &'a str,
-        options: &'a MessagesOptions,
-        request: &'a ChatRequest<'a>,
-        is_streamed: bool,
-    ) -> Self {
-        let is_long = max_tokens(client, options, request.options()) > MAX_UNSTREAMED_TOKENS;
+    pub(crate) fn new(request: ModelRequest<'a>, is_streamed: bool) -> Self {
+        let is_long = request.max_tokens() > MAX_UNSTREAMED_TOKENS;
         let purpose = if is_streamed || is_long { Purpose::Stream } else { Purpose::Reply };
-        Self { client, model, options, request, purpose, paused: None, pauses: 0, state: TurnState::Ready }
+        Self { request, purpose, paused: None, pauses: 0, state: TurnState::Ready }
     }
 
     /// Returns the whole reply.
@@ -68,18 +57,18 @@ impl<'a> Turn<'a> {
 
     /// Sends the next request, with retries, and returns the deltas of its response.
     fn open(&self) -> impl Future<Output = Result<Deltas<'a>, Error>> + Send + use<'a> {
-        let (client, purpose, is_resumed) = (self.client, self.purpose, self.paused.is_some());
-        let (encoded, request) = (self.encode(), self.request);
+        let (purpose, is_resumed) = (self.purpose, self.paused.is_some());
+        let (encoded, ModelRequest { client, chat, .. }) = (self.encode(), self.request);
         async move {
             let (body, assembler) = encoded?;
             if is_resumed {
-                count_attempt(request, EarlierAttempt::Continued).await?;
+                count_attempt(chat, EarlierAttempt::Continued).await?;
             }
             let mut retries = client.retry.start();
             loop {
                 match send(client, &body, assembler(), purpose, is_resumed).await {
                     Ok(deltas) => return Ok(deltas),
-                    Err(error) => retries.repeat(request, error).await?,
+                    Err(error) => retries.repeat(chat, error).await?,
                 }
             }
         }
@@ -87,13 +76,17 @@ impl<'a> Turn<'a> {
 
     /// Encodes the next request, and returns what assembles its response.
     fn encode(&self) -> Result<(RequestBody, impl Fn() -> ReplyAssembler + Send + Sync + use<>), Error> {
-        let resumed = self.paused.as_ref().map(|paused| resumed_request(self.request, paused));
-        let request = resumed.as_ref().unwrap_or(self.request);
-        if self.paused.is_none() {
-            reject_prefill(self.model, request.messages())?;
+        // The paused reply is not part of the conversation yet.
+        let resumed = self.paused.as_ref().map(|paused| {
+            let reply = Message::Assistant(paused.message.clone());
+            self.request.chat.copy_with_messages([self.request.chat.messages(), &[reply]].concat())
+        });
+        let request = ModelRequest { chat: resumed.as_ref().unwrap_or(self.request.chat), ..self.request };
+        if resumed.is_none() {
+            request.reject_prefill()?;
         }
-        let encoded = encode(self.client, self.model, self.options, request, self.purpose)?;
-        let provider: Arc<str> = self.client.endpoint.name.as_ref().into();
+        let encoded = request.encode(self.purpose)?;
+        let provider: Arc<str> = request.client.endpoint.name.as_ref().into();
         let paused = self.paused.clone();
         let assembler = move || {
             let assembler = ReplyAssembler::new(Arc::clone(&provider), encoded.prefix.clone());
@@ -113,7 +106,7 @@ impl<'a> Turn<'a> {
             response.finish_reason = FinishReason::ToolCalls;
             is_paused = false;
         }
-        if !is_paused || self.pauses == self.options.max_pauses {
+        if !is_paused || self.pauses == self.request.options.max_pauses {
             self.state = TurnState::Finished;
             return Some(response);
         }
@@ -151,19 +144,6 @@ pub(crate) async fn next_delta(mut turn: Turn<'_>) -> Option<(Result<Delta, Erro
             }
         }
     }
-}
-
-/// Returns the request that continues a paused reply.
-fn resumed_request(request: &ChatRequest<'_>, paused: &ChatResponse) -> ChatRequest<'static> {
-    let messages = request.messages().iter().cloned().chain([Message::Assistant(paused.message.clone())]);
-    // No cache: the last message is not part of the conversation yet.
-    ChatRequest::new(messages.collect::<Vec<_>>())
-        .with_tools(request.tools().clone())
-        .with_tool_search(request.has_tool_search())
-        .with_tool_choice(request.tool_choice().clone())
-        .with_parallel_tool_calls(request.parallel_tool_calls())
-        .with_options(request.options().clone())
-        .with_response_format(request.response_format().cloned())
 }
 
 /// Sends a request and returns the deltas of its response. Those of what was already emitted are not repeated.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -17,12 +18,13 @@ const CRATES: [&str; 7] =
 /// folder. Nothing is imported through the root.
 #[test]
 fn files_import_only_from_those_before_them() {
-    let mut violations = Vec::new();
-    for name in CRATES {
+    let check = |name| {
         let sources = Sources::read(name);
         assert!(sources.modules.len() > 10, "the sources of {name} are not found");
-        violations.extend(sources.violations());
-    }
+        sources.violations()
+    };
+    let violations = CRATES.map(|name| thread::spawn(move || check(name)));
+    let violations: Vec<_> = violations.into_iter().flat_map(|checked| checked.join().unwrap()).collect();
     assert!(violations.is_empty(), "imports against the order:\n{}", violations.join("\n"));
 }
 

@@ -1,72 +1,41 @@
 //! Annotations of texts, which both APIs send in nearly the same form. The URLs among them are citations.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tool_core::model::Citation;
 
-use crate::lenient;
+use crate::lenient::{Count, List, Object, Text};
 
-/// The maximum number of annotations that are read at once: far more than any text has.
-const MAX_ANNOTATIONS: usize = 1 << 10;
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct WireAnnotations<'a> {
-    #[serde(borrow, deserialize_with = "lenient::array::<MAX_ANNOTATIONS, _, _>")]
-    annotations: Vec<WireAnnotation<'a>>,
-}
-
+/// An annotation of either API.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct WireAnnotation<'a> {
     /// Chat Completions nests the other members.
-    #[serde(borrow, deserialize_with = "lenient::object")]
-    url_citation: Option<WireCitation<'a>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    url: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    title: Option<Cow<'a, str>>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    start_index: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    end_index: Option<u64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireCitation<'a> {
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    url: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    title: Option<Cow<'a, str>>,
+    url_citation: Object<Box<WireAnnotation<'a>>>,
+    url: Text<'a>,
+    title: Text<'a>,
     /// OpenRouter's excerpt of the page.
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    content: Option<Cow<'a, str>>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    start_index: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    end_index: Option<u64>,
+    content: Text<'a>,
+    start_index: Count,
+    end_index: Count,
 }
 
 /// Parses an array of annotations, or one, into citations whose ranges count characters. They are optional data, so JSON that
 /// cannot be parsed is treated as empty.
 pub(crate) fn parse_array(json: Option<&RawValue>) -> Vec<Citation> {
-    let parsed = json.and_then(|json| serde_json::from_str::<WireAnnotations<'_>>(json.get()).ok());
-    parsed.map_or_else(Vec::new, |wire| wire.annotations.into_iter().filter_map(citation).collect())
+    let parsed = json.and_then(|json| serde_json::from_str::<List<WireAnnotation<'_>>>(json.get()).ok());
+    parsed.unwrap_or_default().0.into_iter().filter_map(citation).collect()
 }
 
-fn citation(annotation: WireAnnotation<'_>) -> Option<Citation> {
-    let WireAnnotation { url_citation, url, title, start_index, end_index } = annotation;
-    let wire = url_citation.unwrap_or(WireCitation { url, title, content: None, start_index, end_index });
-    let non_empty = |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
-    let index = |index: Option<u64>| index.map(|index| usize::try_from(index).unwrap_or(usize::MAX));
+fn citation(mut annotation: WireAnnotation<'_>) -> Option<Citation> {
+    let wire = annotation.url_citation.0.take().map_or(annotation, |nested| *nested);
+    let index = |index: Count| index.0.map(|index| usize::try_from(index).unwrap_or(usize::MAX));
     let range = index(wire.start_index).unwrap_or(0)..index(wire.end_index).unwrap_or(usize::MAX);
     let mut citation = Citation::new(range);
-    citation.url = Some(non_empty(wire.url)?);
-    (citation.title, citation.quote) = (non_empty(wire.title), non_empty(wire.content));
+    citation.url = Some(wire.url.non_empty()?);
+    (citation.title, citation.quote) = (wire.title.non_empty(), wire.content.non_empty());
     Some(citation)
 }
 
@@ -130,7 +99,7 @@ mod tests {
             let found = parse_array(Some(serde_json::from_str(json).expect(json)));
             assert_eq!(found, vec![Citation::new(1..2).with_url("u"); count], "{json}");
         }
-        let many = format!("[{}]", vec![r#"{"url":"u"}"#; MAX_ANNOTATIONS + 1].join(","));
+        let many = format!("[{}]", vec![r#"{"url":"u"}"#; 5000].join(","));
         assert_eq!(parse_array(Some(serde_json::from_str(&many).expect("it is JSON"))), []);
     }
 }

@@ -1,5 +1,5 @@
-//! Deserializers for values that may have another type than in OpenAI's API: unusable values are treated as missing, so that
-//! the rest can be read. Functions for `#[serde(deserialize_with)]`; they borrow where possible.
+//! Values that may have another type than in OpenAI's API: unusable values are treated as missing, so that the rest can be read.
+//! Texts are borrowed where possible.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,187 +9,184 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Deserializes a string, or a number as its digits.
-pub(crate) fn string<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
-    deserializer.deserialize_any(StringVisitor)
+/// The maximum number of elements of an array: far more than any reply has. Small ones take a multiple of their text in memory.
+const MAX_ELEMENTS: usize = 1 << 12;
+
+/// A type that is read from some types of JSON. From all others, it is the default.
+pub(crate) trait Lenient<'de>: Default {
+    /// Converts a string, or a number that is no unsigned integer.
+    fn from_text(_: Cow<'de, str>) -> Self {
+        Self::default()
+    }
+
+    fn from_unsigned(_: u64) -> Self {
+        Self::default()
+    }
+
+    fn from_array<A: SeqAccess<'de>>(array: A) -> Result<Self, A::Error> {
+        IgnoredAny.visit_seq(array)?;
+        Ok(Self::default())
+    }
+
+    fn from_object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+        IgnoredAny.visit_map(object)?;
+        Ok(Self::default())
+    }
 }
 
-/// Deserializes an unsigned integer, which may also be a string or a float without a fraction.
-pub(crate) fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(UnsignedVisitor)
-}
-
-/// Deserializes an object. `T` must deserialize from a map.
-pub(crate) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// Deserializes a value of any type.
+pub(crate) fn deserialize<'de, T: Lenient<'de>, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    deserializer.deserialize_any(ObjectVisitor(PhantomData))
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(LenientVisitor(PhantomData))
 }
 
-/// Deserializes an array of objects, without elements of other types; one object stands for an array of it. More than `MAX`
-/// objects are an error, because small objects take a multiple of their text in memory.
-pub(crate) fn array<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
-    deserializer.deserialize_any(ArrayVisitor::<T, MAX>(PhantomData))
+struct LenientVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Lenient<'de>> Visitor<'de> for LenientVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        Ok(T::from_unsigned(number))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        Ok(T::from_text(number.to_string().into()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        Ok(T::from_text(number.to_string().into()))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<T, E> {
+        Ok(T::from_text(text.into()))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        Ok(T::from_text(text.to_owned().into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<T, A::Error> {
+        T::from_array(array)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<T, A::Error> {
+        T::from_object(object)
+    }
 }
 
-/// The result of [`object`], for places that need a type.
-pub(crate) struct MaybeObject<T>(pub(crate) Option<T>);
+/// A string, or a number as its digits.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Text<'a>(pub(crate) Option<Cow<'a, str>>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
+impl<'de: 'a, 'a> Lenient<'de> for Text<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        Self(Some(text))
+    }
+
+    fn from_unsigned(number: u64) -> Self {
+        Self(Some(number.to_string().into()))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        object(deserializer).map(Self)
+        deserialize(deserializer)
     }
 }
 
-/// The methods of a visitor that returns the default for these types of values.
-macro_rules! default_for {
-    ($($kind:ident),*) => { $(default_for!(@ $kind);)* };
-    (@ null) => {
-        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-    };
-    (@ bool) => {
-        fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-    };
-    (@ number) => {
-        fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-        fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-        fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-    };
-    (@ string) => {
-        fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-    };
-    (@ array) => {
-        fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<Self::Value, A::Error> {
-            IgnoredAny.visit_seq(array)?;
-            Ok(Self::Value::default())
-        }
-    };
-    (@ object) => {
-        fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
-            IgnoredAny.visit_map(object)?;
-            Ok(Self::Value::default())
-        }
-    };
-}
-pub(crate) use default_for;
-
-struct StringVisitor;
-
-impl<'de> Visitor<'de> for StringVisitor {
-    type Value = Option<Cow<'de, str>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
+impl Text<'_> {
+    /// Returns the text unless it is empty.
+    pub(crate) fn non_empty(self) -> Option<String> {
+        self.0.filter(|text| !text.is_empty()).map(Cow::into_owned)
     }
-
-    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Some(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Some(Cow::Owned(text.to_owned())))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Some(Cow::Owned(number.to_string())))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Some(Cow::Owned(number.to_string())))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Some(Cow::Owned(number.to_string())))
-    }
-
-    default_for!(null, bool, array, object);
 }
 
-struct UnsignedVisitor;
+/// An unsigned integer, which may also be a string or a float without a fraction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Count(pub(crate) Option<u64>);
 
-impl<'de> Visitor<'de> for UnsignedVisitor {
-    type Value = Option<u64>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an unsigned integer")
+impl Lenient<'_> for Count {
+    fn from_text(text: Cow<'_, str>) -> Self {
+        Self(text.trim().parse().ok())
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Some(number))
+    fn from_unsigned(number: u64) -> Self {
+        Self(Some(number))
     }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(number.try_into().ok())
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // Floats represent integers up to this size exactly.
-        let is_unsigned = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
-        Ok(is_unsigned.then_some(number as u64))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(text.trim().parse().ok())
-    }
-
-    default_for!(null, bool, array, object);
 }
 
-struct ObjectVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = Option<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer)
     }
-
-    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(object)).map(Some)
-    }
-
-    default_for!(null, bool, number, string, array);
 }
 
-struct ArrayVisitor<T, const MAX: usize>(PhantomData<T>);
+/// An object. `T` must deserialize from a map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Object<T>(pub(crate) Option<T>);
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ArrayVisitor<T, MAX> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array")
+impl<T> Default for Object<T> {
+    fn default() -> Self {
+        Self(None)
     }
+}
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+impl<'de, T: Deserialize<'de>> Lenient<'de> for Object<T> {
+    fn from_object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(object)).map(|object| Self(Some(object)))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer)
+    }
+}
+
+/// An array of objects, without elements of other types; one object stands for an array of it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct List<T>(pub(crate) Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Lenient<'de> for List<T> {
+    fn from_array<A: SeqAccess<'de>>(mut array: A) -> Result<Self, A::Error> {
         let mut elements = Vec::new();
-        while let Some(MaybeObject(element)) = array.next_element()? {
-            if elements.len() == MAX {
-                return Err(A::Error::custom(format_args!("an array has more than {MAX} elements")));
+        while let Some(Object(element)) = array.next_element()? {
+            if elements.len() == MAX_ELEMENTS {
+                return Err(A::Error::custom(format_args!("an array has more than {MAX_ELEMENTS} elements")));
             }
             elements.extend(element);
         }
-        Ok(elements)
+        Ok(Self(elements))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
-        Ok(vec![T::deserialize(MapAccessDeserializer::new(object))?])
+    fn from_object<A: MapAccess<'de>>(object: A) -> Result<Self, A::Error> {
+        Ok(Self(vec![T::deserialize(MapAccessDeserializer::new(object))?]))
     }
+}
 
-    default_for!(null, bool, number, string);
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer)
+    }
 }
 
 #[cfg(test)]
@@ -197,33 +194,28 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
-    #[serde(default)]
+    #[serde(default, bound(deserialize = "'de: 'a"))]
     struct Wire<'a> {
-        #[serde(borrow, deserialize_with = "string")]
-        text: Option<Cow<'a, str>>,
-        #[serde(deserialize_with = "unsigned")]
-        count: Option<u64>,
-        #[serde(borrow, deserialize_with = "object")]
-        inner: Option<Inner<'a>>,
-        #[serde(borrow, deserialize_with = "array::<2, _, _>")]
-        list: Vec<Inner<'a>>,
+        text: Text<'a>,
+        count: Count,
+        inner: Object<Inner<'a>>,
+        list: List<Inner<'a>>,
     }
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
-    #[serde(default)]
+    #[serde(default, bound(deserialize = "'de: 'a"))]
     struct Inner<'a> {
-        #[serde(borrow, deserialize_with = "string")]
-        text: Option<Cow<'a, str>>,
+        text: Text<'a>,
     }
 
     fn inner(text: &str) -> Inner<'_> {
-        Inner { text: Some(text.into()) }
+        Inner { text: Text(Some(text.into())) }
     }
 
     #[test]
     fn reads_values_of_each_type_as_each_type() {
-        let text = |text| Wire { text: Some(Cow::Borrowed(text)), ..Wire::default() };
-        let count = |count| Wire { count: Some(count), ..Wire::default() };
+        let text = |text: &'static str| Wire { text: Text(Some(text.into())), ..Wire::default() };
+        let count = |count| Wire { count: Count(Some(count)), ..Wire::default() };
         let nothing = Wire::default;
         let table = [
             (r#""a""#, [text("a"), nothing(), nothing(), nothing()]),
@@ -239,15 +231,15 @@ mod tests {
             ("[]", [nothing(), nothing(), nothing(), nothing()]),
             (
                 r#"[{"text": "b"}, 1, [2]]"#,
-                [nothing(), nothing(), nothing(), Wire { list: vec![inner("b")], ..nothing() }],
+                [nothing(), nothing(), nothing(), Wire { list: List(vec![inner("b")]), ..nothing() }],
             ),
             (
                 r#"{"text": "b", "else": [{}]}"#,
                 [
                     nothing(),
                     nothing(),
-                    Wire { inner: Some(inner("b")), ..nothing() },
-                    Wire { list: vec![inner("b")], ..nothing() },
+                    Wire { inner: Object(Some(inner("b"))), ..nothing() },
+                    Wire { list: List(vec![inner("b")]), ..nothing() },
                 ],
             ),
             (
@@ -255,8 +247,8 @@ mod tests {
                 [
                     nothing(),
                     nothing(),
-                    Wire { inner: Some(Inner::default()), ..nothing() },
-                    Wire { list: vec![Inner::default()], ..nothing() },
+                    Wire { inner: Object(Some(Inner::default())), ..nothing() },
+                    Wire { list: List(vec![Inner::default()]), ..nothing() },
                 ],
             ),
         ];
@@ -271,8 +263,8 @@ mod tests {
 
     #[test]
     fn rejects_arrays_beyond_the_limit() {
-        let error =
-            serde_json::from_str::<Wire<'_>>(r#"{"list": [{}, {}, {}]}"#).expect_err("it is too long");
-        assert!(error.to_string().starts_with("an array has more than 2 elements"), "{error}");
+        let json = format!("[{}]", vec!["{}"; MAX_ELEMENTS + 1].join(","));
+        let error = serde_json::from_str::<List<Inner<'_>>>(&json).expect_err("it is too long");
+        assert!(error.to_string().starts_with("an array has more than 4096 elements"), "{error}");
     }
 }

@@ -86,7 +86,6 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod json;
-mod ids;
 mod lenient;
 mod endpoint;
 mod presets;

@@ -46,14 +46,8 @@ impl<'a> MalformedCallRetries<'a> {
         messages.push(Message::user(format!(
             "Your last reply is not a valid tool call ({reason}). Write the call again, with the arguments as a JSON object."
         )));
-        // No cache: these messages are not part of the conversation.
-        let amended = ChatRequest::new(messages)
-            .with_tools(request.tools().clone())
-            .with_tool_choice(request.tool_choice().clone())
-            .with_parallel_tool_calls(request.parallel_tool_calls())
-            .with_options(request.options().clone())
-            .with_response_format(request.response_format().cloned());
-        self.amended = Some(amended);
+        // These messages are not part of the conversation.
+        self.amended = Some(request.copy_with_messages(messages));
         Ok(())
     }
 }

@@ -2,17 +2,19 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use tool_core::model::{ChatRequest, ToolChoice, ToolDefinition, ToolDefinitions};
-use tool_http::client::Error;
+use tool_http::client::{EncodingCache, Error, find_tool_violation};
 
 use crate::endpoint::Endpoint;
-use crate::quirks::{MAX_NAME_CHARS, is_valid_tool_name};
 use crate::warning::Warning;
 use crate::warning::WarningHook;
+
+/// The maximum length of a tool's name: <https://platform.openai.com/docs/api-reference/chat/create>.
+pub(crate) const MAX_NAME_CHARS: usize = 64;
 
 /// The keywords that [plain parameters](Endpoint::requires_plain_parameters) do not have at their top level.
 const TOP_LEVEL_KEYWORDS: [&str; 5] = ["anyOf", "oneOf", "allOf", "enum", "not"];
@@ -36,27 +38,6 @@ struct Rules {
     /// The provider searches the deferred tools.
     is_searched: bool,
     endpoint: Arc<Endpoint>,
-}
-
-/// The JSON array of tools, or why it cannot be sent.
-type EncodedTools = Result<Arc<str>, String>;
-
-/// The encoded tools of a set, for each of the rules that they were encoded by: an application may use several endpoints.
-#[derive(Default)]
-struct EncodingCache(Mutex<Vec<(Rules, EncodedTools)>>);
-
-impl EncodingCache {
-    fn find(&self, rules: &Rules) -> Option<EncodedTools> {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().find(|(known, _)| known == rules).map(|(_, encoded)| encoded.clone())
-    }
-
-    fn insert(&self, rules: Rules, encoded: EncodedTools) {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !entries.iter().any(|(known, _)| *known == rules) {
-            entries.push((rules, encoded));
-        }
-    }
 }
 
 /// Returns a tool as the Chat Completions API writes it, for a request that this crate does not send. A definition in
@@ -217,16 +198,7 @@ pub(crate) fn encode(
     }
     let rules = Rules { format, is_searched, endpoint: Arc::clone(endpoint) };
     let cache = definitions.encoded(|_| EncodingCache::default());
-    let encoded = match cache.find(&rules) {
-        Some(encoded) => encoded,
-        None => {
-            // The lock is not held, because the warning hook may use the same tools.
-            let encoded = rules.encode(definitions, on_warning);
-            cache.insert(rules, encoded.clone());
-            encoded
-        }
-    };
-    encoded.map(Some).map_err(Error::request)
+    cache.get_or_encode(rules, |rules| rules.encode(definitions, on_warning)).map(Some)
 }
 
 /// Returns the value of `tool_choice`, or `None` for the API's default.
@@ -247,7 +219,11 @@ pub(crate) fn choice(choice: &ToolChoice, format: ToolFormat, endpoint: &Endpoin
 }
 
 impl Rules {
-    fn encode(&self, definitions: &[ToolDefinition], on_warning: Option<&WarningHook>) -> EncodedTools {
+    fn encode(
+        &self,
+        definitions: &[ToolDefinition],
+        on_warning: Option<&WarningHook>,
+    ) -> Result<Arc<str>, String> {
         let mut violations = Vec::new();
         let has_search = self.is_searched && definitions.iter().any(ToolDefinition::is_deferred);
         let count = definitions.len() + usize::from(has_search);
@@ -295,11 +271,8 @@ impl Rules {
     /// Returns why the endpoint would reject a tool and with it the whole request.
     fn find_violation(&self, definition: &ToolDefinition) -> Option<String> {
         let name = definition.name();
-        if !is_valid_tool_name(name) {
-            let excerpt: String = name.chars().take(MAX_NAME_CHARS).collect();
-            return Some(format!(
-                "invalid tool name `{excerpt}`; use 1 to {MAX_NAME_CHARS} letters, digits, `_` and `-`"
-            ));
+        if let Some(violation) = find_tool_violation(definition, MAX_NAME_CHARS) {
+            return Some(violation);
         }
         if self.endpoint.tool_names_start_with_letter
             && !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -309,9 +282,6 @@ impl Rules {
             ));
         }
         let parameters = definition.parameters();
-        if parameters.get("type").and_then(Value::as_str) != Some("object") {
-            return Some(format!("the parameters of the tool `{name}` must be an object"));
-        }
         let keyword = TOP_LEVEL_KEYWORDS.iter().find(|keyword| parameters.get(**keyword).is_some());
         keyword.filter(|_| self.endpoint.requires_plain_parameters).map(|keyword| {
             format!("the parameters of the tool `{name}` have `{keyword}` at the top level, which the endpoint rejects; move it into a property")
@@ -362,6 +332,8 @@ struct Function<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use tool_http::client::ErrorKind;
 

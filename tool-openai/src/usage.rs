@@ -3,57 +3,45 @@
 use serde::Deserialize;
 use tool_core::model::Usage;
 
-use crate::lenient;
+use crate::lenient::{Count, Object};
 
 /// The usage under the names of both APIs: `prompt_tokens` in Chat Completions, `input_tokens` in the Responses API. Some
 /// gateways send both, those of the other API as zero.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireUsage {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    prompt_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    input_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    completion_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    output_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    total_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::object")]
-    prompt_tokens_details: Option<TokenDetails>,
-    #[serde(deserialize_with = "lenient::object")]
-    input_tokens_details: Option<TokenDetails>,
-    #[serde(deserialize_with = "lenient::object")]
-    completion_tokens_details: Option<TokenDetails>,
-    #[serde(deserialize_with = "lenient::object")]
-    output_tokens_details: Option<TokenDetails>,
+    prompt_tokens: Count,
+    input_tokens: Count,
+    completion_tokens: Count,
+    output_tokens: Count,
+    total_tokens: Count,
+    prompt_tokens_details: Object<TokenDetails>,
+    input_tokens_details: Object<TokenDetails>,
+    completion_tokens_details: Object<TokenDetails>,
+    output_tokens_details: Object<TokenDetails>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct TokenDetails {
-    #[serde(deserialize_with = "lenient::unsigned")]
-    cached_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    cache_write_tokens: Option<u64>,
-    #[serde(deserialize_with = "lenient::unsigned")]
-    reasoning_tokens: Option<u64>,
+    cached_tokens: Count,
+    cache_write_tokens: Count,
+    reasoning_tokens: Count,
 }
 
 impl WireUsage {
     /// Returns the usage, unless there is none.
     pub(crate) fn to_usage(self) -> Option<Usage> {
-        let input = self.prompt_tokens.max(self.input_tokens);
-        let output = self.completion_tokens.max(self.output_tokens);
+        let input = self.prompt_tokens.0.max(self.input_tokens.0);
+        let output = self.completion_tokens.0.max(self.output_tokens.0);
         input.or(output)?;
         let mut usage = Usage::new(input.unwrap_or(0), output.unwrap_or(0));
-        usage.total_tokens = self.total_tokens.unwrap_or(usage.total_tokens);
-        let input_details = self.prompt_tokens_details.or(self.input_tokens_details);
-        usage.cached_tokens = input_details.and_then(|details| details.cached_tokens);
-        usage.cache_write_tokens = input_details.and_then(|details| details.cache_write_tokens);
-        let output_details = self.completion_tokens_details.or(self.output_tokens_details);
-        usage.reasoning_tokens = output_details.and_then(|details| details.reasoning_tokens);
+        usage.total_tokens = self.total_tokens.0.unwrap_or(usage.total_tokens);
+        let details = self.prompt_tokens_details.0.or(self.input_tokens_details.0).unwrap_or_default();
+        usage.cached_tokens = details.cached_tokens.0;
+        usage.cache_write_tokens = details.cache_write_tokens.0;
+        let details = self.completion_tokens_details.0.or(self.output_tokens_details.0).unwrap_or_default();
+        usage.reasoning_tokens = details.reasoning_tokens.0;
         Some(usage)
     }
 }

@@ -1,8 +1,9 @@
 //! The server for the tests with real clients and a real browser. Prints its URL and serves until its standard input closes.
 //!
 //! The model does what the last message of the user says: `text`, `sum`, `pay`, `two` (payments), `book` (with questions), `inner` (a payment of an agent
-//! inside), `color` (with a tool of the frontend), `error`, `slow`, `reserve` (which is undone), `huge`, `hostile`.
+//! inside), `color` (with a tool of the frontend), `error`, `slow`, `reserve` (which is undone), `huge`, `hostile`, `reordered` (by letters from right to left), `twisted`.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::io::Read;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tool_core::memory::InMemoryStore;
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture, Usage,
 };
-use tool_core::schemars::{self, JsonSchema};
+use tool_core::schemars::{self, JsonSchema, Schema, SchemaGenerator, json_schema};
 use tool_core::tool::{Asker, Progress, ToolProgress};
 use tool_core::{Agent, ChatModel, Message, ToolCall, ToolError, tool, tools};
 use tool_web::{Right, Web};
@@ -75,6 +76,36 @@ async fn book(flight: String, #[inject] user: &Asker) -> Result<String, ToolErro
     Ok(format!("{}{} on {flight}, {class}, code of {}", seat.row, seat.letter, code.len()))
 }
 
+#[tool("Shares money", needs_approval)]
+fn share(parts: Vec<serde_json::Value>) -> usize {
+    parts.len()
+}
+
+/// An answer whose schema, as one of an MCP server, is wrong.
+#[derive(Serialize, Deserialize)]
+struct Twisted {
+    amount: u8,
+}
+
+impl JsonSchema for Twisted {
+    fn schema_name() -> Cow<'static, str> {
+        "Twisted".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object", "required": 5,
+            "properties": { "amount": { "type": 5, "description": { "text": 5 } }, "nothing": null },
+        })
+    }
+}
+
+#[tool("Asks with a wrong schema", at_most_once)]
+async fn twist(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let answer: Twisted = user.ask("How much?").await?;
+    Ok(format!("{} it is", answer.amount))
+}
+
 #[tool("Reserves a table", undo = "release")]
 fn reserve(table: u8) -> String {
     format!("Reserved table {table}.")
@@ -123,6 +154,8 @@ impl Scripted {
                     call(&[("pick_color", r#"{"title": "Wall"}"#.to_owned())])
                 }
                 "some" => call(&[("count", r#"{"to": 20}"#.to_owned())]),
+                "reordered" => call(&[("share", "{\"parts\": [\"\u{5d0}\", 1, 80]}".to_owned())]),
+                "twisted" => call(&[("twist", "{}".to_owned())]),
                 "huge" => call(&[("huge", "{}".to_owned())]),
                 "error" => return Err(ModelError::new("secret host 10.0.0.7 refused the connection")),
                 "hostile" => {
@@ -182,7 +215,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let helper = Agent::builder(Scripted).tools(tools![pay]).build()?;
     let helper = helper.as_tool("helper", "Helps with a question");
     let agent = Agent::builder(Scripted)
-        .tools(tools![sum, pay, count, huge, hostile, book, reserve].with(helper)?)
+        .tools(tools![sum, pay, count, huge, hostile, book, reserve, share, twist].with(helper)?)
         .undo_tools(tools![release])
         .run_store(store)
         .build()?;

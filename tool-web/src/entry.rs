@@ -119,8 +119,8 @@ impl From<Event> for Entry {
 /// Removes what layers have replaced, because readers may not see it.
 fn without_hidden(event: Event) -> Event {
     match event {
-        Event::CallFinished(execution) => Event::CallFinished(execution.without_original_outcome()),
-        Event::CallRetried(execution) => Event::CallRetried(execution.without_original_outcome()),
+        Event::CallFinished(execution) => Event::CallFinished(execution.without_replaced()),
+        Event::CallRetried(execution) => Event::CallRetried(execution.without_replaced()),
         Event::Agent { agent, call_id, event, .. } => without_hidden(*event).inside(agent, call_id),
         event => event,
     }
@@ -150,9 +150,10 @@ fn replay_turn(turn: u32, message: &AssistantMessage, run: &Run, entries: &mut V
     }
 }
 
-/// Returns the executions of the calls of a run.
+/// Returns the executions of the calls of a run, without those whose outcome a layer has failed to judge.
 pub(crate) fn executions(run: &Run) -> impl Iterator<Item = &ToolExecution> {
-    run.tool_executions().iter().chain(run.current_calls().filter_map(|(_, execution)| execution))
+    let all = run.tool_executions().iter().chain(run.current_calls().filter_map(|(_, execution)| execution));
+    all.filter(|execution| !execution.is_unjudged())
 }
 
 /// Returns `true` if the call failed, or may have.

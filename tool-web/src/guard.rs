@@ -1,7 +1,6 @@
 //! Admission of requests, and the errors that are sent.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -31,14 +30,10 @@ pub(crate) struct Guard {
     is_same_origin: bool,
 }
 
-/// The largest body of a request to the page.
-pub(crate) const LIMITS: Limits = Limits {
-    max_body_bytes: 4 << 20,
-    max_total_body_bytes: 64 << 20,
-    max_concurrent_requests: Some(1_000),
-    max_connections: 1_024,
-    read_timeout: Duration::from_secs(30),
-};
+/// The limits of a router, and of its server.
+pub(crate) fn limits() -> Limits {
+    Limits { max_total_body_bytes: 64 << 20, max_concurrent_requests: Some(1_000), ..Limits::default() }
+}
 
 /// An error as plain text, which clients show as it is.
 #[derive(Debug)]
@@ -105,7 +100,7 @@ pub(crate) async fn admit_page(State(guard): State<Arc<Guard>>, request: Request
 
 impl Guard {
     pub(crate) fn new(admission: Admission, is_same_origin: bool) -> Arc<Self> {
-        Arc::new(Self { admission, limiter: Limiter::new(LIMITS), is_same_origin })
+        Arc::new(Self { admission, limiter: Limiter::new(limits()), is_same_origin })
     }
 
     async fn admit(&self, request: &mut Request) -> Result<impl Send + use<>, Rejection> {

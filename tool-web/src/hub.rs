@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 use tool_core::content::Content;
 use tool_core::memory::{
     InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore, StoredRun,
@@ -18,12 +20,15 @@ use crate::bounded::{Bounded, lock};
 use crate::entry::{Decided, Entry};
 use crate::guard::HttpError;
 use crate::index::Index;
-use crate::log::{RunLog, Status};
-use crate::wait::find;
+use crate::log::RunLog;
+use crate::wait::places;
 
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
 const MAX_LOGS: usize = 1_000;
 const MAX_LOG_BYTES: usize = 64 << 20;
+
+/// The time between two readings of a stored run that is shown.
+pub(crate) const POLL: Duration = Duration::from_millis(1_500);
 
 /// The number of messages that are remembered in a conversation of an agent without a memory.
 const MAX_HISTORY: usize = 200;
@@ -48,13 +53,11 @@ pub(crate) struct Hub {
 struct State {
     /// The oldest first.
     logs: VecDeque<Arc<RunLog>>,
-    /// The tokens of the runs that are driven by the hub.
-    tokens: HashMap<String, CancellationToken>,
+    /// The logs of other stored runs, as long as somebody reads them.
+    shown: HashMap<String, Weak<RunLog>>,
     decisions: Bounded<WaitId, Recorded, 10_000>,
     /// The messages of conversations of agents without a memory.
     histories: Bounded<ConversationId, Vec<Message>, 1_000>,
-    /// The tools that frontends execute, by the ids of their runs.
-    tools: Bounded<String, ToolSet, 1_000>,
 }
 
 /// A decision that was recorded here.
@@ -93,7 +96,8 @@ impl Source {
 
     /// Checks arguments that a person writes for a call that awaits approval, if the tools of the agent describe it.
     fn check_arguments(&self, run: &Run, wait: &Wait, arguments: &str) -> Result<(), HttpError> {
-        let checked = match (find(run, self.agent.as_ref(), wait), &self.agent) {
+        let place = places(run, self.agent.as_ref()).remove(&wait.id).unwrap_or_default();
+        let checked = match (place, &self.agent) {
             ((_, None), _) => Ok(()),
             ((agents, _), Some(agent)) if agents.is_empty() => {
                 agent.tools().check_arguments(&ToolCall::new(&*wait.path, &wait.tool, arguments))
@@ -101,11 +105,6 @@ impl Source {
             ((_, Some(tool)), _) => tool.check_arguments(arguments, &ToolContext::new()),
         };
         checked.map_err(|error| HttpError::bad_request(error.to_string()))
-    }
-
-    /// Returns `true` if the agent of this source was asked, as far as names say so.
-    fn was_asked(&self, run: &Run) -> bool {
-        self.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name())
     }
 }
 
@@ -138,31 +137,17 @@ impl Hub {
                         }
                     });
                 }
-                let (hub, watched) = (hub.clone(), Arc::downgrade(source));
+                let (hub, source) = (hub.clone(), Arc::downgrade(source));
                 agent.watch(move |run| {
-                    let follower = hub.upgrade().zip(watched.upgrade());
-                    let follower = follower.map(|(hub, source)| Follower::new(&hub, &source, run));
-                    let hub = hub.clone();
-                    move |event: &Event| {
-                        if let (Some(Follower(log)), Some(hub)) = (&follower, hub.upgrade()) {
-                            hub.receive(log, event);
-                        }
-                    }
+                    let hub = hub.upgrade().zip(source.upgrade());
+                    let follower = hub.map(|(hub, source)| Follower::new(&hub, &source, run));
+                    move |event: &Event| follower.iter().for_each(|Follower(log)| log.receive(event))
                 });
             }
             let (index, state, changing) =
                 (Index::default(), Mutex::default(), tokio::sync::Mutex::default());
             Self { sources, index, state, changing }
         })
-    }
-
-    /// Appends the event of a driver to a log.
-    fn receive(&self, log: &RunLog, event: &Event) {
-        // A run that waits ends the attempt to drive it, and of the runs that it drives, the hub knows why they fail.
-        let is_hidden = log.status() == Status::Waiting || self.lock().tokens.contains_key(&log.id);
-        if !(is_hidden && matches!(event, Event::Failed(_))) {
-            log.push(Entry::from_event(event));
-        }
     }
 
     pub(crate) fn log(&self, id: &str) -> Option<Arc<RunLog>> {
@@ -175,32 +160,42 @@ impl Hub {
     }
 
     /// Returns the log of a run, which begins with what the run has done so far.
-    fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
+    pub(crate) fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
         let mut state = self.lock();
         state.log(run.id().as_str()).unwrap_or_else(|| {
-            let log = Arc::new(RunLog::new(&source.name, run));
+            let log = Arc::new(RunLog::new(run.id().as_str(), &source.name, run));
             state.add(Arc::clone(&log));
             log
         })
     }
 
-    /// Returns the log to show a run with: that of this process, or one of what is stored now.
+    /// Returns the log to show a run with: that of this process, or one of what is stored now, which its readers share.
     pub(crate) async fn shown_log(&self, id: &str) -> Option<Arc<RunLog>> {
         if let Some(log) = self.log(id) {
             return Some(log);
         }
-        let loaded = self.load(id).await.ok()??;
-        Some(Arc::new(RunLog::new(&loaded.source.name, &loaded.run)))
+        let Loaded { source, run, .. } = self.load(id).await.ok()??;
+        let shown = &mut self.lock().shown;
+        shown.retain(|_, log| log.strong_count() > 0);
+        let known = shown.get(id).and_then(Weak::upgrade);
+        let log = known.unwrap_or_else(|| Arc::new(RunLog::new(id, &source.name, &run)));
+        log.follow(&run);
+        shown.insert(id.to_owned(), Arc::downgrade(&log));
+        Some(log)
     }
 
-    /// Adds what another process has done to a log. Returns `false` if the run is gone, and the log has no end.
+    /// Adds what another process has done to a log, whose readers read the store once for all of them. Returns `false` if the run is
+    /// gone, and the log has no end.
     pub(crate) async fn refresh(&self, log: &RunLog) -> bool {
-        match self.load(&log.id).await {
-            Ok(Some(loaded)) => log.follow(&loaded.run),
-            Ok(None) => return log.has_end() || log.is_driven(),
-            Err(_) => {}
+        let mut last = log.refreshed.lock().await;
+        if let Some((_, is_there)) = last.filter(|(at, _)| at.elapsed() < POLL) {
+            return is_there;
         }
-        true
+        let loaded = self.load(&log.id).await;
+        loaded.iter().flatten().for_each(|loaded| log.follow(&loaded.run));
+        let is_there = !matches!(loaded, Ok(None)) || log.is_driven() || log.status().is_end();
+        *last = Some((Instant::now(), is_there));
+        is_there
     }
 
     /// Loads a stored run, with the source that shows and drives it: of those that share its store, the one whose agent was asked.
@@ -214,7 +209,9 @@ impl Hub {
         for source in &self.sources {
             match source.load(id).await {
                 Ok(Some(StoredRun { run, status, .. })) => {
-                    let was_asked = source.was_asked(&run);
+                    // The agent was asked, as far as names say so.
+                    let was_asked =
+                        source.agent.as_ref().is_some_and(|agent| agent.name() == run.agent_name());
                     let loaded = Loaded { source: Arc::clone(source), run, status };
                     if was_asked {
                         return Ok(Some(loaded));
@@ -231,13 +228,6 @@ impl Hub {
         }
     }
 
-    /// Offers tools to the model that a frontend executes, whenever the run is driven from here.
-    pub(crate) fn offer(&self, id: &str, tools: ToolSet) {
-        if !tools.is_empty() {
-            self.lock().tools.insert(id.to_owned(), tools);
-        }
-    }
-
     /// Drives a run in a task of its own: who asked or decided can leave.
     fn drive(self: &Arc<Self>, source: &Arc<Source>, run: Run) {
         let Some(agent) = &source.agent else { return };
@@ -247,11 +237,8 @@ impl Hub {
         let follower = Follower::new(self, source, &run);
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
-        let tools = {
-            let mut state = self.lock();
-            state.tokens.insert(id.clone(), token.clone());
-            state.tools.get(&id).cloned().unwrap_or_default()
-        };
+        *lock(&follower.0.token) = Some(token.clone());
+        let tools = lock(&follower.0.tools).clone();
         let mut events = agent.resume(run).tools(tools).cancellation_token(token).stream();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
@@ -264,7 +251,6 @@ impl Hub {
                     (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
                 }
             }
-            hub.lock().tokens.remove(&id);
             hub.index.forget(&id);
         });
     }
@@ -383,8 +369,8 @@ impl Hub {
             ask = ask.history(state.histories.get(conversation).into_iter().flatten().cloned());
         }
         let run = ask.start().into_run();
-        self.offer(run.id().as_str(), tools);
         let log = self.log_of(source, &run);
+        *lock(&log.tools) = tools;
         self.drive(source, run);
         Some(log)
     }
@@ -435,7 +421,7 @@ impl Hub {
     /// Cancels a run, in this process or in another.
     pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
         let _one = self.changing.lock().await;
-        let token = self.lock().tokens.get(id).cloned();
+        let token = self.log(id).and_then(|log| lock(&log.token).clone());
         token.iter().for_each(CancellationToken::cancel);
         if let Some(loaded) = self.load(id).await?
             && loaded.source.post(id, &PostedCommand::new(RunCommand::Cancel)).await.is_ok()
@@ -534,5 +520,29 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.0.driver_left();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fifty readers cost no more than one.
+    #[tokio::test(start_paused = true)]
+    async fn readers_of_a_stored_run_share_its_log_and_its_readings() {
+        let store = InMemoryStore::new();
+        store.save_run("run", &mut Run::new([Message::user("Hello")])).await.unwrap();
+        let hub = Hub::new(vec![Arc::new(Source::store("store", Arc::new(store.clone())))], false);
+        let (one, other) = (hub.shown_log("run").await.unwrap(), hub.shown_log("run").await.unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(hub.refresh(&one).await);
+        store.remove_run("run").await.unwrap();
+        // The store was read a moment ago.
+        assert!(hub.refresh(&other).await);
+        tokio::time::advance(POLL).await;
+        assert!(!hub.refresh(&other).await);
+        assert!(!hub.refresh(&one).await, "all readers learn of it");
+        drop((one, other));
+        assert!(hub.shown_log("run").await.is_none());
     }
 }

@@ -14,12 +14,15 @@ use tool_core::memory::RunStatus;
 use tool_core::tool::Timestamp;
 
 use crate::entry::is_failure;
-use crate::hub::{Hub, Loaded, Source};
+use crate::hub::{Hub, Loaded};
 use crate::log::{MAX_TEXT_CHARS, Row, Status};
 use crate::wait::describe;
 
 /// How long the first list waits for the stored runs.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The number of waits of a run that the list names.
+const MAX_WAITS: usize = 20;
 
 /// The part of the list that was asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -119,7 +122,7 @@ impl Hub {
     }
 
     async fn stored_row(&self, id: &str) -> Option<Row> {
-        let (source, mut row) = match self.find(id).await {
+        let (source, row) = match self.find(id).await {
             Ok(Some(loaded)) => (Arc::clone(&loaded.source), stored_row(&loaded)),
             Ok(None) => return None,
             Err((source, error)) => {
@@ -127,17 +130,9 @@ impl Hub {
                 (source, Row { error, status, ..Row::default() })
             }
         };
-        (row.id, row.agent) = (id.to_owned(), Arc::clone(&source.name));
-        row.updated_at = source.updated_at(id).await;
-        Some(row)
-    }
-}
-
-impl Source {
-    /// Returns the time of the last change of a stored run.
-    async fn updated_at(&self, id: &str) -> Option<Timestamp> {
-        let age = self.store.age(id).await.ok().flatten()?;
-        Some(SystemTime::now().checked_sub(age)?.into())
+        let age = source.store.age(id).await.ok().flatten();
+        let updated_at = age.and_then(|age| SystemTime::now().checked_sub(age)).map(Timestamp::from);
+        Some(Row { id: id.to_owned(), agent: Arc::clone(&source.name), updated_at, ..row })
     }
 }
 
@@ -150,15 +145,17 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
         RunStatus::Expired => Status::Expired,
         _ => Status::Interrupted,
     };
+    let waits = describe(run, None);
     let short = |text: &str| text.chars().take(MAX_TEXT_CHARS).collect::<String>();
     let question = run.new_messages().iter().rev().find(|message| matches!(message, Message::User(_)));
+    let more = waits.len().checked_sub(MAX_WAITS + 1).map(|more| format!("and {} more", more + 1));
     let failed = run.tool_executions().iter().filter(|execution| is_failure(execution));
     Row {
         question: question.map(|message| short(&message.text())).unwrap_or_default(),
         turns: run.turns(),
         usage: run.usage(),
         failed_calls: failed.count(),
-        summary: describe(run, None).iter().map(|wait| short(&wait.line())).collect(),
+        summary: waits.iter().map(|wait| short(&wait.line())).take(MAX_WAITS).chain(more).collect(),
         status,
         ..Row::default()
     }

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tool_core::Event;
+use tokio::time::Instant;
 use tool_core::model::{ChatResponse, Usage};
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
+use tool_core::{CancellationToken, Event, ToolSet};
 
 use crate::bounded::lock;
 use crate::entry::{Entry, executions, is_failure};
@@ -85,6 +86,12 @@ impl Logged {
 #[derive(Debug)]
 pub(crate) struct RunLog {
     pub(crate) id: String,
+    /// Cancels the run, if it is driven by the page.
+    pub(crate) token: Mutex<Option<CancellationToken>>,
+    /// The tools that a frontend executes.
+    pub(crate) tools: Mutex<ToolSet>,
+    /// When the store was read for the readers of the log, and whether the run was there.
+    pub(crate) refreshed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     state: Mutex<LogState>,
     /// The position after the last entry.
     end: watch::Sender<u64>,
@@ -106,11 +113,12 @@ struct LogState {
 
 impl RunLog {
     /// Creates a log that begins with what the run has done so far.
-    pub(crate) fn new(source: &Arc<str>, run: &Run) -> Self {
-        let id = run.id().to_string();
+    pub(crate) fn new(id: &str, source: &Arc<str>, run: &Run) -> Self {
+        let id = id.to_owned();
         let row = Row { id: id.clone(), agent: Arc::clone(source), ..Row::default() };
         let state = Mutex::new(LogState { row, ..LogState::default() });
-        let log = Self { id, state, end: watch::Sender::new(0) };
+        let (token, tools, refreshed) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let log = Self { id, token, tools, refreshed, state, end: watch::Sender::new(0) };
         log.append_history(run);
         log
     }
@@ -150,11 +158,23 @@ impl RunLog {
         {
             let mut state = self.lock();
             state.drivers = state.drivers.saturating_sub(1);
-            if state.drivers == 0 && state.row.status == Status::Running {
-                state.row.status = Status::Interrupted;
+            if state.drivers == 0 {
+                *lock(&self.token) = None;
+                if state.row.status == Status::Running {
+                    state.row.status = Status::Interrupted;
+                }
             }
         }
         self.end.send_modify(|_| {});
+    }
+
+    /// Appends the event of a driver.
+    pub(crate) fn receive(&self, event: &Event) {
+        // A run that waits ends the attempt to drive it, and why a run fails that the page drives is known to the page.
+        let is_hidden = self.status() == Status::Waiting || lock(&self.token).is_some();
+        if !(is_hidden && matches!(event, Event::Failed(_))) {
+            self.push(Entry::from_event(event));
+        }
     }
 
     /// Appends an entry and returns its position.
@@ -190,12 +210,6 @@ impl RunLog {
 
     pub(crate) fn is_driven(&self) -> bool {
         self.lock().drivers > 0
-    }
-
-    /// Returns `true` if the run has ended and nobody drives it.
-    pub(crate) fn has_end(&self) -> bool {
-        let state = self.lock();
-        state.drivers == 0 && state.row.status.is_end()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -364,7 +378,7 @@ mod tests {
     use super::*;
 
     fn log() -> Arc<RunLog> {
-        Arc::new(RunLog::new(&"desk".into(), &Run::new([Message::user("Hello")])))
+        Arc::new(RunLog::new("run", &"desk".into(), &Run::new([Message::user("Hello")])))
     }
 
     #[tokio::test]

@@ -85,9 +85,8 @@ fn write_event(out: &mut String, path: &str, event: &Event) {
         Event::TurnFinished { turn, response, .. } => {
             let reply = &response.message;
             write_part(out, &format!("{path}Turn {turn}"), &reply.text);
-            let more = [("Reasoning", &reply.reasoning), ("Refusal", &reply.refusal)];
-            for (kind, text) in more.into_iter().filter_map(|(kind, text)| Some((kind, text.as_ref()?))) {
-                write_part(out, &format!("{path}{kind}"), text);
+            for (kind, text) in [("Reasoning", &reply.reasoning), ("Refusal", &reply.refusal)] {
+                text.iter().for_each(|text| write_part(out, &format!("{path}{kind}"), text));
             }
             for call in &reply.tool_calls {
                 write_part(out, &format!("{path}Call of {}", call.name), &call.arguments);
@@ -95,14 +94,9 @@ fn write_event(out: &mut String, path: &str, event: &Event) {
         }
         Event::CallFinished(execution) => {
             let status = if execution.outcome().is_ok() { "Result" } else { "Error" };
-            let layers: Vec<_> = execution.verdicts().iter().map(|verdict| &*verdict.layer).collect();
-            let layers =
-                if layers.is_empty() { String::new() } else { format!(", seen by {}", layers.join(", ")) };
-            write_part(
-                out,
-                &format!("{path}{status} of {}{layers}", execution.call().name),
-                &output(execution),
-            );
+            let layers = execution.verdicts().iter().map(|verdict| format!(", seen by {}", verdict.layer));
+            let (name, layers) = (&execution.call().name, layers.collect::<String>());
+            write_part(out, &format!("{path}{status} of {name}{layers}"), &output(execution));
         }
         Event::Waiting(_) => write_part(out, "Waiting", ""),
         Event::Agent { agent, event, .. } => write_event(out, &format!("{path}{agent} › "), event),

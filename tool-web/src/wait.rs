@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Wait, WaitReason};
-use tool_core::tool::DecisionRecord;
+use tool_core::tool::{DecisionRecord, WaitId};
 use tool_core::{Agent, Tool};
 
 /// Returns the arguments of a call that awaits approval.
@@ -39,9 +39,7 @@ pub(crate) struct Described {
 #[derive(Clone, Debug, Serialize)]
 struct Field {
     name: String,
-    /// The value, which is absent for a parameter that was not passed.
-    json: Option<Box<RawValue>>,
-    /// The JSON text of the value, in which numbers keep every digit in JavaScript, too.
+    /// The JSON text of the value, in which numbers keep every digit in JavaScript, too. A parameter that was not passed has none.
     text: Option<String>,
     /// The schema of the parameter, if it is known.
     schema: Option<Value>,
@@ -50,8 +48,9 @@ struct Field {
 
 /// Returns what a run waits for, as it is shown. The tools of an agent describe it.
 pub(crate) fn describe(run: &Run, agent: Option<&Agent>) -> Vec<Described> {
+    let mut places = places(run, agent);
     let described = |wait: Wait| {
-        let (agents, tool) = find(run, agent, &wait);
+        let (agents, tool) = places.remove(&wait.id).unwrap_or_default();
         let definition = tool.map(Tool::definition);
         let schema = definition.map(ToolDefinition::parameters);
         Described {
@@ -82,48 +81,46 @@ impl Described {
     }
 }
 
-/// Returns the names of the agents on the path of a call, and its tool. The tools of an agent that a run was handed off to are not
-/// known.
-pub(crate) fn find<'a>(
+/// The names of the agents on the path of a call that waits, and its tool. The tools of an agent that a run was handed off to are
+/// not known.
+pub(crate) type Place<'a> = (Vec<String>, Option<&'a dyn Tool>);
+
+/// Returns the places of what a run and the agents inside wait for. All are found at once, because a model can propose thousands of
+/// calls.
+pub(crate) fn places<'a>(run: &Run, agent: Option<&'a Agent>) -> HashMap<WaitId, Place<'a>> {
+    let mut found = HashMap::new();
+    find_places(run, &[], &|name| agent?.tools().get(name), &mut found);
+    found
+}
+
+fn find_places<'a>(
     run: &Run,
-    agent: Option<&'a Agent>,
-    wait: &Wait,
-) -> (Vec<String>, Option<&'a dyn Tool>) {
-    let (mut run, mut path, mut agents) = (run, &*wait.path, Vec::new());
-    let mut is_known = run.handoffs().is_empty();
-    while let Some((inner, rest)) = run.inner_runs().find_map(|inner| {
-        let rest = path.strip_prefix(inner.call_id())?.strip_prefix('/')?;
-        inner.run().waits().iter().any(|wait| wait.path == rest).then_some((inner, rest))
-    }) {
-        is_known &= inner.run().handoffs().is_empty();
-        agents.push(inner.agent().to_owned());
-        (run, path) = (inner.run(), rest);
+    agents: &[String],
+    tool: &dyn Fn(&str) -> Option<&'a dyn Tool>,
+    found: &mut HashMap<WaitId, Place<'a>>,
+) {
+    let tool = |name: &str| tool(name).filter(|_| run.handoffs().is_empty());
+    // Those of the agents inside are among them, and get their own places below.
+    found.extend(run.waits().into_iter().map(|wait| (wait.id, (agents.to_vec(), tool(&wait.tool)))));
+    for inner in run.inner_runs() {
+        let (outer, agents) = (tool(inner.agent()), [agents, &[inner.agent().to_owned()]].concat());
+        find_places(inner.run(), &agents, &|name| outer?.inner_tool(name), found);
     }
-    let tool = agent.filter(|_| is_known).and_then(|agent| {
-        let mut names = agents.iter().chain([&wait.tool]);
-        let outermost = agent.tools().get(names.next()?)?;
-        names.try_fold(outermost, |outer, name| outer.inner_tool(name))
-    });
-    (agents, tool)
 }
 
 /// Splits arguments into their members, with the parameters that are absent.
 fn fields(arguments: &str, parameters: Option<&Value>) -> Option<Vec<Field>> {
     // The order of the members is that of the text.
     let names: Map<String, Value> = serde_json::from_str(arguments).ok()?;
-    let mut texts: HashMap<String, Box<RawValue>> = serde_json::from_str(arguments).ok()?;
+    let texts: HashMap<String, &RawValue> = serde_json::from_str(arguments).ok()?;
     let properties = parameters.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
     let required = parameters.and_then(|schema| schema.get("required")).and_then(Value::as_array);
     let absent = properties.into_iter().flat_map(Map::keys).filter(|name| !names.contains_key(*name));
-    let field = |name: &String| {
-        let json = texts.remove(name);
-        Field {
-            name: name.clone(),
-            text: json.as_ref().map(|json| json.get().to_owned()),
-            json,
-            schema: properties.and_then(|properties| properties.get(name)).cloned(),
-            is_required: required.is_some_and(|names| names.iter().any(|one| one == name)),
-        }
+    let field = |name: &String| Field {
+        name: name.clone(),
+        text: texts.get(name).map(|json| json.get().to_owned()),
+        schema: properties.and_then(|properties| properties.get(name)).cloned(),
+        is_required: required.is_some_and(|names| names.iter().any(|one| one == name)),
     };
     Some(names.keys().chain(absent).map(field).collect())
 }

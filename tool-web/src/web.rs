@@ -12,7 +12,7 @@ use tool_http::server::{Caller, HttpService, RunningServer, Shutdown, bind};
 
 use crate::auth::{Authenticate, Principal, Right};
 use crate::frontend::{Frontend, ProtocolName};
-use crate::guard::{Admission, Guard, LIMITS};
+use crate::guard::{Admission, Guard, limits};
 use crate::hub::{Hub, Source};
 use crate::page;
 
@@ -161,7 +161,7 @@ impl Web {
         let has_login = self.admission.access.has_keys() || self.admission.authentication.is_some();
         let listener = bind(address, self.allows_remote || has_login).await;
         let listener = listener.map_err(|error| error.into_io("require a key with `key`"))?;
-        RunningServer::start(listener, self.routes(), "/", &LIMITS, Shutdown::new())
+        RunningServer::start(listener, self.routes(), "/", &limits(), Shutdown::new())
     }
 }
 

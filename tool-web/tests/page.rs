@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tool_core::agent::AgentBuilder;
 use tool_core::content::Content;
-use tool_core::layer::{AnswerVerdict, QuestionVerdict, guard, rewrite};
+use tool_core::layer::{AnswerVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
     DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
     StoreFuture,
@@ -27,6 +27,11 @@ fn pay(cents: u64) -> String {
 #[tool("Fails", name = "break")]
 fn breaks() -> Result<(), &'static str> {
     Err("broken")
+}
+
+#[tool("Repeats")]
+fn echo(text: String) -> String {
+    text
 }
 
 #[tool("Reads")]
@@ -341,6 +346,26 @@ async fn calls_inside_agents_are_described_and_checked() {
     until(&server, &run, "done").await;
 }
 
+/// A model that proposes very many calls must not make the page slow. The time has much room: it was minutes once.
+#[tokio::test]
+async fn many_calls_inside_an_agent_are_described_in_time() {
+    let calls = (0..1_000).map(|cents| ("pay", format!(r#"{{"cents": {cents}}}"#)));
+    let model = ScriptedModel::new().calls_all(calls);
+    let helper = Agent::builder(model).tools(tools![pay]).build().unwrap().as_tool("helper", "Helps");
+    let model = ScriptedModel::new().calls("helper", r#"{"question": "Pay"}"#);
+    let agent = Agent::builder(model).tool(helper).run_store(InMemoryStore::new()).build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let run = agent.ask("Pay").await.unwrap_err().into_run().id().to_string();
+    let started = Instant::now();
+    let shown = get(&server, &format!("api/runs/{run}")).await;
+    assert_eq!(shown["open"].as_array().unwrap().len(), 1_000);
+    assert_eq!(shown["open"][999]["agents"], json!(["helper"]));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let list = get(&server, "api/runs").await;
+    let summary = list["runs"][0]["summary"].as_array().unwrap();
+    assert_eq!((summary.len(), &summary[20]), (21, &json!("and 980 more")));
+}
+
 /// Returns the body of a page of plain HTML.
 async fn html(server: &RunningServer, path: &str) -> String {
     let (status, body) = send(server, &format!("GET /{path}"), "", "").await;
@@ -445,6 +470,36 @@ async fn what_layers_changed_is_named_and_stays_hidden() {
             assert!(!plain.contains("hunter2"), "{plain}");
         }
     }
+}
+
+/// The run has the output, and layers judge it before the next step.
+#[tokio::test]
+async fn an_output_that_a_layer_failed_to_judge_stays_hidden() {
+    let model = ScriptedModel::new().calls("read", "{}").says("Done.");
+    let down = guard::output(|_| Err::<OutputVerdict, _>("it is down"));
+    let store = InMemoryStore::new();
+    let agent = Agent::builder(model).tools(tools![read]).layer(down).run_store(store).build().unwrap();
+    let run = agent.ask("Read").await.unwrap_err().into_run();
+    let store = std::sync::Arc::clone(agent.run_store().unwrap());
+    let server = Web::new().store("store", store).spawn("127.0.0.1:0").await.unwrap();
+    let events = events_until(&server, run.id().as_str(), r#""type":"turn_finished""#).await;
+    let plain = html(&server, &format!("plain/{}", run.id())).await;
+    assert!(!events.contains("hunter2") && !plain.contains("hunter2"), "{events} {plain}");
+}
+
+#[tokio::test]
+async fn arguments_that_a_layer_replaced_stay_hidden() {
+    let model = || ScriptedModel::new().calls("echo", r#"{"text": "hunter2"}"#).says("Done.");
+    let hide = rewrite::call(|_| Some(r#"{"text": "…"}"#.to_owned()));
+    let agent = Agent::builder(model()).tools(tools![echo]).layer(hide).run_store(InMemoryStore::new());
+    let agent = agent.build().unwrap();
+    let server = tool_web::serve(agent.clone()).await.unwrap();
+    let mut driver = agent.start("Go");
+    while driver.advance().await.unwrap() {}
+    let run = driver.run().id().to_string();
+    let events = events_until(&server, &run, r#""type":"call_finished""#).await;
+    let plain = html(&server, &format!("plain/{run}")).await;
+    assert!(!events.contains("hunter2") && !plain.contains("hunter2"), "{events} {plain}");
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ async fn a_name_is_bounded_and_printable_in_every_error() {
             "tools/call" => reply(),
             _ => Reply::Default,
         });
-        let set = server.timeout(Duration::from_millis(500)).connect().await.unwrap().tools().await.unwrap();
+        let set = server.timeout(Duration::from_secs(1)).connect().await.unwrap().tools().await.unwrap();
         let error = call(&set, tool_names(&set)[0], json!({})).await.unwrap_err().to_string();
         assert!(error.contains("`a bbb") && error.len() < 400 && !error.contains('\n'), "{error}");
     });

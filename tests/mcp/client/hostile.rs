@@ -184,11 +184,12 @@ async fn calls_that_ended_before_the_server_read_them_are_not_sent() {
         tokio::spawn(async move { done.send(read_late(far, resumed).await) });
         ready(Ok(tokio::io::split(near)))
     });
-    let set = server.timeout(Duration::from_millis(50)).connect().await.unwrap().tools().await.unwrap();
-    for _ in 0..5 {
+    let set = server.timeout(Duration::from_millis(200)).connect().await.unwrap().tools().await.unwrap();
+    let calls = (0..5).map(async |_| {
         let error = call(&set, "echo", json!({ "text": "x".repeat(10_000) })).await.unwrap_err();
         assert!(error.to_string().contains("did not respond"), "{error}");
-    }
+    });
+    join_all(calls).await;
     resume.send(()).unwrap();
     let calls = tokio::time::timeout(SOON, counted.recv()).await.unwrap().unwrap();
     assert_eq!(calls, 1, "only the call whose line had begun");

@@ -9,11 +9,12 @@ use std::borrow::Cow;
 use tool_core::ToolCall;
 use tool_core::content::compact_json;
 use tool_core::model::AssistantMessage;
+use tool_http::client::json::{Members, string};
+use tool_http::client::{hash_call_id, is_name_char, normalize_arguments, normalize_tool_name};
 
 use super::content::text_block;
-use super::tools::{is_allowed, normalize_name};
-use crate::json::{Members, string};
-use crate::response::{Block, BlockKind, ReplyDetails, is_object};
+use super::tools::MAX_NAME_CHARS;
+use crate::response::{Block, BlockKind, ReplyDetails};
 
 /// A block of a reply.
 #[derive(Debug, PartialEq)]
@@ -79,7 +80,11 @@ fn without_cache_point(json: String) -> String {
 /// call has it, and the arguments change if a person edits them.
 fn updated_call(json: &str, call: &ToolCall) -> Option<String> {
     let mut members = Members::parse(json)?;
-    let (id, name, input) = (normalize_id(&call.id), normalize_name(&call.name), input(&call.arguments));
+    let (id, name, input) = (
+        normalize_id(&call.id),
+        normalize_tool_name(&call.name, MAX_NAME_CHARS),
+        normalize_arguments(&call.arguments),
+    );
     let is_same = |name: &str, value: &str| members.text(name).as_deref() == Some(value);
     let stored_input = members.get("input").unwrap_or_default();
     if is_same("id", &id) && is_same("name", &name) && compact_json(stored_input) == compact_json(&input) {
@@ -97,32 +102,23 @@ fn new_blocks(message: &AssistantMessage) -> ReplyBlocks {
     let text = message.text.trim_end();
     let text = (!text.trim().is_empty()).then(|| text_block(text));
     let calls = message.tool_calls.iter().map(|call| {
-        let (id, name) = (string(&normalize_id(&call.id)), string(&normalize_name(&call.name)));
-        format!(r#"{{"type":"tool_use","id":{id},"name":{name},"input":{}}}"#, input(&call.arguments))
+        let (id, name) =
+            (string(&normalize_id(&call.id)), string(&normalize_tool_name(&call.name, MAX_NAME_CHARS)));
+        format!(
+            r#"{{"type":"tool_use","id":{id},"name":{name},"input":{}}}"#,
+            normalize_arguments(&call.arguments)
+        )
     });
     let blocks = text.into_iter().chain(calls).map(|json| ReplyBlock { json, is_thinking: false });
     ReplyBlocks { blocks: blocks.collect(), ..ReplyBlocks::default() }
 }
 
-/// Returns the arguments of a call as the object that the API requires.
-fn input(arguments: &str) -> Cow<'_, str> {
-    match arguments.trim_ascii() {
-        "" | "null" => "{}".into(),
-        _ if is_object(arguments) => arguments.into(),
-        _ => format!(r#"{{"INVALID_JSON":{}}}"#, string(arguments)).into(),
-    }
-}
-
 /// Returns the id of a call in a form that the API accepts, always the same one for the same id.
 pub(super) fn normalize_id(id: &str) -> Cow<'_, str> {
-    if !id.is_empty() && id.chars().all(is_allowed) {
+    if !id.is_empty() && id.chars().all(is_name_char) {
         return id.into();
     }
-    // FNV-1a, because std's hashes may change between versions, and a stored run must send the same ids.
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("call_{hash:016x}").into()
+    format!("call_{:016x}", hash_call_id(id)).into()
 }
 
 #[cfg(test)]
@@ -203,19 +199,6 @@ mod tests {
         let void = r#"{"type":"tool_use","id":"toolu_0","name":"get_tide","input":{}}"#;
         let message = reply(&[THINKING, void, fallback, TEXT, CALL]);
         assert_eq!(sent(&message, "anthropic"), [fallback, TEXT, CALL]);
-    }
-
-    #[test]
-    fn inputs_are_objects() {
-        for (arguments, expected) in [
-            ("", "{}"),
-            ("null", "{}"),
-            (r#"{"a": 1.10}"#, r#"{"a": 1.10}"#),
-            ("[1]", r#"{"INVALID_JSON":"[1]"}"#),
-            ("{broken", r#"{"INVALID_JSON":"{broken"}"#),
-        ] {
-            assert_eq!(input(arguments), expected);
-        }
     }
 
     #[test]

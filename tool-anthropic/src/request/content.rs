@@ -2,8 +2,7 @@
 
 use tool_core::content::{Content, File, Image, Part};
 use tool_http::client::Error;
-
-use crate::json::string;
+use tool_http::client::json::string;
 
 /// The media types of images that the API accepts: <https://platform.claude.com/docs/en/build-with-claude/vision>.
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];

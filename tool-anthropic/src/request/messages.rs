@@ -7,11 +7,11 @@
 use sha2::{Digest, Sha256};
 use tool_core::Message;
 use tool_core::model::ToolMessage;
+use tool_http::client::json::string;
 use tool_http::client::{AppendBuffer, Error};
 
 use super::assistant::{self, ReplyBlocks, normalize_id};
 use super::content::{self, ContentRules};
-use crate::json::string;
 
 /// The encoded messages of the previous request, so that a turn encodes only new ones.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@ mod tools;
 mod content;
 mod assistant;
 mod messages;
+mod cache_points;
 
 use std::collections::HashSet;
 
@@ -13,13 +14,14 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tool_core::ModelOptions;
 use tool_core::model::{ChatRequest, Message, ToolChoice, ToolDefinition};
-use tool_http::client::{BodyWriter, Error, FieldWriter, RequestBody};
+use tool_http::client::{Error, FieldWriter, RequestBody};
 
+use self::cache_points::{Prefix, with_messages};
 use self::content::ContentRules;
-use self::messages::{MessageCache, Point, reject_pending};
+use self::messages::{MessageCache, reject_pending};
 use self::strict::{Budget, Cost, enforceable};
 pub(crate) use self::tools::MAX_TOOLS;
-use self::tools::{EncodedTools, Rules, push_element};
+use self::tools::Rules;
 use crate::client::Client;
 use crate::endpoint::FIRST_VERSION;
 use crate::options::{Cache, MessagesOptions, Thinking};
@@ -40,12 +42,6 @@ const COUNTED_FIELDS: [&str; 6] =
 
 /// The largest body that the API accepts: <https://platform.claude.com/docs/en/api/errors>.
 const MAX_BODY_BYTES: usize = 32 << 20;
-
-/// The shortest start of a request that any model's cache stores, in bytes. The smallest minimum is 512 tokens.
-const MIN_CACHED_BYTES: usize = 2048;
-
-/// The number of blocks before a cache point among which the provider looks for an earlier one.
-const LOOKBACK_BLOCKS: usize = 20;
 
 /// The longest reply that the API returns at once. The official SDKs require a stream for more.
 pub(crate) const MAX_UNSTREAMED_TOKENS: u32 = 21_333;
@@ -69,209 +65,234 @@ pub(crate) struct EncodedRequest {
     pub(crate) prefix: String,
 }
 
-/// Returns the limit of the tokens of a reply.
-pub(crate) fn max_tokens(client: &Client, options: &MessagesOptions, request: &ModelOptions) -> u32 {
-    request.max_output_tokens.unwrap_or_else(|| {
-        let budget = options.thinking.and_then(|thinking| thinking.budget_tokens()).unwrap_or(0);
-        client.endpoint.default_max_tokens.saturating_add(budget)
-    })
+/// A request and the model that it is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelRequest<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) model: &'a str,
+    pub(crate) options: &'a MessagesOptions,
+    pub(crate) chat: &'a ChatRequest<'a>,
 }
 
-/// Encodes a request to this model. Messages of earlier turns are copied from a cache.
-///
-/// # Errors
-///
-/// Fails if the API would reject an option, a tool, a message, or a combination of them.
-pub(crate) fn encode(
-    client: &Client,
-    model: &str,
-    options: &MessagesOptions,
-    request: &ChatRequest<'_>,
-    purpose: Purpose,
-) -> Result<EncodedRequest, Error> {
-    let endpoint = &*client.endpoint;
-    let extra = match purpose {
-        Purpose::Count => {
-            let counted =
-                request.options().extra.iter().filter(|(name, _)| COUNTED_FIELDS.contains(&&***name));
-            &counted.map(|(name, value)| (name.clone(), value.clone())).collect()
-        }
-        _ => &request.options().extra,
-    };
-    let mut fields = FieldWriter::new(1024, extra);
-    fields.reject_reserved(&RESERVED_FIELDS)?;
-    let format = format(client, options, request)?;
-    let searches = request.has_tool_search() && endpoint.supports_tool_search;
-    let rules = Rules {
-        supports_strict: endpoint.supports_strict,
-        is_searched: searches,
-        format: format.as_ref().map_or(Cost::NONE, Cost::of_schema),
-    };
-    let report = |tool: &str, limit| client.warn(&Warning::NotStrict { tool, limit });
-    let tools = tools::encode(request.tools(), rules, report).map_err(Error::request)?;
-    reject_combinations(client, model, options, request)?;
-    let extra_tools = extra.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    // With these, the caller sets the cache points.
-    let has_points = fields.has_extra("cache_control")
-        || extra_tools.iter().any(|tool| tool.get("cache_control").is_some());
-    let cache = if endpoint.supports_cache && !has_points { options.cache } else { Cache::off() };
-    let mut prefix = Prefix { point: cache.prefix_point(), bytes: 0, digest: Sha256::new() };
-    // A model that does not think rejects earlier thinking.
-    let is_thinking = options.thinking.map(Thinking::is_on);
-    prefix.digest.update(format!("{} {model} {is_thinking:?} {} ", endpoint.name, json!(extra_tools)));
-    let tools = prefix.tools(options, &tools)?;
-    let leading = request.messages().iter().take_while(|message| matches!(message, Message::System(_)));
-    let leading = leading.count();
-    let system = prefix.system(&request.messages()[..leading])?;
-    let seed = prefix.digest.finalize().into();
-    let content_rules =
-        ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
+impl ModelRequest<'_> {
+    /// Returns the limit of the tokens of a reply.
+    pub(crate) fn max_tokens(self) -> u32 {
+        self.chat.options().max_output_tokens.unwrap_or_else(|| {
+            let budget = self.options.thinking.and_then(|thinking| thinking.budget_tokens()).unwrap_or(0);
+            self.client.endpoint.default_max_tokens.saturating_add(budget)
+        })
+    }
 
-    request.cached(|messages: &mut MessageCache| {
-        messages.append_new(request.messages(), leading, seed, &endpoint.name, content_rules)?;
-        reject_pending(&messages.state.pending)?;
-        if messages.json.is_empty() {
-            return Err(Error::request("the request has no message with content; add a user message"));
-        }
-        fields.write("model", Some(model))?;
-        fields.write("stream", (purpose == Purpose::Stream).then_some(true))?;
-        if purpose != Purpose::Count {
-            fields.write("max_tokens", Some(max_tokens(client, options, request.options())))?;
-        }
-        let has_budget = options.thinking.is_some_and(|thinking| thinking.budget_tokens().is_some());
-        let thinking = options.thinking.filter(|_| !(has_budget && messages.state.lacks_thinking));
-        if thinking != options.thinking && purpose != Purpose::Count {
-            client.warn(&Warning::ThinkingOmitted);
-        }
-        fields.write("thinking", thinking.map(Thinking::to_json))?;
-        fields.write("output_config", output_config(request.options(), format))?;
-        if purpose != Purpose::Count {
-            write_options(&mut fields, client, model, request.options())?;
-        }
-        fields.write_json("tools", tools.as_deref())?;
-        fields.write_json("system", system.as_deref())?;
-        let has_tools = tools.is_some() || fields.has_extra("tools");
-        let choice = tools::choice(request.tool_choice(), request.parallel_tool_calls());
-        let choice = choice.filter(|_| has_tools && !fields.has_extra("tool_choice"));
-        let container = messages.state.container.as_ref();
-        let container =
-            container.filter(|_| purpose != Purpose::Count && !fields.has_extra("container"));
+    /// Encodes the request. Messages of earlier turns are copied from a cache.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API would reject an option, a tool, a message, or a combination of them.
+    pub(crate) fn encode(self, purpose: Purpose) -> Result<EncodedRequest, Error> {
+        let Self { client, model, options, chat: request } = self;
+        let endpoint = &*client.endpoint;
+        let extra = match purpose {
+            Purpose::Count => {
+                let counted =
+                    request.options().extra.iter().filter(|(name, _)| COUNTED_FIELDS.contains(&&***name));
+                &counted.map(|(name, value)| (name.clone(), value.clone())).collect()
+            }
+            _ => &request.options().extra,
+        };
+        let mut fields = FieldWriter::new(1024, extra);
+        fields.reject_reserved(&RESERVED_FIELDS)?;
+        let format = self.format()?;
+        let searches = request.has_tool_search() && endpoint.supports_tool_search;
+        let rules = Rules {
+            supports_strict: endpoint.supports_strict,
+            is_searched: searches,
+            format: format.as_ref().map_or(Cost::NONE, Cost::of_schema),
+        };
+        let report = |tool: &str, limit| client.warn(&Warning::NotStrict { tool, limit });
+        let tools = tools::encode(request.tools(), rules, report)?;
+        self.reject_combinations()?;
+        let extra_tools = extra.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        // With these, the caller sets the cache points.
+        let has_points = fields.has_extra("cache_control")
+            || extra_tools.iter().any(|tool| tool.get("cache_control").is_some());
+        let cache = if endpoint.supports_cache && !has_points { options.cache } else { Cache::off() };
+        let mut prefix = Prefix { point: cache.prefix_point(), bytes: 0, digest: Sha256::new() };
+        // A model that does not think rejects earlier thinking.
+        let is_thinking = options.thinking.map(Thinking::is_on);
+        prefix.digest.update(format!("{} {model} {is_thinking:?} {} ", endpoint.name, json!(extra_tools)));
+        let tools = prefix.tools(options, &tools)?;
+        let leading = request.messages().iter().take_while(|message| matches!(message, Message::System(_)));
+        let leading = leading.count();
+        let system = prefix.system(&request.messages()[..leading])?;
+        let seed = prefix.digest.finalize().into();
+        let content_rules =
+            ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
 
-        let point = cache.message_point().filter(|_| has_tools || messages.state.has_reply);
-        let mut body = with_messages(fields.finish("messages")?, messages, point, prefix.bytes);
-        let json = body.json();
-        json.extend_from_slice(b"]}]");
-        if let Some(choice) = choice {
-            json.extend_from_slice(format!(r#","tool_choice":{choice}"#).as_bytes());
+        request.cached(|messages: &mut MessageCache| {
+            messages.append_new(request.messages(), leading, seed, &endpoint.name, content_rules)?;
+            reject_pending(&messages.state.pending)?;
+            if messages.json.is_empty() {
+                return Err(Error::request("the request has no message with content; add a user message"));
+            }
+            fields.write("model", Some(model))?;
+            fields.write("stream", (purpose == Purpose::Stream).then_some(true))?;
+            if purpose != Purpose::Count {
+                fields.write("max_tokens", Some(self.max_tokens()))?;
+            }
+            let has_budget = options.thinking.is_some_and(|thinking| thinking.budget_tokens().is_some());
+            let thinking = options.thinking.filter(|_| !(has_budget && messages.state.lacks_thinking));
+            if thinking != options.thinking && purpose != Purpose::Count {
+                client.warn(&Warning::ThinkingOmitted);
+            }
+            fields.write("thinking", thinking.map(Thinking::to_json))?;
+            fields.write("output_config", output_config(request.options(), format))?;
+            if purpose != Purpose::Count {
+                self.write_options(&mut fields)?;
+            }
+            fields.write_json("tools", tools.as_deref())?;
+            fields.write_json("system", system.as_deref())?;
+            let has_tools = tools.is_some() || fields.has_extra("tools");
+            let choice = tools::choice(request.tool_choice(), request.parallel_tool_calls());
+            let choice = choice.filter(|_| has_tools && !fields.has_extra("tool_choice"));
+            let container = messages.state.container.as_ref();
+            let container =
+                container.filter(|_| purpose != Purpose::Count && !fields.has_extra("container"));
+
+            let point = cache.message_point().filter(|_| has_tools || messages.state.has_reply);
+            let mut body = with_messages(fields.finish("messages")?, messages, point, prefix.bytes);
+            let json = body.json();
+            json.extend_from_slice(b"]}]");
+            if let Some(choice) = choice {
+                json.extend_from_slice(format!(r#","tool_choice":{choice}"#).as_bytes());
+            }
+            if let Some(container) = container {
+                json.extend_from_slice(format!(r#","container":{}"#, json!(container)).as_bytes());
+            }
+            json.push(b'}');
+            let body = body.finish();
+            if body.len() > MAX_BODY_BYTES {
+                return Err(Error::request(format!(
+                    "the request has {} bytes, more than the {MAX_BODY_BYTES} that the API accepts; upload files and send their ids",
+                    body.len()
+                )));
+            }
+            Ok(EncodedRequest { body, prefix: messages.prefix() })
+        })
+    }
+
+    /// Returns the schema of the reply.
+    fn format(self) -> Result<Option<Value>, Error> {
+        let is_supported = self.client.endpoint.supports_output_format;
+        let Some(format) = self.chat.response_format().filter(|_| is_supported) else { return Ok(None) };
+        if self.options.has_citations() {
+            return Err(Error::request(
+                "an answer with a schema cannot have citations; leave out `citations`, or use `by_tool`",
+            ));
         }
-        if let Some(container) = container {
-            json.extend_from_slice(format!(r#","container":{}"#, json!(container)).as_bytes());
-        }
-        json.push(b'}');
-        let body = body.finish();
-        if body.len() > MAX_BODY_BYTES {
+        let schema = enforceable(format.schema());
+        if !format.is_strict() || Budget::default().take(Cost::of_schema(&schema)).is_err() {
             return Err(Error::request(format!(
-                "the request has {} bytes, more than the {MAX_BODY_BYTES} that the API accepts; upload files and send their ids",
-                body.len()
+                "the API cannot enforce the schema of the answer `{}`; take the answer `by_tool`, or use a simpler type",
+                format.name()
             )));
         }
-        Ok(EncodedRequest { body, prefix: messages.prefix() })
-    })
-}
-
-/// Appends the messages. Cache points are behind the last message, and behind that of the previous request if there are too many blocks
-/// in between for the provider to find it.
-fn with_messages(
-    mut body: BodyWriter,
-    messages: &MessageCache,
-    point: Option<&str>,
-    prefix_bytes: usize,
-) -> BodyWriter {
-    let mut written = 0;
-    let is_long = |point: &&Point| prefix_bytes + point.position >= MIN_CACHED_BYTES;
-    let last = messages.state.points.last().filter(is_long);
-    let previous = messages.state.points.iter().rev().nth(1).filter(is_long);
-    let is_far = |previous: &&Point| last.is_some_and(|last| last.blocks - previous.blocks > LOOKBACK_BLOCKS);
-    for at in [previous.filter(is_far), last].into_iter().flatten() {
-        let Some(member) = point else { continue };
-        body.append_range(&messages.json, written..at.position);
-        body.json().extend_from_slice(member.as_bytes());
-        written = at.position;
+        Ok(Some(schema))
     }
-    body.append_range(&messages.json, written..usize::MAX);
-    body
-}
 
-/// What precedes the messages.
-struct Prefix {
-    point: Option<&'static str>,
-    bytes: usize,
-    digest: Sha256,
-}
+    /// Writes the options that are set.
+    fn write_options(self, fields: &mut FieldWriter<'_>) -> Result<(), Error> {
+        let options = self.chat.options();
+        if options.stop.iter().any(|text| text.trim().is_empty()) {
+            return Err(Error::request(
+                "a text of the option `stop` is blank, which the API rejects; leave it out",
+            ));
+        }
+        fields.write("metadata", options.user.as_ref().map(|user| json!({ "user_id": user })))?;
+        fields.write("stop_sequences", Some(&options.stop).filter(|stop| !stop.is_empty()))?;
+        fields.write("service_tier", options.service_tier.as_ref())?;
+        if self.has_sampling() {
+            fields.write_number("temperature", options.temperature)?;
+            fields.write_number("top_p", options.top_p)?;
+        }
+        Ok(())
+    }
 
-impl Prefix {
-    /// Returns the array of tools, whose last one that is not deferred is a cache point.
-    fn tools(&mut self, options: &MessagesOptions, tools: &EncodedTools) -> Result<Option<String>, Error> {
-        let violation = options.hosted_tools.iter().find_map(|tool| tool.find_violation());
+    fn has_sampling(self) -> bool {
+        self.client.endpoint.version == FIRST_VERSION && !model_name::refuses_sampling(self.model)
+    }
+
+    /// Rejects what the API does not accept together.
+    fn reject_combinations(self) -> Result<(), Error> {
+        let Self { client, model, options, chat: request } = self;
+        let thinking = options.thinking.filter(|thinking| thinking.is_on());
+        let violation = thinking.and_then(|thinking| thinking.find_violation(self.max_tokens()));
         if let Some(violation) = violation {
             return Err(Error::request(violation));
         }
-        let mut list = String::with_capacity(tools.offered.len() + tools.deferred.len() + 256);
-        for tool in &options.hosted_tools {
-            push_element(&mut list, &tool.to_json());
+        let samples = request.options().temperature.or(request.options().top_p).is_some();
+        if samples && thinking.is_some() {
+            return Err(Error::request(
+                "`temperature` and `top_p` cannot be combined with thinking; unset them, or use `Thinking::off`",
+            ));
         }
-        push_element(&mut list, &tools.offered);
-        // Deferred tools are not part of what the model reads.
-        self.digest.update(&list);
-        self.mark(&mut list);
-        push_element(&mut list, &tools.deferred);
-        Ok((!list.is_empty()).then(|| format!("[{list}]")))
+        let names = request.tools().iter().map(ToolDefinition::name);
+        let mut names: HashSet<&str> = names.collect();
+        if let Some(tool) = options.hosted_tools.iter().find(|tool| !names.insert(tool.name())) {
+            let name = tool.name();
+            return Err(Error::request(format!(
+                "two tools are named `{name}`; rename yours, or leave out one"
+            )));
+        }
+        let requires_call = matches!(request.tool_choice(), ToolChoice::Required | ToolChoice::Tool(_));
+        if !requires_call || request.tools().is_empty() {
+            return Ok(());
+        }
+        let reason = if thinking.is_some_and(|thinking| thinking.budget_tokens().is_some()) {
+            "a model with `Thinking::budget`".to_owned()
+        } else if !client.endpoint.supports_required_calls || model_name::refuses_required_calls(model) {
+            format!("the model `{model}`")
+        } else {
+            return Ok(());
+        };
+        Err(Error::request(format!(
+            "{reason} cannot be required to call a tool; use `ToolChoice::Auto`, and ask for the call in the instructions"
+        )))
     }
 
-    /// Returns the system prompt, whose last block is a cache point.
-    fn system(&mut self, messages: &[Message]) -> Result<Option<String>, Error> {
-        let mut list = String::new();
-        for message in messages {
-            let Message::System(content) = message else { continue };
-            push_element(&mut list, &content::system_block(content)?.unwrap_or_default());
-        }
-        self.digest.update([0]);
-        self.digest.update(&list);
-        self.mark(&mut list);
-        Ok((!list.is_empty()).then(|| format!("[{list}]")))
-    }
-
-    /// Makes the last element of a list a cache point if enough precedes it.
-    fn mark(&mut self, list: &mut String) {
-        self.bytes += list.len();
-        if let Some(member) = self.point.filter(|_| self.bytes >= MIN_CACHED_BYTES && !list.is_empty()) {
-            list.insert_str(list.len() - 1, member);
+    /// Rejects a reply at the end of a request, which newer models do not continue unless they paused it.
+    pub(crate) fn reject_prefill(self) -> Result<(), Error> {
+        let model = self.model;
+        match self.chat.messages().last() {
+            Some(Message::Assistant(reply))
+                if model_name::refuses_prefill(model) && !reply.text.trim().is_empty() =>
+            {
+                Err(Error::request(format!(
+                    "the model `{model}` does not continue a reply; add a user message behind the last reply"
+                )))
+            }
+            _ => Ok(()),
         }
     }
-}
 
-/// Returns the schema of the reply.
-fn format(
-    client: &Client,
-    options: &MessagesOptions,
-    request: &ChatRequest<'_>,
-) -> Result<Option<Value>, Error> {
-    let Some(format) = request.response_format().filter(|_| client.endpoint.supports_output_format) else {
-        return Ok(None);
-    };
-    if options.has_citations() {
-        return Err(Error::request(
-            "an answer with a schema cannot have citations; leave out `citations`, or use `by_tool`",
-        ));
+    /// Reports what of the request is left out.
+    pub(crate) fn warn(self) {
+        if self.client.on_warning.is_none() {
+            return;
+        }
+        let (options, samples) = (self.chat.options(), self.has_sampling());
+        let omitted = [
+            ("temperature", options.temperature.is_some() && !samples),
+            ("top_p", options.top_p.is_some() && !samples),
+            ("seed", options.seed.is_some()),
+            ("frequency_penalty", options.frequency_penalty.is_some()),
+            ("presence_penalty", options.presence_penalty.is_some()),
+            ("top_logprobs", options.top_logprobs.is_some()),
+            ("metadata", !options.metadata.is_empty()),
+        ];
+        for (option, _) in omitted.into_iter().filter(|(_, is_set)| *is_set) {
+            self.client.warn(&Warning::OptionOmitted { option });
+        }
     }
-    let schema = enforceable(format.schema());
-    if !format.is_strict() || Budget::default().take(Cost::of_schema(&schema)).is_err() {
-        return Err(Error::request(format!(
-            "the API cannot enforce the schema of the answer `{}`; take the answer `by_tool`, or use a simpler type",
-            format.name()
-        )));
-    }
-    Ok(Some(schema))
 }
 
 fn output_config(options: &ModelOptions, format: Option<Value>) -> Option<Value> {
@@ -283,106 +304,4 @@ fn output_config(options: &ModelOptions, format: Option<Value>) -> Option<Value>
         config.insert("format".into(), json!({ "type": "json_schema", "schema": schema }));
     }
     (!config.is_empty()).then_some(Value::Object(config))
-}
-
-/// Writes the options that are set.
-fn write_options(
-    fields: &mut FieldWriter<'_>,
-    client: &Client,
-    model: &str,
-    options: &ModelOptions,
-) -> Result<(), Error> {
-    if options.stop.iter().any(|text| text.trim().is_empty()) {
-        return Err(Error::request(
-            "a text of the option `stop` is blank, which the API rejects; leave it out",
-        ));
-    }
-    fields.write("metadata", options.user.as_ref().map(|user| json!({ "user_id": user })))?;
-    fields.write("stop_sequences", Some(&options.stop).filter(|stop| !stop.is_empty()))?;
-    fields.write("service_tier", options.service_tier.as_ref())?;
-    if has_sampling(client, model) {
-        fields.write_number("temperature", options.temperature)?;
-        fields.write_number("top_p", options.top_p)?;
-    }
-    Ok(())
-}
-
-fn has_sampling(client: &Client, model: &str) -> bool {
-    client.endpoint.version == FIRST_VERSION && !model_name::refuses_sampling(model)
-}
-
-/// Rejects what the API does not accept together.
-fn reject_combinations(
-    client: &Client,
-    model: &str,
-    options: &MessagesOptions,
-    request: &ChatRequest<'_>,
-) -> Result<(), Error> {
-    let thinking = options.thinking.filter(|thinking| thinking.is_on());
-    if let Some(violation) =
-        thinking.and_then(|thinking| thinking.find_violation(max_tokens(client, options, request.options())))
-    {
-        return Err(Error::request(violation));
-    }
-    let samples = request.options().temperature.or(request.options().top_p).is_some();
-    if samples && thinking.is_some() {
-        return Err(Error::request(
-            "`temperature` and `top_p` cannot be combined with thinking; unset them, or use `Thinking::off`",
-        ));
-    }
-    let names = request.tools().iter().map(ToolDefinition::name);
-    let mut names: HashSet<&str> = names.collect();
-    if let Some(tool) = options.hosted_tools.iter().find(|tool| !names.insert(tool.name())) {
-        let name = tool.name();
-        return Err(Error::request(format!("two tools are named `{name}`; rename yours, or leave out one")));
-    }
-    let requires_call = matches!(request.tool_choice(), ToolChoice::Required | ToolChoice::Tool(_));
-    if !requires_call || request.tools().is_empty() {
-        return Ok(());
-    }
-    let reason = if thinking.is_some_and(|thinking| thinking.budget_tokens().is_some()) {
-        "a model with `Thinking::budget`".to_owned()
-    } else if !client.endpoint.supports_required_calls || model_name::refuses_required_calls(model) {
-        format!("the model `{model}`")
-    } else {
-        return Ok(());
-    };
-    Err(Error::request(format!(
-        "{reason} cannot be required to call a tool; use `ToolChoice::Auto`, and ask for the call in the instructions"
-    )))
-}
-
-/// Rejects a reply at the end of a request, which newer models do not continue unless they paused it.
-pub(crate) fn reject_prefill(model: &str, messages: &[Message]) -> Result<(), Error> {
-    match messages.last() {
-        Some(Message::Assistant(reply))
-            if model_name::refuses_prefill(model) && !reply.text.trim().is_empty() =>
-        {
-            Err(Error::request(format!(
-                "the model `{model}` does not continue a reply; add a user message behind the last reply"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Reports what of a request is left out.
-pub(crate) fn warn(client: &Client, model: &str, request: &ChatRequest<'_>) {
-    if client.on_warning.is_none() {
-        return;
-    }
-    let options = request.options();
-    let samples = has_sampling(client, model);
-    let omitted = [
-        ("temperature", options.temperature.is_some() && !samples),
-        ("top_p", options.top_p.is_some() && !samples),
-        ("seed", options.seed.is_some()),
-        ("frequency_penalty", options.frequency_penalty.is_some()),
-        ("presence_penalty", options.presence_penalty.is_some()),
-        ("top_logprobs", options.top_logprobs.is_some()),
-        ("metadata", !options.metadata.is_empty()),
-    ];
-    for (option, _) in omitted.into_iter().filter(|(_, is_set)| *is_set) {
-        client.warn(&Warning::OptionOmitted { option });
-    }
 }

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use tool_core::model::{ToolChoice, ToolDefinition, ToolDefinitions};
+use tool_http::client::{EncodingCache, Error, find_tool_violation};
 
 use super::strict::{Budget, Cost, enforceable};
 
@@ -17,7 +18,7 @@ const TOOL_SEARCH: &str = r#"{"type":"tool_search_tool_regex_20251119","name":"t
 pub(crate) const MAX_TOOLS: usize = 10_000;
 
 /// The largest length of a tool's name.
-const MAX_NAME_CHARS: usize = 128;
+pub(super) const MAX_NAME_CHARS: usize = 128;
 
 /// How the tools of a set are encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,32 +39,21 @@ pub(super) struct EncodedTools {
     pub(super) deferred: String,
 }
 
-/// The encoded tools of a set, or why they cannot be sent.
-type Encoding = Result<Arc<EncodedTools>, String>;
-
-/// The encodings of a set, for each of the rules that they were encoded by.
-#[derive(Default)]
-struct EncodingCache(Mutex<Vec<(Rules, Encoding)>>);
-
 /// Returns the encoded tools. They are checked and encoded once per set, and `report` is called for each tool that is then not strict.
 pub(super) fn encode(
     definitions: &ToolDefinitions,
     rules: Rules,
     report: impl Fn(&str, &'static str),
-) -> Encoding {
+) -> Result<Arc<EncodedTools>, Error> {
     let cache = definitions.encoded(|_| EncodingCache::default());
-    let entries = || cache.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, encoded)) = entries().iter().find(|(known, _)| *known == rules) {
-        return encoded.clone();
-    }
-    // The lock is not held, because `report` may use the same tools.
-    let mut not_strict = Vec::new();
-    let encoded = rules.encode(definitions, &mut not_strict).map(Arc::new);
-    for (name, limit) in not_strict {
-        report(name, limit);
-    }
-    entries().push((rules, encoded.clone()));
-    encoded
+    cache.get_or_encode(rules, |rules: &Rules| {
+        let mut not_strict = Vec::new();
+        let encoded = rules.encode(definitions, &mut not_strict);
+        for (name, limit) in not_strict {
+            report(name, limit);
+        }
+        encoded.map(Arc::new)
+    })
 }
 
 impl Rules {
@@ -82,7 +72,7 @@ impl Rules {
         let mut names = HashSet::new();
         let repeated = definitions.iter().map(ToolDefinition::name).filter(|name| !names.insert(*name));
         violations.extend(repeated.map(|name| format!("two tools are named `{name}`")));
-        violations.extend(definitions.iter().filter_map(find_violation));
+        violations.extend(definitions.iter().filter_map(|tool| find_tool_violation(tool, MAX_NAME_CHARS)));
         if !violations.is_empty() {
             return Err(violations.join("; "));
         }
@@ -124,37 +114,6 @@ pub(super) fn push_element(list: &mut String, json: &str) {
     list.push_str(json);
 }
 
-/// Returns why the API would reject a tool and with it the whole request.
-fn find_violation(definition: &ToolDefinition) -> Option<String> {
-    let name = definition.name();
-    if !is_valid_name(name) {
-        let excerpt: String = name.chars().take(MAX_NAME_CHARS).collect();
-        return Some(format!(
-            "invalid tool name `{excerpt}`; use 1 to {MAX_NAME_CHARS} letters, digits, `_` and `-`"
-        ));
-    }
-    let is_object = definition.parameters().get("type").and_then(Value::as_str) == Some("object");
-    (!is_object).then(|| format!("the parameters of the tool `{name}` must be an object"))
-}
-
-pub(super) fn is_allowed(character: char) -> bool {
-    character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
-}
-
-fn is_valid_name(name: &str) -> bool {
-    (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(is_allowed)
-}
-
-/// Returns the name of an earlier call in a form that the API accepts. Models also call tools that do not exist, by names that no
-/// tool can have.
-pub(super) fn normalize_name(name: &str) -> Cow<'_, str> {
-    match name {
-        "" => "_".into(),
-        _ if is_valid_name(name) => name.into(),
-        _ => name.chars().take(MAX_NAME_CHARS).map(|c| if is_allowed(c) { c } else { '_' }).collect(),
-    }
-}
-
 /// Returns the value of `tool_choice`, or `None` for the API's default.
 pub(super) fn choice(choice: &ToolChoice, parallel: Option<bool>) -> Option<Value> {
     let mut json = match choice {
@@ -184,6 +143,8 @@ struct WireTool<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     const RULES: Rules = Rules { supports_strict: true, is_searched: false, format: Cost::NONE };
@@ -233,7 +194,7 @@ mod tests {
             ),
         ];
         for (definitions, expected) in table {
-            assert_eq!(encode(&definitions.into(), RULES, |_, _| {}).unwrap_err(), expected);
+            assert_eq!(encode(&definitions.into(), RULES, |_, _| {}).unwrap_err().to_string(), expected);
         }
     }
 
@@ -253,16 +214,6 @@ mod tests {
         ];
         for (kind, parallel, expected) in table {
             assert_eq!(json!(choice(&kind, parallel)), expected);
-        }
-    }
-
-    #[test]
-    fn names_of_calls_are_normalized() {
-        let long = "a".repeat(200);
-        let table =
-            [("get_tide", "get_tide"), ("", "_"), ("clock.now é", "clock_now__"), (&*long, &long[..128])];
-        for (name, expected) in table {
-            assert_eq!(normalize_name(name), expected);
         }
     }
 }

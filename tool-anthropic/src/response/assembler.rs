@@ -1,19 +1,19 @@
 //! Assembles a reply from the events of its stream, or from a whole response.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
 use tool_core::model::{AssistantMessage, ChatResponse, Citation, Delta, FinishReason};
+use tool_http::client::json::{Members, elements};
 use tool_http::client::sse::Event;
 use tool_http::client::{Assembler, EventError, Flow};
+use tool_http::random_id;
 
 use super::block::{Block, BlockKind};
 use super::details::ReplyDetails;
 use super::usage::WireUsage;
-use crate::json::{Members, elements};
 
 /// The largest number of blocks of a reply. Small blocks take a multiple of their text in memory.
 const MAX_BLOCKS: usize = 10_000;
@@ -98,7 +98,7 @@ impl ReplyAssembler {
             BlockKind::ToolUse => {
                 let ToolCall { mut id, name, .. } = block.to_call();
                 if id.is_empty() || self.call_ids.contains(&id) {
-                    id = random_id();
+                    id = random_id("toolu_");
                     block.set_id(&id);
                 }
                 block.call_index = self.call_ids.len();
@@ -322,13 +322,6 @@ fn citation(range: std::ops::Range<usize>, json: &str) -> Citation {
     citation
 }
 
-/// Returns an id for a call that has none, or one that another call has.
-fn random_id() -> String {
-    // Every `RandomState` has its own keys, seeded randomly.
-    let bits = || RandomState::new().hash_one(std::process::id());
-    format!("toolu_{:016x}{:016x}", bits(), bits())
-}
-
 /// What a malicious or broken server sends.
 #[cfg(test)]
 mod tests {
@@ -474,15 +467,25 @@ mod tests {
         assert_eq!(usage.to_usage(), None);
     }
 
+    /// Checks that a flood was read in linear time. Quadratic work takes longer on any machine.
+    fn assert_fast(clock: Instant) {
+        assert!(clock.elapsed() < Duration::from_secs(20), "{:?}", clock.elapsed());
+    }
+
     #[test]
-    fn floods_take_linear_time() {
+    fn many_signatures_take_linear_time() {
         let clock = Instant::now();
         let signature = delta(0, r#"{"type":"signature_delta","signature":"s"}"#);
         let thinking = start(0, r#"{"type":"thinking","thinking":""}"#);
         let flood = std::iter::repeat_n(signature, 50_000);
         let response = reply([thinking].into_iter().chain(flood).chain([STOP.into(), ENDED.into()]));
         assert_eq!(stored(&response), [r#"{"type":"thinking","thinking":"","signature":"s"}"#]);
-        // Many calls, each of which is long.
+        assert_fast(clock);
+    }
+
+    #[test]
+    fn many_long_calls_take_linear_time() {
+        let clock = Instant::now();
         let input = format!(r#"{{"a":"{}"}}"#, "x".repeat(2000));
         let call = |id| {
             let block = format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{input}}}"#);
@@ -490,13 +493,18 @@ mod tests {
         };
         let response = reply((0..4000).flat_map(call));
         assert_eq!(response.message.tool_calls.len(), 4000);
-        // Open calls that receive their pieces in turn.
+        assert_fast(clock);
+    }
+
+    #[test]
+    fn open_calls_that_receive_their_pieces_in_turn_take_linear_time() {
+        let clock = Instant::now();
         let call =
             |id| start(id, &format!(r#"{{"type":"tool_use","id":"c{id}","name":"add","input":{{}}}}"#));
         let piece =
             |number: usize| delta(number % MAX_BLOCKS, r#"{"type":"input_json_delta","partial_json":" "}"#);
         let events = (0..MAX_BLOCKS).map(call).chain((0..400_000).map(piece));
         assert_eq!(reply(events).message.tool_calls.len(), MAX_BLOCKS);
-        assert!(clock.elapsed() < Duration::from_secs(20), "{:?}", clock.elapsed());
+        assert_fast(clock);
     }
 }

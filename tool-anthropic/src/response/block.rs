@@ -1,10 +1,9 @@
 //! One block of a reply's content.
 
-use serde::de::IgnoredAny;
 use tool_core::ToolCall;
 use tool_core::content::compact_json;
-
-use crate::json::{Members, elements, string};
+use tool_http::client::is_object;
+use tool_http::client::json::{Members, elements, string};
 
 /// A block, which arrives whole or in pieces.
 #[derive(Debug)]
@@ -202,11 +201,6 @@ impl Block {
         }
         Some(members.to_json())
     }
-}
-
-/// Returns `true` if a text is a JSON object.
-pub(crate) fn is_object(json: &str) -> bool {
-    json.trim_ascii_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(json).is_ok()
 }
 
 #[cfg(test)]

@@ -6,5 +6,5 @@ mod details;
 mod assembler;
 
 pub(crate) use self::assembler::{PAUSE_TURN, ReplyAssembler};
-pub(crate) use self::block::{Block, BlockKind, is_object};
+pub(crate) use self::block::{Block, BlockKind};
 pub use self::details::ReplyDetails;

@@ -12,9 +12,10 @@ use futures_util::SinkExt;
 
 use super::emitter::EventEmitter;
 use super::gate::Gate;
+use super::lock::lock;
 use crate::model::ToolCall;
 use crate::run::{InnerRun, Run, RunErrorKind};
-use crate::tool::CallNotes;
+use crate::tool::{CallNotes, Connection};
 
 /// The connection of one call to the driver of its run.
 pub(super) struct Delegation {
@@ -58,6 +59,12 @@ impl MemoSender {
         // Fails only for a call that outlives its driver, which another process may have replaced.
         self.0.send((memo, stored)).await.map_err(|_| RunErrorKind::Conflict)?;
         is_stored.await.map_err(|_| RunErrorKind::Conflict)
+    }
+}
+
+impl Connection for Delegation {
+    fn is_suspended(&self) -> bool {
+        lock(&self.suspended).is_some()
     }
 }
 

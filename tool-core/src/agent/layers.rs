@@ -151,7 +151,7 @@ impl Layers {
 
     /// Returns `true` if the model is offered this tool in the turn of the run.
     pub(super) fn offer(&self, tool: &ToolDefinition, run: &Run) -> Result<bool, RunErrorKind> {
-        for placed in self.that_see(Part::Tool) {
+        for placed in self.that_see(Part::Offer) {
             let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
             let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
             if !offers.map_err(|panic| placed.failed(panicked(&*panic).into()))? {
@@ -163,11 +163,10 @@ impl Layers {
 
     /// Returns the record of the end of a run from within a reply.
     pub(super) fn end_of_reply(&self, ended: RunEnded) -> VerdictRecord {
-        let of_model: Vec<_> = self.that_see(Part::Model).collect();
-        let position = of_model.len().checked_sub(ended.inside.unwrap_or_default() + 1);
-        let placed = position.and_then(|position| of_model.get(position));
-        let level = placed.map_or(0, |placed| placed.level);
-        VerdictRecord::new(&ended.layer, level, VerdictKind::Ended).because(ended.reason)
+        let (layer, inside) = ended.by.unwrap_or_default();
+        let levels: Vec<_> = self.that_see(Part::Model).map(|placed| placed.level).collect();
+        let level = levels.iter().rev().nth(inside).copied().unwrap_or_default();
+        VerdictRecord::new(&layer, level, VerdictKind::Ended).because(ended.reason)
     }
 
     /// Asks about something of a run, with its place.
@@ -330,6 +329,8 @@ impl Layers {
                 OutputVerdict::Replace(outcome) => {
                     let record = placed.record(VerdictKind::Replaced);
                     self.report(&record, Some(judged.call()), run).await?;
+                    // To execute the call again would not satisfy a layer.
+                    let outcome = outcome.map_err(ToolError::without_retry);
                     judged = judged.with_outcome(outcome).with_verdict(record);
                 }
                 OutputVerdict::End(why) => {
@@ -344,15 +345,19 @@ impl Layers {
         Ok(None)
     }
 
-    /// Judges the text of a reply of the run.
-    pub(super) async fn reply(&self, text: &str, run: &Run) -> Result<ReplyRuling, RunErrorKind> {
-        let mut ruling = ReplyRuling::Pass;
+    /// Judges the text of a reply of the run. Returns the records of replacements that another layer did not leave as they were, too.
+    pub(super) async fn reply(
+        &self,
+        text: &str,
+        run: &Run,
+    ) -> Result<(Vec<VerdictRecord>, ReplyRuling), RunErrorKind> {
+        let (mut replaced, mut ruling) = (Vec::new(), ReplyRuling::Pass);
         for placed in self.that_see(Part::Answer).filter(|placed| placed.level == 0) {
             let text = match &ruling {
                 ReplyRuling::Replace(_, text) => text.clone(),
                 _ => text.to_owned(),
             };
-            ruling = match self.ask(placed, run, &*text, |layer, it, at| layer.answer(it, at)).await? {
+            let next = match self.ask(placed, run, &*text, |layer, it, at| layer.answer(it, at)).await? {
                 AnswerVerdict::Pass => continue,
                 AnswerVerdict::Replace(text) => {
                     ReplyRuling::Replace(placed.record(VerdictKind::Replaced), text)
@@ -362,6 +367,9 @@ impl Layers {
                 }
                 AnswerVerdict::End(why) => ReplyRuling::End(placed.end(why)),
             };
+            if let ReplyRuling::Replace(record, _) = std::mem::replace(&mut ruling, next) {
+                replaced.push(record);
+            }
             let (ReplyRuling::Replace(record, _) | ReplyRuling::Retry(record, _) | ReplyRuling::End(record)) =
                 &ruling
             else {
@@ -372,7 +380,7 @@ impl Layers {
                 break;
             }
         }
-        Ok(ruling)
+        Ok((replaced, ruling))
     }
 
     /// Returns the names of the agents between the run of a level and this run.

@@ -262,9 +262,9 @@ impl AgentBuilder {
     /// let model = ScriptedModel::new().calls("search", r#"{"query": "rust"}"#).says("It is a secret.").says("Done.");
     /// let agent = Agent::builder(model)
     ///     .tools(tools![search])
-    ///     .layer(guard::call(|call: &ToolCall| match call.arguments.contains("bomb") {
-    ///         true => CallVerdict::deny("not about this"),
-    ///         false => CallVerdict::Pass,
+    ///     .layer(guard::call(|call: &ToolCall| match &*call.name {
+    ///         "search" => CallVerdict::Pass,
+    ///         _ => CallVerdict::NeedsApproval,
     ///     }))
     ///     .layer(rewrite::output(|_, output| output.to_string().replace("secret", "…")))
     ///     .layer(guard::answer(|answer| match answer.contains("secret") {

@@ -96,8 +96,6 @@ type Watcher = dyn Fn(&Run) -> Hook + Send + Sync;
 /// Receives each request to the model, with the id of the run and the number of the turn.
 type RequestWatcher = dyn Fn(&RunId, u32, &ChatRequest<'_>) + Send + Sync;
 
-/// Changes the next request to the model.
-
 impl Agent {
     /// Returns the agent's [name](crate::agent::AgentBuilder::name), if it has one.
     #[must_use]

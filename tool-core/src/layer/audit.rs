@@ -12,7 +12,8 @@ use crate::model::ToolCall;
 use crate::tool::{VerdictKind, VerdictRecord};
 
 /// Reports each decision of a layer around the runs of an agent: of its own layers and, as far as they decide about these runs, of those
-/// of other agents. A question that passes is a decision; a call, an output or an answer that passes is none.
+/// of other agents. In a [set of tools](crate::ToolSet::layer), it reports those of the layers of the set, which it does not report in an
+/// agent. A question that passes is a decision; a call, an output or an answer that passes is none.
 ///
 /// The closure receives a record before the decision takes effect, and again if the layer decides again, for example because the run was
 /// resumed. It must not block; a channel can take the records further. If it panics, nothing passes. What persons decided is in
@@ -42,7 +43,7 @@ use crate::tool::{VerdictKind, VerdictRecord};
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "pass it to `AgentBuilder::layer`"]
+#[must_use = "pass it to `AgentBuilder::layer` or `ToolSet::layer`"]
 pub struct Audit {
     name: Cow<'static, str>,
     sink: Box<dyn Fn(AuditRecord) + Send + Sync>,

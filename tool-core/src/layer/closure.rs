@@ -15,10 +15,22 @@ use crate::content::Content;
 use crate::model::{ChatRequest, ChatStream, Delta, ToolCall, ToolDefinition};
 use crate::tool::ToolExecution;
 
-/// A value that the closure of a guard can return: a verdict, a `Result` of one, or a boxed future of one.
+/// A value that the closure of a guard can return: a verdict, a `Result` of one, or a boxed future of either.
+///
+/// ```
+/// use tool_core::layer::{AnswerVerdict, CallVerdict, LayerFuture, guard};
+/// use tool_core::ToolCall;
+///
+/// # async fn is_allowed(tool: String) -> Result<bool, std::io::Error> { Ok(tool != "pay") }
+/// guard::answer(|_| Box::pin(async { AnswerVerdict::Pass }));
+/// guard::call(|call: &ToolCall| -> LayerFuture<'static, CallVerdict> {
+///     let tool = call.name.clone();
+///     Box::pin(async move { Ok(if is_allowed(tool).await? { CallVerdict::Pass } else { CallVerdict::deny("not now") }) })
+/// });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `{V}`",
-    note = "return the verdict, a `Result` of it, or `Box::pin(async move {{ … }})` of it"
+    note = "return the verdict, a `Result` of it, or `Box::pin(async move {{ … }})` of either; with `?`, write the type: `|…| -> LayerFuture<'static, {V}>`"
 )]
 pub trait IntoVerdict<V> {
     /// Converts the value into the future of a verdict.
@@ -39,9 +51,12 @@ macro_rules! into_verdict {
             }
         }
 
-        impl<R: IntoVerdict<$verdict> + 'static> IntoVerdict<$verdict> for Pin<Box<dyn Future<Output = R> + Send>> {
+        impl<F> IntoVerdict<$verdict> for Pin<Box<F>>
+        where
+            F: Future<Output: IntoVerdict<$verdict>> + Send + ?Sized + 'static,
+        {
             fn into_verdict(self) -> LayerFuture<'static, $verdict> {
-                self.then(R::into_verdict).boxed()
+                self.then(IntoVerdict::into_verdict).boxed()
             }
         }
     )+};
@@ -51,10 +66,14 @@ into_verdict!(QuestionVerdict, CallVerdict, OutputVerdict, AnswerVerdict, Option
 
 type Judge<T, V> = Box<dyn Fn(&T, &Place<'_>) -> LayerFuture<'static, V> + Send + Sync>;
 
+type Offers = dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync;
+
+type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
+
 /// What a closure judges or rewrites.
 pub(super) enum Closure {
     Question(Judge<Content, QuestionVerdict>),
-    Tool(Box<dyn Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync>),
+    Offer(Box<Offers>),
     Request(Box<Rewrite>),
     Text(usize, Box<dyn Fn(&str) -> TextVerdict + Send + Sync>),
     Rewrite(Judge<ToolCall, Option<String>>),
@@ -62,8 +81,6 @@ pub(super) enum Closure {
     Output(Judge<ToolExecution, OutputVerdict>),
     Answer(Judge<str, AnswerVerdict>),
 }
-
-pub(super) type Rewrite = dyn for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync;
 
 /// A layer from a closure; created by the functions of [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite).
 #[must_use = "pass it to `AgentBuilder::layer`"]
@@ -92,7 +109,7 @@ impl Layer for ClosureLayer {
     fn sees(&self, part: Part) -> bool {
         part == match self.closure {
             Closure::Question(_) => Part::Question,
-            Closure::Tool(_) => Part::Tool,
+            Closure::Offer(_) => Part::Offer,
             Closure::Request(_) | Closure::Text(..) => Part::Model,
             Closure::Rewrite(_) => Part::Rewrite,
             Closure::Call(_) => Part::Judge,
@@ -115,7 +132,7 @@ impl Layer for ClosureLayer {
 
     fn offers(&self, tool: &ToolDefinition, at: &Place<'_>) -> bool {
         match &self.closure {
-            Closure::Tool(offers) => offers(tool, at),
+            Closure::Offer(offers) => offers(tool, at),
             _ => true,
         }
     }
@@ -177,7 +194,7 @@ impl ClosureLayer {
         let mut judge_more = move |text: &str| {
             seen.push_str(text);
             if let TextVerdict::End(reason) = judge(&seen) {
-                return Err(Next::end_run(&self.name, reason));
+                return Err(Next::end_run(reason));
             }
             let kept = seen.char_indices().rev().take(window).last();
             seen.drain(..kept.map_or(seen.len(), |(start, _)| start));

@@ -55,18 +55,20 @@ pub fn question_at<R: IntoVerdict<QuestionVerdict>>(
 ///     .calls("search", r#"{"query": "rust"}"#)
 ///     .expects(|request| request.tools().is_empty())
 ///     .says("Found.");
-/// let one_search = guard::tool_at(|tool, at| tool.name() != "search" || at.executions.is_empty());
+/// let one_search = guard::offer_at(|tool, at| tool.name() != "search" || at.executions.is_empty());
 /// Agent::builder(model).tools(tools![search]).layer(one_search).build()?.ask("What is Rust?").await?;
 /// # Ok(())
 /// # }
 /// ```
-pub fn tool(offers: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> ClosureLayer {
-    tool_at(move |tool, _| offers(tool))
+pub fn offer(offers: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> ClosureLayer {
+    offer_at(move |tool, _| offers(tool))
 }
 
 /// Chooses the tools of each turn, with its [`Place`].
-pub fn tool_at(offers: impl Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync + 'static) -> ClosureLayer {
-    ClosureLayer::new("guard::tool", Closure::Tool(Box::new(offers)))
+pub fn offer_at(
+    offers: impl Fn(&ToolDefinition, &Place<'_>) -> bool + Send + Sync + 'static,
+) -> ClosureLayer {
+    ClosureLayer::new("guard::offer", Closure::Offer(Box::new(offers)))
 }
 
 /// Judges each call with its final arguments. Read them with [`ToolCall::arguments_as`], as the tool does.

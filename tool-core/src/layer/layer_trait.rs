@@ -7,13 +7,13 @@ use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
-use futures_util::{FutureExt, SinkExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
-use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, Meter, ModelError, ToolCall, ToolDefinition};
+use crate::model::{ChatModel, ChatRequest, ChatStream, Meter, ModelError, ToolCall, ToolDefinition};
 use crate::tool::{ToolError, ToolExecution, VerdictRecord};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
@@ -35,7 +35,7 @@ pub enum Part {
     /// [`Layer::question`]
     Question,
     /// [`Layer::offers`]
-    Tool,
+    Offer,
     /// [`Layer::model`]
     Model,
     /// [`Layer::rewrite`]. The arguments of calls are streamed once they are final.
@@ -45,7 +45,7 @@ pub enum Part {
     /// [`Layer::output`]
     Output,
     /// [`Layer::answer`]. The text of each reply is streamed once it is judged, with the reasoning before it. That of a reply without text
-    /// is not streamed. Answers are not typed.
+    /// is left out. Answers are not typed.
     Answer,
 }
 
@@ -90,6 +90,10 @@ pub enum Part {
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a layer",
+    note = "the functions of `layer::guard` and `layer::rewrite` make layers from closures"
+)]
 pub trait Layer: Send + Sync {
     /// Returns the name, which is unique among the layers of an agent and identifies the layer in records.
     fn name(&self) -> &str;
@@ -162,7 +166,7 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(AnswerVerdict::Pass)))
     }
 
-    /// Receives what a layer around the run has decided, this one or another, before it takes effect. `call` is what it is about, unless
+    /// Receives what a layer around the run, or of the same set of tools, has decided, this one or another, before it takes effect. `call` is what it is about, unless
     /// it is about the question or a reply.
     fn decided<'a>(
         &'a self,
@@ -178,7 +182,7 @@ pub trait Layer: Send + Sync {
 /// The chunks of a reply; the last one is [`Delta::Done`] with the whole response. Without a reader of the stream, it is the only one.
 pub type Deltas<'a> = ChatStream<'a>;
 
-/// The layers inside of one, and the model. A layer can call it several times.
+/// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.
 #[derive(Clone, Copy)]
 pub struct Next<'a> {
     route: Route<'a>,
@@ -216,11 +220,11 @@ impl<'a> Next<'a> {
         self.route.is_streamed
     }
 
-    /// Returns the end of a reply with which a layer ends the run for this reason: see
+    /// Returns the error with which a layer ends a reply to end the run for this reason: see
     /// [`StopReason::Blocked`](crate::run::StopReason::Blocked).
     #[must_use]
-    pub fn end_run(layer: &str, reason: impl Into<String>) -> ModelError {
-        ModelError::new(RunEnded { layer: layer.to_owned(), reason: reason.into(), inside: None }).permanent()
+    pub fn end_run(reason: impl Into<String>) -> ModelError {
+        ModelError::new(RunEnded { reason: reason.into(), by: None }).permanent()
     }
 }
 
@@ -241,12 +245,11 @@ impl<'a> Route<'a> {
                 through(*layer, request, Next { route: Self { layers, ..self }, place })
             }
             None => catch_panics(
-                || match self.is_streamed {
-                    true => stream(self.model, request),
-                    false => {
-                        let response = async move { request.send_to(self.model).await.map(Delta::Done) };
-                        ChatStream::new(stream::once(response))
-                    }
+                || {
+                    // The stream owns the request, which the model borrows.
+                    ChatStream::sent_by(|mut sender| async move {
+                        request.reply_of(self.model, self.is_streamed).forward(&mut sender).await
+                    })
                 },
                 |text| ModelError::new(format!("the model failed: {text}")),
             ),
@@ -281,25 +284,13 @@ fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -
             // The innermost layer that passes it on is the one that has ended the run.
             error.downcast().map_or_else(
                 |other| other,
-                |RunEnded { layer, reason, inside }| {
-                    let inside = inside.or(Some(next.route.layers.len()));
-                    ModelError::new(RunEnded { layer, reason, inside }).permanent()
+                |RunEnded { reason, by }| {
+                    let by = by.unwrap_or_else(|| (layer.name().to_owned(), next.route.layers.len()));
+                    ModelError::new(RunEnded { reason, by: Some(by) }).permanent()
                 },
             )
         })
     }))
-}
-
-/// Streams the reply to a request that the stream owns: the model borrows it.
-fn stream<'a>(model: &'a dyn ChatModel, request: ChatRequest<'a>) -> ChatStream<'a> {
-    ChatStream::sent_by(|mut sender| async move {
-        let mut deltas = request.stream_to(model);
-        while let Some(delta) = deltas.next().await {
-            if sender.send(delta).await.is_err() {
-                break;
-            }
-        }
-    })
 }
 
 impl fmt::Debug for Next<'_> {
@@ -310,12 +301,11 @@ impl fmt::Debug for Next<'_> {
 
 /// The error by which a layer ends the run from within a stream.
 #[derive(Debug, thiserror::Error)]
-#[error("the layer `{layer}` has ended the run: {reason}")]
+#[error("a layer has ended the run: {reason}")]
 pub(crate) struct RunEnded {
-    pub(crate) layer: String,
     pub(crate) reason: String,
-    /// The number of layers inside of the one that has ended it.
-    pub(crate) inside: Option<usize>,
+    /// The layer that has ended it, and the number of layers inside of it; known once it has passed the error on.
+    pub(crate) by: Option<(String, usize)>,
 }
 
 /// The error of a layer that panicked on the way of a request.

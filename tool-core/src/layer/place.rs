@@ -18,7 +18,7 @@ pub struct Place<'a> {
     pub turn: u32,
     /// The messages of the run so far.
     pub messages: &'a [Message],
-    /// The executions of the finished turns of the run.
+    /// The executions of the finished turns of the run. The other calls of this turn are in the last reply of `messages`.
     pub executions: &'a [ToolExecution],
     /// The context of the run of the layer's agent, with the values for `#[inject]`.
     pub context: &'a ToolContext,

@@ -1,6 +1,5 @@
 //! Limits the requests and tokens per minute.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -41,10 +40,10 @@ use crate::model::{ChatRequest, ChatStream, Delta};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[must_use = "pass it to `AgentBuilder::layer`"]
 pub struct RateLimit {
-    name: Cow<'static, str>,
+    name: Option<String>,
     requests: Option<Limit>,
     tokens: Option<Limit>,
     /// The tokens that were used and that nobody has waited for.
@@ -77,28 +76,6 @@ impl Limit {
     fn new(per_minute: NonZeroU32) -> Self {
         let limiter = RateLimiter::direct_with_clock(Quota::per_minute(per_minute), TokioClock);
         Self { per_minute, limiter: Arc::new(limiter) }
-    }
-
-    /// Returns how long to wait for this many, which are at most those of a minute, or takes them.
-    fn take(&self, count: NonZeroU32) -> Option<Duration> {
-        match self.limiter.check_n(count.min(self.per_minute)) {
-            Ok(Err(not_until)) => Some(not_until.wait_time_from(TokioClock.now())),
-            Ok(Ok(())) | Err(_) => None,
-        }
-    }
-}
-
-impl Default for RateLimit {
-    fn default() -> Self {
-        Self {
-            name: "rate_limit".into(),
-            requests: None,
-            tokens: None,
-            used: Arc::default(),
-            queue: Arc::default(),
-            has_zero: false,
-            on_wait: None,
-        }
     }
 }
 
@@ -134,7 +111,7 @@ impl RateLimit {
 
     /// Sets the name, which is unique among the layers of an agent. It is `rate_limit` by default.
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = Cow::Owned(name.into());
+        self.name = Some(name.into());
         self
     }
 
@@ -156,10 +133,12 @@ impl RateLimit {
         u32::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(u32::MAX).min(limit.get())
     }
 
+    /// Waits until this many are available, which are at most those of a minute.
     async fn take(&self, limit: &Limit, count: NonZeroU32) {
-        while let Some(duration) = limit.take(count) {
+        while let Ok(Err(not_until)) = limit.limiter.check_n(count) {
+            let duration = not_until.wait_time_from(TokioClock.now());
             #[cfg(feature = "tracing")]
-            tracing::debug!(target: "tool_core", layer = &*self.name, wait_ms = duration.as_secs_f64() * 1000.0, "rate limit");
+            tracing::debug!(target: "tool_core", layer = self.name(), wait_ms = duration.as_secs_f64() * 1000.0, "rate limit");
             if let Some(on_wait) = &self.on_wait {
                 on_wait(duration);
             }
@@ -170,7 +149,7 @@ impl RateLimit {
 
 impl Layer for RateLimit {
     fn name(&self) -> &str {
-        &self.name
+        self.name.as_deref().unwrap_or("rate_limit")
     }
 
     fn sees(&self, part: Part) -> bool {
@@ -199,13 +178,7 @@ impl Layer for RateLimit {
 
 impl fmt::Debug for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [requests, tokens] =
-            [&self.requests, &self.tokens].map(|limit| limit.as_ref().map(|it| it.per_minute));
-        f.debug_struct("RateLimit")
-            .field("name", &self.name)
-            .field("requests", &requests)
-            .field("tokens", &tokens)
-            .finish_non_exhaustive()
+        f.debug_struct("RateLimit").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Removes secrets from what the model reads and from what it writes.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::ready;
+use std::iter;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use futures_util::stream::{self, StreamExt};
-use regex_lite::Regex;
+use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
 use super::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
@@ -17,7 +18,7 @@ use crate::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, FINAL_TOOL, Message, ModelError,
     ToolCall, ToolMessage,
 };
-use crate::tool::{ToolError, ToolExecution, ToolOutput};
+use crate::tool::ToolExecution;
 
 /// Replaces secrets by what they are, such as `[card number]`: in all that the model reads (questions, outputs and errors of tools,
 /// history, instructions) and in all that it writes (answers, reasoning, arguments of calls).
@@ -27,7 +28,7 @@ use crate::tool::{ToolError, ToolExecution, ToolOutput};
 /// arrives word by word, since a secret can arrive in pieces, and line by line if there is a pattern of the user; the text of a typed
 /// answer arrives at once. In arguments, strings and numbers are searched after they are decoded.
 ///
-/// Not searched are the definitions of tools, images, files, the [data](ToolOutput::data) of outputs, and what the provider keeps to
+/// Not searched are the definitions of tools, images, files, the [data](crate::ToolOutput::data) of outputs, and what the provider keeps to
 /// itself. Add this layer first: the layers after it see replies before it does.
 ///
 /// ```
@@ -71,16 +72,25 @@ enum Direction {
     FromModel,
 }
 
-enum Secret {
-    CardNumber,
-    Pattern(Regex, &'static str),
+/// What is removed, and what is written instead.
+struct Secret {
+    find: Box<Find>,
+    instead: &'static str,
 }
+
+/// Returns where the secrets are in a text.
+type Find = dyn Fn(&str) -> Vec<Range<usize>> + Send + Sync;
 
 const EMAIL: &str = r#"[^\s@<>()\[\]{}"',;:]+@[^\s@<>()\[\]{}"',;:!?]+\.[^\s@<>()\[\]{}"',;:!?.]{2,}"#;
 const KEY: &str = r"(?x)
     \b(?: (?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,} | (?:AKIA|ASIA)[0-9A-Z]{16} | gh[oprsu]_[A-Za-z0-9]{20,}
     | github_pat_[A-Za-z0-9_]{20,} | xox[a-z]-[A-Za-z0-9-]{10,} | AIza[A-Za-z0-9_-]{30,}
     | eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]* )";
+
+/// A string of a JSON text, which can lack its end, or a number.
+static JSON_TOKEN: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#""(?s:[^"\\]|\\.)*"?|[^\s",:\[\]{}]+"#).expect("the pattern is a regular expression")
+});
 
 impl Redact {
     /// Creates a layer that removes nothing yet.
@@ -90,7 +100,7 @@ impl Redact {
 
     /// Removes the numbers of credit cards: 14 to 19 digits with a right check digit, also in groups.
     pub fn card_numbers(mut self) -> Self {
-        self.secrets.push(Secret::CardNumber);
+        self.secrets.push(Secret { find: Box::new(find_cards), instead: "[card number]" });
         self
     }
 
@@ -113,7 +123,13 @@ impl Redact {
 
     fn with_pattern(mut self, pattern: &str, instead: &'static str) -> Self {
         match Regex::new(pattern) {
-            Ok(regex) => self.secrets.push(Secret::Pattern(regex, instead)),
+            Ok(regex) => {
+                let find = move |text: &str| {
+                    let found = regex.find_iter(text).map(|found| found.range());
+                    found.filter(|range| !range.is_empty()).collect()
+                };
+                self.secrets.push(Secret { find: Box::new(find), instead });
+            }
             Err(error) => {
                 let _ = self.mistake.get_or_insert_with(|| format!("invalid pattern `{pattern}`: {error}"));
             }
@@ -144,9 +160,9 @@ impl Redact {
         let mut found: Vec<(Range<usize>, &str)> = Vec::new();
         let mut start = 0;
         for end in self.ends(text, 0).chain([text.len()]) {
-            for secret in &self.secrets {
-                let ranges = secret.find(&text[start..end]).into_iter();
-                found.extend(ranges.map(|range| (start + range.start..start + range.end, secret.instead())));
+            for Secret { find, instead } in &self.secrets {
+                let ranges = find(&text[start..end]).into_iter();
+                found.extend(ranges.map(|range| (start + range.start..start + range.end, *instead)));
             }
             start = end;
         }
@@ -179,18 +195,12 @@ impl Redact {
 
     /// Removes secrets from the strings and the numbers of a JSON text, decoded, and from the text itself, which can be no JSON.
     fn redact_json(&self, json: &str) -> Option<String> {
-        let (mut rest, mut decoded, mut is_changed) = (json, String::new(), false);
-        while !rest.is_empty() {
-            let (token, value) = next_token(rest);
-            let value = value.and_then(|value| self.redact(&value));
-            is_changed |= value.is_some();
-            match value {
-                Some(value) => decoded.push_str(&Value::from(value).to_string()),
-                None => decoded.push_str(token),
-            }
-            rest = &rest[token.len()..];
-        }
-        self.redact(&decoded).or(is_changed.then_some(decoded))
+        let decoded = JSON_TOKEN.replace_all(json, |token: &Captures<'_>| {
+            let string = serde_json::from_str::<String>(&token[0]).ok();
+            let redacted = self.redact(string.as_deref().unwrap_or(&token[0]));
+            redacted.map_or_else(|| token[0].to_owned(), |redacted| Value::from(redacted).to_string())
+        });
+        self.redact(&decoded).or((decoded != json).then(|| decoded.into_owned()))
     }
 
     fn redact_content(&self, content: &Content) -> Option<Content> {
@@ -215,12 +225,12 @@ impl Redact {
             // They refer to positions in the text.
             message.citations.clear();
         }
-        for text in message.reasoning.iter_mut().chain(&mut message.refusal) {
+        let cited = message
+            .citations
+            .iter_mut()
+            .flat_map(|it| it.url.iter_mut().chain(&mut it.title).chain(&mut it.quote));
+        for text in message.reasoning.iter_mut().chain(&mut message.refusal).chain(cited) {
             is_changed |= replace(text, false);
-        }
-        for citation in &mut message.citations {
-            let texts = citation.url.iter_mut().chain(&mut citation.title).chain(&mut citation.quote);
-            is_changed |= texts.fold(false, |is_changed, text| replace(text, false) | is_changed);
         }
         for call in &mut message.tool_calls {
             if replace(&mut call.name, false) | replace(&mut call.arguments, true) {
@@ -236,27 +246,16 @@ impl Redact {
     }
 
     fn redact_message(&self, message: &Message) -> Option<Message> {
-        match message {
-            Message::System(content) => self.redact_content(content).map(Message::System),
-            Message::User(content) => self.redact_content(content).map(Message::User),
-            Message::Tool(result) => {
-                let content = self.redact_content(&result.content)?;
-                Some(Message::Tool(ToolMessage { content, ..result.clone() }))
+        let mut message = message.clone();
+        let is_changed = match &mut message {
+            Message::System(content)
+            | Message::User(content)
+            | Message::Tool(ToolMessage { content, .. }) => {
+                self.redact_content(content).map(|redacted| *content = redacted).is_some()
             }
-            Message::Assistant(message) => {
-                let mut message = message.clone();
-                self.redact_reply(&mut message, false).then_some(Message::Assistant(message))
-            }
-        }
-    }
-
-    fn redact_outcome(&self, outcome: Result<&ToolOutput, &ToolError>) -> Option<OutputVerdict> {
-        Some(match outcome {
-            Ok(output) => {
-                OutputVerdict::replace(output.clone().with_content(self.redact_content(output.content())?))
-            }
-            Err(error) => OutputVerdict::fail(error.with_text(self.redact(error.text())?)),
-        })
+            Message::Assistant(reply) => self.redact_reply(reply, false),
+        };
+        is_changed.then_some(message)
     }
 
     /// Fails if a pattern is missing, so that nothing passes where nobody asked for the [`mistake`](Layer::mistake).
@@ -298,13 +297,7 @@ impl Layer for Redact {
         if self.direction == Direction::ToModel {
             return deltas;
         }
-        let mut reply = Reply {
-            redact: self,
-            is_json,
-            text: String::new(),
-            reasoning: String::new(),
-            refusal: String::new(),
-        };
+        let mut reply = Reply { redact: self, is_json, held: AssistantMessage::default() };
         ChatStream::new(deltas.flat_map(move |delta| stream::iter(reply.push(delta))))
     }
 
@@ -317,79 +310,57 @@ impl Layer for Redact {
         execution: &'a ToolExecution,
         _: &'a Place<'a>,
     ) -> LayerFuture<'a, OutputVerdict> {
-        let verdict = self.redact_outcome(execution.outcome()).unwrap_or(OutputVerdict::Pass);
-        Box::pin(ready(self.check(verdict)))
+        let redacted = match execution.outcome() {
+            Ok(output) => self
+                .redact_content(output.content())
+                .map(|content| OutputVerdict::replace(output.clone().with_content(content))),
+            Err(error) => self.redact(error.text()).map(|text| OutputVerdict::fail(error.with_text(text))),
+        };
+        Box::pin(ready(self.check(redacted.unwrap_or(OutputVerdict::Pass))))
     }
 }
 
-/// A reply that is being streamed: the texts whose ends more text can make a secret.
+/// A reply that is being streamed.
 struct Reply<'a> {
     redact: &'a Redact,
     is_json: bool,
-    text: String,
-    reasoning: String,
-    refusal: String,
+    /// The ends of its texts, which more text can make a secret.
+    held: AssistantMessage,
 }
 
 impl Reply<'_> {
     /// Adds a delta. Returns those that are final.
-    fn push(&mut self, delta: Result<Delta, ModelError>) -> Vec<Result<Delta, ModelError>> {
-        let deltas = match delta {
-            Ok(Delta::Text(text)) if self.is_json => {
-                self.text.push_str(&text);
-                Vec::new()
+    fn push(&mut self, mut delta: Result<Delta, ModelError>) -> Vec<Result<Delta, ModelError>> {
+        let (held, chunk) = match &mut delta {
+            Ok(Delta::Text(chunk)) if self.is_json => {
+                self.held.text.push_str(chunk);
+                return Vec::new();
             }
-            Ok(Delta::Text(text)) => vec![Delta::Text(settle(self.redact, &mut self.text, &text))],
-            Ok(Delta::Reasoning(text)) => {
-                vec![Delta::Reasoning(settle(self.redact, &mut self.reasoning, &text))]
-            }
-            Ok(Delta::Refusal(text)) => vec![Delta::Refusal(settle(self.redact, &mut self.refusal, &text))],
-            Ok(Delta::Done(mut response)) => {
-                let mut rest = AssistantMessage::text(std::mem::take(&mut self.text));
-                (rest.reasoning, rest.refusal) =
-                    (Some(std::mem::take(&mut self.reasoning)), Some(std::mem::take(&mut self.refusal)));
-                self.redact.redact_reply(&mut rest, self.is_json);
+            Ok(Delta::Text(chunk)) => (&mut self.held.text, chunk),
+            Ok(Delta::Reasoning(chunk)) => (self.held.reasoning.get_or_insert_default(), chunk),
+            Ok(Delta::Refusal(chunk)) => (self.held.refusal.get_or_insert_default(), chunk),
+            Ok(Delta::Done(response)) => {
                 if self.redact.redact_reply(&mut response.message, self.is_json) {
                     response.logprobs.clear();
                 }
+                let mut rest = std::mem::take(&mut self.held);
+                self.redact.redact_reply(&mut rest, self.is_json);
+                for text in [&mut rest.reasoning, &mut rest.refusal] {
+                    text.take_if(|text| text.is_empty());
+                }
                 let mut deltas = ChatResponse::new(rest).into_deltas();
                 deltas.pop();
-                deltas.push(Delta::Done(response));
-                deltas
+                return deltas.into_iter().map(Ok).chain([delta]).collect();
             }
-            other => return vec![other],
+            _ => return vec![delta],
         };
-        let is_empty = |delta: &Delta| matches!(delta, Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) if text.is_empty());
-        deltas.into_iter().filter(|delta| !is_empty(delta)).map(Ok).collect()
-    }
-}
-
-/// Appends a chunk to a text, and takes out of it what is final.
-fn settle(redact: &Redact, text: &mut String, chunk: &str) -> String {
-    // What follows the last character decides whether it is an end.
-    let last = text.char_indices().next_back().map_or(0, |(position, _)| position);
-    text.push_str(chunk);
-    let end = redact.ends(text, last).last().unwrap_or(0);
-    let settled: String = text.drain(..end).collect();
-    redact.redact(&settled).unwrap_or(settled)
-}
-
-impl Secret {
-    fn instead(&self) -> &'static str {
-        match self {
-            Self::CardNumber => "[card number]",
-            Self::Pattern(_, instead) => instead,
-        }
-    }
-
-    fn find(&self, text: &str) -> Vec<Range<usize>> {
-        match self {
-            Self::CardNumber => find_cards(text),
-            Self::Pattern(regex, _) => {
-                let found = regex.find_iter(text).map(|found| found.range());
-                found.filter(|range| !range.is_empty()).collect()
-            }
-        }
+        // What follows the last character decides whether it is an end.
+        let last = held.char_indices().next_back().map_or(0, |(position, _)| position);
+        held.push_str(chunk);
+        let end = self.redact.ends(held, last).last().unwrap_or(0);
+        let settled: String = held.drain(..end).collect();
+        *chunk = self.redact.redact(&settled).unwrap_or(settled);
+        if chunk.is_empty() { Vec::new() } else { vec![delta] }
     }
 }
 
@@ -403,64 +374,40 @@ fn replace_some<T: Clone>(items: &[T], replace: impl Fn(&T) -> Option<T>) -> Opt
 
 /// Returns the card numbers in a text. Groups of digits before and after one do not hide it.
 fn find_cards(text: &str) -> Vec<Range<usize>> {
-    let is_separator = |it: char| it.is_whitespace() || "-./".contains(it);
-    let digits: Vec<(usize, u32)> =
-        text.char_indices().filter_map(|(position, it)| Some((position, it.to_digit(10)?))).collect();
-    // A digit follows another at once, after one separator, or not at all.
-    let gap = |index: usize| match digits.get(index.wrapping_sub(1)..=index) {
-        Some([(before, _), (position, _)]) => Some(&text[before + 1..*position]),
-        _ => None,
+    let mut start = 0;
+    let runs =
+        text.as_bytes().chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit()).map(|run| {
+            start += run.len();
+            start - run.len()..start
+        });
+    let groups: Vec<_> = runs.filter(|run| text.as_bytes()[run.start].is_ascii_digit()).collect();
+    let continues = |next: &usize| {
+        let mut gap = text[groups[next - 1].end..groups[*next].start].chars();
+        gap.next().is_some_and(|it| it.is_whitespace() || "-./".contains(it)) && gap.next().is_none()
     };
-    let starts_group = |index: usize| gap(index) != Some("");
-    let continues =
-        |index: usize| gap(index).is_some_and(|gap| gap.chars().count() < 2 && gap.chars().all(is_separator));
-    let mut cards = Vec::new();
-    for start in (0..digits.len()).filter(|start| starts_group(*start)) {
-        let run = 1 + (start + 1..digits.len()).take_while(|index| continues(*index)).take(18).count();
-        let ends_here =
-            |length: &usize| starts_group(start + length) && is_card(&digits[start..start + length]);
-        if let Some(length) = (14..=run).rev().find(ends_here) {
-            cards.push(digits[start].0..digits[start + length - 1].0 + 1);
-        }
-    }
-    cards
+    let card_at = |first: usize| {
+        let more = (first + 1..groups.len()).take_while(continues).take(18);
+        let numbers = iter::once(first).chain(more).map(|last| groups[first].start..groups[last].end);
+        numbers.filter(|number| is_card(&text[number.clone()])).last()
+    };
+    (0..groups.len()).filter_map(card_at).collect()
 }
 
 /// Checks the length, which depends on the issuer, and the check digit.
-fn is_card(digits: &[(usize, u32)]) -> bool {
-    let (first, second, length) = (digits[0].1, digits[1].1, digits.len());
-    let is_issued = match first {
-        2 => matches!((second, length), (2..=7, 16)),
-        3 => matches!((second, length), (4 | 7, 15) | (0 | 6 | 8 | 9, 14..=19) | (5, 16..=19)),
-        4 => matches!(length, 16 | 19),
-        5 => matches!((second, length), (1..=5, 16)),
-        6 => matches!(length, 16..=19),
+fn is_card(number: &str) -> bool {
+    let digits: Vec<u32> = number.chars().filter_map(|it| it.to_digit(10)).take(20).collect();
+    let is_issued = match *digits {
+        [3, second, ..] => {
+            matches!((second, digits.len()), (4 | 7, 15) | (0 | 6 | 8 | 9, 14..=19) | (5, 16..=19))
+        }
+        [2, 2..=7, ..] | [5, 1..=5, ..] => digits.len() == 16,
+        [4, ..] => matches!(digits.len(), 16 | 19),
+        [6, ..] => matches!(digits.len(), 16..=19),
         _ => false,
     };
     let digits = digits.iter().rev().zip([1, 2].into_iter().cycle());
-    let sum: u32 = digits.map(|((_, digit), factor)| digit * factor / 10 + digit * factor % 10).sum();
+    let sum: u32 = digits.map(|(digit, factor)| digit * factor / 10 + digit * factor % 10).sum();
     is_issued && sum.is_multiple_of(10)
-}
-
-/// Returns the first token of a JSON text, and the value of a string or a number.
-fn next_token(json: &str) -> (&str, Option<Cow<'_, str>>) {
-    let is_structure = |it: char| it.is_whitespace() || ",:[]{}".contains(it);
-    let length = json.find(|it| !is_structure(it)).unwrap_or(json.len());
-    if length > 0 {
-        return (&json[..length], None);
-    }
-    let Some(string) = json.strip_prefix('"') else {
-        let token = &json[..json.find(|it| is_structure(it) || it == '"').unwrap_or(json.len())];
-        return (token, Some(token.into()));
-    };
-    let mut is_escaped = false;
-    let end = string.find(|it| {
-        let is_end = it == '"' && !is_escaped;
-        is_escaped = it == '\\' && !is_escaped;
-        is_end
-    });
-    let token = &json[..end.map_or(json.len(), |end| end + 2)];
-    (token, Some(serde_json::from_str(token).map_or(token.into(), Cow::Owned)))
 }
 
 /// Omits the patterns, which can describe secrets.

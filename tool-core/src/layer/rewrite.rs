@@ -6,7 +6,7 @@ use crate::tool::{ToolArguments, ToolExecution, ToolOutput};
 
 /// Rewrites each request to the model: its messages, options or tool choice. The run and its
 /// [memory](crate::agent::AgentBuilder::memory) keep the conversation as it is, and the next request starts from it again. Tools are
-/// chosen with [`guard::tool`](super::guard::tool): calls are looked up in all tools of the turn.
+/// chosen with [`guard::offer`](super::guard::offer): calls are looked up in all tools of the turn.
 ///
 /// Calls and their results stay together: a result whose call was removed is removed too, and one that was removed without its
 /// call is sent nevertheless. To shorten a result, change its content.

@@ -101,10 +101,8 @@ impl KeyedBudget {
 
     /// Returns `true` if what is charged to one of them is charged to the other.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let settings = |keyed: &Self| (keyed.budget.unit, keyed.budget.limit, keyed.budget.period);
-        Arc::ptr_eq(&self.budget.store, &other.budget.store)
-            && self.key == other.key
-            && settings(self) == settings(other)
+        let period = |keyed: &Self| keyed.period_at(Timestamp::from_millis(0));
+        Arc::ptr_eq(&self.budget.store, &other.budget.store) && period(self) == period(other)
     }
 
     /// Returns the store.

@@ -1,19 +1,21 @@
 //! Several models, of which the first that works answers.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::SinkExt;
 use tokio::time::Instant;
 
-use super::member::{DeltaSender, Failure, Member, impl_by_members};
+use super::member::{Member, impl_by_members};
 use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelErrorKind, ModelFuture,
+    ChatModel, ChatRequest, ChatResponse, ChatStream, DeltaSender, ModelError, ModelErrorKind, ModelFuture,
 };
 
 /// How long a model that is down is left out.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// The end of longer times, some thirty years, can be no `Instant`.
+const LONGEST_RETRY: Duration = Duration::from_secs(1_000_000_000);
 
 /// Several models in the place of one: each request is sent to the first of them that works.
 ///
@@ -37,6 +39,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (first, second) = (ScriptedModel::new().fails("down"), ScriptedModel::new().says("Good morning!"));
+/// // The errors of a `ScriptedModel` are of the kind `Other`.
 /// let model = Fallback::new([first, second]).on([ModelErrorKind::Unavailable, ModelErrorKind::Other]);
 /// let agent = Agent::builder(model).build()?;
 /// assert_eq!(agent.ask("Hello").await?.text(), "Good morning!");
@@ -48,32 +51,47 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 #[must_use]
 pub struct Fallback {
-    members: Vec<Arc<(Member, Mutex<Health>)>>,
+    candidates: Vec<Arc<Candidate>>,
     decide: Arc<dyn Fn(&ModelError) -> bool + Send + Sync>,
     retry_after: Duration,
 }
 
-/// Whether requests are sent to a model.
-#[derive(Clone, Copy)]
-enum Health {
-    Up,
-    /// It is left out until this time.
-    Down(Instant),
-    /// One request tries whether it works again.
-    OnTrial,
+/// One of the models.
+struct Candidate {
+    member: Member,
+    /// Until when it is left out, if it is down.
+    down_until: Mutex<Option<Instant>>,
+    /// Locked by the request that tries whether it works again.
+    trial: tokio::sync::Mutex<()>,
+}
+
+impl Candidate {
+    /// Returns the lock of its trial, if a request is one, or `None` if the model is left out.
+    fn admit(&self, is_forced: bool) -> Option<Option<tokio::sync::MutexGuard<'_, ()>>> {
+        let until = *self.down_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = until.is_some_and(|until| until <= Instant::now());
+        let trial = is_over.then(|| self.trial.try_lock().ok()).flatten();
+        (until.is_none() || trial.is_some() || is_forced).then_some(trial)
+    }
+
+    /// Sets what a request has found out.
+    fn set_down_until(&self, until: Option<Instant>) {
+        *self.down_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
 }
 
 impl Fallback {
     /// Creates a fallback of models of one type, the preferred one first.
     pub fn new<M: ChatModel + 'static>(models: impl IntoIterator<Item = M>) -> Self {
-        let fallback = Self { members: Vec::new(), decide: Arc::new(is_outage), retry_after: RETRY_AFTER };
+        let fallback = Self { candidates: Vec::new(), decide: Arc::new(is_outage), retry_after: RETRY_AFTER };
         models.into_iter().fold(fallback, Self::or)
     }
 
     /// Adds a model, which is asked after all others.
     pub fn or(mut self, model: impl ChatModel + 'static) -> Self {
-        let member = Member { model: Arc::new(model), shares_cache: self.members.is_empty() };
-        self.members.push(Arc::new((member, Mutex::new(Health::Up))));
+        let member = Member { model: Arc::new(model), shares_cache: self.candidates.is_empty() };
+        let (down_until, trial) = (Mutex::default(), tokio::sync::Mutex::default());
+        self.candidates.push(Arc::new(Candidate { member, down_until, trial }));
         self
     }
 
@@ -93,7 +111,7 @@ impl Fallback {
 
     /// Sets how long a model that is down is left out, 30 seconds by default.
     pub fn retry_after(mut self, duration: Duration) -> Self {
-        self.retry_after = duration;
+        self.retry_after = duration.min(LONGEST_RETRY);
         self
     }
 
@@ -105,24 +123,26 @@ impl Fallback {
         let mut last = None;
         // If no model is admitted, all of them are tried.
         for is_forced in [false, true] {
-            for (member, health) in self.members.iter().map(|one| &**one) {
-                let Some(admission) = Admission::new(health, is_forced) else { continue };
-                let on_start = || admission.set(Health::Up);
-                let response = member.ask(request, sender.as_deref_mut(), on_start).await;
-                let Failure { error, has_started } = match response {
+            for candidate in &self.candidates {
+                let Some(_trial) = candidate.admit(is_forced) else { continue };
+                let mut has_started = false;
+                let on_delta = || {
+                    has_started = true;
+                    candidate.set_down_until(None);
+                };
+                let error = match candidate.member.ask(request, sender.as_deref_mut(), on_delta).await {
                     Ok(response) => {
-                        admission.set(Health::Up);
+                        candidate.set_down_until(None);
                         return Ok(response);
                     }
-                    Err(failure) => failure,
+                    Err(error) => error,
                 };
                 let is_chosen = (self.decide)(&error);
                 // Errors of other kinds are about the request.
                 let is_down = is_chosen
                     && (is_outage(&error)
                         || matches!(error.kind(), ModelErrorKind::Authentication | ModelErrorKind::Other));
-                let until = Instant::now() + self.retry_after;
-                admission.set(if is_down { Health::Down(until) } else { Health::Up });
+                candidate.set_down_until(is_down.then(|| Instant::now() + self.retry_after));
                 if has_started || !is_chosen {
                     return Err(error);
                 }
@@ -136,53 +156,13 @@ impl Fallback {
     }
 
     fn models(&self) -> impl Iterator<Item = &dyn ChatModel> {
-        self.members.iter().map(|member| &*member.0.model)
+        self.candidates.iter().map(|candidate| &*candidate.member.model)
     }
 }
 
 fn is_outage(error: &ModelError) -> bool {
     use ModelErrorKind::{Quota, RateLimit, Timeout, Unavailable};
     matches!(error.kind(), Unavailable | Timeout | RateLimit | Quota)
-}
-
-/// The permission to send a request to a model.
-struct Admission<'a> {
-    health: &'a Mutex<Health>,
-    /// The request tries whether the model works again.
-    is_trial: bool,
-}
-
-impl<'a> Admission<'a> {
-    /// Returns `None` if the model is left out.
-    fn new(health: &'a Mutex<Health>, is_forced: bool) -> Option<Self> {
-        let mut current = health.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_trial = matches!(*current, Health::Down(until) if until <= Instant::now());
-        if is_trial {
-            *current = Health::OnTrial;
-        } else if !matches!(*current, Health::Up) && !is_forced {
-            return None;
-        }
-        Some(Self { health, is_trial })
-    }
-
-    fn current(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sets what the request has found out.
-    fn set(&self, health: Health) {
-        *self.current() = health;
-    }
-}
-
-impl Drop for Admission<'_> {
-    fn drop(&mut self) {
-        let mut current = self.current();
-        // The trial was dropped, so the next request is one.
-        if self.is_trial && matches!(*current, Health::OnTrial) {
-            *current = Health::Down(Instant::now());
-        }
-    }
 }
 
 impl_by_members!(Fallback);

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use futures_channel::mpsc;
 use futures_util::SinkExt;
 
-use crate::model::{ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ModelErrorKind};
-
-pub(super) type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
+use crate::model::{
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, DeltaSender, Message, ModelError,
+};
 
 /// One of the models.
 pub(super) struct Member {
@@ -16,84 +15,57 @@ pub(super) struct Member {
     pub(super) shares_cache: bool,
 }
 
-/// Why there is no response.
-pub(super) struct Failure {
-    pub(super) error: ModelError,
-    /// A part of the response was sent already.
-    pub(super) has_started: bool,
-}
-
 impl Member {
-    /// Sends the request to the model. With a sender, all deltas but the last are sent to it, and `on_start` is called before the
-    /// first.
+    /// Sends the request to the model. With a sender, all deltas but the last are sent to it, and `on_delta` is called before each.
     pub(super) async fn ask(
         &self,
         request: &ChatRequest<'_>,
-        sender: Option<&mut DeltaSender>,
-        on_start: impl Fn() + Send,
-    ) -> Result<ChatResponse, Failure> {
-        let other = (!self.shares_cache).then(|| request.for_other_model());
-        let request = other.as_ref().unwrap_or(request);
-        let own = self.without_data_of_others(request);
-        let request = own.as_ref().unwrap_or(request);
-        let mut response = match sender {
-            None => {
-                let response = request.send_to(&*self.model).await;
-                response.map_err(|error| Failure { error, has_started: false })?
+        mut sender: Option<&mut DeltaSender>,
+        mut on_delta: impl FnMut() + Send,
+    ) -> Result<ChatResponse, ModelError> {
+        let request = self.own_request(request);
+        let mut deltas = request.reply_of(&*self.model, sender.is_some());
+        while let Some(delta) = deltas.next().await {
+            match (delta?, &mut sender) {
+                (Delta::Done(response), _) => return Ok(self.signed(response)),
+                (delta, Some(sender)) => {
+                    on_delta();
+                    // The receiver is never dropped before this future, as the stream owns both.
+                    let _ = sender.send(Ok(delta)).await;
+                }
+                (_, None) => {}
             }
-            Some(sender) => self.stream(request, sender, on_start).await?,
-        };
+        }
+        Err(ModelError::cut_off())
+    }
+
+    /// Returns the request without what belongs to another of the models: its cache, and the data that it expects back.
+    fn own_request<'a>(&self, request: &'a ChatRequest<'_>) -> ChatRequest<'a> {
+        let own = if self.shares_cache { request.borrowed() } else { request.for_other_model() };
+        let name = self.model.model_name();
+        let is_of_other = |reply: &AssistantMessage| reply.model.is_some() && reply.model.as_deref() != name;
+        if !request.messages().iter().filter_map(Message::as_assistant).any(is_of_other) {
+            return own;
+        }
+        let mut messages = request.messages().to_vec();
+        for message in &mut messages {
+            if let Message::Assistant(reply) = message
+                && is_of_other(reply)
+            {
+                reply.provider_data = None;
+                reply.tool_calls.iter_mut().for_each(|call| call.provider_data = None);
+            }
+        }
+        own.with_messages(messages)
+    }
+
+    /// Adds the names of the model and its provider to a response that has none.
+    fn signed(&self, mut response: ChatResponse) -> ChatResponse {
         let name = self.model.model_name().map(str::to_owned);
         response.provider = response.provider.or_else(|| self.model.provider_name().map(str::to_owned));
         response.message.model = response.message.model.take().or_else(|| name.clone());
         response.model = response.model.or(name);
-        Ok(response)
-    }
-
-    /// Returns the request without the data that another of the models expects back, if it contains any.
-    fn without_data_of_others<'a>(&self, request: &'a ChatRequest<'_>) -> Option<ChatRequest<'a>> {
-        let name = self.model.model_name();
-        let is_of_other = |message: &Message| {
-            let message = message.as_assistant();
-            message.is_some_and(|message| message.model.is_some() && message.model.as_deref() != name)
-        };
-        if !request.messages().iter().any(is_of_other) {
-            return None;
-        }
-        let mut messages = request.messages().to_vec();
-        for message in messages.iter_mut().filter(|message| is_of_other(message)) {
-            if let Message::Assistant(message) = message {
-                message.provider_data = None;
-                message.tool_calls.iter_mut().for_each(|call| call.provider_data = None);
-            }
-        }
-        Some(request.borrowed().with_messages(messages))
-    }
-
-    async fn stream(
-        &self,
-        request: &ChatRequest<'_>,
-        sender: &mut DeltaSender,
-        on_start: impl Fn() + Send,
-    ) -> Result<ChatResponse, Failure> {
-        let mut has_started = false;
-        let mut deltas = request.stream_to(&*self.model);
-        while let Some(delta) = deltas.next().await {
-            match delta {
-                Ok(Delta::Done(response)) => return Ok(response),
-                Ok(delta) => {
-                    if !has_started {
-                        on_start();
-                    }
-                    has_started = true;
-                    // The receiver is never dropped before this future, as the stream owns both.
-                    let _ = sender.send(Ok(delta)).await;
-                }
-                Err(error) => return Err(Failure { error, has_started }),
-            }
-        }
-        let error = ModelError::new("the stream ended before the response was complete");
-        Err(Failure { error: error.with_kind(ModelErrorKind::Unavailable), has_started })
+        response
     }
 }
 
@@ -106,11 +78,7 @@ macro_rules! impl_by_members {
             }
 
             fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-                ChatStream::sent_by(|mut sender| async move {
-                    let outcome = self.ask(request, Some(&mut sender)).await.map(Delta::Done);
-                    // The receiver is never dropped before this future, as the stream owns both.
-                    let _ = sender.send(outcome).await;
-                })
+                ChatStream::sent_by(|mut sender| async move { self.ask(request, Some(&mut sender)).await })
             }
 
             fn supports_response_format(&self) -> bool {

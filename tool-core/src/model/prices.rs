@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::cost::to_micros;
 use crate::model::{Cost, Currency, ModelInfo, Usage};
@@ -32,19 +32,10 @@ use crate::model::{Cost, Currency, ModelInfo, Usage};
 /// ```
 #[derive(Clone)]
 #[must_use]
-pub struct Prices(Arc<Inner>);
-
-#[derive(Clone)]
-struct Inner {
-    currency: Currency,
-    source: Source,
-    unknown_models: UnknownModel,
-}
-
-#[derive(Clone)]
-enum Source {
-    Table(BTreeMap<String, ModelPrices>),
-    Function(Arc<PriceFn>),
+pub struct Prices {
+    table: Arc<Table>,
+    /// In place of the models of the table.
+    function: Option<Arc<PriceFn>>,
 }
 
 /// Returns the prices of these tokens of the model with this name.
@@ -62,6 +53,27 @@ pub enum UnknownModel {
     WorstPrice,
 }
 
+/// A price in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "f64")]
+struct Price(u64);
+
+impl Price {
+    /// Converts units to millionths. What is no price must not be free.
+    fn new(units: f64) -> Self {
+        Self(if units >= 0.0 { to_micros(units) } else { u64::MAX })
+    }
+}
+
+impl TryFrom<f64> for Price {
+    type Error = &'static str;
+
+    fn try_from(units: f64) -> Result<Self, Self::Error> {
+        let is_price = units.is_finite() && units >= 0.0;
+        is_price.then(|| Self::new(units)).ok_or("a price is a number and not negative")
+    }
+}
+
 /// The prices of one model in units of the currency per million tokens, and its limits. What is not set costs as much as input.
 /// A number that is no price, such as a negative one, counts as the highest price.
 ///
@@ -75,50 +87,40 @@ pub enum UnknownModel {
 #[serde(deny_unknown_fields)]
 #[must_use]
 pub struct ModelPrices {
-    #[serde(deserialize_with = "price")]
-    input: u64,
-    #[serde(default, deserialize_with = "optional_price")]
-    cached_input: Option<u64>,
-    #[serde(default, deserialize_with = "optional_price")]
-    cache_write: Option<u64>,
-    #[serde(default, deserialize_with = "optional_price")]
-    long_cache_write: Option<u64>,
-    #[serde(deserialize_with = "price")]
-    output: u64,
+    input: Price,
+    cached_input: Option<Price>,
+    cache_write: Option<Price>,
+    long_cache_write: Option<Price>,
+    output: Price,
     /// The price of a thousand searches.
-    #[serde(default, deserialize_with = "optional_price")]
-    web_search: Option<u64>,
-    #[serde(default)]
+    web_search: Option<Price>,
     max_web_searches: Option<u32>,
-    #[serde(default)]
     max_output_tokens: Option<u64>,
-    #[serde(default)]
     context_window: Option<u64>,
 }
 
 impl ModelPrices {
     /// Sets the prices of a million tokens of input and of output, which includes reasoning.
     pub fn new(input: f64, output: f64) -> Self {
-        Self { input: price_in_micros(input), output: price_in_micros(output), ..Self::default() }
+        Self { input: Price::new(input), output: Price::new(output), ..Self::default() }
     }
 
     /// Sets the price of a million input tokens that are read from the provider's cache.
     pub fn with_cached_input(mut self, price: f64) -> Self {
-        self.cached_input = Some(price_in_micros(price));
+        self.cached_input = Some(Price::new(price));
         self
     }
 
     /// Sets the prices of a million input tokens that are written to the provider's cache for minutes, and for an hour.
     pub fn with_cache_writes(mut self, short: f64, long: f64) -> Self {
-        (self.cache_write, self.long_cache_write) =
-            (Some(price_in_micros(short)), Some(price_in_micros(long)));
+        (self.cache_write, self.long_cache_write) = (Some(Price::new(short)), Some(Price::new(long)));
         self
     }
 
     /// Sets the price of a thousand web searches that the provider makes, and how many one request can make. Their results are
     /// input, so a request is then assumed to read as much as fits into the [context window](Self::with_context_window).
     pub fn with_web_searches(mut self, price: f64, max_per_request: u32) -> Self {
-        (self.web_search, self.max_web_searches) = (Some(price_in_micros(price)), Some(max_per_request));
+        (self.web_search, self.max_web_searches) = (Some(Price::new(price)), Some(max_per_request));
         self
     }
 
@@ -147,9 +149,9 @@ impl ModelPrices {
             (written - long, cache_write),
             (long, self.long_cache_write.unwrap_or(cache_write)),
             (usage.output_tokens, self.output),
-            (usage.web_searches.unwrap_or(0).saturating_mul(1_000), self.web_search.unwrap_or(0)),
+            (usage.web_searches.unwrap_or(0).saturating_mul(1_000), self.web_search.unwrap_or_default()),
         ];
-        let costs = parts.iter().map(|(count, price)| u128::from(*count) * u128::from(*price));
+        let costs = parts.iter().map(|(count, price)| u128::from(*count) * u128::from(price.0));
         let total = costs.fold(0, u128::saturating_add);
         u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
@@ -166,13 +168,13 @@ impl ModelPrices {
 }
 
 /// The file of a table.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
     currency: Currency,
-    #[serde(default)]
-    #[expect(dead_code, reason = "for the reader of the file")]
-    as_of: Option<String>,
+    /// For the reader of the file.
+    #[serde(default, rename = "as_of")]
+    _as_of: Option<String>,
     #[serde(default)]
     unknown_models: UnknownModel,
     models: BTreeMap<String, ModelPrices>,
@@ -182,15 +184,13 @@ impl Prices {
     /// Reads a table from JSON: `currency`, `models`, and if you like `unknown_models` (`"error"` or `"worst_price"`) and `as_of`,
     /// the day of the prices. Each model has `input` and `output`, and can have `cached_input`, `cache_write`,
     /// `long_cache_write` (per million tokens), `web_search` (per thousand), `max_web_searches` (per request),
-    /// `max_output_tokens` and `context_window`. A name that ends with `*` stands for all that begin like it.
+    /// `max_output_tokens` and `context_window`. A name that ends in `*` matches all names with this prefix.
     ///
     /// # Errors
     ///
     /// Fails if the text is no such table.
     pub fn from_json(json: &str) -> Result<Self, PricesError> {
-        serde_json::from_str(json)
-            .map(Self::from_table)
-            .map_err(|error| PricesError::Table(error.to_string()))
+        Self::from_table(serde_json::from_str(json))
     }
 
     /// Reads a table from TOML, with the same names as in [JSON](Self::from_json).
@@ -216,12 +216,12 @@ impl Prices {
     /// Fails if the text is no such table.
     #[cfg(feature = "toml")]
     pub fn from_toml(text: &str) -> Result<Self, PricesError> {
-        toml::from_str(text).map(Self::from_table).map_err(|error| PricesError::Table(error.to_string()))
+        Self::from_table(toml::from_str(text))
     }
 
-    fn from_table(table: Table) -> Self {
-        let Table { currency, unknown_models, models, .. } = table;
-        Self(Arc::new(Inner { currency, source: Source::Table(models), unknown_models }))
+    fn from_table(table: Result<Table, impl fmt::Display>) -> Result<Self, PricesError> {
+        let table = table.map_err(|error| PricesError::Table(error.to_string()))?;
+        Ok(Self { table: Arc::new(table), function: None })
     }
 
     /// Creates prices from a function of the model's name and the tokens, for providers that charge more for each token of a long
@@ -243,19 +243,20 @@ impl Prices {
         currency: Currency,
         prices: impl Fn(&str, Usage) -> Option<ModelPrices> + Send + Sync + 'static,
     ) -> Self {
-        let source = Source::Function(Arc::new(prices));
-        Self(Arc::new(Inner { currency, source, unknown_models: UnknownModel::Error }))
+        let (unknown_models, models) = (UnknownModel::Error, BTreeMap::new());
+        let table = Table { currency, _as_of: None, unknown_models, models };
+        Self { table: Arc::new(table), function: Some(Arc::new(prices)) }
     }
 
     /// Sets what a model counts as whose price is not known.
     pub fn unknown_models(mut self, unknown: UnknownModel) -> Self {
-        Arc::make_mut(&mut self.0).unknown_models = unknown;
+        Arc::make_mut(&mut self.table).unknown_models = unknown;
         self
     }
 
     /// Returns the currency of all prices.
     pub fn currency(&self) -> Currency {
-        self.0.currency
+        self.table.currency
     }
 
     /// Returns what these tokens of a model cost.
@@ -293,48 +294,30 @@ impl Prices {
         usage: Usage,
         micros: impl Fn(&ModelPrices) -> u64,
     ) -> Result<Cost, PricesError> {
-        let known = match (self.find(model, usage), &self.0.source, self.0.unknown_models) {
-            (Some(prices), ..) => Some(micros(&prices)),
-            (None, Source::Table(models), UnknownModel::WorstPrice) => models.values().map(micros).max(),
-            _ => None,
+        let known = match (self.find(model, usage), self.table.unknown_models) {
+            (Some(prices), _) => Some(micros(&prices)),
+            (None, UnknownModel::WorstPrice) => self.table.models.values().map(micros).max(),
+            (None, UnknownModel::Error) => None,
         };
         let known = known.ok_or_else(|| PricesError::UnknownModel(model.to_owned()))?;
-        Ok(Cost::new(known, self.0.currency))
+        Ok(Cost::new(known, self.table.currency))
     }
 
     fn find(&self, model: &str, usage: Usage) -> Option<ModelPrices> {
-        match &self.0.source {
-            Source::Function(prices) => prices(model, usage),
-            Source::Table(models) => models.get(model).copied().or_else(|| {
-                let starts =
-                    models.iter().filter_map(|(name, prices)| Some((name.strip_suffix('*')?, prices)));
-                let matching = starts.filter(|(start, _)| model.starts_with(start));
-                matching.max_by_key(|(start, _)| start.len()).map(|(_, prices)| *prices)
-            }),
+        if let Some(prices) = &self.function {
+            return prices(model, usage);
         }
+        let models = &self.table.models;
+        let starts = models.iter().filter_map(|(name, prices)| Some((name.strip_suffix('*')?, prices)));
+        let longest =
+            starts.filter(|(start, _)| model.starts_with(start)).max_by_key(|(start, _)| start.len());
+        models.get(model).or(longest.map(|(_, prices)| prices)).copied()
     }
-}
-
-/// Converts units to millionths. What is no price must not be free.
-fn price_in_micros(units: f64) -> u64 {
-    if units >= 0.0 { to_micros(units) } else { u64::MAX }
-}
-
-fn price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let units = f64::deserialize(deserializer)?;
-    if units.is_finite() && units >= 0.0 {
-        return Ok(to_micros(units));
-    }
-    Err(serde::de::Error::custom("a price is a number and not negative"))
-}
-
-fn optional_price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    price(deserializer).map(Some)
 }
 
 impl fmt::Debug for Prices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prices").field("currency", &self.0.currency).finish_non_exhaustive()
+        f.debug_struct("Prices").field("currency", &self.table.currency).finish_non_exhaustive()
     }
 }
 

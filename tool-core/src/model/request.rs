@@ -33,8 +33,7 @@ pub struct ChatRequest<'a> {
     parallel_tool_calls: Option<bool>,
     options: Options<'a>,
     response_format: Option<ResponseFormat>,
-    cache: Cache<'a>,
-    meter: Metered<'a>,
+    shared: Shared<'a>,
 }
 
 /// Boxed or borrowed, because the options are large and mostly unset.
@@ -62,33 +61,24 @@ impl PartialEq for Options<'_> {
     }
 }
 
-/// Compares equal to any other, as the cache does not change the meaning of a request.
-#[derive(Clone, Copy, Debug)]
-struct Cache<'a>(Option<&'a RequestCache>);
-
-impl PartialEq for Cache<'_> {
-    fn eq(&self, _other: &Self) -> bool {
-        true
-    }
-}
-
-/// Compares equal to any other, as what counts a request does not change its meaning.
-#[derive(Clone, Copy)]
-struct Metered<'a> {
+/// What a request shares with others. It does not change the meaning of a request, so it compares equal to any other.
+#[derive(Clone, Copy, Default)]
+struct Shared<'a> {
+    cache: Option<&'a RequestCache>,
     meter: Option<&'a dyn Meter>,
     /// The attempt that the request is, if it is one.
     attempt: Option<usize>,
 }
 
-impl PartialEq for Metered<'_> {
+impl PartialEq for Shared<'_> {
     fn eq(&self, _other: &Self) -> bool {
         true
     }
 }
 
-impl fmt::Debug for Metered<'_> {
+impl fmt::Debug for Shared<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.meter.is_some() { "Metered" } else { "Unmetered" })
+        f.debug_struct("Shared").field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
@@ -98,6 +88,17 @@ impl<'a> ChatRequest<'a> {
     /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
     pub fn with_cache(self, cache: &'a RequestCache) -> Self {
         self.sharing(cache)
+    }
+
+    /// Returns the same request with these messages in place of its own. It shares no cache with this one.
+    pub fn copy_with_messages(&self, messages: impl Into<Vec<Message>>) -> ChatRequest<'static> {
+        ChatRequest::new(messages)
+            .with_tools(self.tools.clone())
+            .with_tool_search(self.has_tool_search)
+            .with_tool_choice(self.tool_choice.clone())
+            .with_parallel_tool_calls(self.parallel_tool_calls)
+            .with_options(self.options().clone())
+            .with_response_format(self.response_format.clone())
     }
 
     /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
@@ -129,21 +130,21 @@ impl<'a> ChatRequest<'a> {
             parallel_tool_calls: None,
             options: Options::Unset,
             response_format: None,
-            cache: Cache(None),
-            meter: Metered { meter: None, attempt: None },
+            shared: Shared::default(),
         }
     }
 
     /// Returns the same request for another model, which shares no cache with this one, nor the name of the model.
     pub(crate) fn for_other_model(&self) -> ChatRequest<'_> {
         let options = ModelOptions { model: None, ..self.options().clone() };
-        ChatRequest { cache: Cache(None), ..self.borrowed() }.with_options(options)
+        let shared = Shared { cache: None, ..self.shared };
+        ChatRequest { shared, ..self.borrowed() }.with_options(options)
     }
 
     /// Returns the same request as an attempt, with its limit of output tokens.
     pub(crate) fn as_attempt(&self, Begun { id, max_output_tokens }: Begun) -> ChatRequest<'_> {
         let mut request = self.borrowed();
-        request.meter.attempt = Some(id);
+        request.shared.attempt = Some(id);
         match max_output_tokens {
             Some(tokens) => request.with_options(self.options().clone().with_max_output_tokens(tokens)),
             None => request,
@@ -159,36 +160,35 @@ impl<'a> ChatRequest<'a> {
             parallel_tool_calls: self.parallel_tool_calls,
             options: Options::Borrowed(self.options()),
             response_format: self.response_format.clone(),
-            cache: self.cache,
-            meter: self.meter,
+            shared: self.shared,
         }
     }
 
     /// Sets what counts the attempts of the request.
     pub(crate) fn metered(mut self, meter: Option<&'a dyn Meter>) -> Self {
-        self.meter = Metered { meter, attempt: None };
+        self.shared = Shared { meter, attempt: None, ..self.shared };
         self
     }
 
     pub(crate) fn meter(&self) -> Option<&'a dyn Meter> {
-        self.meter.meter
+        self.shared.meter
     }
 
     /// Returns what counts the request, and the id of the attempt that it is.
     pub(crate) fn attempt(&self) -> Option<(&'a dyn Meter, usize)> {
-        self.meter.meter.zip(self.meter.attempt)
+        self.shared.meter.zip(self.shared.attempt)
     }
 
     /// Replaces the conversation.
     pub fn with_messages(mut self, messages: impl Into<Vec<Message>>) -> Self {
-        (self.messages, self.cache) = (Cow::Owned(messages.into()), Cache(None));
+        (self.messages, self.shared.cache) = (Cow::Owned(messages.into()), None);
         self
     }
 
     /// Returns the conversation to be changed. The provider's prompt cache is missed from the first change on, so change messages rarely, or
     /// in the same way in every request of a run.
     pub fn messages_mut(&mut self) -> &mut Vec<Message> {
-        self.cache = Cache(None);
+        self.shared.cache = None;
         self.messages.to_mut()
     }
 
@@ -262,7 +262,7 @@ impl<'a> ChatRequest<'a> {
 
     /// Sets the cache that this request shares with later ones, which append messages to it.
     pub(crate) fn sharing(mut self, cache: &'a RequestCache) -> Self {
-        self.cache = Cache(Some(cache));
+        self.shared.cache = Some(cache);
         self
     }
 
@@ -272,14 +272,14 @@ impl<'a> ChatRequest<'a> {
         messages: &'a [Message],
         cache: Option<&'a RequestCache>,
     ) -> Self {
-        (self.messages, self.cache) = (Cow::Borrowed(messages), Cache(cache));
+        (self.messages, self.shared.cache) = (Cow::Borrowed(messages), cache);
         self
     }
 
     /// Calls `f` with the value of earlier requests with this cache, or with the default.
     #[allow(dead_code, reason = "only features use it")]
     pub(crate) fn shared<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        match self.cache.0 {
+        match self.shared.cache {
             Some(cache) => cache.with(f),
             None => f(&mut T::default()),
         }

@@ -1,11 +1,11 @@
 //! Sends a request to a model, and counts it.
 
-use futures_util::SinkExt;
+use futures_util::{TryFutureExt, stream};
 
 use crate::content::Content;
 use crate::model::{
     AssistantMessage, Attempt, ChatModel, ChatRequest, ChatStream, Delta, EarlierAttempt, Message, Meter,
-    ModelError, ModelErrorKind, ModelFuture, ToolDefinition, Usage,
+    ModelError, ModelErrorKind, ModelFuture, ProviderData, ToolDefinition, Usage,
 };
 
 // Tokens that are not part of any text. A byte of text is at most one token.
@@ -52,24 +52,19 @@ impl ChatRequest<'_> {
             return model.stream(self);
         };
         ChatStream::sent_by(|mut sender| async move {
-            let request = match self.begin(model, meter).await {
-                Ok(request) => request,
-                Err(error) => {
-                    let _ = sender.send(Err(error)).await;
-                    return;
-                }
-            };
-            let mut deltas = model.stream(&request);
-            while let Some(delta) = deltas.next().await {
-                match &delta {
-                    Ok(Delta::Done(response)) => end(&request, Ok(response.usage)).await,
-                    Ok(_) => {}
-                    Err(error) => end(&request, Err(error)).await,
-                }
-                // The receiver is never dropped before this future, as the stream owns both.
-                let _ = sender.send(delta).await;
-            }
+            let request = self.begin(model, meter).await?;
+            let response = model.stream(&request).forward(&mut sender).await;
+            end(&request, response.as_ref().map(|response| response.usage)).await;
+            response
         })
+    }
+
+    /// Sends the request to a model. Unless it is streamed, the response is the only delta.
+    pub(crate) fn reply_of<'a>(&'a self, model: &'a dyn ChatModel, is_streamed: bool) -> ChatStream<'a> {
+        match is_streamed {
+            true => self.stream_to(model),
+            false => ChatStream::new(stream::once(self.send_to(model).map_ok(Delta::Done))),
+        }
     }
 
     /// Counts another attempt. A model that repeats a request by itself calls it before it sends the request again.
@@ -89,28 +84,22 @@ impl ChatRequest<'_> {
         let extra = &self.options().extra;
         if let Some(name) = OUTPUT_FIELDS.iter().find(|name| meter.is_limited() && extra.contains_key(**name))
         {
-            let error = ModelError::new(format!(
+            return Err(ModelError::invalid_request(format!(
                 "the extra field `{name}` can exceed the limit of cost; leave it out, and limit answers by \
                  `ModelOptions::max_output_tokens`"
-            ));
-            return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
+            )));
         }
         let attempt = self.worst_attempt(model, meter).await;
-        let begun = match meter.begin(attempt).await {
-            // The bound is several times as high as what a provider counts.
-            Err(error) if error.kind() == ModelErrorKind::Unaffordable => {
-                match model.count_tokens(self).await {
-                    Ok(Some(counted)) => {
-                        // It is an estimate.
-                        let counted = counted.saturating_add(counted / COUNTING_MARGIN);
-                        let input_tokens = counted.min(attempt.input_tokens);
-                        meter.begin(Attempt { input_tokens, ..attempt }).await
-                    }
-                    _ => Err(error),
-                }
-            }
-            begun => begun,
-        };
+        let mut begun = meter.begin(attempt).await;
+        // The bound is several times as high as what a provider counts.
+        if begun.as_ref().is_err_and(|error| error.kind() == ModelErrorKind::Unaffordable)
+            && let Ok(Some(counted)) = model.count_tokens(self).await
+        {
+            // It is an estimate.
+            let counted = counted.saturating_add(counted / COUNTING_MARGIN);
+            let input_tokens = counted.min(attempt.input_tokens);
+            begun = meter.begin(Attempt { input_tokens, ..attempt }).await;
+        }
         Ok(self.as_attempt(begun?))
     }
 
@@ -174,12 +163,11 @@ fn max_tokens(message: &Message) -> u64 {
 }
 
 fn bytes_of_reply(message: &AssistantMessage) -> usize {
-    let calls = message.tool_calls.iter();
-    let calls: usize = calls.map(|call| call.id.len() + call.name.len() + call.arguments.len()).sum();
-    let data = message
-        .provider_data
-        .as_ref()
-        .map_or(0, |data| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len()));
-    let texts = [&message.reasoning, &message.refusal].map(|text| text.as_ref().map_or(0, String::len));
-    message.text.len() + texts.iter().sum::<usize>() + calls + data
+    let of_data =
+        |data: &ProviderData| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len());
+    let calls = message.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len());
+    let data = message.tool_calls.iter().filter_map(|call| call.provider_data.as_ref());
+    let data = data.chain(&message.provider_data).map(of_data);
+    let texts = message.reasoning.iter().chain(&message.refusal).map(String::len);
+    message.text.len() + calls.chain(data).chain(texts).sum::<usize>()
 }

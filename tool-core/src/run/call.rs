@@ -266,8 +266,7 @@ impl CallRecord {
     /// Moves what the run knows about an open call into its execution.
     pub(super) fn complete(&mut self, mut execution: ToolExecution) -> ToolExecution {
         execution.metadata.attempts = Some(self.attempts()).filter(|attempts| *attempts > 1);
-        let rewritten = execution.metadata.original_arguments.take();
-        execution.metadata.original_arguments = self.original_arguments.take().or(rewritten);
+        execution.metadata.original_arguments = self.original_arguments.take();
         execution.metadata.verdicts.splice(0..0, self.verdicts.drain(..));
         execution.metadata.undo = self.undo.take();
         execution.metadata.is_uncertain |= self.is_uncertain;

@@ -28,7 +28,7 @@ impl Run {
     }
 
     /// Stops the run without an answer. Every call gets a result, so that the conversation remains valid for a model.
-    pub(super) fn stop(&mut self, reason: StopReason) {
+    pub(crate) fn stop(&mut self, reason: StopReason) {
         if let Stage::Calling(turn) = &mut self.stage {
             let turn = std::mem::take(turn);
             self.append_results(turn, reason.why_not_executed());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::model::{Cost, Usage};
-use crate::run::{Run, StopReason};
+use crate::run::Run;
 
 /// What requests have cost that are charged to a run, and so to those that it is inside of. What is reserved counts as spent until it is
 /// settled.
@@ -131,11 +131,6 @@ impl Run {
         // Nobody knows what came of an earlier request.
         self.add_cost(self.cost_in_flight);
         self.cost_in_flight = cost;
-    }
-
-    /// Stops the run before a request for which too little is left.
-    pub(crate) fn stop_at_limit(&mut self, reason: StopReason) {
-        self.stop(reason);
     }
 
     /// Returns what the own requests of [layers](crate::layer::Layer) used, by the names of the layers, with those in the runs of the

@@ -174,7 +174,6 @@ impl Run {
         rewritten: &ToolCall,
         verdicts: Vec<VerdictRecord>,
     ) -> Result<(), StepError> {
-        let position = self.call_position(&rewritten.id);
         let record = self.open_record(&rewritten.id)?;
         record.has_final_arguments = true;
         if verdicts.is_empty() {
@@ -182,6 +181,12 @@ impl Run {
         }
         record.verdicts.extend(verdicts);
         record.revoke_approval();
+        self.write_arguments(rewritten)
+    }
+
+    /// Replaces the arguments of an open call, of which the record has the original ones.
+    pub(super) fn write_arguments(&mut self, rewritten: &ToolCall) -> Result<(), StepError> {
+        let position = self.call_position(&rewritten.id);
         if let Some(Message::Assistant(message)) = self.messages.last_mut()
             && let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position))
         {

@@ -186,6 +186,10 @@ impl Run {
             self.finish_undo_call(execution);
             return Ok(());
         }
+        if execution.metadata.original_arguments.is_some() {
+            // The layers of a set wrote others.
+            self.write_arguments(&execution.call)?;
+        }
         self.finish_call(&id, execution)
     }
 

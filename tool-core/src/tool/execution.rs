@@ -9,8 +9,8 @@ use crate::arguments::{Repair, without_whitespace};
 use crate::model::ToolCall;
 use crate::tool::timing::{micros, micros_since_epoch};
 use crate::tool::{
-    CallNotes, DecisionRecord, OriginalOutcome, Outcome, ToolError, ToolErrorKind, ToolOutput, VerdictRecord,
-    write_outcome,
+    CallNotes, DecisionRecord, OriginalOutcome, Outcome, ToolError, ToolErrorKind, ToolOutput, VerdictKind,
+    VerdictRecord, write_outcome,
 };
 
 /// The record of a call and its outcome.
@@ -320,11 +320,21 @@ impl ToolExecution {
         self.metadata.original_outcome.as_ref().map_or(self.outcome(), |original| original.0.as_ref())
     }
 
-    /// Returns this record without the outcome that layers replaced, for readers from whom they hide it.
+    /// Returns this record without the outcome and the arguments that layers replaced, for readers from whom they hide them.
     #[must_use]
-    pub fn without_original_outcome(mut self) -> Self {
+    pub fn without_replaced(mut self) -> Self {
         self.metadata.original_outcome = None;
+        if self.metadata.verdicts.iter().any(|verdict| verdict.kind == VerdictKind::Rewritten) {
+            self.metadata.original_arguments = None;
+        }
         self
+    }
+
+    /// Returns `true` if a layer has failed to judge the outcome, and is asked again before the next step.
+    #[cfg(feature = "unstable-internals")]
+    #[must_use]
+    pub fn is_unjudged(&self) -> bool {
+        self.metadata.is_unseen
     }
 
     /// Returns the origin of the outcome.

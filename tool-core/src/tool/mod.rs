@@ -29,7 +29,7 @@ pub use self::context::CallRequest;
 pub use self::context::{
     Attempt, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
 };
-pub(crate) use self::context::{AttemptContext, ProgressSink, RunRules};
+pub(crate) use self::context::{AttemptContext, Connection, ProgressSink, RunRules};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};

@@ -32,7 +32,7 @@ impl ToolSet {
         context: &ToolContext,
     ) -> (Outcome, CallDetails) {
         let Some(tool) = self.get(&call.name) else {
-            return (self.limit_output(self.refuse_unknown_tool(call)), CallDetails::default());
+            return (self.limit_output(Err(self.unknown_tool_error(call))), CallDetails::default());
         };
         let reading = self.0.settings.reading;
         let call_context;
@@ -94,9 +94,10 @@ impl ToolSet {
         }
     }
 
+    /// Returns the error of a call whose tool is not in the set.
     #[cold]
-    fn refuse_unknown_tool(&self, call: &ToolCall) -> Outcome {
-        Err(ToolError::unknown_tool(&call.name, self.definitions().names()))
+    pub(crate) fn unknown_tool_error(&self, call: &ToolCall) -> ToolError {
+        ToolError::unknown_tool(&call.name, self.definitions().names())
     }
 
     /// Executes one call and returns a record of it, for [`Run::record_result`](crate::run::Run::record_result).

@@ -8,18 +8,28 @@ use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{
     CallVerdict, Layer, LayerFuture, OutputVerdict, Part, Place, await_verdict, refused_rewrite,
 };
-use crate::model::{ToolCall, ToolDefinition, ToolKind};
+use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{
-    CallDetails, Injection, Outcome, Tool, ToolContext, ToolError, ToolErrorKind, ToolExecution, ToolFuture,
-    Undone, VerdictKind, VerdictRecord,
+    CallDetails, Injection, Outcome, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone,
+    VerdictKind, VerdictRecord,
 };
 
 impl ToolSet {
     /// Adds a layer that sees the calls of these tools and their outputs, however they are called: by an agent, by
     /// [`execute`](Self::execute), by a server. Its other parts need an [agent](crate::agent::AgentBuilder::layer).
     ///
-    /// Nobody can be waited for here: a call that needs approval or is left to the caller is refused, and the end of a run is a
-    /// [fatal](ToolError::fatal) error of the call.
+    /// - **Verdicts.** Nobody can be waited for here: a call that needs approval or is left to the caller is refused, and the end of a run is
+    ///   a [fatal](ToolError::fatal) error of the call. If the layer fails or panics, so does the call, which is not executed again; its time
+    ///   is part of that of the call. Decisions are [reported](Layer::decided) to all layers of the set, and are in the [record](ToolExecution::verdicts) of the call.
+    /// - **Order.** The layers of a set are the innermost: the layers of an agent judge a call before, and a person approves it before. All
+    ///   layers of a set rewrite before one judges, unless tools were renamed or got other parameters between two layers. A layer sees the
+    ///   names that the tools had when it was added.
+    /// - **Undo.** A call is undone by what it did before layers replaced that, with the arguments that they wrote; one that is interrupted, with
+    ///   those of the model. So the arguments of calls that are undone are better rewritten by a layer of the agent.
+    /// - **Not seen** are calls that the caller executes ([external](crate::tool::ExternalTool) tools), those of `pure` tools whose earlier
+    ///   output a run reuses, and, as by the layers of an agent, the arguments of a call by which a run undoes another.
+    /// - **Place.** It has no agents, messages and executions, and its context is that of the call. The [account](Place::account) is that of
+    ///   the run that calls the tool, if one does.
     ///
     /// ```
     /// use tool_core::layer::{CallVerdict, guard, rewrite};
@@ -84,12 +94,14 @@ impl Layered {
                 execution = execution.without_execution();
             }
             Ok(None) => {
-                let verdicts = std::mem::take(&mut execution.metadata.verdicts);
-                let context = context.clone().with_arguments(&execution.call.arguments);
-                let call = self.tool.get().call(&execution.call.arguments, &context);
-                let (outcome, details) = call.finish().await;
-                execution = ToolExecution::new(execution.call, outcome).with_details(details);
-                execution.metadata.verdicts.splice(0..0, verdicts);
+                let ToolExecution { call, metadata, .. } = execution;
+                let context = match metadata.verdicts.is_empty() {
+                    true => context.clone(),
+                    false => context.clone().with_arguments(&call.arguments),
+                };
+                let (outcome, details) = self.tool.get().call(&call.arguments, &context).finish().await;
+                execution = ToolExecution::new(call, outcome).with_details(details);
+                execution.metadata.verdicts.splice(0..0, metadata.verdicts);
             }
         }
         self.review_output(execution, context).await.into_details()
@@ -111,8 +123,8 @@ impl Layered {
             let rewritten = rewritten.map_err(not_executed)?;
             if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != execution.call.arguments) {
                 execution.call.arguments = arguments;
-                let record = VerdictRecord::new(layer.name(), 0, VerdictKind::Rewritten);
-                self.record(record, execution, context).await.map_err(not_executed)?;
+                let rewritten = self.record(layer, VerdictKind::Rewritten, None, execution, context).await;
+                rewritten.map_err(not_executed)?;
                 if let Err(error) = tool.check_arguments(&execution.call.arguments, context) {
                     return Ok(Some(Err(refused_rewrite(layer.name(), &error))));
                 }
@@ -120,27 +132,23 @@ impl Layered {
         }
         for layer in self.that_see(Part::Judge) {
             let verdict = ask(layer, context, &execution.call, |layer, it, at| layer.judge(it, at)).await;
-            let record = |kind| VerdictRecord::new(layer.name(), 0, kind);
-            let (record, ruling) = match verdict.map_err(not_executed)? {
+            let denied = |why: &str| Err(ToolError::denied(Some(why)));
+            let (kind, why, ruling) = match verdict.map_err(not_executed)? {
                 CallVerdict::Pass => continue,
-                CallVerdict::Replace(outcome) => (record(VerdictKind::Replaced), Ok(Some(outcome))),
-                CallVerdict::Deny(why) => {
-                    let error = ToolError::denied(Some(&why));
-                    (record(VerdictKind::Denied).because(why), Err(error))
-                }
-                CallVerdict::NeedsApproval => {
-                    let error = ToolError::denied(Some("it needs approval, which nobody can give here"));
-                    (record(VerdictKind::NeedsApproval), Err(error))
-                }
+                CallVerdict::Replace(outcome) => (VerdictKind::Replaced, None, Ok(Some(outcome))),
+                CallVerdict::Deny(why) => (VerdictKind::Denied, Some(why.clone()), denied(&why)),
+                CallVerdict::NeedsApproval => (
+                    VerdictKind::NeedsApproval,
+                    None,
+                    denied("it needs approval, which nobody can give here"),
+                ),
                 CallVerdict::LeaveToCaller => {
                     let error = ToolError::not_executed("it is left to the caller");
-                    (record(VerdictKind::LeftToCaller), Err(error))
+                    (VerdictKind::LeftToCaller, None, Err(error))
                 }
-                CallVerdict::End(why) => {
-                    (record(VerdictKind::Ended).because(&*why), Err(ToolError::fatal(why)))
-                }
+                CallVerdict::End(why) => (VerdictKind::Ended, Some(why.clone()), Err(ToolError::fatal(why))),
             };
-            self.record(record, execution, context).await.map_err(not_executed)?;
+            self.record(layer, kind, why, execution, context).await.map_err(not_executed)?;
             return ruling;
         }
         Ok(None)
@@ -148,21 +156,16 @@ impl Layered {
 
     /// Judges the outcome of a call after its last attempt.
     async fn review_output(&self, mut execution: ToolExecution, context: &ToolContext) -> ToolExecution {
-        let definition = self.definition();
-        match &execution.outcome {
-            // It has no outcome yet.
-            Err(error)
-                if definition.kind() == ToolKind::Agent && error.kind() == ToolErrorKind::NotExecuted =>
-            {
-                return execution;
+        if context.is_suspended() {
+            return execution;
+        }
+        if let Err(error) = &execution.outcome
+            && context.will_retry(self.definition().policy(), error)
+        {
+            if self.that_see(Part::Output).next().is_some() {
+                execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
             }
-            Err(error) if context.will_retry(definition.policy(), error) => {
-                if self.that_see(Part::Output).next().is_some() {
-                    execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
-                }
-                return execution;
-            }
-            _ => {}
+            return execution;
         }
         if let Err(error) = self.judge_output(&mut execution, context).await {
             execution = execution.with_outcome(Err(error));
@@ -180,20 +183,15 @@ impl Layered {
     ) -> Result<(), ToolError> {
         for layer in self.that_see(Part::Output) {
             let verdict = ask(layer, context, &*execution, |layer, it, at| layer.output(it, at)).await;
-            let record = |kind| VerdictRecord::new(layer.name(), 0, kind);
-            match verdict.map_err(ToolError::failed)? {
-                OutputVerdict::Pass => {}
-                OutputVerdict::Replace(outcome) => {
-                    let replaced = record(VerdictKind::Replaced);
-                    self.record(replaced, execution, context).await.map_err(ToolError::failed)?;
-                    execution.replace_outcome(outcome);
-                }
+            let (kind, why, outcome) = match verdict.map_err(ToolError::failed)? {
+                OutputVerdict::Pass => continue,
+                OutputVerdict::Replace(outcome) => (VerdictKind::Replaced, None, Ok(outcome)),
                 OutputVerdict::End(why) => {
-                    let ended = record(VerdictKind::Ended).because(&*why);
-                    self.record(ended, execution, context).await.map_err(ToolError::failed)?;
-                    return Err(ToolError::fatal(why));
+                    (VerdictKind::Ended, Some(why.clone()), Err(ToolError::fatal(why)))
                 }
-            }
+            };
+            self.record(layer, kind, why, execution, context).await.map_err(ToolError::failed)?;
+            execution.replace_outcome(outcome?);
         }
         Ok(())
     }
@@ -201,10 +199,13 @@ impl Layered {
     /// Reports a decision to all layers of the set, and records it.
     async fn record(
         &self,
-        record: VerdictRecord,
+        by: &dyn Layer,
+        kind: VerdictKind,
+        why: Option<String>,
         execution: &mut ToolExecution,
         context: &ToolContext,
     ) -> Result<(), String> {
+        let record = VerdictRecord { why, ..VerdictRecord::new(by.name(), 0, kind) };
         for layer in &self.layers {
             let decision = (&record, &execution.call);
             ask(&**layer, context, &decision, |layer, (it, call), at| layer.decided(it, Some(call), at))

@@ -21,7 +21,8 @@ use super::sse::{EventReader, ReadError};
 /// closed, and opening another takes about as long.
 const MAX_END_DELAY: Duration = Duration::from_millis(50);
 
-/// The deltas of a streamed response as they arrive: see [`ApiResponse::into_deltas`](super::ApiResponse::into_deltas).
+/// The deltas of a streamed response, a `Stream` of `Result<Delta, Error>` that ends with [`Delta::Done`] or an error: see
+/// [`ApiResponse::into_deltas`](super::ApiResponse::into_deltas).
 pub struct Deltas<'a, A> {
     /// Dropped with the connection once everything is read.
     events: Option<EventReader<BoxStream<'static, reqwest::Result<Bytes>>>>,

@@ -56,7 +56,7 @@ impl<'a> ApiResponse<'a> {
         }
     }
 
-    /// Returns the deltas of a streamed response as they arrive.
+    /// Returns the deltas of a streamed response as they arrive, as a `Stream` of `Result<Delta, Error>`.
     ///
     /// - A stream that ends or breaks once the response [is complete](Assembler::is_complete) yields the response.
     /// - A stream that ends or breaks earlier, without a last event, yields an error with the partial response.

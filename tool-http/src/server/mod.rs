@@ -1,6 +1,6 @@
-//! The parts that servers share: admission of requests, limits, connections and shutdown.
+//! The parts that servers share: admission of requests, limits, forms of responses, connections and shutdown.
 //!
-//! A [`Rejection`] has a status and a message; each server converts it to the form of its own protocol.
+//! A [`Rejection`] is sent as plain text, unless a server converts it to the form of its own protocol.
 
 mod authority;
 mod caller;

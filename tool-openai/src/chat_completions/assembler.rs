@@ -1,7 +1,5 @@
 //! Assembles a response from its chunks. A response that is not streamed is a single chunk.
 
-use std::borrow::Cow;
-
 use tool_core::content::JsonText;
 use tool_core::model::{
     AssistantMessage, ChatResponse, Delta, FinishReason, ProviderData, TokenLogprob, Usage,
@@ -63,37 +61,27 @@ impl<'a> ChunkAssembler<'a> {
 
     /// Consumes a chunk and emits its deltas. A finish reason that is a failure of the provider is an error.
     fn push_chunk(&mut self, chunk: Completion<'_>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
-        let set_once = |field: &mut Option<String>, text: Option<Cow<'_, str>>| {
-            if field.is_none() {
-                *field = text.filter(|text| !text.is_empty()).map(Cow::into_owned);
-            }
-        };
-        set_once(&mut self.id, chunk.id);
-        set_once(&mut self.model, chunk.model);
-        self.usage = chunk.usage.and_then(WireUsage::to_usage).or(self.usage);
-        match chunk.choice {
-            // Other choices were not requested.
-            Some(choice)
-                if self.choice.is_some() && choice.index.is_some_and(|index| self.choice != Some(index)) =>
-            {
-                Ok(())
-            }
-            Some(choice) => self.push_choice(choice, emit),
-            None => Ok(()),
+        for (field, text) in [(&mut self.id, chunk.id), (&mut self.model, chunk.model)] {
+            *field = field.take().or_else(|| text.non_empty());
         }
+        self.usage = chunk.usage.0.and_then(WireUsage::to_usage).or(self.usage);
+        let Some(choice) = chunk.choices.0 else { return Ok(()) };
+        let is_other = |first: u64| choice.index.0.is_some_and(|index| index != first);
+        // Other choices were not requested.
+        if self.choice.is_some_and(is_other) { Ok(()) } else { self.push_choice(choice, emit) }
     }
 
     fn push_choice(&mut self, choice: Choice<'_>, emit: &mut dyn FnMut(Delta)) -> Result<(), EventError> {
-        self.choice.get_or_insert(choice.index.unwrap_or(0));
-        let logprobs = choice.logprobs.and_then(|logprobs| logprobs.content);
+        self.choice.get_or_insert(choice.index.0.unwrap_or(0));
+        let logprobs = choice.logprobs.0.and_then(|logprobs| logprobs.content);
         self.logprobs.append(&mut logprobs::parse_array(logprobs));
-        if let Some(message) = choice.message {
+        if let Some(message) = choice.message.0 {
             self.push_message(message, EntryKind::Whole, emit)?;
         }
-        if let Some(delta) = choice.delta {
+        if let Some(delta) = choice.delta.0 {
             self.push_message(delta, EntryKind::Fragment, emit)?;
         }
-        let reason = choice.finish_reason.unwrap_or_default();
+        let reason = choice.finish_reason.0.unwrap_or_default();
         if quirks::is_provider_failure(&reason) {
             return Err(EventError::Aborted(format!(
                 "the provider aborted the reply with the finish reason `{reason}`"
@@ -109,10 +97,10 @@ impl<'a> ChunkAssembler<'a> {
         entry_kind: EntryKind,
         emit: &mut dyn FnMut(Delta),
     ) -> Result<(), EventError> {
-        self.has_reasoning_content |= message.reasoning_content.is_some();
-        self.has_reasoning |= message.reasoning.as_ref().is_some_and(|text| !text.is_empty());
+        self.has_reasoning_content |= message.reasoning_content.0.is_some();
+        self.has_reasoning |= message.reasoning.0.as_ref().is_some_and(|text| !text.is_empty());
         // If both are present, they are the same.
-        let reasoning = message.reasoning_content.filter(|text| !text.is_empty()).or(message.reasoning);
+        let reasoning = message.reasoning_content.0.filter(|text| !text.is_empty()).or(message.reasoning.0);
         for thought in [reasoning.unwrap_or_default(), message.content.thinking] {
             if !thought.is_empty() {
                 self.message.reasoning.get_or_insert_default().push_str(&thought);
@@ -126,7 +114,7 @@ impl<'a> ChunkAssembler<'a> {
         if let Some(extra) = message.extra_content {
             self.extra_content = Some(extra.get().into());
         }
-        if let Some(refusal) = message.refusal.filter(|refusal| !refusal.is_empty()) {
+        if let Some(refusal) = message.refusal.0.filter(|refusal| !refusal.is_empty()) {
             self.message.refusal.get_or_insert_default().push_str(&refusal);
             emit(Delta::Refusal(refusal.into_owned()));
         }
@@ -135,18 +123,15 @@ impl<'a> ChunkAssembler<'a> {
             self.message.text.push_str(&text);
             emit(Delta::Text(text.into_owned()));
         }
-        self.has_tool_calls |= !message.tool_calls.is_empty();
-        for call in message.tool_calls {
+        self.has_tool_calls |= !message.tool_calls.0.is_empty();
+        for call in message.tool_calls.0 {
             self.calls.push(call, entry_kind, emit)?;
         }
-        match message.function_call {
-            Some(function) if !self.has_tool_calls => self.calls.push(
-                WireCall { function: Some(function), ..WireCall::default() },
-                entry_kind,
-                emit,
-            ),
-            _ => Ok(()),
+        let function = message.function_call;
+        if function.0.is_none() || self.has_tool_calls {
+            return Ok(());
         }
+        self.calls.push(WireCall { function, ..WireCall::default() }, entry_kind, emit)
     }
 
     /// Returns an object with the fields of the message that must be sent back unchanged.

@@ -7,13 +7,14 @@ use serde_json::value::RawValue;
 use tool_core::content::Content;
 use tool_core::model::{AssistantMessage, ProviderData, ToolMessage};
 use tool_core::{Message, ToolCall};
-use tool_http::client::{AppendBuffer, Error};
+use tool_http::client::{AppendBuffer, Error, normalize_arguments, normalize_tool_name};
 
 use super::dialect::Dialect;
 use crate::content::{WirePart, file_name, has_media, parts, system_text};
 use crate::endpoint::{CallIdFormat, ReasoningReplay};
 use crate::json::{write_array, write_string};
 use crate::quirks;
+use crate::tools::MAX_NAME_CHARS;
 
 /// The fields of messages and calls that provider data must not set.
 const RESERVED_FIELDS: [&str; 9] =
@@ -129,9 +130,9 @@ fn write_call(json: &mut Vec<u8>, call: &ToolCall, dialect: &Dialect) {
     json.extend_from_slice(br#"{"id":"#);
     write_string(json, &call_id(&call.id, dialect));
     json.extend_from_slice(br#","type":"function","function":{"name":"#);
-    write_string(json, &quirks::normalize_tool_name(&call.name));
+    write_string(json, &normalize_tool_name(&call.name, MAX_NAME_CHARS));
     json.extend_from_slice(br#","arguments":"#);
-    write_string(json, &quirks::normalize_arguments(&call.arguments));
+    write_string(json, &normalize_arguments(&call.arguments));
     json.push(b'}');
     write_provider_data(json, call.provider_data.as_ref(), dialect, false);
     json.push(b'}');

@@ -4,22 +4,15 @@
 //! In a stream, a text or a summary arrives in fragments. Those of one detail have the same `type` and `index`: their texts
 //! are concatenated, and other fields, such as the signature at the end, are added.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tool_http::client::EventError;
+use tool_http::client::json::Members;
 
 use crate::json::{write_array, write_string};
-use crate::lenient;
+use crate::lenient::List;
 
 /// The maximum number of details: far more than any reply has.
 const MAX_DETAILS: usize = 1 << 12;
-
-/// The maximum number of fields of a detail. Further ones are ignored.
-const MAX_FIELDS: usize = 1 << 6;
 
 /// The details that have arrived.
 #[derive(Default)]
@@ -37,17 +30,18 @@ enum Value {
 impl ReasoningDetails {
     /// Consumes the array of a message or of a chunk.
     pub(super) fn push(&mut self, json: &RawValue) -> Result<(), EventError> {
-        let fragments: Fragments<'_> =
+        // Elements that are not objects are ignored, as is a value that is not an array.
+        let fragments: List<Members<'_>> =
             serde_json::from_str(json.get()).map_err(|error| EventError::Malformed(error.to_string()))?;
         for fragment in fragments.0 {
             match self.find(&fragment) {
-                Some(index) => self.0[index].extend(fragment),
+                Some(index) => self.0[index].extend(&fragment),
                 None if self.0.len() == MAX_DETAILS => {
                     return Err(EventError::Malformed(format!("more than {MAX_DETAILS} reasoning details")));
                 }
                 None => {
                     let mut detail = Detail(Vec::new());
-                    detail.extend(fragment);
+                    detail.extend(&fragment);
                     self.0.push(detail);
                 }
             }
@@ -56,11 +50,11 @@ impl ReasoningDetails {
     }
 
     /// Returns the position of the detail that a fragment belongs to. Without an index, that can only be the last.
-    fn find(&self, fragment: &Fragment<'_>) -> Option<usize> {
-        if !matches!(fragment.get("type"), Some(r#""reasoning.text""# | r#""reasoning.summary""#)) {
+    fn find(&self, fragment: &Members<'_>) -> Option<usize> {
+        if !matches!(get(fragment, "type"), Some(r#""reasoning.text""# | r#""reasoning.summary""#)) {
             return None;
         }
-        let found = match fragment.get("index") {
+        let found = match get(fragment, "index") {
             Some(_) => self.0.iter().rposition(|detail| detail.matches(fragment))?,
             None => self.0.len().checked_sub(1).filter(|last| self.0[*last].matches(fragment))?,
         };
@@ -78,17 +72,15 @@ impl ReasoningDetails {
 }
 
 impl Detail {
-    fn extend(&mut self, fragment: Fragment<'_>) {
-        for (name, json) in fragment.0 {
-            let text = matches!(&*name, "text" | "summary")
-                .then(|| serde_json::from_str::<Cow<'_, str>>(json.get()).ok())
-                .flatten();
+    fn extend(&mut self, fragment: &Members<'_>) {
+        for (name, json) in fragment.iter() {
+            let text = if matches!(name, "text" | "summary") { fragment.text(name) } else { None };
             let field = self.0.iter_mut().find(|(known, _)| *known == name).map(|(_, value)| value);
             match (field, text) {
                 (Some(Value::Text(so_far)), Some(text)) => so_far.push_str(&text),
                 (Some(value), text) if value.is_null() => *value = Value::new(text, json),
                 (Some(_), _) => {}
-                (None, text) => self.0.push((name.into_owned(), Value::new(text, json))),
+                (None, text) => self.0.push((name.to_owned(), Value::new(text, json))),
             }
         }
     }
@@ -101,18 +93,18 @@ impl Detail {
         })
     }
 
-    fn matches(&self, fragment: &Fragment<'_>) -> bool {
-        let is_same_id = match (self.get("id"), fragment.get("id")) {
+    fn matches(&self, fragment: &Members<'_>) -> bool {
+        let is_same_id = match (self.get("id"), get(fragment, "id")) {
             (Some(id), Some(other)) => id == other,
             _ => true,
         };
-        ["type", "index"].iter().all(|name| self.get(name) == fragment.get(name)) && is_same_id
+        ["type", "index"].iter().all(|name| self.get(name) == get(fragment, name)) && is_same_id
     }
 
     /// Returns `true` if the detail is complete and the fragment starts another one: a signed text is not extended.
-    fn is_complete_before(&self, fragment: &Fragment<'_>) -> bool {
-        let has_text = fragment.get("text").is_some_and(|text| text != r#""""#);
-        has_text && self.get("signature").is_some() && self.get("signature") != fragment.get("signature")
+    fn is_complete_before(&self, fragment: &Members<'_>) -> bool {
+        let has_text = get(fragment, "text").is_some_and(|text| text != r#""""#);
+        has_text && self.get("signature").is_some() && self.get("signature") != get(fragment, "signature")
     }
 
     fn write(json: &mut Vec<u8>, detail: &Self) {
@@ -133,11 +125,8 @@ impl Detail {
 }
 
 impl Value {
-    fn new(text: Option<Cow<'_, str>>, json: &RawValue) -> Self {
-        match text {
-            Some(text) => Self::Text(text.into_owned()),
-            None => Self::Json(json.get().into()),
-        }
+    fn new(text: Option<String>, json: &str) -> Self {
+        text.map_or_else(|| Self::Json(json.into()), Self::Text)
     }
 
     fn is_null(&self) -> bool {
@@ -145,50 +134,9 @@ impl Value {
     }
 }
 
-/// The array as it arrives. Elements that are not objects are ignored, as is a value that is not an array.
-#[derive(Deserialize)]
-struct Fragments<'a>(
-    #[serde(borrow, deserialize_with = "lenient::array::<MAX_DETAILS, _, _>")] Vec<Fragment<'a>>,
-);
-
-/// An object with unparsed values.
-struct Fragment<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'a> Fragment<'a> {
-    /// Returns the JSON of a field unless it is `null`.
-    fn get(&self, name: &str) -> Option<&'a str> {
-        self.0
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, json)| json.get())
-            .filter(|json| *json != "null")
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Fragment<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(FragmentVisitor)
-    }
-}
-
-struct FragmentVisitor;
-
-impl<'de> Visitor<'de> for FragmentVisitor {
-    type Value = Fragment<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::new();
-        while let Some((name, value)) = object.next_entry::<Cow<'de, str>, &'de RawValue>()? {
-            if fields.len() < MAX_FIELDS {
-                fields.push((name, value));
-            }
-        }
-        Ok(Fragment(fields))
-    }
+/// Returns the JSON of a field unless it is `null`.
+fn get<'a>(fragment: &'a Members<'_>, name: &str) -> Option<&'a str> {
+    fragment.get(name).filter(|json| *json != "null")
 }
 
 #[cfg(test)]

@@ -9,8 +9,11 @@ use tool_core::model::{Delta, ProviderData};
 use tool_http::client::EventError;
 
 use super::brackets::BracketTracker;
-use super::response::{MAX_CALLS, WireCall, WireFunction};
+use super::response::WireCall;
 use crate::quirks;
+
+/// The maximum number of tool calls: far more than any reply has.
+const MAX_CALLS: usize = 1 << 10;
 
 /// Assembles tool calls.
 #[derive(Default)]
@@ -50,17 +53,17 @@ impl ToolCallAssembler {
         emit: &mut dyn FnMut(Delta),
     ) -> Result<(), EventError> {
         let is_not_blank = |text: &Cow<'_, str>| !text.trim().is_empty();
-        let id = wire.id.filter(is_not_blank);
-        let WireFunction { name, arguments } = wire.function.unwrap_or_default();
-        let name = name.filter(is_not_blank);
-        let arguments = arguments.unwrap_or_default();
+        let (index, id) = (wire.index.0, wire.id.0.filter(is_not_blank));
+        let function = wire.function.0.unwrap_or_default();
+        let name = function.name.0.filter(is_not_blank);
+        let arguments = function.arguments.0.unwrap_or_default();
         let found = match entry_kind {
             EntryKind::Whole => None,
-            EntryKind::Fragment => self.find(wire.index, id.as_deref(), name.as_deref(), &arguments),
+            EntryKind::Fragment => self.find(index, id.as_deref(), name.as_deref(), &arguments),
         };
         let position = match found {
             Some(position) => position,
-            None => self.start_call(wire.index)?,
+            None => self.start_call(index)?,
         };
         let partial = &mut self.calls[position];
         if let Some(id) = id.filter(|_| !partial.has_generated_id) {

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::ids::random_id;
+use tool_http::client::hash_call_id;
+use tool_http::random_id;
 
 /// Generates an id for a call that has none. The id is random because the ids of responses may repeat or be missing, too.
 pub(crate) fn generate_call_id() -> String {
@@ -16,10 +17,7 @@ pub(crate) fn nine_alphanumeric(id: &str) -> Cow<'_, str> {
     if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Cow::Borrowed(id);
     }
-    // FNV-1a, because std's hashes may change between versions, and a stored run must send the same ids.
-    let mut hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let mut hash = hash_call_id(id);
     let digits = std::iter::repeat_with(|| {
         let digit = ALPHABET[(hash % 62) as usize];
         hash /= 62;

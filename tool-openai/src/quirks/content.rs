@@ -1,13 +1,11 @@
 //! The content of a message, which is text or a list of parts.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, SeqAccess};
 
-use crate::lenient::{self, MaybeObject, default_for};
+use crate::lenient::{self, Lenient, Object, Text};
 
 /// The content of a message: a string, or a list of text parts and, from reasoning models such as Magistral, thinking.
 #[derive(Default)]
@@ -16,73 +14,49 @@ pub(crate) struct WireContent<'a> {
     pub(crate) thinking: Cow<'a, str>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for WireContent<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContentVisitor)
-    }
-}
-
-/// Deserializes content directly, because nearly every chunk of a stream contains some.
-struct ContentVisitor;
-
-impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = WireContent<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string or a list of parts")
+/// Reads content directly, because nearly every chunk of a stream contains some.
+impl<'de: 'a, 'a> Lenient<'de> for WireContent<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        Self { text, ..Self::default() }
     }
 
-    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(WireContent { text: Cow::Borrowed(text), ..WireContent::default() })
+    fn from_unsigned(number: u64) -> Self {
+        Self::from_text(number.to_string().into())
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(WireContent { text: Cow::Owned(text.to_owned()), ..WireContent::default() })
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        self.visit_string(number.to_string())
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        self.visit_string(number.to_string())
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        self.visit_string(number.to_string())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
-        let mut content = WireContent::default();
-        while let Some(MaybeObject(part)) = parts.next_element::<MaybeObject<WirePart<'_>>>()? {
+    fn from_array<A: SeqAccess<'de>>(mut parts: A) -> Result<Self, A::Error> {
+        let mut content = Self::default();
+        while let Some(Object(part)) = parts.next_element()? {
             content.add(part.unwrap_or_default());
         }
         Ok(content)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, part: A) -> Result<Self::Value, A::Error> {
-        let mut content = WireContent::default();
-        content.add(WirePart::deserialize(MapAccessDeserializer::new(part))?);
+    fn from_object<A: MapAccess<'de>>(part: A) -> Result<Self, A::Error> {
+        let mut content = Self::default();
+        content.add(Object::from_object(part)?.0.unwrap_or_default());
         Ok(content)
     }
+}
 
-    default_for!(null, bool);
+impl<'de: 'a, 'a> Deserialize<'de> for WireContent<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        lenient::deserialize(deserializer)
+    }
 }
 
 impl WireContent<'_> {
     fn add(&mut self, part: WirePart<'_>) {
-        self.text.to_mut().push_str(&part.text.unwrap_or_default());
+        self.text.to_mut().push_str(&part.text.0.unwrap_or_default());
         self.thinking.to_mut().push_str(&part.thinking.text);
     }
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct WirePart<'a> {
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    text: Option<Cow<'a, str>>,
+    text: Text<'a>,
     /// A string or, again, a list of parts.
-    #[serde(borrow)]
     thinking: WireContent<'a>,
 }
 

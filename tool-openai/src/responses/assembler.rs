@@ -1,7 +1,5 @@
 //! Assembles a response from its events. A response that is not streamed is processed like the last event.
 
-use std::borrow::Cow;
-
 use serde_json::value::RawValue;
 use tool_core::model::{AssistantMessage, ChatResponse, Delta, FinishReason, Usage};
 use tool_http::client::sse::Event;
@@ -12,6 +10,7 @@ use super::partial_item::{ItemDelta, PartialItem};
 use super::replay;
 use super::response::{MAX_ITEMS, WireEvent, WireResponse};
 use crate::json::is_error_value;
+use crate::lenient::Text;
 use crate::usage::WireUsage;
 use crate::{annotations, logprobs, quirks};
 
@@ -67,24 +66,24 @@ impl<'a> EventAssembler<'a> {
             "response.reasoning_summary_text.done" => self.set_part(event, PartKind::Summary, emit),
             "response.reasoning_text.done" => self.set_part(event, PartKind::Reasoning, emit),
             "response.function_call_arguments.delta" => {
-                let more = event.delta.as_deref().unwrap_or_default();
+                let more = event.delta.0.as_deref().unwrap_or_default();
                 self.update_item(event, emit, |item, emit| item.append_arguments(more, emit));
             }
             "response.function_call_arguments.done" => {
-                if let Some(whole) = event.arguments.as_deref() {
+                if let Some(whole) = event.arguments.0.as_deref() {
                     self.update_item(event, emit, |item, emit| item.set_arguments(whole.to_owned(), emit));
                 }
             }
             "response.output_item.added" => {
                 if let Some(item) = event.item.map(OutputItem::parse) {
-                    let position = self.start_item(event.output_index);
+                    let position = self.start_item(event.output_index.0);
                     self.update_at(position, emit, |partial, emit| partial.update(item, emit));
                 }
             }
             "response.output_item.done" => {
                 if let Some(json) = event.item {
                     let item = OutputItem::parse(json);
-                    let position = self.find_or_add(event.output_index, item.id.as_deref());
+                    let position = self.find_or_add(event.output_index.0, item.id.as_deref());
                     self.update_at(position, emit, |partial, emit| partial.complete(item, json, emit));
                 }
             }
@@ -117,13 +116,13 @@ impl<'a> EventAssembler<'a> {
         emit: &mut dyn FnMut(Delta),
     ) -> Result<(), EventError> {
         self.identify(response.id, response.model);
-        self.usage = response.usage.and_then(WireUsage::to_usage);
+        self.usage = response.usage.0.and_then(WireUsage::to_usage);
         let error = response.error.map(RawValue::get).filter(|error| is_error_value(error));
         let failed = || match error {
             Some(error) => EventError::Api(error.to_owned()),
             None => EventError::Aborted("the response failed without an error message".into()),
         };
-        match event_status.or(response.status.as_deref()) {
+        match event_status.or(response.status.0.as_deref()) {
             Some("failed") => return Err(failed()),
             Some("cancelled") => return Err(EventError::Aborted("the response was cancelled".into())),
             Some(status @ ("queued" | "in_progress")) => {
@@ -132,7 +131,7 @@ impl<'a> EventAssembler<'a> {
                 )));
             }
             Some("incomplete") => {
-                let reason = response.incomplete_details.and_then(|details| details.reason);
+                let reason = response.incomplete_details.0.and_then(|details| details.reason.0);
                 self.truncation = Some(match reason.as_deref() {
                     Some("content_filter") => FinishReason::ContentFilter,
                     // For any other reason, too: the calls of an incomplete reply must not be executed.
@@ -142,7 +141,7 @@ impl<'a> EventAssembler<'a> {
             _ if error.is_some() => return Err(failed()),
             _ => {}
         }
-        self.push_output(response.output.as_deref().unwrap_or_default(), emit);
+        self.push_output(response.output.0.as_deref().unwrap_or_default(), emit);
         self.is_whole = true;
         Ok(())
     }
@@ -168,22 +167,20 @@ impl<'a> EventAssembler<'a> {
         }
     }
 
-    fn identify(&mut self, id: Option<Cow<'_, str>>, model: Option<Cow<'_, str>>) {
+    fn identify(&mut self, id: Text<'_>, model: Text<'_>) {
         for (field, text) in [(&mut self.id, id), (&mut self.model, model)] {
-            if field.is_none() {
-                *field = text.filter(|text| !text.is_empty()).map(Cow::into_owned);
-            }
+            *field = field.take().or_else(|| text.non_empty());
         }
     }
 
     fn append_part(&mut self, event: &WireEvent<'_>, kind: PartKind, emit: &mut dyn FnMut(Delta)) {
-        let more = part(event.delta.as_deref().unwrap_or_default(), event);
+        let more = part(event.delta.0.as_deref().unwrap_or_default(), event);
         let index = part_index(event, kind);
         self.update_item(event, emit, |item, emit| item.append(kind, index, more, emit));
     }
 
     fn set_part(&mut self, event: &WireEvent<'_>, kind: PartKind, emit: &mut dyn FnMut(Delta)) {
-        let whole = if kind == PartKind::Refusal { &event.refusal } else { &event.text };
+        let whole = if kind == PartKind::Refusal { &event.refusal.0 } else { &event.text.0 };
         if let Some(text) = whole {
             let (whole, index) = (part(text, event), part_index(event, kind));
             self.update_item(event, emit, |item, emit| item.set(kind, index, whole, emit));
@@ -197,7 +194,7 @@ impl<'a> EventAssembler<'a> {
         emit: &mut dyn FnMut(Delta),
         update: impl FnOnce(&mut PartialItem, &mut dyn FnMut(ItemDelta)),
     ) {
-        let position = self.find_or_add(event.output_index, event.item_id.as_deref());
+        let position = self.find_or_add(event.output_index.0, event.item_id.0.as_deref());
         self.update_at(position, emit, update);
     }
 
@@ -287,7 +284,7 @@ impl Assembler for EventAssembler<'_> {
         let data = &*quirks::repair_surrogates(data);
         let wire = WireEvent::parse(data)?;
         // Event names repeat the type, except for errors, which have none.
-        let kind = match (&*event.name, wire.kind.as_deref()) {
+        let kind = match (&*event.name, wire.kind.0.as_deref()) {
             ("error", _) => "error",
             (_, Some(kind)) => kind,
             (name, None) => name,
@@ -362,7 +359,7 @@ fn part(text: &str, event: &WireEvent<'_>) -> Part {
 }
 
 fn part_index(event: &WireEvent<'_>, kind: PartKind) -> u64 {
-    let index = if kind == PartKind::Summary { event.summary_index } else { event.content_index };
+    let index = if kind == PartKind::Summary { event.summary_index.0 } else { event.content_index.0 };
     index.unwrap_or(0)
 }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use tool_core::Message;
 use tool_core::model::AssistantMessage;
-use tool_http::client::{AppendBuffer, Error};
+use tool_http::client::{AppendBuffer, Error, normalize_arguments, normalize_tool_name};
 
 use super::dialect::Dialect;
 use super::items::Items;
 use super::replay;
 use crate::content::{WirePart, file_name, has_media, parts, system_text};
 use crate::json::{write_array, write_string};
-use crate::quirks;
+use crate::tools::MAX_NAME_CHARS;
 
 /// The encoded input of the previous request, so that a turn encodes only new messages.
 #[derive(Default)]
@@ -108,9 +108,9 @@ fn write_assistant(items: &mut Items<'_>, message: &AssistantMessage) {
         json.extend_from_slice(br#"{"type":"function_call","call_id":"#);
         write_string(json, &call.id);
         json.extend_from_slice(br#","name":"#);
-        write_string(json, &quirks::normalize_tool_name(&call.name));
+        write_string(json, &normalize_tool_name(&call.name, MAX_NAME_CHARS));
         json.extend_from_slice(br#","arguments":"#);
-        write_string(json, &quirks::normalize_arguments(&call.arguments));
+        write_string(json, &normalize_arguments(&call.arguments));
         json.push(b'}');
     }
 }

@@ -6,11 +6,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tool_core::model::{Citation, TokenLogprob};
 
-use crate::lenient::{self, MaybeObject};
-use crate::{annotations, logprobs, quirks};
-
-/// The maximum number of parts of an item: far more than any item has.
-const MAX_PARTS: usize = 1 << 10;
+use crate::lenient::{List, Object, Text};
+use crate::quirks::Arguments;
+use crate::{annotations, logprobs};
 
 /// The type of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,57 +62,36 @@ pub(super) struct OutputItem {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct WireItem<'a> {
-    #[serde(rename = "type", borrow, deserialize_with = "lenient::string")]
-    kind: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    call_id: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    namespace: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "quirks::deserialize_arguments")]
-    arguments: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    #[serde(rename = "type")]
+    kind: Text<'a>,
+    id: Text<'a>,
+    call_id: Text<'a>,
+    name: Text<'a>,
+    namespace: Text<'a>,
+    arguments: Arguments<'a>,
     summary: Option<&'a RawValue>,
-    #[serde(borrow)]
     content: Option<&'a RawValue>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    encrypted_content: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct WireParts<'a> {
-    #[serde(borrow, deserialize_with = "lenient::array::<MAX_PARTS, _, _>")]
-    parts: Vec<WirePart<'a>>,
+    encrypted_content: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct WirePart<'a> {
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    text: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    refusal: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    text: Text<'a>,
+    refusal: Text<'a>,
     logprobs: Option<&'a RawValue>,
-    #[serde(borrow)]
     annotations: Option<&'a RawValue>,
 }
 
 impl OutputItem {
     /// Parses an item. JSON that is not an object is treated as an empty item.
     pub(super) fn parse(json: &RawValue) -> Self {
-        let parsed = serde_json::from_str::<MaybeObject<WireItem<'_>>>(json.get());
-        let Ok(MaybeObject(Some(wire))) = parsed else { return Self::default() };
-        let non_empty =
-            |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
+        let parsed = serde_json::from_str::<Object<WireItem<'_>>>(json.get());
+        let Ok(Object(Some(wire))) = parsed else { return Self::default() };
         let mut item = Self {
-            kind: match wire.kind.as_deref() {
+            kind: match wire.kind.0.as_deref() {
                 Some("message") => ItemKind::Message,
                 Some("reasoning") => ItemKind::Reasoning,
                 Some("function_call") => ItemKind::FunctionCall,
@@ -122,7 +99,7 @@ impl OutputItem {
                 Some("tool_search_output") => ItemKind::ToolSearchOutput,
                 _ => ItemKind::Other,
             },
-            id: non_empty(wire.id),
+            id: wire.id.non_empty(),
             ..Self::default()
         };
         match item.kind {
@@ -131,13 +108,13 @@ impl OutputItem {
                 item.add_parts(wire.summary, PartKind::Summary);
                 item.add_parts(wire.content, PartKind::Reasoning);
                 let has_text = item.parts.iter().any(|(kind, ..)| *kind == PartKind::Reasoning);
-                item.is_self_contained = has_text || non_empty(wire.encrypted_content).is_some();
+                item.is_self_contained = has_text || wire.encrypted_content.non_empty().is_some();
             }
             ItemKind::FunctionCall => {
-                item.call_id = non_empty(wire.call_id);
-                item.name = non_empty(wire.name);
-                item.has_namespace = non_empty(wire.namespace).is_some();
-                item.arguments = wire.arguments.map(Cow::into_owned);
+                item.call_id = wire.call_id.non_empty();
+                item.name = wire.name.non_empty();
+                item.has_namespace = wire.namespace.non_empty().is_some();
+                item.arguments = wire.arguments.0.map(Cow::into_owned);
             }
             ItemKind::ToolSearchCall | ItemKind::ToolSearchOutput | ItemKind::Other => {}
         }
@@ -150,13 +127,12 @@ impl OutputItem {
             // Some servers send a string.
             self.parts.push((kind, 0, Part { text, ..Part::default() }));
         }
-        let parts =
-            serde_json::from_str::<WireParts<'_>>(json).map_or_else(|_| Vec::new(), |parts| parts.parts);
-        for (index, part) in (0..).zip(parts) {
+        let parts = serde_json::from_str::<List<WirePart<'_>>>(json).unwrap_or_default();
+        for (index, part) in (0..).zip(parts.0) {
             let logprobs = logprobs::parse_array(part.logprobs);
             let citations = annotations::parse_array(part.annotations);
-            let refusal = part.refusal.map(|text| (PartKind::Refusal, text));
-            let found = part.text.map(|text| (kind, text)).or(refusal);
+            let refusal = part.refusal.0.map(|text| (PartKind::Refusal, text));
+            let found = part.text.0.map(|text| (kind, text)).or(refusal);
             self.parts
                 .extend(found.map(|(kind, text)| {
                     (kind, index, Part { text: text.into_owned(), logprobs, citations })

@@ -3,16 +3,17 @@
 //! The API rejects reasoning without the items that follow it, so the items of a reply are sent back together or not at all.
 //! Later changes to the message take precedence.
 
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tool_core::ToolCall;
 use tool_core::content::JsonText;
 use tool_core::model::{AssistantMessage, ProviderData};
+use tool_http::client::json::{Members, string};
+use tool_http::client::{normalize_arguments, normalize_tool_name};
 
 use super::dialect::Dialect;
 use super::items::Items;
 use super::output_item::{ItemKind, OutputItem, PartKind};
-use crate::quirks;
+use crate::tools::MAX_NAME_CHARS;
 
 /// Returns the items of a reply as provider data.
 pub(super) fn provider_data<'a>(
@@ -74,28 +75,29 @@ fn matches_message(items: &[(&RawValue, OutputItem)], message: &AssistantMessage
 /// Returns the item of a call with the values of the message, or `None` if it already has them. The id changes if another
 /// call has it, and the arguments change if a person edits them.
 fn updated_call(json: &RawValue, call: &ToolCall) -> Option<String> {
-    let arguments = quirks::normalize_arguments(&call.arguments);
-    let name = quirks::normalize_tool_name(&call.name);
+    let arguments = normalize_arguments(&call.arguments);
+    let name = normalize_tool_name(&call.name, MAX_NAME_CHARS);
     let values = [("call_id", &*call.id), ("name", &*name), ("arguments", &*arguments)];
-    let Ok(Value::Object(mut fields)) = serde_json::from_str(json.get()) else { return None };
+    let mut members = Members::parse(json.get())?;
     // Arguments that arrived as an object are sent as text, too.
-    if values.iter().all(|(name, text)| fields.get(*name).and_then(Value::as_str) == Some(text)) {
+    if values.iter().all(|(name, text)| members.text(name).as_deref() == Some(text)) {
         return None;
     }
-    fields.extend(values.map(|(name, text)| (name.to_owned(), Value::from(text))));
-    Some(Value::Object(fields).to_string())
+    for (name, text) in values {
+        members.set(name, string(text));
+    }
+    Some(members.to_json())
 }
 
 /// Returns the item of a search without the member that the API sends and does not accept, or `None` if it has none.
 fn without_creator(json: &RawValue) -> Option<String> {
-    let Ok(Value::Object(mut fields)) = serde_json::from_str(json.get()) else { return None };
-    fields.shift_remove("created_by")?;
-    Some(Value::Object(fields).to_string())
+    let mut members = Members::parse(json.get())?;
+    members.remove("created_by").then(|| members.to_json())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::responses::input::tests::items;

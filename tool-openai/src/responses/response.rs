@@ -1,17 +1,14 @@
 //! The fields of a response that are read. All of them are optional, because some servers omit them or send values of
 //! another type.
 
-use std::borrow::Cow;
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess};
 use serde_json::value::RawValue;
 use tool_http::client::{EventError, is_error_body};
 
 use crate::json::is_error_value;
-use crate::lenient::{self, MaybeObject, default_for};
-use crate::quirks;
+use crate::lenient::{self, Count, Lenient, Object, Text};
+use crate::quirks::Arguments;
 use crate::usage::WireUsage;
 
 /// The maximum number of items: far more than any response has, but few enough to search.
@@ -19,22 +16,15 @@ pub(super) const MAX_ITEMS: usize = 10_000;
 
 /// A whole response, or the contents of the last event of a streamed one.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct WireResponse<'a> {
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) model: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) status: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    pub(super) id: Text<'a>,
+    pub(super) model: Text<'a>,
+    pub(super) status: Text<'a>,
     pub(super) error: Option<&'a RawValue>,
-    #[serde(borrow, deserialize_with = "lenient::object")]
-    pub(super) incomplete_details: Option<IncompleteDetails<'a>>,
-    #[serde(borrow, deserialize_with = "items")]
-    pub(super) output: Option<Vec<&'a RawValue>>,
-    #[serde(deserialize_with = "lenient::object")]
-    pub(super) usage: Option<WireUsage>,
+    pub(super) incomplete_details: Object<IncompleteDetails<'a>>,
+    pub(super) output: Items<'a>,
+    pub(super) usage: Object<WireUsage>,
 }
 
 impl<'a> WireResponse<'a> {
@@ -45,7 +35,7 @@ impl<'a> WireResponse<'a> {
     /// Fails if the JSON reports an error or is not a response.
     pub(super) fn parse(json: &'a str) -> Result<Self, EventError> {
         let response = parse_object::<Self>(json)?.unwrap_or_default();
-        if response.output.is_some() || response.status.is_some() {
+        if response.output.0.is_some() || response.status.0.is_some() {
             return Ok(response);
         }
         let is_error = response.error.is_some_and(|error| is_error_value(error.get()));
@@ -58,27 +48,17 @@ impl<'a> WireResponse<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct IncompleteDetails<'a> {
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) reason: Option<Cow<'a, str>>,
+    pub(super) reason: Text<'a>,
 }
 
-/// Deserializes an array of unparsed items.
-fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<&'de RawValue>>, D::Error> {
-    deserializer.deserialize_any(ItemsVisitor)
-}
+/// An array of unparsed items.
+#[derive(Default)]
+pub(super) struct Items<'a>(pub(super) Option<Vec<&'a RawValue>>);
 
-struct ItemsVisitor;
-
-impl<'de> Visitor<'de> for ItemsVisitor {
-    type Value = Option<Vec<&'de RawValue>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+impl<'de: 'a, 'a> Lenient<'de> for Items<'a> {
+    fn from_array<A: SeqAccess<'de>>(mut array: A) -> Result<Self, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = array.next_element()? {
             if items.len() == MAX_ITEMS {
@@ -86,44 +66,36 @@ impl<'de> Visitor<'de> for ItemsVisitor {
             }
             items.push(item);
         }
-        Ok(Some(items))
+        Ok(Self(Some(items)))
     }
+}
 
-    default_for!(null, bool, number, string, object);
+impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        lenient::deserialize(deserializer)
+    }
 }
 
 /// An event of a streamed response, with the fields of all types, so that unknown types can be parsed, too.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct WireEvent<'a> {
-    #[serde(rename = "type", borrow, deserialize_with = "lenient::string")]
-    pub(super) kind: Option<Cow<'a, str>>,
+    #[serde(rename = "type")]
+    pub(super) kind: Text<'a>,
     /// The index of the item in the response.
-    #[serde(deserialize_with = "lenient::unsigned")]
-    pub(super) output_index: Option<u64>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) item_id: Option<Cow<'a, str>>,
+    pub(super) output_index: Count,
+    pub(super) item_id: Text<'a>,
     /// The index of the part in the content of its item.
-    #[serde(deserialize_with = "lenient::unsigned")]
-    pub(super) content_index: Option<u64>,
+    pub(super) content_index: Count,
     /// The index of the part in the summary of its item.
-    #[serde(deserialize_with = "lenient::unsigned")]
-    pub(super) summary_index: Option<u64>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) delta: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    pub(super) summary_index: Count,
+    pub(super) delta: Text<'a>,
     pub(super) logprobs: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) annotation: Option<&'a RawValue>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) text: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "lenient::string")]
-    pub(super) refusal: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "quirks::deserialize_arguments")]
-    pub(super) arguments: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    pub(super) text: Text<'a>,
+    pub(super) refusal: Text<'a>,
+    pub(super) arguments: Arguments<'a>,
     pub(super) item: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) response: Option<&'a RawValue>,
 }
 
@@ -146,8 +118,8 @@ impl<'a> WireEvent<'a> {
 }
 
 fn parse_object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<Option<T>, EventError> {
-    match serde_json::from_str::<MaybeObject<T>>(json) {
-        Ok(MaybeObject(object)) => Ok(object),
+    match serde_json::from_str::<Object<T>>(json) {
+        Ok(Object(object)) => Ok(object),
         Err(error) => Err(EventError::Malformed(error.to_string())),
     }
 }

@@ -1,31 +1,24 @@
 //! An agent as a backend: from a request to its answer, or to calls that the caller executes.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
-use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
-use serde::Serialize;
 use tool_core::agent::Ask;
 use tool_core::model::{
-    AssistantMessage, ChatRequest, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinitions,
-    ToolMessage, Usage,
+    AssistantMessage, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinitions, Usage,
 };
 use tool_core::run::{Run, RunLimits};
-use tool_core::tool::{Timestamp, ToolExecution};
-use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall, ToolOutput};
+use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall};
+use tool_http::random_id;
 use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas, flatten};
 use super::caller_tools::{CallerTools, DecidingApprover};
 use super::error::ApiError;
 use super::paused_run::{Awaited, Continuation, PausedRun, SegmentStart};
-use super::questions::{
-    ASK_USER, CallerAnswerer, question_call, record_answer, refuse_closed_questions, without_questions,
-};
+use super::questions::{ASK_USER, CallerAnswerer, question_call};
+use super::resumption::{SentResults, fingerprint, rebuild_run, request_fingerprint};
 use super::state::ServerState;
-use crate::ids;
 
 /// Returns the answer of an agent as deltas, of all turns in the order in which they would be streamed.
 pub(super) async fn answer(
@@ -203,7 +196,7 @@ impl SegmentContext {
     /// the run.
     fn pending_calls(&self, run: &Run) -> Vec<(ToolCall, Awaited)> {
         let calls = self.caller_tools.pending_calls(run).map(|call| {
-            let sent = ToolCall::new(ids::random_id("call_"), call.name, call.arguments);
+            let sent = ToolCall::new(random_id("call_"), call.name, call.arguments);
             (sent, Awaited::Result(call.id))
         });
         let questions = run.waits().into_iter().filter_map(|wait| {
@@ -306,37 +299,6 @@ fn merge_replies(messages: &[Message]) -> AssistantMessage {
     message
 }
 
-/// Returns a hash that identifies a conversation with a model.
-fn fingerprint(model: &str, messages: &[Message]) -> u64 {
-    hash(&(model, messages))
-}
-
-/// Returns a hash that identifies a request, whether or not its answer is streamed.
-fn request_fingerprint(BackendRequest { model, chat, .. }: &BackendRequest) -> u64 {
-    let tools: Vec<_> = chat.tools().iter().collect();
-    let settings = (chat.tool_choice(), chat.parallel_tool_calls(), chat.response_format(), chat.options());
-    hash(&(model, chat.messages(), tools, settings))
-}
-
-/// Hashes the JSON of a value.
-fn hash(value: &impl Serialize) -> u64 {
-    static STATE: OnceLock<RandomState> = OnceLock::new();
-    struct Writer(DefaultHasher);
-    impl io::Write for Writer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.write(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut writer = Writer(STATE.get_or_init(RandomState::new).build_hasher());
-    // Neither the writer nor these values fail.
-    let _ = serde_json::to_writer(&mut writer, value);
-    writer.0.finish()
-}
-
 /// Returns the limits of the agent plus the turns and calls that the run has taken: every request of the caller gets the full
 /// limits.
 fn extended_limits(agent: &Agent, run: &Run) -> RunLimits {
@@ -345,150 +307,4 @@ fn extended_limits(agent: &Agent, run: &Run) -> RunLimits {
     let calls = u32::try_from(run.tool_executions().len()).unwrap_or(u32::MAX);
     limits.max_calls = limits.max_calls.map(|limit| limit.saturating_add(calls));
     limits
-}
-
-/// The results at the end of a request, for calls of a paused run.
-struct SentResults<'a> {
-    paused: Arc<PausedRun>,
-    /// The results, and user messages.
-    messages: &'a [Message],
-}
-
-impl<'a> SentResults<'a> {
-    /// Returns `None` if there is no paused run, or the caller changed its conversation.
-    fn find(state: &ServerState, request: &'a BackendRequest) -> Option<Self> {
-        let messages = request.chat.messages();
-        let reply_index = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)))?;
-        let reply = messages[reply_index].as_assistant()?;
-        let paused = state.paused_runs.get(&reply.tool_calls.first()?.id, request.caller)?;
-        let is_same = paused.conversation == fingerprint(&request.model, &messages[..reply_index])
-            && reply.tool_calls.len() == paused.calls.len();
-        is_same.then(|| Self { paused, messages: &messages[reply_index + 1..] })
-    }
-
-    /// Returns the run with the results recorded, or `None` if they do not fit. Fails if an answer is not valid.
-    fn record(&self, mut run: Run, param: &str) -> Result<Option<Run>, ApiError> {
-        // Expiry precedes answers.
-        run.tick(Timestamp::now());
-        let mut awaiting: HashMap<_, _> =
-            run.awaiting_results().map(|call| (call.id.clone(), call)).collect();
-        let results = results_by_id(self.messages);
-        for (caller_id, awaited) in &self.paused.calls {
-            let Some(result) = results.get(&**caller_id) else { return Ok(None) };
-            match awaited {
-                Awaited::Answer { wait, .. } => record_answer(&mut run, wait, &result.content.text(), param)?,
-                Awaited::Result(id) => {
-                    let Some(call) = awaiting.remove(id) else { return Ok(None) };
-                    let output = ToolOutput::from(result.content.clone());
-                    if run.record_result(ToolExecution::external(call, Ok(output))).is_err() {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        for message in self.messages {
-            let is_recorded = match message {
-                Message::Tool(_) => true,
-                Message::User(content) => run.push_user_message(content.clone()).is_ok(),
-                _ => false,
-            };
-            if !is_recorded {
-                return Ok(None);
-            }
-        }
-        Ok(Some(run))
-    }
-}
-
-/// Returns the first result of each call.
-fn results_by_id(messages: &[Message]) -> HashMap<&str, &ToolMessage> {
-    let results = messages.iter().rev().filter_map(|message| match message {
-        Message::Tool(result) => Some((&*result.call_id, result)),
-        _ => None,
-    });
-    results.collect()
-}
-
-/// Builds a run from the conversation: the last user message is the question, and the replies and results after it are
-/// replayed. Yields in between, because a conversation can be long.
-async fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &str) -> Result<Run, ApiError> {
-    let invalid =
-        || ApiError::invalid(param, "the last message must be a user message or the result of a call");
-    refuse_closed_questions(chat.messages(), param)?;
-    let messages = &*without_questions(chat.messages());
-    let is_question = |message: &Message| matches!(message, Message::User(_));
-    let question_index = messages.iter().rposition(is_question).ok_or_else(invalid)?;
-    let Message::User(question) = &messages[question_index] else { return Err(invalid()) };
-    let history = messages[..question_index].iter();
-    let mut run = agent.ask(question.clone()).history(history).start().into_run();
-    if let choice @ (ToolChoice::Required | ToolChoice::Tool(_)) = chat.tool_choice() {
-        run = run.with_tool_choice(choice.clone());
-    }
-    if chat.parallel_tool_calls().is_some() {
-        run = run.with_parallel_tool_calls(chat.parallel_tool_calls());
-    }
-    // Limits do not apply to replayed turns.
-    run = run.with_limits(RunLimits::new().max_turns(u32::MAX).max_repeated_calls(u32::MAX));
-    let is_result = |message: &Message| matches!(message, Message::Tool(_));
-    let mut rest = &messages[question_index + 1..];
-    while let Some((Message::Assistant(reply), after)) = rest.split_first() {
-        let (results, next) = after.split_at(after.iter().take_while(|one| is_result(one)).count());
-        replay_turn(&mut run, reply, results).await.ok_or_else(invalid)?;
-        rest = next;
-    }
-    if rest.is_empty() { Ok(run) } else { Err(invalid()) }
-}
-
-/// Records a reply of the model and the results of its calls. Returns `None` if the reply is the end of the run or has other
-/// calls than those with results: the agent would execute a call that is still open, although the caller wrote it.
-async fn replay_turn(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Option<()> {
-    // The run would split such a call into any number of others, none of which has a result.
-    if reply.tool_calls.iter().any(|call| call.name.contains("multi_tool_use.parallel")) {
-        return None;
-    }
-    run.record_response(ChatResponse::new(reply.clone())).ok()?;
-    let results = results_by_id(results);
-    let open: Vec<_> = run.current_calls().map(|(call, outcome)| (call.clone(), outcome.is_some())).collect();
-    // The run may have replaced the ids of the calls.
-    for ((call, is_finished), requested) in open.into_iter().zip(&reply.tool_calls) {
-        tokio::task::consume_budget().await;
-        if let Some(result) = results.get(&*requested.id).filter(|_| !is_finished) {
-            let output = ToolOutput::from(result.content.clone());
-            run.record_result(ToolExecution::external(call, Ok(output))).ok()?;
-        }
-    }
-    (!run.is_done() && run.current_calls().next().is_none()).then_some(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-    use std::pin::pin;
-
-    use tool_core::testing::ScriptedModel;
-
-    use super::*;
-
-    /// Other requests are answered in between.
-    #[tokio::test]
-    async fn yields_while_a_long_conversation_is_replayed() {
-        const TURNS: usize = 1000;
-        let turn = |_| {
-            let call = ToolCall::new("abc", "sum", "{}");
-            let reply = AssistantMessage::default().with_tool_calls([call]);
-            [Message::Assistant(reply), Message::Tool(ToolMessage::new("abc", "sum", "3"))]
-        };
-        let messages: Vec<_> = [Message::user("Hi")].into_iter().chain((0..TURNS).flat_map(turn)).collect();
-        let agent = Agent::builder(ScriptedModel::new()).build().unwrap();
-        let chat = ChatRequest::new(messages);
-        let mut replay = pin!(rebuild_run(&agent, &chat, "messages"));
-        let mut polls = 0;
-        let run = poll_fn(|context| {
-            polls += 1;
-            replay.as_mut().poll(context)
-        });
-        assert_eq!(run.await.unwrap().tool_executions().len(), TURNS);
-        // Tokio lets a task take 128 such steps at once.
-        assert!(polls > TURNS / 128, "{polls} polls");
-    }
 }

@@ -76,6 +76,7 @@ mod paused_run;
 mod state;
 mod caller_tools;
 mod questions;
+mod resumption;
 mod agent;
 mod dispatch;
 mod request;

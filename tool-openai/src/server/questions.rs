@@ -10,9 +10,9 @@ use tool_core::agent::{Answerer, AnswererFuture};
 use tool_core::run::{Decision, ResolveErrorKind, Run};
 use tool_core::tool::{Question, WaitId};
 use tool_core::{Message, ToolCall};
+use tool_http::random_id;
 
 use super::error::ApiError;
-use crate::ids;
 
 /// The name of the function that asks the caller.
 pub(super) const ASK_USER: &str = "ask_user";
@@ -45,7 +45,7 @@ pub(super) fn question_call(question: &Question) -> ToolCall {
         problem: question.problem(),
     };
     let arguments = serde_json::to_string(&arguments).unwrap_or_default();
-    ToolCall::new(ids::random_id(ID_PREFIX), ASK_USER, arguments)
+    ToolCall::new(random_id(ID_PREFIX), ASK_USER, arguments)
 }
 
 /// Records the answer of the caller: its text is JSON or a text, and an empty one declines. An answer that comes too late is ignored.

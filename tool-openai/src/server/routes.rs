@@ -10,20 +10,20 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
 use tokio::sync::OwnedSemaphorePermit;
+use tool_http::random_id;
 use tool_http::server::{Caller, Rejection, json_response, require_json, respond_admitted};
 
 use super::error::ApiError;
 use super::state::ServerState;
 use super::{chat, responses};
-use crate::ids;
 
 type SharedState = State<Arc<ServerState>>;
 type PathParam = Result<Path<String>, PathRejection>;
 
 pub(super) fn router(state: Arc<ServerState>) -> Router {
     Router::new()
-        .route("/v1/chat/completions", post(create_completion))
-        .route("/v1/responses", post(create_response))
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(get_response).delete(delete_response))
         .route("/v1/models", get(list_models))
         // A name may contain slashes.
@@ -45,7 +45,7 @@ async fn guard(State(state): State<Arc<ServerState>>, mut request: Request, next
         }
         Err(rejection) => ApiError::from(rejection).into_response(),
     };
-    if let Ok(id) = HeaderValue::try_from(ids::random_id("req_")) {
+    if let Ok(id) = HeaderValue::try_from(random_id("req_")) {
         response.headers_mut().insert("x-request-id", id);
     }
     response
@@ -57,24 +57,6 @@ fn admit(state: &ServerState, request: &mut Request) -> Result<Option<OwnedSemap
     require_json(request)?;
     request.extensions_mut().insert(caller);
     state.limiter.begin_request()
-}
-
-async fn create_completion(
-    State(state): SharedState,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let body = state.limiter.read_body(request.into_body()).await?;
-    chat::create(&state, caller, body).await
-}
-
-async fn create_response(
-    State(state): SharedState,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let body = state.limiter.read_body(request.into_body()).await?;
-    responses::create(&state, caller, body).await
 }
 
 async fn get_response(
@@ -94,7 +76,7 @@ async fn delete_response(
 }
 
 async fn list_models(State(state): SharedState) -> Response {
-    json_response(StatusCode::OK, &state.models_json())
+    json_response(StatusCode::OK, state.models_json())
 }
 
 async fn get_model(State(state): SharedState, name: PathParam) -> Response {

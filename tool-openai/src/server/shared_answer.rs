@@ -9,6 +9,7 @@ use tool_core::model::Delta;
 
 use super::backend::Deltas;
 use super::error::ApiError;
+use super::store::approximate_message_bytes;
 
 type Item = Result<Delta, ApiError>;
 
@@ -106,16 +107,11 @@ impl SharedAnswer {
 
 /// Returns about the number of bytes that a delta takes.
 fn approximate_bytes(delta: &Delta) -> usize {
-    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     100 + match delta {
         Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) | Delta::Arguments { text, .. } => {
             text.len()
         }
-        Delta::Done(response) => {
-            let message = &response.message;
-            let calls = message.tool_calls.iter().map(|call| call.arguments.len() + 100);
-            message.text.len() + text(&message.reasoning) + text(&message.refusal) + calls.sum::<usize>()
-        }
+        Delta::Done(response) => approximate_message_bytes(&response.message),
         _ => 0,
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tool_core::model::AssistantMessage;
 use tool_http::server::Caller;
 
 /// The size limit of a store in bytes, whatever the number of its entries.
@@ -67,6 +68,14 @@ impl Drop for Weight {
     fn drop(&mut self) {
         self.total.fetch_sub(self.bytes, Ordering::Relaxed);
     }
+}
+
+/// Returns about the number of bytes that the texts and calls of a message take.
+pub(super) fn approximate_message_bytes(message: &AssistantMessage) -> usize {
+    let texts = [Some(&message.text), message.reasoning.as_ref(), message.refusal.as_ref()];
+    let texts = texts.into_iter().flatten().map(String::len);
+    let calls = message.tool_calls.iter().map(|call| call.arguments.len() + 100);
+    texts.chain(calls).sum()
 }
 
 impl<T> Entries<T> {

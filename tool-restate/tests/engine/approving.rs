@@ -179,7 +179,7 @@ async fn a_tool_that_was_not_offered_is_not_executed() {
             .expects(|request| results(request) == ["there is no tool `pay`; the tools are `balance`"])
             .says("Not paid.");
         let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]);
-        let clerk = clerk.layer(guard::tool(|tool| tool.name() != "pay"));
+        let clerk = clerk.layer(guard::offer(|tool| tool.name() != "pay"));
         let worker = Worker::new().agent(clerk.build().unwrap());
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let answer = answer(&agent(&name).ask("Pay Ada").send().await.unwrap()).await;
@@ -194,7 +194,7 @@ async fn a_tool_that_is_no_longer_offered_is_not_executed() {
     let name = unique("clerk");
     let model = ScriptedModel::new().calls("balance", "{}").calls("balance", "{}").says("Done.");
     let clerk = Agent::builder(model).name(&*name).tools(tools![pay, balance]);
-    let clerk = clerk.layer(guard::tool_at(|tool, at| at.turn == 1 || tool.name() != "balance"));
+    let clerk = clerk.layer(guard::offer_at(|tool, at| at.turn == 1 || tool.name() != "balance"));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let answer = answer(&agent(&name).ask("Balance").send().await.unwrap()).await;
     let executions = answer.tool_executions();

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tool_core::content::Content;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::{ExternalTool, WaitId};
 use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
 use super::adapter::{Json, Part};
-use super::asked::{Asked, Reply};
+use super::asked::{Asked, Reply, question};
 use super::stream::Protocol;
 use crate::guard::HttpError;
 use crate::hub::Source;
@@ -97,21 +96,6 @@ impl Request {
             _ => Err(HttpError::bad_request("the last message must be of the user, or `resume` must be set")),
         }
     }
-}
-
-fn question(content: &Value) -> Result<Content, HttpError> {
-    let text = match content {
-        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
-        content => text(content),
-    };
-    if text.is_empty() {
-        return Err(HttpError::bad_request("the message has no text"));
-    }
-    Ok(text.into())
-}
-
-fn text(content: &Value) -> String {
-    content.as_str().map_or_else(|| content.to_string(), str::to_owned)
 }
 
 /// AG-UI's stream of a part of a run.

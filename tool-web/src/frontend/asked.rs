@@ -1,7 +1,7 @@
 //! What a request of a frontend asks for.
 
 use serde_json::Value;
-use tool_core::content::Content;
+use tool_core::content::{Content, Image, Part};
 use tool_core::run::{Decision, Wait, WaitReason};
 use tool_core::tool::WaitId;
 use tool_core::{ToolError, ToolOutput};
@@ -64,6 +64,31 @@ impl Reply {
         };
         Ok(Self { wait: id.into(), decision, may_be_old: false })
     }
+}
+
+/// Reads a message of the user: a text, or a list of texts and images.
+pub(super) fn question(content: &Value) -> Result<Content, HttpError> {
+    let whole = content.as_str().filter(|text| !text.is_empty());
+    let mut parts: Vec<Part> = whole.map(Part::from).into_iter().collect();
+    for part in content.as_array().into_iter().flatten() {
+        let member = |name: &str| part[name].as_str();
+        match (member("type"), member("text"), member("url")) {
+            (Some("text"), Some(text), _) => parts.push(text.into()),
+            // The server fetches nothing that a browser names.
+            (Some("file"), _, Some(url))
+                if url.starts_with("data:image/")
+                    && member("mediaType").is_some_and(|media| media.starts_with("image/")) =>
+            {
+                parts.push(Image::from_url(url).into());
+            }
+            (Some("file"), ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
+            _ => {}
+        }
+    }
+    if parts.is_empty() {
+        return Err(HttpError::bad_request("the message has no text"));
+    }
+    Ok(parts.into_iter().collect())
 }
 
 pub(super) fn denial(reason: &Value) -> Decision {

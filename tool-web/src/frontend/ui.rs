@@ -2,12 +2,11 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tool_core::content::{Content, Image, Part};
 use tool_core::model::FinishReason;
 use tool_core::run::{Decision, Wait};
 
-use super::adapter::Part as Piece;
-use super::asked::{Asked, Reply, denial, is_same};
+use super::adapter::Part;
+use super::asked::{Asked, Reply, denial, is_same, question};
 use super::stream::Protocol;
 use crate::guard::HttpError;
 use crate::wait::arguments;
@@ -26,39 +25,15 @@ impl Request {
             return Err(HttpError::bad_request("messages cannot be regenerated; send a new one"));
         }
         let last = self.messages.last().ok_or_else(|| HttpError::bad_request("`messages` is empty"))?;
-        let parts = last["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
         match last["role"].as_str() {
-            Some("user") => question(parts).map(Asked::Question),
+            Some("user") => question(&last["parts"]).map(Asked::Question),
             Some("assistant") => {
-                let replies: Result<Vec<_>, _> = parts.iter().filter_map(|part| reply(part, waits)).collect();
-                replies.map(Asked::Replies)
+                let parts = last["parts"].as_array().into_iter().flatten();
+                parts.filter_map(|part| reply(part, waits)).collect::<Result<_, _>>().map(Asked::Replies)
             }
             _ => Err(HttpError::bad_request("the last message must be of the user or the assistant")),
         }
     }
-}
-
-fn question(parts: &[Value]) -> Result<Content, HttpError> {
-    let mut content: Vec<Part> = Vec::new();
-    for part in parts {
-        let text = |name: &str| part[name].as_str();
-        match (text("type"), text("text"), text("url")) {
-            (Some("text"), Some(text), _) => content.push(text.into()),
-            // The server fetches nothing that a browser names.
-            (Some("file"), _, Some(url))
-                if url.starts_with("data:image/")
-                    && text("mediaType").is_some_and(|media| media.starts_with("image/")) =>
-            {
-                content.push(Image::from_url(url).into());
-            }
-            (Some("file"), ..) => return Err(HttpError::bad_request("files must be images in `data:` URLs")),
-            _ => {}
-        }
-    }
-    if content.is_empty() {
-        return Err(HttpError::bad_request("the message has no text"));
-    }
-    Ok(content.into_iter().collect())
 }
 
 /// Returns the reply in a part of a message of the assistant. The client must have been shown what it decides about.
@@ -100,34 +75,34 @@ pub(crate) struct UiStream;
 impl Protocol for UiStream {
     const END: Option<&str> = Some("[DONE]");
 
-    fn write(&self, part: Piece, out: &mut Vec<String>) {
+    fn write(&self, part: Part, out: &mut Vec<String>) {
         let passing = |kind: &str, id: &str, data: Value| json!({ "type": format!("data-{kind}"), "id": id, "transient": true, "data": data });
         let chunk = match part {
-            Piece::StepStart { .. } => json!({ "type": "start-step" }),
-            Piece::StepEnd { .. } => json!({ "type": "finish-step" }),
-            Piece::Arguments { .. } => return,
-            Piece::Denied { call, .. } => json!({ "type": "tool-output-denied", "toolCallId": call }),
-            Piece::Progress { call, progress } => passing("progress", &call, json!(progress)),
-            Piece::Agent { call, agent } => passing("agent", &call, json!({ "agent": agent })),
-            Piece::HandedOff { agent } => passing("handoff", "handoff", json!({ "agent": agent })),
+            Part::StepStart { .. } => json!({ "type": "start-step" }),
+            Part::StepEnd { .. } => json!({ "type": "finish-step" }),
+            Part::Arguments { .. } => return,
+            Part::Denied { call, .. } => json!({ "type": "tool-output-denied", "toolCallId": call }),
+            Part::Progress { call, progress } => passing("progress", &call, json!(progress)),
+            Part::Agent { call, agent } => passing("agent", &call, json!({ "agent": agent })),
+            Part::HandedOff { agent } => passing("handoff", "handoff", json!({ "agent": agent })),
             // A question is a call of a tool that the browser executes.
-            Piece::Question { wait, question } => {
+            Part::Question { wait, question } => {
                 let start = json!({ "type": "tool-input-start", "toolCallId": wait, "toolName": "ask_user" });
                 out.push(start.to_string());
                 json!({ "type": "tool-input-available", "toolCallId": wait, "toolName": "ask_user", "input": question })
             }
-            Piece::Replied { wait, is_declined: true } => {
+            Part::Replied { wait, is_declined: true } => {
                 json!({ "type": "tool-output-error", "toolCallId": wait, "errorText": "declined" })
             }
-            Piece::Replied { wait, .. } => {
+            Part::Replied { wait, .. } => {
                 json!({ "type": "tool-output-available", "toolCallId": wait, "output": "answered" })
             }
             // Clients send decisions once each call has an output or a decision. The real output replaces this one.
-            Piece::Pending { call } => {
+            Part::Pending { call } => {
                 json!({ "type": "tool-output-available", "toolCallId": call, "output": "waiting for a decision" })
             }
-            Piece::Waits { .. } => json!({ "type": "finish", "finishReason": "tool-calls" }),
-            Piece::Finished { reason, usage } => {
+            Part::Waits { .. } => json!({ "type": "finish", "finishReason": "tool-calls" }),
+            Part::Finished { reason, usage } => {
                 let reason = match reason {
                     FinishReason::Stop | FinishReason::ToolCalls => "stop",
                     FinishReason::Length => "length",

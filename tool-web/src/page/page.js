@@ -19,21 +19,24 @@ function el(name, properties = {}, ...children) {
 const hidden = /(?![\n\t])[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028\u2029\ufff9-\ufffb\p{Noncharacter_Code_Point}]/gu;
 const joined = /[\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f\u0600-\u0dff\u1780-\u18af]/u;
 
-/** Shows hidden characters, except for those that join emojis and letters. */
+/** Shows hidden characters, except for those that join emojis and letters. Schemas of others can contain anything in place of a text. */
 function visible(text) {
-  return text.replaceAll("\r\n", "\n").replace(hidden, (char, at, whole) => {
+  return String(text).replaceAll("\r\n", "\n").replace(hidden, (char, at, whole) => {
     const before = [...whole.slice(Math.max(0, at - 2), at)].pop() ?? "";
     if ("\u200c\u200d\ufe0e\ufe0f".includes(char) && joined.test(before)) return char;
     return `\\u{${char.codePointAt(0).toString(16)}}`;
   });
 }
 
+/** The parts of a JSON text, whose strings cannot reorder what is around them although they are written from right to left. */
+const isolated = (json) => visible(json).split(/("(?:[^"\\]|\\.)*")/).map((part) => (part[0] === '"' ? el("bdi", {}, part) : part));
+
 /** A text, folded if it is long. */
-function long(text, className = "") {
-  const pre = el("pre", { className }, visible(text.slice(0, maxChars)));
+function long(text, className = "", parts = (text) => [visible(text)]) {
+  const pre = el("pre", { className }, ...parts(text.slice(0, maxChars)));
   if (text.length <= maxChars) return pre;
   const more = el("button", {
-    onclick: () => { pre.textContent = visible(text); more.remove(); },
+    onclick: () => { pre.replaceChildren(...parts(text)); more.remove(); },
   }, `Show all ${text.length.toLocaleString()} characters`);
   return el("div", {}, pre, more);
 }
@@ -51,12 +54,17 @@ let key = sessionStorage.getItem("tool-web-key");
 function takeKey() {
   const given = /^#key=(.+)$/.exec(location.hash);
   if (!given) return;
-  key = decodeURIComponent(given[1]);
+  key = decode(given[1]);
   sessionStorage.setItem("tool-web-key", key);
   history.replaceState(null, "", location.pathname);
 }
 
 class Refused extends Error {}
+
+/** Decodes a part of the URL, which a link of another page can contain. */
+function decode(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
 
 /** Sends a request, with a body of JSON if there is one. */
 async function request(path, body, options = {}) {
@@ -79,7 +87,7 @@ async function read(path) {
 }
 
 function notice(text) {
-  byId("notice").textContent = text ?? "";
+  byId("notice").textContent = visible(text ?? "");
   byId("notice").hidden = !text;
 }
 
@@ -133,14 +141,14 @@ function row(run, now) {
     el("span", { className: `status ${run.status}` }, run.status),
     el("span", { className: "one" }, visible(run.question || run.id)),
     el("span", { className: "side" }, facts.filter(Boolean).join(" · ")),
-    ...details.map((text) => el("span", { className: "one detail muted" }, visible(text)))));
+    ...details.map((text) => el("span", { className: "one detail muted" }, ...isolated(text)))));
 }
 
 // One run
 
 const opened = () => {
   const given = /^#run=(.+)$/.exec(location.hash);
-  return given && decodeURIComponent(given[1]);
+  return given && decode(given[1]);
 };
 let watching = null;
 
@@ -151,9 +159,8 @@ async function refreshRun(id) {
   document.title = `${run.open.length ? "⏸ " : ""}${visible(run.question || run.id).slice(0, 60)}`;
   byId("title").textContent = visible(run.question || run.id);
   const since = run.updated_at ? `${run.status === "waiting" ? "waiting" : "changed"} ${age(run.now - run.updated_at)}` : null;
-  byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), " · " +
-    [...factsOf(run), since, run.id]
-      .filter(Boolean).join(" · "));
+  const facts = [...factsOf(run), since, run.id].filter(Boolean).join(" · ");
+  byId("facts").replaceChildren(el("span", { className: `status ${run.status}` }, run.status), ` · ${visible(facts)}`);
   byId("verdicts").textContent = visible(run.verdicts.map(layerOf).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
@@ -189,7 +196,7 @@ function waitCard(id, wait, run) {
     wait.why ? el("p", {}, visible(wait.why)) : null,
     question ? el("p", { className: "prose" }, visible(question.text)) : null,
     question?.problem ? el("p", { className: "failure" }, visible(question.problem)) : null,
-    call ? long(call.arguments) : null);
+    call ? long(call.arguments, "json", isolated) : null);
   if (recorded) card.append(el("p", { className: wait.recorded.kind }, visible(recorded)));
   else if (result) card.append(el("p", { className: "muted" }, "The caller supplies the result."));
   else if (!question && !approval) card.append(el("p", { className: "muted" }, "It goes on by itself."));
@@ -268,12 +275,12 @@ function answerEditor({ schema, choices = [], default: suggested, is_secret }) {
   }
   if (schema.properties) {
     const fields = Object.entries(schema.properties).map(([name, property]) => ({
-      name, schema: property, is_required: schema.required?.includes(name), json: suggested?.[name],
+      name, schema: property, is_required: [schema.required].flat().includes(name),
       text: suggested?.[name] === undefined ? null : JSON.stringify(suggested[name]),
     }));
     return fieldEditor(fields);
   }
-  const field = { name: "answer", schema: { ...schema, description: undefined }, is_required: true, json: suggested, text: raw || null };
+  const field = { name: "answer", schema: { ...schema, description: undefined }, is_required: true, text: raw || null };
   const editor = fieldEditor([field]);
   const input = editor.element.querySelector("input, textarea, select");
   if (is_secret) input.type = "password";
@@ -293,7 +300,8 @@ function fieldEditor(fields) {
   const inputs = fields.map((field) => {
     const schema = field.schema ?? {};
     const raw = field.text ?? "";
-    const isText = typeof field.json === "string" || (raw === "" && [schema.type].flat().includes("string"));
+    const value = raw && JSON.parse(raw);
+    const isText = (raw && typeof value === "string") || (raw === "" && [schema.type].flat().includes("string"));
     let input;
     if (Array.isArray(schema.enum)) {
       const values = schema.enum.map((value) => JSON.stringify(value));
@@ -306,8 +314,7 @@ function fieldEditor(fields) {
       input = el("select", {}, ...values.map((value) => el("option", { value }, value)));
       input.json = () => input.value;
     } else if (isText) { // An optional text that stays empty is left out.
-      const text = field.json ?? "";
-      input = text.length > 60 || text.includes("\n") ? el("textarea", { value: text }) : el("input", { value: text });
+      input = value.length > 60 || value.includes("\n") ? el("textarea", { value }) : el("input", { value });
       input.json = () => (input.value === "" && raw === "" ? "" : JSON.stringify(input.value));
     } else {
       input = raw.length > 60 ? el("textarea", { value: raw }) : el("input", { value: raw });
@@ -377,7 +384,7 @@ class Log {
       case "call_announced": this.announced.set(event.index, this.call(event.id || `#${event.index}`, event.name)); break;
       case "arguments": {
         const card = this.announced.get(event.index);
-        if (card) card.raw.textContent = visible((card.text = (card.text ?? "") + event.text)).slice(0, maxChars);
+        if (card) card.raw.replaceChildren(...isolated((card.text = (card.text ?? "") + event.text).slice(0, maxChars)));
         break;
       }
       case "call_ready": this.ready(event); break;
@@ -455,8 +462,8 @@ class Log {
     const card = this.call(id, isUndo ? `undo: ${name}` : name);
     if (announced && announced !== card && !announced.ready) { announced.element.remove(); this.announced.delete(index); }
     card.ready = true;
-    card.raw.textContent = visible(text.slice(0, 200)) + (text.length > 200 ? "…" : "");
-    if (text.length > 200) card.element.append(long(text));
+    card.raw.replaceChildren(...isolated(text.slice(0, 200)), text.length > 200 ? "…" : "");
+    if (text.length > 200) card.element.append(long(text, "json", isolated));
   }
 
   state(id, className, text = className) {
@@ -469,12 +476,12 @@ class Log {
       return;
     }
     card.status.className = `status ${className}`;
-    card.status.textContent = text.replaceAll("_", " ");
+    card.status.textContent = visible(text.replaceAll("_", " "));
   }
 
   progress({ id, text, done, total }) {
     const count = done === null ? "" : ` ${done}${total === null ? "" : `/${total}`}`;
-    this.state(id, "running", visible(`${text}${count}`) || "running");
+    this.state(id, "running", `${text}${count}` || "running");
   }
 
   finish(event) {
@@ -482,7 +489,7 @@ class Log {
     if (!this.calls.has(call.id)) this.ready(call);
     const card = this.calls.get(call.id);
     if (asked) {
-      card.raw.textContent = visible(call.arguments.slice(0, 200));
+      card.raw.replaceChildren(...isolated(call.arguments.slice(0, 200)));
       this.note(card.element, `the model's arguments: ${asked}`);
     }
     const status = outcome.Ok ? "succeeded" : outcome.Err.kind;
@@ -490,7 +497,7 @@ class Log {
     const decisions = event.decisions ?? card.decisions;
     const facts = [status.replaceAll("_", " "), milliseconds(duration),
       attempts > 1 ? `${attempts} attempts` : null, event.origin?.replaceAll("_", " "), ...decisions.map(describe)];
-    this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, visible(facts.filter(Boolean).join(" · ")));
+    this.state(call.id, outcome.Ok ? "succeeded" : `failed ${status}`, facts.filter(Boolean).join(" · "));
     for (const verdict of event.verdicts ?? []) this.note(card.element, `layer ${layerOf(verdict)}`);
     for (const { argument, from, to } of repairs) this.note(card.element, `repaired ${argument ?? "arguments"}: ${from} → ${to}`);
     card.element.append(long(output, status));
@@ -583,7 +590,7 @@ async function showJson(path) {
   json.dataset.path = path;
   if (json.hidden) return;
   try { json.textContent = visible(JSON.stringify(await read(`/${encodeURIComponent(opened())}/${path}`), null, 2)); }
-  catch (error) { json.textContent = error.message; }
+  catch (error) { json.textContent = visible(error.message); }
   json.scrollIntoView({ block: "nearest" });
 }
 

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 
-use futures_channel::oneshot;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -56,7 +55,6 @@ impl RunDriver {
         let mut in_flight = InFlight::new(self.tools.agent.0.max_concurrent_calls);
         let mut running = FuturesUnordered::new();
         let mut ended = VecDeque::new();
-        let mut stored = None;
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
         let mut event = None;
@@ -70,7 +68,6 @@ impl RunDriver {
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
             self.store_run().await?;
-            stored.take().into_iter().for_each(confirm);
             self.emit_all(event.take()).await;
             let progress = match ended.pop_front() {
                 Some(ending) => Ok(Progress::Ended(ending)),
@@ -79,8 +76,7 @@ impl RunDriver {
             let ending = match progress {
                 Ok(Progress::Ended(ending)) => ending,
                 Ok(Progress::Memo(memo)) => {
-                    stored = self.record_memo(memo)?;
-                    if stored.is_some() {
+                    if self.store_memo(memo).await? {
                         continue;
                     }
                     // The outer run has reached one of its limits.
@@ -188,8 +184,8 @@ impl RunDriver {
         progress
     }
 
-    /// Makes a memo part of the run. Returns `None` if that ended the run.
-    fn record_memo(&mut self, (memo, stored): SentMemo) -> Result<Option<oneshot::Sender<()>>, RunErrorKind> {
+    /// Makes a memo part of the run, stores that, and lets the call continue. Returns `false` if that ended the run.
+    async fn store_memo(&mut self, (memo, stored): SentMemo) -> Result<bool, RunErrorKind> {
         let was_undoing = self.run.is_undoing();
         let recorded = match memo {
             CallMemo::Inner(inner) => self.change_run().record_inner_run(inner),
@@ -197,15 +193,12 @@ impl RunDriver {
         };
         recorded.map_err(RunErrorKind::Step)?;
         self.update_elapsed();
-        let has_ended = self.run.is_done() || self.run.is_undoing() != was_undoing;
-        Ok((!has_ended).then_some(stored))
-    }
-
-    /// Makes a memo part of the run, stores that, and lets the call continue. Returns `false` if that ended the run.
-    async fn store_memo(&mut self, memo: SentMemo) -> Result<bool, RunErrorKind> {
-        let Some(stored) = self.record_memo(memo)? else { return Ok(false) };
+        if self.run.is_done() || self.run.is_undoing() != was_undoing {
+            return Ok(false);
+        }
         self.store_run().await?;
-        confirm(stored);
+        // The call may have been dropped meanwhile.
+        let _ = stored.send(());
         Ok(true)
     }
 
@@ -281,25 +274,20 @@ impl RunDriver {
         ended: &mut VecDeque<Ending>,
     ) -> Result<Option<OutputRuling>, RunErrorKind> {
         let Some(memos) = memos.filter(|_| !running.is_empty()) else {
-            return Ok(Some(beside(self.ask_about_output(execution, &self.run), running, ended).await));
+            let ruling = pin!(self.ask_about_output(execution, &self.run));
+            return Ok(beside(ruling, running, None, ended).await.ok());
         };
         // Memos change the run meanwhile.
         let run = self.run.clone();
         let mut ruling = pin!(self.ask_about_output(execution, &run));
         loop {
-            let progress = pin!(next_progress(running, Some(memos)));
-            let progress = match select(ruling.as_mut(), progress).await {
-                Either::Left((ruling, _)) => return Ok(Some(ruling)),
-                Either::Right((progress, _)) => progress,
-            };
-            match progress {
-                Progress::Ended(ending) => ended.push_back(ending),
-                Progress::Memo(memo) => {
+            match beside(ruling.as_mut(), running, Some(memos), ended).await {
+                Ok(ruling) => return Ok(Some(ruling)),
+                Err(memo) => {
                     if !self.store_memo(memo).await? {
                         return Ok(None);
                     }
                 }
-                Progress::Done => return Ok(Some(ruling.await)),
             }
         }
     }
@@ -446,24 +434,20 @@ async fn next_progress(
     }
 }
 
-/// Awaits a verdict while the other calls continue: it can wait for something that one of them holds.
+/// Awaits a verdict while the other calls continue. Returns a memo that one of them sends meanwhile.
 async fn beside<T>(
-    verdict: impl Future<Output = T>,
+    mut verdict: Pin<&mut impl Future<Output = T>>,
     running: &mut FuturesUnordered<BoxFuture<'_, Ending>>,
+    mut memos: Option<&mut Memos>,
     ended: &mut VecDeque<Ending>,
-) -> T {
-    let mut verdict = pin!(verdict);
+) -> Result<T, SentMemo> {
     loop {
-        match select(verdict.as_mut(), running.next()).await {
-            Either::Left((verdict, _)) => return verdict,
-            Either::Right((Some(ending), _)) => ended.push_back(ending),
-            Either::Right((None, _)) => return verdict.await,
+        let progress = pin!(next_progress(running, memos.as_deref_mut()));
+        match select(verdict.as_mut(), progress).await {
+            Either::Left((verdict, _)) => return Ok(verdict),
+            Either::Right((Progress::Ended(ending), _)) => ended.push_back(ending),
+            Either::Right((Progress::Memo(memo), _)) => return Err(memo),
+            Either::Right((Progress::Done, _)) => return Ok(verdict.await),
         }
     }
-}
-
-/// Lets a call continue whose memo is stored.
-fn confirm(stored: oneshot::Sender<()>) {
-    // The call may have been dropped meanwhile.
-    let _ = stored.send(());
 }

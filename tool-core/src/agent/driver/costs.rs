@@ -49,7 +49,7 @@ impl RunDriver {
     /// Returns what has limited a response whose calls were cut off, so that with a higher limit, the model can repeat them.
     pub(super) fn limit_of_calls(&self, response: &ChatResponse) -> Option<Refusal> {
         let is_cut_off = !response.message.tool_calls.is_empty() && response.finish_reason.is_truncated();
-        self.meter.as_ref().filter(|_| is_cut_off)?.take_limit()
+        self.meter.as_ref().filter(|_| is_cut_off)?.take_refusals().shortened_by
     }
 
     /// Returns from the run, or stops it if it has a limit of its own inside of another.
@@ -59,7 +59,7 @@ impl RunDriver {
                 let spent = ledger.spent().unwrap_or(Cost::new(0, needed.currency()));
                 let limit = ledger.limit().unwrap_or(spent);
                 if !ledger.is_outermost() {
-                    self.change_run().stop_at_limit(StopReason::MaxCost(limit));
+                    self.change_run().stop(StopReason::MaxCost(limit));
                     return Ok(None);
                 }
                 RunErrorKind::MaxCost { spent, limit, needed }

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::agent::RunDriver;
 use crate::agent::delegation::Delegation;
+use crate::agent::lock::lock;
+use crate::tool::Connection;
 #[cfg(feature = "unstable-internals")]
 use {
     crate::agent::executor::Ending,
-    crate::agent::lock::lock,
     crate::run::{RunError, RunErrorKind, StepError},
     crate::tool::{Asker, AttemptContext, Progress, ToolExecution},
     tokio_util::sync::CancellationToken,
@@ -19,6 +20,12 @@ pub(in crate::agent) struct Lending {
     /// The call has an outcome nevertheless if the run is done, unless its answer is rejected.
     pub(in crate::agent) is_last: bool,
     pub(in crate::agent) lent: Mutex<Option<RunDriver>>,
+}
+
+impl Connection for Lending {
+    fn is_suspended(&self) -> bool {
+        lock(&self.lent).is_some()
+    }
 }
 
 #[cfg(feature = "unstable-internals")]

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use super::hold::{Hold, delta_event};
@@ -112,9 +113,15 @@ impl RunDriver {
             Some(Err(error)) => match error.downcast::<RunEnded>() {
                 Ok(ended) => {
                     self.trace.interrupt();
-                    let end = self.layers.end_of_reply(ended);
-                    self.layers.report(&end, None, &self.run).await?;
-                    self.change_run().stop_by_layer(end);
+                    let (layers, end) = (Arc::clone(&self.layers), self.layers.end_of_reply(ended));
+                    let reported = layers.report(&end, None, &self.run).boxed();
+                    match self.run_until_interrupted(reported).await {
+                        Ok(reported) => {
+                            reported?;
+                            self.change_run().stop_by_layer(end);
+                        }
+                        Err(interruption) => self.interrupt(&interruption),
+                    }
                     Ok(None)
                 }
                 Err(error) if error.downcast_ref::<LayerPanicked>().is_some() => {
@@ -124,7 +131,7 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
-                    match meter.and_then(RequestMeter::take_refusal) {
+                    match meter.and_then(|meter| meter.take_refusals().refused_by) {
                         Some(refusal) => self.refuse(refusal),
                         None => Err(RunErrorKind::Model(error)),
                     }
@@ -149,11 +156,8 @@ pub(super) async fn call_model(
     let Passage { layers, mut beside, hold } = passage;
     let route = Route { layers, model, meter: request.meter(), is_streamed };
     let mut verdicts = Vec::new();
-    if layers.is_empty() && beside.is_none() && !is_streamed {
-        return Ok(Reply { verdicts, response: Some(request.send_to(model).await) });
-    }
-    let mut deltas = match layers.is_empty() && is_streamed {
-        true => request.stream_to(model),
+    let mut deltas = match layers.is_empty() {
+        true => request.reply_of(model, is_streamed),
         false => route.send(request.clone()),
     };
     // Nothing leaves before the verdicts.
@@ -184,10 +188,7 @@ pub(super) async fn call_model(
                 continue;
             }
             Some(Err(error)) => return Ok(Reply { verdicts, response: Some(Err(error)) }),
-            None => {
-                let error = ModelError::new("the stream ended before the response was complete");
-                return Ok(Reply { verdicts, response: Some(Err(error)) });
-            }
+            None => return Ok(Reply { verdicts, response: Some(Err(ModelError::cut_off())) }),
         };
         if let Some(judging) = beside {
             verdicts = judging.await?;

@@ -97,7 +97,8 @@ impl RunDriver {
 
     /// Asks the layers about the calls that they have not judged, or that have waited since.
     pub(super) async fn review_calls(&mut self) -> Result<(), RunErrorKind> {
-        match self.layers.see(Part::Rewrite) || self.layers.see(Part::Judge) {
+        let seen = [Part::Offer, Part::Rewrite, Part::Judge];
+        match seen.into_iter().any(|part| self.layers.see(part)) {
             true => self.ask_about_calls().boxed().await,
             false => Ok(()),
         }
@@ -140,7 +141,12 @@ impl RunDriver {
         is_final: bool,
     ) -> Result<(), RunErrorKind> {
         if !is_final {
-            let checked = self.offer.tools.check_arguments(&call);
+            let tools = &self.offer.tools;
+            let checked = match tools.get(&call.name) {
+                // Refused before it is stored, because another driver can offer the tool.
+                None if layers.see(Part::Offer) => Err(tools.unknown_tool_error(&call)),
+                _ => tools.check_arguments(&call),
+            };
             if let Err(error) = checked {
                 return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
             }
@@ -279,12 +285,18 @@ impl RunDriver {
         let layers = Arc::clone(&self.layers);
         let asked = layers.reply(text, &self.run).boxed();
         match self.run_until_interrupted(asked).await {
-            Ok(ruling) => ruling.map(Some),
+            Ok(judged) => judged.map(|judged| Some(self.record_replaced(judged))),
             Err(interruption) => {
                 self.interrupt(&interruption);
                 Ok(None)
             }
         }
+    }
+
+    /// Records the replacements before the ruling.
+    fn record_replaced(&mut self, (replaced, ruling): (Vec<VerdictRecord>, ReplyRuling)) -> ReplyRuling {
+        replaced.into_iter().for_each(|verdict| self.change_run().record_verdict(verdict));
+        ruling
     }
 
     /// Records what the layers decided about the reply that was recorded last.
@@ -310,7 +322,7 @@ impl RunDriver {
         let judged = self.layers.reply(&text, &self.run).boxed();
         let (cancellation, time_left) = (self.question.cancellation.as_ref(), self.time_left_to_judge());
         let ruling = match run_until_interrupted(judged, cancellation, time_left).await {
-            Ok(ruling) => ruling?,
+            Ok(judged) => self.record_replaced(judged?),
             Err(interruption) => {
                 self.change_run().revoke_answer();
                 self.interrupt(&interruption);

@@ -252,7 +252,7 @@ impl RunDriver {
         self.offer.is_resolved = false;
         let tools = self.tools.resolve(&self.run).await?;
         let (layers, run) = (&self.layers, &self.run);
-        let tools = match run.is_in_turn() && layers.see(Part::Tool) {
+        let tools = match run.is_in_turn() && layers.see(Part::Offer) {
             true => self.tools.choose(tools, |tool| layers.offer(tool, run))?,
             false => tools,
         };
@@ -323,6 +323,11 @@ impl RunDriver {
                 return unjudged.map(|_| Vec::new());
             }
         };
+        let reply = &mut normalized.response_mut().message;
+        if reply.text.is_empty() && reply.refusal.is_none() && self.layers.see(Part::Answer) {
+            // Nothing of the reply was judged. The provider's form of it is sent back.
+            reply.reasoning = None;
+        }
         let listeners = self.emitter.has_listeners();
         let copy = listeners.then(|| (normalized.response().clone(), normalized.positions().to_vec()));
         self.change_run().record_normalized(normalized).map_err(RunErrorKind::Step)?;
@@ -340,11 +345,6 @@ impl RunDriver {
         // The reply of the run has the final ids of the calls.
         let reply = self.run.messages().iter().rev().find_map(Message::as_assistant);
         response.message = reply.cloned().unwrap_or_default();
-        let has_text = !response.message.text.is_empty() || response.message.refusal.is_some();
-        if !has_text && self.layers.see(Part::Answer) {
-            // Nothing of the reply was judged.
-            response.message.reasoning = None;
-        }
         let mut events = Vec::new();
         if self.emitter.streams_replies() && !is_retried {
             events.extend(hold.held_events(&response));

@@ -64,7 +64,13 @@ pub(crate) struct AttemptContext {
     pub(crate) undone: Option<Undone>,
     pub(crate) asker: Asker,
     /// The connection of a call that asks an agent to the run that it belongs to.
-    pub(crate) delegation: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) delegation: Option<Arc<dyn Connection>>,
+}
+
+/// The connection of a call to its run.
+pub(crate) trait Connection: Any + Send + Sync {
+    /// Returns `true` if the call has ended without an outcome, because the run of its agent waits.
+    fn is_suspended(&self) -> bool;
 }
 
 #[derive(Clone)]
@@ -203,7 +209,14 @@ impl ToolContext {
 
     /// Returns the connection of the call to the run that it belongs to.
     pub(crate) fn delegation<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        Arc::clone(self.attempt_context()?.delegation.as_ref()?).downcast().ok()
+        let delegation: Arc<dyn Any + Send + Sync> = self.attempt_context()?.delegation.clone()?;
+        delegation.downcast().ok()
+    }
+
+    /// Returns `true` if the call has no outcome yet.
+    pub(crate) fn is_suspended(&self) -> bool {
+        let attempt = self.attempt_context();
+        attempt.and_then(|attempt| attempt.delegation.as_ref()).is_some_and(|it| it.is_suspended())
     }
 
     fn current_attempt(&self) -> Option<&Attempt> {
@@ -319,7 +332,9 @@ impl ToolContext {
     /// Returns the names of the types that the application provided, in alphabetical order.
     pub(crate) fn type_names(&self) -> Vec<&'static str> {
         let values = self.values.iter().flat_map(|map| map.iter());
-        let provided = values.filter(|(id, _)| !Self::is_built_in(**id));
+        // A context among the values was passed by mistake.
+        let is_listed = |id| id == TypeId::of::<Self>() || !Self::is_built_in(id);
+        let provided = values.filter(|(id, _)| is_listed(**id));
         let mut names: Vec<_> = provided.map(|(_, entry)| entry.type_name).collect();
         names.sort_unstable();
         names

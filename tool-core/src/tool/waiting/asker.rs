@@ -142,7 +142,7 @@ impl Asker {
     ///
     /// The value is stored with the run before this returns. If the process dies while it is computed, it is computed again, unless the
     /// tool is `at_most_once`: pass [`IdempotencyKey::step`](crate::tool::IdempotencyKey::step) to the service. A call that is executed
-    /// [by request](crate::tool::CallRequest) stores it when it next waits or ends.
+    /// by request (`CallRequest`) stores it when it next waits or ends.
     ///
     /// ```
     /// use tool_core::tool::{Asker, IdempotencyKey};

@@ -6,11 +6,12 @@ mod response;
 
 use std::sync::Arc;
 
+use axum::Extension;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-
 use tool_core::model::Delta;
-use tool_http::server::{Caller, LimitedBody, hold_until_sent, json_response, sse_response};
+use tool_http::server::{Caller, hold_until_sent, json_response, sse_response};
 
 use self::response::CompletionWriter;
 use super::dispatch::{respond, stream};
@@ -19,21 +20,21 @@ use super::request::parse_in_background;
 use super::state::{ServerState, unix_time};
 
 pub(super) async fn create(
-    state: &Arc<ServerState>,
-    caller: Caller,
-    body: LimitedBody,
+    State(state): State<Arc<ServerState>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
 ) -> Result<Response, ApiError> {
-    let (request, permit) = {
-        let state = Arc::clone(state);
-        parse_in_background(body, move |body| request::parse(body, caller, &state)).await?
-    };
+    let body = state.limiter.read_body(request.into_body()).await?;
+    let parser_state = Arc::clone(&state);
+    let parse = move |body: &[u8]| request::parse(body, caller, &parser_state);
+    let (request, permit) = parse_in_background(body, parse).await?;
     let writer = CompletionWriter::new(request.backend_request.model.clone(), unix_time());
     if request.is_streamed {
-        let deltas = stream(state, request.backend_request).await?;
+        let deltas = stream(&state, request.backend_request).await?;
         let response = sse_response(writer.events(deltas, request.includes_usage));
         return Ok(hold_until_sent(permit, response));
     }
-    let deltas = respond(state, request.backend_request).await?;
+    let deltas = respond(&state, request.backend_request).await?;
     match deltas.last() {
         Some(Delta::Done(response)) => {
             let response = json_response(StatusCode::OK, writer.completion(response));

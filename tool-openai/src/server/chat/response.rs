@@ -1,11 +1,11 @@
 //! Writes responses in the form of the API, complete and as chunks.
 
-use bytes::Bytes;
+use axum::body::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
 use tool_core::model::{ChatResponse, Delta, FinishReason, TokenLogprob, Usage};
+use tool_http::random_id;
 
-use crate::ids;
 use crate::server::backend::Deltas;
 use crate::server::error::ApiError;
 use crate::server::logprobs::logprob_json;
@@ -19,7 +19,7 @@ pub(super) struct CompletionWriter {
 
 impl CompletionWriter {
     pub(super) fn new(model: String, created: u64) -> Self {
-        Self { id: ids::random_id("chatcmpl-"), model, created }
+        Self { id: random_id("chatcmpl-"), model, created }
     }
 
     /// Returns the complete response.

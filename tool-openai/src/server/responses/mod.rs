@@ -8,12 +8,14 @@ mod request;
 
 use std::sync::Arc;
 
+use axum::Extension;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tool_core::model::Delta;
-use tool_http::server::{Caller, LimitedBody, hold_until_sent, json_response, sse_response};
+use tool_http::server::{Caller, hold_until_sent, json_response, sse_response};
 
 use self::output::ResponseWriter;
 use self::recorder::ResponseRecorder;
@@ -24,12 +26,13 @@ use super::state::ServerState;
 use super::stored_response::StoredResponse;
 
 pub(super) async fn create(
-    state: &Arc<ServerState>,
-    caller: Caller,
-    body: LimitedBody,
+    State(state): State<Arc<ServerState>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
 ) -> Result<Response, ApiError> {
+    let body = state.limiter.read_body(request.into_body()).await?;
     let request_bytes = body.bytes.len();
-    let parser_state = Arc::clone(state);
+    let parser_state = Arc::clone(&state);
     let parse = move |body: &[u8]| {
         let (state, mut reserved) = (parser_state, None);
         let request = request::parse(body, caller, &state, |id| {
@@ -45,16 +48,16 @@ pub(super) async fn create(
     let held = (permit, reserved);
     let mut writer = ResponseWriter::new(request.echoed);
     let recorder =
-        request.is_stored.then(|| ResponseRecorder::new(state, caller, request.conversation, request_bytes));
+        request.is_stored.then(|| ResponseRecorder::new(&state, caller, request.conversation, request_bytes));
     if !request.is_streamed {
-        let deltas = respond(state, request.backend_request).await?;
+        let deltas = respond(&state, request.backend_request).await?;
         let mut response = Value::Null;
         for delta in deltas {
             response = write_delta(&mut writer, recorder.as_ref(), delta).unwrap_or(response);
         }
         return Ok(hold_until_sent(held, json_response(StatusCode::OK, &response)));
     }
-    let deltas = stream(state, request.backend_request).await?;
+    let deltas = stream(&state, request.backend_request).await?;
     let first = stream::iter(writer.start_events());
     let rest = deltas.flat_map(move |delta| {
         match delta {

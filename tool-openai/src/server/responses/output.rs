@@ -2,12 +2,12 @@
 
 use std::mem;
 
-use bytes::Bytes;
+use axum::body::Bytes;
 use serde_json::{Value, json};
 use tool_core::ToolCall;
 use tool_core::model::{ChatResponse, Delta, FinishReason, Usage};
+use tool_http::random_id;
 
-use crate::ids;
 use crate::server::error::ApiError;
 use crate::server::logprobs::logprob_json;
 use crate::server::state::unix_time;
@@ -58,7 +58,7 @@ impl ResponseWriter {
     /// Creates a writer; `echoed` are the fields of the request that the response repeats.
     pub(super) fn new(echoed: Value) -> Self {
         let mut response = json!({
-            "id": ids::random_id("resp_"),
+            "id": random_id("resp_"),
             "object": "response",
             "created_at": unix_time(),
             "status": "in_progress",
@@ -97,7 +97,7 @@ impl ResponseWriter {
                 self.close_item("completed");
                 let position = self.next_position();
                 let call = ToolCall::new(id, name, "");
-                let call = OpenCall { position, index, id: ids::random_id("fc_"), call };
+                let call = OpenCall { position, index, id: random_id("fc_"), call };
                 let item = call.json("in_progress");
                 self.emit("response.output_item.added", json!({ "output_index": position, "item": item }));
                 self.open_calls.push(call);
@@ -179,7 +179,7 @@ impl ResponseWriter {
             _ => {
                 self.close_item("completed");
                 let position = self.next_position();
-                let id = ids::random_id(if is_reasoning { "rs_" } else { "msg_" });
+                let id = random_id(if is_reasoning { "rs_" } else { "msg_" });
                 let item = OpenItem { position, id, is_reasoning, parts: Vec::new(), open_part: None };
                 let json = item.json("in_progress");
                 self.emit("response.output_item.added", json!({ "output_index": position, "item": json }));

@@ -8,7 +8,7 @@ use tool_core::model::AssistantMessage;
 use tool_http::server::Caller;
 
 use crate::server::state::ServerState;
-use crate::server::store::MAX_BYTES;
+use crate::server::store::{MAX_BYTES, approximate_message_bytes};
 use crate::server::stored_response::{Conversation, StoredResponse};
 
 /// The approximate size of a message in memory without its texts. A caller can send many short messages.
@@ -34,11 +34,8 @@ impl ResponseRecorder {
 
     pub(super) fn store(&self, message: AssistantMessage, response: &Value) {
         let Some(id) = response["id"].as_str() else { return };
-        let texts = [Some(&message.text), message.reasoning.as_ref(), message.refusal.as_ref()];
-        let texts = texts.into_iter().flatten().map(String::len);
-        let calls = message.tool_calls.iter().map(|call| call.arguments.len() + 100);
         let input = self.conversation.last_messages() * MESSAGE_BYTES;
-        let bytes = self.request_bytes + input + texts.chain(calls).sum::<usize>() + 1000;
+        let bytes = self.request_bytes + input + approximate_message_bytes(&message) + 1000;
         let store = &self.state.responses;
         let conversation = self.conversation.with_reply(message, store.add_weight(bytes));
         // Inserting it would drop all other responses and fail nevertheless, or no request could continue it.

@@ -11,7 +11,11 @@ use serde_json::value::RawValue;
 const MAX_MEMBERS: usize = 1000;
 
 /// Parses an array of at most `max` elements.
-pub(crate) fn elements(json: &str, max: usize) -> serde_json::Result<Vec<&RawValue>> {
+///
+/// # Errors
+///
+/// Fails if the text is no array, or a longer one.
+pub fn elements(json: &str, max: usize) -> serde_json::Result<Vec<&RawValue>> {
     // They take no memory to count.
     if serde_json::from_str::<Vec<IgnoredAny>>(json)?.len() > max {
         return Err(Error::custom(format_args!("more than {max} elements")));
@@ -20,45 +24,50 @@ pub(crate) fn elements(json: &str, max: usize) -> serde_json::Result<Vec<&RawVal
 }
 
 /// Returns a JSON string.
-pub(crate) fn string(text: &str) -> String {
+#[must_use]
+pub fn string(text: &str) -> String {
     // A string can always be written.
     serde_json::to_string(text).unwrap_or_default()
 }
 
 /// The members of a JSON object, in order, each value as its text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+pub struct Members<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Members<'a> {
     /// Parses an object. Returns `None` if the text is none.
-    pub(crate) fn parse(json: &'a str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
 
     /// Returns the value of a member.
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
     /// Returns the value of a member that is of this type.
-    pub(crate) fn parsed<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+    #[must_use]
+    pub fn parsed<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
     /// Returns the value of a member that is a string.
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
         self.parsed(name)
     }
 
     /// Removes a member. Returns `false` if there is none.
-    pub(crate) fn remove(&mut self, name: &str) -> bool {
+    pub fn remove(&mut self, name: &str) -> bool {
         let count = self.0.len();
         self.0.retain(|(known, _)| known != name);
         self.0.len() < count
     }
 
     /// Replaces the value of a member, or adds it.
-    pub(crate) fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
+    pub fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
         match self.0.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value.into(),
             None => self.0.push((name.into(), value.into())),
@@ -66,12 +75,13 @@ impl<'a> Members<'a> {
     }
 
     /// Returns the members.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// Returns the object.
-    pub(crate) fn to_json(&self) -> String {
+    #[must_use]
+    pub fn to_json(&self) -> String {
         let members = self.iter().map(|(name, value)| format!("{}:{value}", string(name)));
         format!("{{{}}}", members.collect::<Vec<_>>().join(","))
     }
