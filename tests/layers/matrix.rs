@@ -117,7 +117,11 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-openai/src/server/agent.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
     ),
-    ("tool-openai/src/server/resumption.rs", &[Entrance::Responses, Entrance::ResponsesStreamed]),
+    // Builds the run that a conversation continues.
+    (
+        "tool-openai/src/server/resumption.rs",
+        &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
+    ),
     // Models that are served without an agent.
     ("tool-openai/src/server/dispatch.rs", &[]),
     ("tool-openai/src/server/options.rs", &[]),
