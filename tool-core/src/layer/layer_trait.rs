@@ -141,7 +141,8 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(None)))
     }
 
-    /// Judges a call with its final arguments. A call that waited meanwhile is judged again before it is executed.
+    /// Judges a call with its final arguments. A call that has waited, or that another process continues or repeats, is judged again before
+    /// it is executed.
     fn judge<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
         let _ = (call, at);
         Box::pin(ready(Ok(CallVerdict::Pass)))
