@@ -180,7 +180,7 @@ pub trait Layer: Send + Sync {
     }
 }
 
-/// The chunks of a reply; the last one is [`Delta::Done`] with the whole response. Without a reader of the stream, it is the only one.
+/// The chunks of a reply; the last one is [`Delta::Done`](crate::model::Delta::Done) with the whole response. Without a reader of the stream, it is the only one.
 pub type Deltas<'a> = ChatStream<'a>;
 
 /// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.
