@@ -97,7 +97,6 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-core/src/agent/driver/calls.rs",
         &[Entrance::SearchAppend, Entrance::SearchCallThrough, Entrance::SearchByProvider, Entrance::Handoff],
     ),
-    // Drives the agent that a call asks.
     ("tool-core/src/agent/driver/lending.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),
@@ -118,11 +117,16 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-openai/src/server/agent.rs",
         &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
     ),
-    ("tool-openai/src/server/resumption.rs", &[Entrance::Chat, Entrance::Responses]),
+    // Builds the run that a conversation continues.
+    (
+        "tool-openai/src/server/resumption.rs",
+        &[Entrance::Chat, Entrance::ChatStreamed, Entrance::Responses, Entrance::ResponsesStreamed],
+    ),
     // Models that are served without an agent.
     ("tool-openai/src/server/dispatch.rs", &[]),
     ("tool-openai/src/server/options.rs", &[]),
     ("tool-restate/src/calls.rs", &[Entrance::Restate]),
+    ("tool-restate/src/step.rs", &[Entrance::Restate]),
     ("tool-restate/src/turn.rs", &[Entrance::Restate]),
     ("tool-web/src/hub.rs", &[Entrance::Web]),
 ];

@@ -10,7 +10,7 @@ use futures_util::stream;
 use proptest::prelude::{any, prop_assert, proptest};
 use tests::support::sampling::cases;
 use tool_core::content::{Content, Image};
-use tool_core::memory::InMemoryStore;
+use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, ChatStream, Cost, Currency, Delta, EarlierAttempt, Fallback,
     FinishReason, ModelError, ModelErrorKind, ModelFuture, ModelOptions, ModelPrices, Prices, PricesError,
@@ -206,6 +206,9 @@ async fn the_model_must_be_known_unless_it_may_have_the_worst_price() {
         "the request to the model failed: the price of the model `` is not known; add it to the table, or set \
          `UnknownModel::WorstPrice`"
     );
+    let unknown = error.to_string();
+    let agent = Agent::builder(model()).prices(prices.clone()).max_cost(Cost::usd(1.0)).build().unwrap();
+    assert_eq!(agent.ask("Hello").await.unwrap_err().to_string(), unknown);
     let prices = prices.unknown_models(UnknownModel::WorstPrice);
     let agent = Agent::builder(model()).prices(prices).build().unwrap();
     assert_eq!(micros(agent.ask("Hello").await.unwrap().cost()), Some(7));
@@ -366,13 +369,16 @@ async fn a_response_that_its_caller_does_not_record_is_charged() {
 
 #[tokio::test]
 async fn a_limit_without_prices_is_an_error() {
-    let agent = Agent::builder(ScriptedModel::new().says("Hello"))
-        .options(ModelOptions::default().with_max_output_tokens(10));
-    let error = agent.max_cost(Cost::usd(1.0)).build().unwrap().ask("Hello").await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the request to the model failed: a limit of money needs `prices` of the agent"
-    );
+    let needs_prices = "the request to the model failed: a limit of money needs `prices` of the agent";
+    let agent = || Agent::builder(ScriptedModel::new().says("Hello"));
+    let options = ModelOptions::default().with_max_output_tokens(10);
+    for agent in [agent().options(options), agent()] {
+        let error = agent.max_cost(Cost::usd(1.0)).build().unwrap().ask("Hello").await.unwrap_err();
+        assert_eq!(error.to_string(), needs_prices);
+    }
+    let budget = Budget::cost(InMemoryStore::new(), Cost::usd(1.0), Duration::from_secs(60)).key("ada");
+    let error = agent().build().unwrap().ask("Hello").budget(budget).await.unwrap_err();
+    assert_eq!(error.to_string(), needs_prices);
 }
 
 #[tokio::test]

@@ -62,11 +62,11 @@ fn banking() -> ToolSet {
 
 const ALL_MISSING: &str = "values are missing from the context: \
      `refund` needs `tools::context::app::Database` and `tools::context::app::User`, `cancel` needs `tools::context::app::User`; \
-     provide them with `context(…)` on the agent or on the question";
+     pass each with `context(value)` on the agent or on the question";
 
 const USER_MISSING: &str = "values are missing from the context: \
      `refund` needs `tools::context::app::User`, `cancel` needs `tools::context::app::User`; \
-     provide them with `context(…)` on the agent or on the question; the context has `tools::context::app::Database`";
+     pass each with `context(value)` on the agent or on the question; the context has `tools::context::app::Database`";
 
 #[test]
 fn a_set_lists_missing_context() {
@@ -124,6 +124,16 @@ async fn refuses_a_run_with_missing_context() {
     let _ = model.clone().says("Hello again.");
     let answer = agent.resume(error.into_run()).context(app::User).await.unwrap();
     assert_eq!((answer.text(), answer.messages().len()), ("Hello again.", 2));
+}
+
+#[tokio::test]
+async fn explains_that_a_passed_context_is_not_unpacked() {
+    let agent = Agent::builder(ScriptedModel::new()).tools(banking()).context(app::Database).build().unwrap();
+    let error = agent.ask("Hello").context(ToolContext::new().with(app::User)).await.unwrap_err();
+    let passed = "; the context has `tool_core::tool::context::tool_context::ToolContext` and ";
+    let message = USER_MISSING.replace("; the context has ", passed);
+    let unpacked = "; a `ToolContext` is not unpacked: pass its values with `context(value)`";
+    assert_eq!(error.to_string(), message + unpacked);
 }
 
 #[tokio::test]

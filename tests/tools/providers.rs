@@ -314,7 +314,7 @@ async fn a_failing_provider_ends_the_run_and_keeps_its_messages() {
         ),
         (
             |agent| agent.tool_provider(scripted([Ok(tools![sum]), Ok(needy())])),
-            "values are missing from the context: `refund` needs `tools::providers::Database`; provide them",
+            "values are missing from the context: `refund` needs `tools::providers::Database`; pass each",
         ),
         (
             |agent| {

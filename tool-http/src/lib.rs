@@ -5,9 +5,9 @@
 //! is a new minor version of this crate. It is published because they depend on it, and knows neither MCP nor the APIs of OpenAI and
 //! Anthropic.
 //!
-//! - [`client`](mod@client) (feature `client`): connections, TLS, bounded bodies, server-sent events, retries, redaction; responses,
+//! - `client` (feature `client`): connections, TLS, bounded bodies, server-sent events, retries, redaction; responses,
 //!   streams and errors of models.
-//! - [`server`](mod@server) (feature `server`): keys, `Host` and `Origin`, limits, forms of responses, connections, shutdown.
+//! - `server` (feature `server`): keys, `Host` and `Origin`, limits, forms of responses, connections, shutdown.
 //! - [`Backoff`]: the delays between attempts, and [`LONGEST_TIMEOUT`]; [`random_id`].
 
 // Links from the other crates do not depend on the order in which they are documented.

@@ -11,6 +11,7 @@ use tool_http::client::{ApiResponse, Assembler, Error, ErrorKind, RequestBody, R
 
 use crate::client::Client;
 use crate::malformed_call::MalformedCallRetries;
+use crate::warning::warn_about_omitted_fields;
 
 /// The way out if a server rejects a request with a JSON schema.
 const JSON_SCHEMA_HINT: &str = "if the server does not support JSON schemas in `response_format`, set \
@@ -42,13 +43,11 @@ pub(crate) struct Target {
     pub(crate) model: String,
     /// The API's path below the base URL.
     path: &'static str,
-    url: Url,
 }
 
 impl Target {
     pub(crate) fn new(client: Arc<Client>, path: &'static str, model: String) -> Self {
-        let url = client.url(path, &model);
-        Self { client, model, path, url }
+        Self { client, model, path }
     }
 
     /// Formats the public type of this name that sends the requests.
@@ -63,10 +62,7 @@ impl Target {
 
     /// Returns the URL that the request is sent to.
     fn url_for(&self, request: &ChatRequest<'_>) -> Url {
-        match &request.options().model {
-            Some(model) => self.client.url(self.path, model),
-            None => self.url.clone(),
-        }
+        self.client.url(self.path, self.model_for(request))
     }
 }
 
@@ -118,9 +114,11 @@ struct Attempts<'a, 'r, A> {
 
 impl<'a, 'r, A: Api> Attempts<'a, 'r, A> {
     fn new(api: &'a A, request: &'r ChatRequest<'r>, is_streamed: bool) -> Result<Self, Error> {
+        let client = api.client();
+        warn_about_omitted_fields(request, &client.endpoint, client.on_warning.as_ref());
         let body = api.encode(request, is_streamed)?;
         let malformed_calls = MalformedCallRetries::new(request);
-        Ok(Self { api, request, malformed_calls, is_streamed, body, retries: api.client().retry.start() })
+        Ok(Self { api, request, malformed_calls, is_streamed, body, retries: client.retry.start() })
     }
 
     async fn send(&self) -> Result<ApiResponse<'a>, Error> {

@@ -14,8 +14,8 @@ use crate::context::ContextTypes;
 use crate::events::{Publisher, Unfinished};
 use crate::limit::limited;
 use crate::names::CallInput;
-use crate::path::{agent_names, stream_name};
-use crate::turn::panicked;
+use crate::path::stream_name;
+use crate::step::panicked;
 
 /// The owner of the tools: an agent, or a worker without one.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl Executor {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let CallInput { mut request, definition, offered, context, path, .. } = input;
+        let CallInput { mut request, definition, offered, context, agent: names, .. } = input;
         // The rules for approval and the like are those of the recorded definition: without it, there are none.
         if definition.is_none() && request.undone.is_none() {
             let error = ToolError::unknown_tool(&request.call.name, offered.iter().map(|name| &**name));
@@ -77,8 +77,8 @@ impl Executor {
         };
         match self {
             Self::Agent(agent) => {
-                let asked_by = agent_names(&path);
-                agent.execute_unjudged(&asked_by, request, &context, cancellation, progress).await
+                let names: Vec<_> = names.iter().map(|name| &**name).collect();
+                agent.execute_unjudged(&names, request, &context, cancellation, progress).await
             }
             Self::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
         }

@@ -31,6 +31,8 @@ mod path;
     reason = "only services declared as traits can have names of their own, see `worker::named`"
 )]
 mod runs;
+mod step;
+mod tools;
 mod turn;
 mod worker;
 

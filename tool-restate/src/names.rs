@@ -87,6 +87,9 @@ pub(crate) struct CallInput {
     /// The calls that lead to the run that the call belongs to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) path: Vec<Asked>,
+    /// The names that lead to the agent of the call: of tools that ask agents or hand off to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) agent: Vec<String>,
 }
 
 /// What a run waits for.
@@ -96,7 +99,7 @@ pub(crate) struct Waiting {
     pub(crate) messages: u32,
     /// What waits for a decision.
     pub(crate) waits: Vec<WaitId>,
-    /// The names of the tools that lead to the agent of each call that is inside of another, by the path of the call.
+    /// The names that lead to the agents of calls that are of other agents than the outermost, by the paths of the calls.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) agents: BTreeMap<String, Vec<String>>,
     /// The last wait for an approval of each call, by the id of the call.

@@ -16,7 +16,7 @@ use crate::calls::Executor;
 use crate::clock::now;
 use crate::drive::Drive;
 use crate::names::{About, Added, Claim, Decided, Decision, Ended, Question, Sent, Stop, Waiting};
-use crate::turn::Model;
+use crate::step::Model;
 
 /// The state of a run that its handlers share: the id of its invocation, the digest of its question, and what it waits for.
 pub(crate) const INVOCATION: &str = "invocation";
@@ -245,13 +245,12 @@ impl Runs {
         wait: &Wait,
         decision: &run::Decision,
     ) -> Result<Result<(), String>, TerminalError> {
-        let agent = &self.model.agent;
-        let asked_by: Vec<_> =
-            waiting.agents.get(&wait.path).into_iter().flatten().map(|name| &**name).collect();
+        let names = waiting.agents.get(&wait.path).into_iter().flatten();
+        let agent = self.model.agent.agent_at(names.map(String::as_str));
         let check = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
             Box::pin(async move {
-                let checked = AssertUnwindSafe(agent.check_decision(&asked_by, wait, decision));
-                let checked = checked.catch_unwind().await;
+                let Some(agent) = agent else { return Ok(Json(Ok(()))) };
+                let checked = AssertUnwindSafe(agent.check_decision(wait, decision)).catch_unwind().await;
                 // A provider that panics decides nothing.
                 let checked = checked.unwrap_or(Ok(()));
                 Ok(Json(checked.map_err(|error| error.to_string())))

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::memory::Window;
-use tool_core::model::ToolKind;
+use tool_core::model::{ToolDefinition, ToolKind};
 use tool_core::toolset::IntoToolSet;
 use tool_core::{Agent, Tool, ToolContext, ToolSet};
 
@@ -25,7 +25,7 @@ use crate::events::{self, Events, EventsService as _, Publisher, events_service}
 use crate::limit::MAX_BYTES;
 use crate::names::{calls_service, conversations_service, is_service_name, tool_service};
 use crate::runs::{Runs, RunsService as _};
-use crate::turn::Model;
+use crate::step::Model;
 
 /// The treatment of a run that started with other tools than the worker's agent has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -454,22 +454,24 @@ where
 
 /// Refuses to route the calls of agents that are tools: which of the values of a question these agents take is not known elsewhere.
 fn check_routes(routes: &BTreeMap<String, String>, agent: &Agent, name: &str) -> Result<(), WorkerError> {
-    let inner = tree_of(agent).skip(1).flat_map(|one| one.tools().iter());
-    let mut agents = agent.agent_tools().map(|(tool, _)| tool);
-    let mut routed = inner.map(|tool| tool.definition().name()).chain(&mut agents);
-    match routed.find(|tool| routes.contains_key(*tool)) {
-        Some(tool) => Err(WorkerError::Unsupported(format!(
-            "the agent `{name}` has an agent as a tool, and `tools_at` names `{tool}`, which is this tool or one of that agent: \
+    for (tool, inner) in agent.agent_tools() {
+        let inner = tree_of(inner.agent()).flat_map(|one| one.tools().definitions().iter());
+        let mut routed = inner.map(ToolDefinition::name).chain([tool]);
+        if let Some(tool) = routed.find(|tool| routes.contains_key(*tool)) {
+            return Err(WorkerError::Unsupported(format!(
+                "the agent `{name}` has an agent as a tool, and `tools_at` names `{tool}`, which is this tool or one of that agent: \
                  leave it out of `tools_at`"
-        ))),
-        None => Ok(()),
+            )));
+        }
     }
+    agent.handoffs().try_for_each(|(_, other)| check_routes(routes, other, name))
 }
 
-/// Returns an agent and those that are its tools, at all depths.
+/// Returns an agent, those that are its tools, and those that it hands off to, at all depths.
 fn tree_of(agent: &Agent) -> Box<dyn Iterator<Item = &Agent> + '_> {
-    let inner = agent.agent_tools().flat_map(|(_, tool)| tree_of(tool.agent()));
-    Box::new(std::iter::once(agent).chain(inner))
+    let inner = agent.agent_tools().map(|(_, tool)| tool.agent());
+    let others = inner.chain(agent.handoffs().map(|(_, other)| other)).flat_map(tree_of);
+    Box::new(std::iter::once(agent).chain(others))
 }
 
 /// Refuses agents with parts that a durable run replaces. Returns the name of the agent.
@@ -511,16 +513,6 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
                  and decide with `resolve_approval`",
             ),
             (
-                agent.has_tool_search(),
-                "has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per question \
-                 with a `guard::offer`",
-            ),
-            (
-                agent.has_handoffs(),
-                "has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other agent a question \
-                 of its own",
-            ),
-            (
                 agent.undo_tools().iter().any(is_agent),
                 "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
             ),
@@ -532,6 +524,9 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
                    that clients ask: leave it out";
         refuse(&inside, [(tool.has_conversation(), why)])?;
         check_tree(tool.agent(), &inside)?;
+    }
+    for (name, other) in agent.handoffs() {
+        check_tree(other, &format!("the agent of the handoff `{name}` of {whose}"))?;
     }
     Ok(())
 }

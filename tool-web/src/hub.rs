@@ -1,9 +1,11 @@
 //! The runs that are watched: the logs of those that are driven in this process, the stored ones, and the decisions about both.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 use tool_core::content::Content;
 use tool_core::memory::{
     InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore, StoredRun,
@@ -24,6 +26,9 @@ use crate::wait::places;
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
 const MAX_LOGS: usize = 1_000;
 const MAX_LOG_BYTES: usize = 64 << 20;
+
+/// The time between two readings of a stored run that is shown.
+pub(crate) const POLL: Duration = Duration::from_millis(1_500);
 
 /// The number of messages that are remembered in a conversation of an agent without a memory.
 const MAX_HISTORY: usize = 200;
@@ -48,11 +53,11 @@ pub(crate) struct Hub {
 struct State {
     /// The oldest first.
     logs: VecDeque<Arc<RunLog>>,
+    /// The logs of other stored runs, as long as somebody reads them.
+    shown: HashMap<String, Weak<RunLog>>,
     decisions: Bounded<WaitId, Recorded, 10_000>,
     /// The messages of conversations of agents without a memory.
     histories: Bounded<ConversationId, Vec<Message>, 1_000>,
-    /// The tools that frontends execute, by the ids of their runs.
-    tools: Bounded<String, ToolSet, 1_000>,
 }
 
 /// A decision that was recorded here.
@@ -155,32 +160,42 @@ impl Hub {
     }
 
     /// Returns the log of a run, which begins with what the run has done so far.
-    fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
+    pub(crate) fn log_of(&self, source: &Source, run: &Run) -> Arc<RunLog> {
         let mut state = self.lock();
         state.log(run.id().as_str()).unwrap_or_else(|| {
-            let log = Arc::new(RunLog::new(&source.name, run));
+            let log = Arc::new(RunLog::new(run.id().as_str(), &source.name, run));
             state.add(Arc::clone(&log));
             log
         })
     }
 
-    /// Returns the log to show a run with: that of this process, or one of what is stored now.
+    /// Returns the log to show a run with: that of this process, or one of what is stored now, which its readers share.
     pub(crate) async fn shown_log(&self, id: &str) -> Option<Arc<RunLog>> {
         if let Some(log) = self.log(id) {
             return Some(log);
         }
-        let loaded = self.load(id).await.ok()??;
-        Some(Arc::new(RunLog::new(&loaded.source.name, &loaded.run)))
+        let Loaded { source, run, .. } = self.load(id).await.ok()??;
+        let shown = &mut self.lock().shown;
+        shown.retain(|_, log| log.strong_count() > 0);
+        let known = shown.get(id).and_then(Weak::upgrade);
+        let log = known.unwrap_or_else(|| Arc::new(RunLog::new(id, &source.name, &run)));
+        log.follow(&run);
+        shown.insert(id.to_owned(), Arc::downgrade(&log));
+        Some(log)
     }
 
-    /// Adds what another process has done to a log. Returns `false` if the run is gone, and the log has no end.
+    /// Adds what another process has done to a log, whose readers read the store once for all of them. Returns `false` if the run is
+    /// gone, and the log has no end.
     pub(crate) async fn refresh(&self, log: &RunLog) -> bool {
-        match self.load(&log.id).await {
-            Ok(Some(loaded)) => log.follow(&loaded.run),
-            Ok(None) => return log.is_driven() || log.status().is_end(),
-            Err(_) => {}
+        let mut last = log.refreshed.lock().await;
+        if let Some((_, is_there)) = last.filter(|(at, _)| at.elapsed() < POLL) {
+            return is_there;
         }
-        true
+        let loaded = self.load(&log.id).await;
+        loaded.iter().flatten().for_each(|loaded| log.follow(&loaded.run));
+        let is_there = !matches!(loaded, Ok(None)) || log.is_driven() || log.status().is_end();
+        *last = Some((Instant::now(), is_there));
+        is_there
     }
 
     /// Loads a stored run, with the source that shows and drives it: of those that share its store, the one whose agent was asked.
@@ -213,13 +228,6 @@ impl Hub {
         }
     }
 
-    /// Offers tools to the model that a frontend executes, whenever the run is driven from here.
-    pub(crate) fn offer(&self, id: &str, tools: ToolSet) {
-        if !tools.is_empty() {
-            self.lock().tools.insert(id.to_owned(), tools);
-        }
-    }
-
     /// Drives a run in a task of its own: who asked or decided can leave.
     fn drive(self: &Arc<Self>, source: &Arc<Source>, run: Run) {
         let Some(agent) = &source.agent else { return };
@@ -230,7 +238,7 @@ impl Hub {
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
         *lock(&follower.0.token) = Some(token.clone());
-        let tools = self.lock().tools.get(&id).cloned().unwrap_or_default();
+        let tools = lock(&follower.0.tools).clone();
         let mut events = agent.resume(run).tools(tools).cancellation_token(token).stream();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
@@ -361,8 +369,8 @@ impl Hub {
             ask = ask.history(state.histories.get(conversation).into_iter().flatten().cloned());
         }
         let run = ask.start().into_run();
-        self.offer(run.id().as_str(), tools);
         let log = self.log_of(source, &run);
+        *lock(&log.tools) = tools;
         self.drive(source, run);
         Some(log)
     }
@@ -512,5 +520,29 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.0.driver_left();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fifty readers cost no more than one.
+    #[tokio::test(start_paused = true)]
+    async fn readers_of_a_stored_run_share_its_log_and_its_readings() {
+        let store = InMemoryStore::new();
+        store.save_run("run", &mut Run::new([Message::user("Hello")])).await.unwrap();
+        let hub = Hub::new(vec![Arc::new(Source::store("store", Arc::new(store.clone())))], false);
+        let (one, other) = (hub.shown_log("run").await.unwrap(), hub.shown_log("run").await.unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(hub.refresh(&one).await);
+        store.remove_run("run").await.unwrap();
+        // The store was read a moment ago.
+        assert!(hub.refresh(&other).await);
+        tokio::time::advance(POLL).await;
+        assert!(!hub.refresh(&other).await);
+        assert!(!hub.refresh(&one).await, "all readers learn of it");
+        drop((one, other));
+        assert!(hub.shown_log("run").await.is_none());
     }
 }

@@ -14,7 +14,7 @@ use tool_core::memory::RunStatus;
 use tool_core::tool::Timestamp;
 
 use crate::entry::is_failure;
-use crate::hub::{Hub, Loaded, Source};
+use crate::hub::{Hub, Loaded};
 use crate::log::{MAX_TEXT_CHARS, Row, Status};
 use crate::wait::describe;
 
@@ -122,7 +122,7 @@ impl Hub {
     }
 
     async fn stored_row(&self, id: &str) -> Option<Row> {
-        let (source, mut row) = match self.find(id).await {
+        let (source, row) = match self.find(id).await {
             Ok(Some(loaded)) => (Arc::clone(&loaded.source), stored_row(&loaded)),
             Ok(None) => return None,
             Err((source, error)) => {
@@ -130,17 +130,9 @@ impl Hub {
                 (source, Row { error, status, ..Row::default() })
             }
         };
-        (row.id, row.agent) = (id.to_owned(), Arc::clone(&source.name));
-        row.updated_at = source.updated_at(id).await;
-        Some(row)
-    }
-}
-
-impl Source {
-    /// Returns the time of the last change of a stored run.
-    async fn updated_at(&self, id: &str) -> Option<Timestamp> {
-        let age = self.store.age(id).await.ok().flatten()?;
-        Some(SystemTime::now().checked_sub(age)?.into())
+        let age = source.store.age(id).await.ok().flatten();
+        let updated_at = age.and_then(|age| SystemTime::now().checked_sub(age)).map(Timestamp::from);
+        Some(Row { id: id.to_owned(), agent: Arc::clone(&source.name), updated_at, ..row })
     }
 }
 

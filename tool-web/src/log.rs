@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tool_core::model::{ChatResponse, Usage};
 use tool_core::run::Run;
 use tool_core::tool::Timestamp;
-use tool_core::{CancellationToken, Event};
+use tool_core::{CancellationToken, Event, ToolSet};
 
 use crate::bounded::lock;
 use crate::entry::{Entry, executions, is_failure};
@@ -87,6 +88,10 @@ pub(crate) struct RunLog {
     pub(crate) id: String,
     /// Cancels the run, if it is driven by the page.
     pub(crate) token: Mutex<Option<CancellationToken>>,
+    /// The tools that a frontend executes.
+    pub(crate) tools: Mutex<ToolSet>,
+    /// When the store was read for the readers of the log, and whether the run was there.
+    pub(crate) refreshed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     state: Mutex<LogState>,
     /// The position after the last entry.
     end: watch::Sender<u64>,
@@ -108,11 +113,12 @@ struct LogState {
 
 impl RunLog {
     /// Creates a log that begins with what the run has done so far.
-    pub(crate) fn new(source: &Arc<str>, run: &Run) -> Self {
-        let id = run.id().to_string();
+    pub(crate) fn new(id: &str, source: &Arc<str>, run: &Run) -> Self {
+        let id = id.to_owned();
         let row = Row { id: id.clone(), agent: Arc::clone(source), ..Row::default() };
         let state = Mutex::new(LogState { row, ..LogState::default() });
-        let log = Self { id, token: Mutex::default(), state, end: watch::Sender::new(0) };
+        let (token, tools, refreshed) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let log = Self { id, token, tools, refreshed, state, end: watch::Sender::new(0) };
         log.append_history(run);
         log
     }
@@ -372,7 +378,7 @@ mod tests {
     use super::*;
 
     fn log() -> Arc<RunLog> {
-        Arc::new(RunLog::new(&"desk".into(), &Run::new([Message::user("Hello")])))
+        Arc::new(RunLog::new("run", &"desk".into(), &Run::new([Message::user("Hello")])))
     }
 
     #[tokio::test]

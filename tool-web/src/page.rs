@@ -1,7 +1,6 @@
 //! The page: its files, and the data that it shows.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{OriginalUri, Path, RawQuery, Request, State};
@@ -23,7 +22,7 @@ use url::form_urlencoded;
 
 use crate::auth::{Principal, Right};
 use crate::guard::{Guard, HttpError, admit, admit_page, requires};
-use crate::hub::Hub;
+use crate::hub::{Hub, POLL};
 use crate::list::Filter;
 use crate::log::{Found, Row, RunLog};
 use crate::plain;
@@ -34,9 +33,6 @@ const HTML: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/page.js");
 const ICON: &str = include_str!("page/icon.svg");
 const STYLE: &str = include_str!("page/page.css");
-
-/// The time between two readings of a stored run that is shown.
-const POLL: Duration = Duration::from_millis(1_500);
 
 /// The number of runs in a list, by default and at most.
 const DEFAULT_RUNS: usize = 100;
@@ -73,7 +69,7 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
     files.merge(data).with_state(Arc::new(PageState { hub, guard }))
 }
 
-fn file(media_type: &'static str, text: &'static str) -> Response {
+fn file(media_type: &str, text: impl IntoResponse) -> Response {
     ([(header::CONTENT_TYPE, format!("{media_type}; charset=utf-8"))], text).into_response()
 }
 
@@ -84,8 +80,7 @@ async fn index(OriginalUri(uri): OriginalUri) -> Response {
     if !last.bytes().all(is_plain) {
         return (StatusCode::NOT_FOUND, "unknown URL").into_response();
     }
-    let html = HTML.replace("{prefix}", last);
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
+    file("text/html", HTML.replace("{prefix}", last))
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Answer {

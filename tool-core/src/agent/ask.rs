@@ -128,7 +128,7 @@ impl Ask {
         self
     }
 
-    /// Passes a value to the tools of this run. It takes precedence over the agent's value of the same type.
+    /// Passes a value to the tools of this run: the value itself, not a [`ToolContext`]. It takes precedence over the agent's value of the same type.
     pub fn context<T: Injectable>(mut self, value: T) -> Self {
         self.tools.context = self.tools.context.with(value);
         self

@@ -211,7 +211,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Passes a value to the tools of every run, through their [`ToolContext`].
+    /// Passes a value to the tools of every run, through their [`ToolContext`]: the value itself, not a context.
     pub fn context<T: Injectable>(mut self, value: T) -> Self {
         self.agent.context = self.agent.context.with(value);
         self

@@ -72,8 +72,7 @@ impl Delegation {
     /// Makes the state of the inner run part of the outer one, and waits until that is stored.
     pub(super) async fn store(&self, run: &Run, has_own_limits: bool) -> Result<(), RunErrorKind> {
         let Some(memos) = self.memos.clone() else { return Ok(()) };
-        let ToolCall { id, name, .. } = &self.call;
-        let run = InnerRun::new(id.clone(), name.clone(), has_own_limits, run.clone());
+        let run = InnerRun::new(&self.call, has_own_limits, run.clone());
         memos.store(CallMemo::Inner(Box::new(run))).await
     }
 }

@@ -144,6 +144,11 @@ impl Event {
         Self::CallProgress { id: id.into(), name: name.into(), progress }
     }
 
+    /// Creates the event of a handoff to another agent.
+    pub fn handed_off(agent: impl Into<String>) -> Self {
+        Self::HandedOff { agent: agent.into() }
+    }
+
     /// Converts the event of an agent that a call asked into one of the outer run.
     #[must_use]
     pub fn inside(self, agent: impl Into<String>, call_id: impl Into<String>) -> Self {

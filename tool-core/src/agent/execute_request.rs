@@ -18,11 +18,35 @@ use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
-/// The call that asks an agent, of which a call is executed.
-struct Outer<'a> {
-    layers: Arc<Layers>,
-    name: &'a str,
-    tool: &'a AgentTool,
+/// A run of which a call is executed. What it has spent is not known here.
+struct Level<'a> {
+    /// The agent whose run it is, maybe since a handoff.
+    agent: &'a Agent,
+    context: ToolContext,
+    layers: Layers,
+    /// The tool that takes a typed answer.
+    answer_tool: ToolSet,
+}
+
+impl<'a> Level<'a> {
+    fn new(agent: &'a Agent, context: ToolContext) -> Self {
+        let spending = Spending::new(agent.0.prices.clone(), Ledger::new(None, None));
+        let layers = Layers::new(agent.clone(), context.clone().with_defaults(&agent.0.context), spending);
+        Self { agent, context, layers, answer_tool: ToolSet::default() }
+    }
+
+    /// Returns the run of the agent that is asked by the tool with this name, or this run after a handoff by it.
+    fn next(mut self, name: &str) -> Option<Self> {
+        if let Some(tool) = self.agent.agent_tool(name) {
+            let context = tool.context_inside(&self.context.with_defaults(&self.agent.0.context));
+            let inside = Level::new(tool.agent(), context);
+            let layers = inside.layers.inside(&self.layers, name);
+            return Some(Self { layers, answer_tool: tool.answer_tool(), ..inside });
+        }
+        self.agent = self.agent.handed_to(name)?;
+        self.layers.hand_off(name, self.agent);
+        Some(self)
+    }
 }
 
 impl Agent {
@@ -73,12 +97,12 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        self.execute(request, context, cancellation, progress, None, true).await
+        execute(Level::new(self, context.clone()), request, cancellation, progress, true).await
     }
 
     /// Executes a call like [`execute_request`](Self::execute_request), but leaves the judgement of its outcome to the driver of the run:
-    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result). The call is of the agent that is asked by the tools with
-    /// these names, one inside the other; of this agent if there are none.
+    /// [`RunDriver::record_result`](crate::agent::RunDriver::record_result). The call is of the agent to which these names lead from this
+    /// one: of tools that ask agents, or hand off to them.
     pub async fn execute_unjudged(
         &self,
         asked_by: &[&str],
@@ -87,17 +111,14 @@ impl Agent {
         cancellation: &CancellationToken,
         progress: Progress,
     ) -> ToolExecution {
-        let (mut agent, mut context, mut outer) = (self, context.clone(), None);
-        for name in asked_by {
-            let Some(tool) = agent.agent_tool(name) else {
-                let error = ToolError::not_executed(&format!("the agent `{name}` is no longer there"));
-                return ToolExecution::new(request.call, Err(error));
-            };
-            context = context.with_defaults(&agent.0.context);
-            outer = Some(Outer { layers: agent.layers_of_calls(&context, outer), name, tool });
-            (agent, context) = (tool.agent(), tool.context_inside(&context));
+        let outermost = Level::new(self, context.clone());
+        match asked_by.iter().try_fold(outermost, |level, name| level.next(name)) {
+            Some(level) => execute(level, request, cancellation, progress, false).await,
+            None => {
+                let error = ToolError::not_executed("its agent is no longer there");
+                ToolExecution::new(request.call, Err(error))
+            }
         }
-        agent.execute(request, &context, cancellation, progress, outer, false).await
     }
 
     /// Returns the agents that are [tools](Agent::as_tool) of this one, with the names of the tools.
@@ -112,88 +133,37 @@ impl Agent {
         self.0.tools.get(name)?.as_agent()?.downcast_ref()
     }
 
-    /// Returns the layers around calls of this agent, of which it is not known what their run has spent.
-    fn layers_of_calls(&self, context: &ToolContext, outer: Option<Outer<'_>>) -> Arc<Layers> {
-        let spending = Spending::new(self.0.prices.clone(), Ledger::new(None, None));
-        let layers = Layers::new(self.clone(), context.clone(), spending);
-        Arc::new(match outer {
-            Some(outer) => layers.inside(&outer.layers, outer.name),
-            None => layers,
+    /// Returns the agents that this one [hands off](crate::agent::AgentBuilder::handoff_to) to, with the names of the tools.
+    pub fn handoffs(&self) -> impl Iterator<Item = (&str, &Self)> {
+        self.0.handoffs.iter().map(|(name, agent)| (&**name, agent))
+    }
+
+    fn handed_to(&self, name: &str) -> Option<&Self> {
+        self.handoffs().find(|(tool, _)| *tool == name).map(|(_, agent)| agent)
+    }
+
+    /// Returns the agent to which these names lead: of tools that ask agents, or hand off to them.
+    pub fn agent_at<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<&Self> {
+        names.into_iter().try_fold(self, |agent, name| match agent.agent_tool(name) {
+            Some(tool) => Some(tool.agent()),
+            None => agent.handed_to(name),
         })
     }
 
-    async fn execute(
-        &self,
-        request: CallRequest,
-        context: &ToolContext,
-        cancellation: &CancellationToken,
-        progress: Progress,
-        outer: Option<Outer<'_>>,
-        is_judged: bool,
-    ) -> ToolExecution {
-        let mut context = context.clone().with_defaults(&self.0.context);
-        if let Some(conversation) = request.conversation.clone() {
-            context = context.with(conversation);
-        }
-        let answer_tool = outer.as_ref().map(|outer| outer.tool.answer_tool());
-        let tools = match self.tools_for(&request, answer_tool, &context).await {
-            Ok(tools) => tools,
-            Err(refused) => return *refused,
-        };
-        let CallRequest { call, attempt, undone, notes, .. } = request;
-        let layers = self.layers_of_calls(&context, outer);
-        let context = context.with_rules(Arc::clone(&layers) as _);
-        let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
-        let executor = CallExecutor {
-            tools,
-            context,
-            gate: Gate::default(),
-            emitter: EventEmitter::with_hooks(self.0.hooks.clone()),
-            trace: RunTrace::new(self.0.trace).call_trace(),
-            cancellation: cancellation.clone(),
-            timeout: self.0.call_timeout,
-            undone,
-        };
-        let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
-        let mut execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
-        let retries = |error| policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
-        if !is_judged || execution.is_waiting() || execution.error().is_some_and(retries) {
-            return execution;
-        }
-        let run = Run::new([]);
-        let judged = layers.output(&mut execution, &run);
-        match run_until_interrupted(judged, Some(cancellation), None).await {
-            Err(_) => execution.with_outcome(Err(ToolError::interrupted())),
-            Ok(Ok(None)) => execution,
-            Ok(Ok(Some(end))) => execution.with_outcome(Err(ToolError::fatal(end.why.unwrap_or_default()))),
-            Ok(Err(error)) => {
-                execution.with_outcome(Err(ToolError::fatal(RunError::new(error, run).to_string())))
-            }
-        }
-    }
-
     /// Checks that a decision fits a wait of a run of this agent, with the tools that [`execute_request`](Self::execute_request) would
-    /// use: new arguments must match the tool. Those of a tool that is not found are accepted. The wait is of the agent that is asked by
-    /// the tools with these names, one inside the other; of this agent if there are none.
+    /// use: new arguments must match the tool. Those of a tool that is not found are accepted.
     ///
     /// # Errors
     ///
     /// Fails for the reasons of [`Wait::check`], or if new arguments do not match the tool.
-    pub async fn check_decision(
-        &self,
-        asked_by: &[&str],
-        wait: &Wait,
-        decision: &Decision,
-    ) -> Result<(), ResolveError> {
+    pub async fn check_decision(&self, wait: &Wait, decision: &Decision) -> Result<(), ResolveError> {
         wait.check(decision)?;
         let (WaitReason::Approval(call), Some(arguments)) = (&wait.reason, decision.edited_arguments())
         else {
             return Ok(());
         };
         let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
-        let agent = asked_by.iter().try_fold(self, |agent, name| Some(agent.agent_tool(name)?.agent()));
-        let Some(agent) = agent else { return Ok(()) };
-        let Ok(Some(tools)) = agent.tools_with(&call.name, &agent.0.context).await else { return Ok(()) };
+        let Ok(Some(tools)) = self.tools_with(&call.name, &self.0.context).await else { return Ok(()) };
         tools.check_arguments(&call).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 
@@ -202,12 +172,12 @@ impl Agent {
     async fn tools_for(
         &self,
         request: &CallRequest,
-        answer_tool: Option<ToolSet>,
+        answer_tool: &ToolSet,
         context: &ToolContext,
     ) -> Result<ToolSet, Box<ToolExecution>> {
         let (agent, name) = (&self.0, &*request.call.name);
-        if let Some(tools) = answer_tool.filter(|tools| tools.get(name).is_some()) {
-            return tools.accept(request);
+        if answer_tool.get(name).is_some() {
+            return answer_tool.clone().accept(request);
         }
         if let Some(tools) = agent.bound_undo_tools.set_with(name).filter(|_| request.undone.is_some()) {
             return tools.accept(request);
@@ -238,5 +208,52 @@ impl Agent {
             }
         }
         Ok(None)
+    }
+}
+
+async fn execute(
+    level: Level<'_>,
+    request: CallRequest,
+    cancellation: &CancellationToken,
+    progress: Progress,
+    is_judged: bool,
+) -> ToolExecution {
+    let Level { agent, context, layers, answer_tool } = level;
+    let (layers, mut context) = (Arc::new(layers), context.with_defaults(&agent.0.context));
+    if let Some(conversation) = request.conversation.clone() {
+        context = context.with(conversation);
+    }
+    let tools = match agent.tools_for(&request, &answer_tool, &context).await {
+        Ok(tools) => tools,
+        Err(refused) => return *refused,
+    };
+    let CallRequest { call, attempt, undone, notes, .. } = request;
+    let context = context.with_rules(Arc::clone(&layers) as _);
+    let policy = tools.get(&call.name).map(|tool| tool.definition().policy().clone());
+    let executor = CallExecutor {
+        tools,
+        context,
+        gate: Gate::default(),
+        emitter: EventEmitter::with_hooks(agent.0.hooks.clone()),
+        trace: RunTrace::new(agent.0.trace).call_trace(),
+        cancellation: cancellation.clone(),
+        timeout: agent.0.call_timeout,
+        undone,
+    };
+    let asking = Asking::new(notes.map_or_else(CallNotes::default, |notes| *notes));
+    let mut execution = executor.execute_with(call, attempt.clone(), progress, None, asking).await;
+    let retries = |error| policy.is_some_and(|policy| policy.next_attempt(&attempt, error).is_some());
+    if !is_judged || execution.is_waiting() || execution.error().is_some_and(retries) {
+        return execution;
+    }
+    let run = Run::new([]);
+    let judged = layers.output(&mut execution, &run);
+    match run_until_interrupted(judged, Some(cancellation), None).await {
+        Err(_) => execution.with_outcome(Err(ToolError::interrupted())),
+        Ok(Ok(None)) => execution,
+        Ok(Ok(Some(end))) => execution.with_outcome(Err(ToolError::fatal(end.why.unwrap_or_default()))),
+        Ok(Err(error)) => {
+            execution.with_outcome(Err(ToolError::fatal(RunError::new(error, run).to_string())))
+        }
     }
 }

@@ -236,13 +236,6 @@ impl Agent {
         self.0.run_store.get().is_some()
     }
 
-    /// Returns `true` if the agent's model [searches for tools](crate::agent::AgentBuilder::tool_search).
-    #[cfg(feature = "unstable-internals")]
-    #[must_use]
-    pub fn has_tool_search(&self) -> bool {
-        self.0.tool_search.is_some()
-    }
-
     /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
     #[cfg(feature = "unstable-internals")]
     #[must_use]

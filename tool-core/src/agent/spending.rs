@@ -71,6 +71,11 @@ impl Spending {
     fn is_limited(&self) -> bool {
         !self.budgets.is_empty() || self.ledger.left().is_some()
     }
+
+    fn is_limited_in_money(&self) -> bool {
+        let mut units = self.budgets.iter().map(KeyedBudget::unit);
+        self.ledger.left().is_some() || units.any(|unit| matches!(unit, BudgetUnit::Money(_)))
+    }
 }
 
 /// Counts the attempts of one request, which has a ledger of its own.
@@ -84,11 +89,11 @@ pub(super) struct RequestMeter {
 
 /// Why the last attempt is less than was asked for.
 #[derive(Default)]
-struct Refusals {
+pub(super) struct Refusals {
     /// Why the request was not sent or repeated.
-    refused_by: Option<Refusal>,
+    pub(super) refused_by: Option<Refusal>,
     /// What limits the answer, if that is less than the longest one.
-    shortened_by: Option<Refusal>,
+    pub(super) shortened_by: Option<Refusal>,
 }
 
 /// An attempt that has not ended.
@@ -123,14 +128,9 @@ impl RequestMeter {
         cost
     }
 
-    /// Returns why the request was not sent or repeated.
-    pub(super) fn take_refusal(&self) -> Option<Refusal> {
-        lock(&self.refusals).refused_by.take()
-    }
-
-    /// Returns what limited the answer, if that is less than the longest one.
-    pub(super) fn take_limit(&self) -> Option<Refusal> {
-        lock(&self.refusals).shortened_by.take()
+    /// Returns why the last attempt is less than was asked for.
+    pub(super) fn take_refusals(&self) -> Refusals {
+        std::mem::take(&mut *lock(&self.refusals))
     }
 
     /// Returns what a request can cost at most. One that is passed on can be sent to any models, and any number of times, as far as
@@ -150,7 +150,7 @@ impl RequestMeter {
     fn worst(&self, model: &str, input: u64, output: u64) -> Result<Usage, ModelError> {
         let prices = self.spending.prices.as_ref();
         let cost = prices.map(|prices| prices.worst_cost(model, input, output)).transpose();
-        let cost = cost.map_err(|error| invalid(error.to_string()))?;
+        let cost = cost.map_err(ModelError::invalid_request)?;
         Ok(Usage { cost, ..Usage::new(input, output) })
     }
 
@@ -191,9 +191,7 @@ impl RequestMeter {
         }
         // Nothing is awaited from here on, so that a reservation is never lost.
         let ledger = &self.spending.ledger;
-        let (Some(needed), Some(most)) = (at_least.cost, at_most.cost) else {
-            return ledger.left().map_or(Ok(at_most), |_| Err(no_prices()));
-        };
+        let (Some(needed), Some(most)) = (at_least.cost, at_most.cost) else { return Ok(at_most) };
         let granted = ledger.reserve(needed, most).map_err(|error| match error {
             LedgerError::TooLittleLeft(ledger) => self.refuse(Refusal::MaxCost { ledger, needed }),
             LedgerError::OtherCurrency(other) => other_currency(other),
@@ -248,14 +246,18 @@ impl Meter for RequestMeter {
         let worst = move |output| self.worst(model, input_tokens, output);
         async move {
             *lock(&self.refusals) = Refusals::default();
+            let longest = output_tokens.unwrap_or(0);
+            let (least, most) = (worst(longest.min(MIN_ANSWER))?, worst(longest)?);
+            if most.cost.is_none() && self.spending.is_limited_in_money() {
+                return Err(no_prices());
+            }
             if self.is_limited() && output_tokens.is_none() {
-                return Err(invalid(format!(
+                return Err(ModelError::invalid_request(format!(
                     "the longest answer of the model `{model}` is not known; set `max_output_tokens` in its options or in the \
                      table of prices"
                 )));
             }
-            let longest = output_tokens.unwrap_or(0);
-            let reserved = self.reserve(worst(longest.min(MIN_ANSWER))?, worst(longest)?).await?;
+            let reserved = self.reserve(least, most).await?;
             let first = reserved.usage;
             let is_paid = |worst: Usage| {
                 worst.total_tokens <= first.total_tokens
@@ -347,16 +349,12 @@ pub(super) enum Refusal {
     Store(Box<dyn Error + Send + Sync>),
 }
 
-fn invalid(reason: String) -> ModelError {
-    ModelError::new(reason).with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled()
-}
-
 fn no_prices() -> ModelError {
-    invalid("a limit of money needs `prices` of the agent".to_owned())
+    ModelError::invalid_request("a limit of money needs `prices` of the agent")
 }
 
 fn other_currency(other: Cost) -> ModelError {
-    invalid(format!(
+    ModelError::invalid_request(format!(
         "the prices and the limits of a run have one currency, but one of them is in {}",
         other.currency()
     ))

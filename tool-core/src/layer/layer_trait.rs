@@ -7,13 +7,13 @@ use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
-use futures_util::{FutureExt, SinkExt};
 
 use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
-use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, Meter, ModelError, ToolCall, ToolDefinition};
+use crate::model::{ChatModel, ChatRequest, ChatStream, Meter, ModelError, ToolCall, ToolDefinition};
 use crate::tool::{ToolError, ToolExecution, VerdictRecord};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
@@ -180,7 +180,7 @@ pub trait Layer: Send + Sync {
     }
 }
 
-/// The chunks of a reply; the last one is [`Delta::Done`] with the whole response. Without a reader of the stream, it is the only one.
+/// The chunks of a reply; the last one is [`Delta::Done`](crate::model::Delta::Done) with the whole response. Without a reader of the stream, it is the only one.
 pub type Deltas<'a> = ChatStream<'a>;
 
 /// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.
@@ -246,12 +246,11 @@ impl<'a> Route<'a> {
                 through(*layer, request, Next { route: Self { layers, ..self }, place })
             }
             None => catch_panics(
-                || match self.is_streamed {
-                    true => stream(self.model, request),
-                    false => {
-                        let response = async move { request.send_to(self.model).await.map(Delta::Done) };
-                        ChatStream::new(stream::once(response))
-                    }
+                || {
+                    // The stream owns the request, which the model borrows.
+                    ChatStream::sent_by(|mut sender| async move {
+                        request.reply_of(self.model, self.is_streamed).forward(&mut sender).await
+                    })
                 },
                 |text| ModelError::new(format!("the model failed: {text}")),
             ),
@@ -293,18 +292,6 @@ fn through<'a>(layer: &'a dyn Layer, request: ChatRequest<'a>, next: Next<'a>) -
             )
         })
     }))
-}
-
-/// Streams the reply to a request that the stream owns: the model borrows it.
-fn stream<'a>(model: &'a dyn ChatModel, request: ChatRequest<'a>) -> ChatStream<'a> {
-    ChatStream::sent_by(|mut sender| async move {
-        let mut deltas = request.stream_to(model);
-        while let Some(delta) = deltas.next().await {
-            if sender.send(delta).await.is_err() {
-                break;
-            }
-        }
-    })
 }
 
 impl fmt::Debug for Next<'_> {

@@ -178,13 +178,7 @@ impl Layer for RateLimit {
 
 impl fmt::Debug for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [requests, tokens] =
-            [&self.requests, &self.tokens].map(|limit| limit.as_ref().map(|it| it.per_minute));
-        f.debug_struct("RateLimit")
-            .field("name", &self.name())
-            .field("requests", &requests)
-            .field("tokens", &tokens)
-            .finish_non_exhaustive()
+        f.debug_struct("RateLimit").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 

@@ -28,7 +28,7 @@ use crate::tool::ToolExecution;
 /// arrives word by word, since a secret can arrive in pieces, and line by line if there is a pattern of the user; the text of a typed
 /// answer arrives at once. In arguments, strings and numbers are searched after they are decoded.
 ///
-/// Not searched are the definitions of tools, images, files, the [data](ToolOutput::data) of outputs, and what the provider keeps to
+/// Not searched are the definitions of tools, images, files, the [data](crate::ToolOutput::data) of outputs, and what the provider keeps to
 /// itself. Add this layer first: the layers after it see replies before it does.
 ///
 /// ```

@@ -8,12 +8,15 @@ use std::task::{Context, Poll};
 
 use futures_channel::mpsc;
 use futures_util::stream::{self, StreamExt};
-use futures_util::{FutureExt, Stream};
+use futures_util::{FutureExt, SinkExt, Stream};
 
 use crate::model::{ChatRequest, ChatResponse, Delta, ModelError, ModelInfo};
 
 /// The future returned by [`ChatModel::chat`], and with other values by other methods of a model.
 pub type ModelFuture<'a, T = ChatResponse> = Pin<Box<dyn Future<Output = Result<T, ModelError>> + Send + 'a>>;
+
+/// The other end of a stream that is [sent](ChatStream::sent_by).
+pub(crate) type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
 
 /// The stream returned by [`ChatModel::stream`].
 ///
@@ -42,15 +45,26 @@ impl<'a> ChatStream<'a> {
         Self(Box::pin(deltas))
     }
 
-    /// Creates the stream of the deltas that a future sends.
-    pub(crate) fn sent_by<F>(send: impl FnOnce(mpsc::Sender<Result<Delta, ModelError>>) -> F) -> Self
+    /// Creates the stream of a future that sends all deltas but the last, and returns the response.
+    pub(crate) fn sent_by<F>(send: impl FnOnce(DeltaSender) -> F) -> Self
     where
-        F: Future<Output = ()> + Send + 'a,
+        F: Future<Output = Result<ChatResponse, ModelError>> + Send + 'a,
     {
+        // A delta is sent once the one before was received. One task polls both, so nothing continues once the stream is dropped.
         let (sender, deltas) = mpsc::channel(0);
-        // One task polls both, so nothing continues once the stream is dropped.
-        let silent = send(sender).into_stream().filter_map(|()| ready(None));
-        Self::new(stream::select(deltas, silent))
+        Self::new(stream::select(deltas, send(sender).into_stream().map(|reply| reply.map(Delta::Done))))
+    }
+
+    /// Sends all deltas but the last, and returns the response.
+    pub(crate) async fn forward(mut self, sender: &mut DeltaSender) -> Result<ChatResponse, ModelError> {
+        while let Some(delta) = self.next().await {
+            match delta? {
+                Delta::Done(response) => return Ok(response),
+                // The receiver is never dropped before this future, as the stream owns both.
+                delta => _ = sender.send(Ok(delta)).await,
+            }
+        }
+        Err(ModelError::cut_off())
     }
 
     /// Returns the next delta, or `None` after the last one. Like `StreamExt::next`, without the import.

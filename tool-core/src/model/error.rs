@@ -58,6 +58,17 @@ impl ModelError {
         }
     }
 
+    /// Creates the error of a request that is not sent, because it is invalid.
+    pub(crate) fn invalid_request(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(reason).with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled()
+    }
+
+    /// Creates the error of a stream that ends without a response.
+    pub(crate) fn cut_off() -> Self {
+        let error = Self::new("the stream ended before the response was complete");
+        error.with_kind(ModelErrorKind::Unavailable)
+    }
+
     /// Marks the error as one that the same request returns again, at any time, such as an invalid request.
     #[must_use]
     pub fn permanent(self) -> Self {

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::SinkExt;
 use tokio::time::Instant;
 
-use super::member::{DeltaSender, Failure, Member, impl_by_members};
+use super::member::{Member, impl_by_members};
 use crate::model::{
-    ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelErrorKind, ModelFuture,
+    ChatModel, ChatRequest, ChatResponse, ChatStream, DeltaSender, ModelError, ModelErrorKind, ModelFuture,
 };
 
 /// How long a model that is down is left out.
@@ -40,6 +39,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1_000_000_000);
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (first, second) = (ScriptedModel::new().fails("down"), ScriptedModel::new().says("Good morning!"));
+/// // The errors of a `ScriptedModel` are of the kind `Other`.
 /// let model = Fallback::new([first, second]).on([ModelErrorKind::Unavailable, ModelErrorKind::Other]);
 /// let agent = Agent::builder(model).build()?;
 /// assert_eq!(agent.ask("Hello").await?.text(), "Good morning!");
@@ -125,14 +125,17 @@ impl Fallback {
         for is_forced in [false, true] {
             for candidate in &self.candidates {
                 let Some(_trial) = candidate.admit(is_forced) else { continue };
-                let on_start = || candidate.set_down_until(None);
-                let response = candidate.member.ask(request, sender.as_deref_mut(), on_start).await;
-                let Failure { error, has_started } = match response {
+                let mut has_started = false;
+                let on_delta = || {
+                    has_started = true;
+                    candidate.set_down_until(None);
+                };
+                let error = match candidate.member.ask(request, sender.as_deref_mut(), on_delta).await {
                     Ok(response) => {
                         candidate.set_down_until(None);
                         return Ok(response);
                     }
-                    Err(failure) => failure,
+                    Err(error) => error,
                 };
                 let is_chosen = (self.decide)(&error);
                 // Errors of other kinds are about the request.

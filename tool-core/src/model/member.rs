@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use futures_channel::mpsc;
 use futures_util::SinkExt;
 
 use crate::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, Message, ModelError, ModelErrorKind,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, DeltaSender, Message, ModelError,
 };
-
-pub(super) type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
 
 /// One of the models.
 pub(super) struct Member {
@@ -18,43 +15,28 @@ pub(super) struct Member {
     pub(super) shares_cache: bool,
 }
 
-/// Why there is no response.
-pub(super) struct Failure {
-    pub(super) error: ModelError,
-    /// A part of the response was sent already.
-    pub(super) has_started: bool,
-}
-
 impl Member {
-    /// Sends the request to the model. With a sender, all deltas but the last are sent to it, and `on_start` is called before the
-    /// first.
+    /// Sends the request to the model. With a sender, all deltas but the last are sent to it, and `on_delta` is called before each.
     pub(super) async fn ask(
         &self,
         request: &ChatRequest<'_>,
         mut sender: Option<&mut DeltaSender>,
-        on_start: impl Fn() + Send,
-    ) -> Result<ChatResponse, Failure> {
+        mut on_delta: impl FnMut() + Send,
+    ) -> Result<ChatResponse, ModelError> {
         let request = self.own_request(request);
-        let mut has_started = false;
         let mut deltas = request.reply_of(&*self.model, sender.is_some());
         while let Some(delta) = deltas.next().await {
-            match delta {
-                Ok(Delta::Done(response)) => return Ok(self.signed(response)),
-                Ok(delta) => {
-                    if !has_started {
-                        on_start();
-                    }
-                    has_started = true;
-                    if let Some(sender) = &mut sender {
-                        // The receiver is never dropped before this future, as the stream owns both.
-                        let _ = sender.send(Ok(delta)).await;
-                    }
+            match (delta?, &mut sender) {
+                (Delta::Done(response), _) => return Ok(self.signed(response)),
+                (delta, Some(sender)) => {
+                    on_delta();
+                    // The receiver is never dropped before this future, as the stream owns both.
+                    let _ = sender.send(Ok(delta)).await;
                 }
-                Err(error) => return Err(Failure { error, has_started }),
+                (_, None) => {}
             }
         }
-        let error = ModelError::new("the stream ended before the response was complete");
-        Err(Failure { error: error.with_kind(ModelErrorKind::Unavailable), has_started })
+        Err(ModelError::cut_off())
     }
 
     /// Returns the request without what belongs to another of the models: its cache, and the data that it expects back.
@@ -96,11 +78,7 @@ macro_rules! impl_by_members {
             }
 
             fn stream<'a>(&'a self, request: &'a ChatRequest<'_>) -> ChatStream<'a> {
-                ChatStream::sent_by(|mut sender| async move {
-                    let outcome = self.ask(request, Some(&mut sender)).await.map(Delta::Done);
-                    // The receiver is never dropped before this future, as the stream owns both.
-                    let _ = sender.send(outcome).await;
-                })
+                ChatStream::sent_by(|mut sender| async move { self.ask(request, Some(&mut sender)).await })
             }
 
             fn supports_response_format(&self) -> bool {

@@ -54,6 +54,7 @@ mod router;
 pub(crate) use self::cache::RequestCache;
 #[cfg(feature = "unstable-internals")]
 pub use self::cache::RequestCache;
+pub(crate) use self::chat_model::DeltaSender;
 pub use self::chat_model::{ChatModel, ChatStream, ModelFuture};
 pub use self::conversation_id::ConversationId;
 pub(crate) use self::conversation_id::{impl_id, unique_id};

@@ -184,7 +184,7 @@ impl Prices {
     /// Reads a table from JSON: `currency`, `models`, and if you like `unknown_models` (`"error"` or `"worst_price"`) and `as_of`,
     /// the day of the prices. Each model has `input` and `output`, and can have `cached_input`, `cache_write`,
     /// `long_cache_write` (per million tokens), `web_search` (per thousand), `max_web_searches` (per request),
-    /// `max_output_tokens` and `context_window`. A name that ends with `*` stands for all that begin like it.
+    /// `max_output_tokens` and `context_window`. A name that ends in `*` matches all names with this prefix.
     ///
     /// # Errors
     ///

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::SinkExt;
-
-use super::member::{DeltaSender, Member, impl_by_members};
-use crate::model::{ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, ModelError, ModelFuture};
+use super::member::{Member, impl_by_members};
+use crate::model::{ChatModel, ChatRequest, ChatResponse, ChatStream, DeltaSender, ModelError, ModelFuture};
 
 /// Several models in the place of one: a function of yours chooses the model for each request, for example a small one for short
 /// questions.
@@ -64,7 +62,7 @@ impl Router {
                 format!("the router chose the model `{chosen}`, which it does not have; add it with `model`");
             return Err(ModelError::new(error).permanent().unbilled());
         };
-        let mut response = member.ask(request, sender, || {}).await.map_err(|failure| failure.error)?;
+        let mut response = member.ask(request, sender, || {}).await?;
         response.message.model.get_or_insert_with(|| name.clone());
         Ok(response)
     }

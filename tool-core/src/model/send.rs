@@ -1,6 +1,6 @@
 //! Sends a request to a model, and counts it.
 
-use futures_util::{SinkExt, TryFutureExt, stream};
+use futures_util::{TryFutureExt, stream};
 
 use crate::content::Content;
 use crate::model::{
@@ -52,23 +52,10 @@ impl ChatRequest<'_> {
             return model.stream(self);
         };
         ChatStream::sent_by(|mut sender| async move {
-            let request = match self.begin(model, meter).await {
-                Ok(request) => request,
-                Err(error) => {
-                    let _ = sender.send(Err(error)).await;
-                    return;
-                }
-            };
-            let mut deltas = model.stream(&request);
-            while let Some(delta) = deltas.next().await {
-                match &delta {
-                    Ok(Delta::Done(response)) => end(&request, Ok(response.usage)).await,
-                    Ok(_) => {}
-                    Err(error) => end(&request, Err(error)).await,
-                }
-                // The receiver is never dropped before this future, as the stream owns both.
-                let _ = sender.send(delta).await;
-            }
+            let request = self.begin(model, meter).await?;
+            let response = model.stream(&request).forward(&mut sender).await;
+            end(&request, response.as_ref().map(|response| response.usage)).await;
+            response
         })
     }
 
@@ -97,11 +84,10 @@ impl ChatRequest<'_> {
         let extra = &self.options().extra;
         if let Some(name) = OUTPUT_FIELDS.iter().find(|name| meter.is_limited() && extra.contains_key(**name))
         {
-            let error = ModelError::new(format!(
+            return Err(ModelError::invalid_request(format!(
                 "the extra field `{name}` can exceed the limit of cost; leave it out, and limit answers by \
                  `ModelOptions::max_output_tokens`"
-            ));
-            return Err(error.with_kind(ModelErrorKind::InvalidRequest).permanent().unbilled());
+            )));
         }
         let attempt = self.worst_attempt(model, meter).await;
         let mut begun = meter.begin(attempt).await;

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures_channel::mpsc;
 use futures_util::SinkExt;
 
 use super::conversation::{TextConversation, append_user_text, has_tools};
@@ -13,12 +12,9 @@ use super::parser::{ParsedCall, ReplyParser};
 use super::prompt::{ToolPrompt, malformed_call, required_call};
 use super::text_joiner::TextJoiner;
 use crate::model::{
-    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, FinishReason, Message, ModelError,
-    ToolCall, ToolChoice, Usage,
+    AssistantMessage, ChatModel, ChatRequest, ChatResponse, Delta, DeltaSender, FinishReason, Message,
+    ModelError, ToolCall, ToolChoice, Usage,
 };
-
-/// The receiver of a streamed reply.
-type DeltaSender = mpsc::Sender<Result<Delta, ModelError>>;
 
 /// Returns `true` if the request needs no changes, because it has no tools, calls or results.
 pub(super) fn is_pass_through(request: &ChatRequest<'_>) -> bool {
@@ -121,7 +117,7 @@ impl<'m> Exchange<'m> {
         let mut deltas = request.reply_of(self.model, self.sender.is_some());
         let response = loop {
             let Some(delta) = deltas.next().await.transpose()? else {
-                return Err(ModelError::new("the model's stream ended before the response was complete"));
+                return Err(ModelError::cut_off());
             };
             match (delta, &mut parser) {
                 (Delta::Done(response), _) => break response,

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use futures_util::SinkExt;
-
 use super::exchange::{Exchange, is_pass_through};
-use crate::model::{ChatModel, ChatRequest, ChatStream, Delta, ModelFuture, ModelInfo};
+use crate::model::{ChatModel, ChatRequest, ChatStream, ModelFuture, ModelInfo};
 
 /// The default limit of corrections per response.
 const DEFAULT_MAX_CORRECTIONS: u32 = 2;
@@ -114,11 +112,8 @@ impl<M: ChatModel> ChatModel for PromptedTools<M> {
         if is_pass_through(request) {
             return request.stream_to(&self.model);
         }
-        ChatStream::sent_by(|mut sender| async move {
-            let exchange = Exchange::new(&self.model, self.max_corrections, Some(sender.clone()));
-            let outcome = exchange.run(request).await.map(Delta::Done);
-            // The receiver is never dropped before this future, as the stream owns both.
-            let _ = sender.send(outcome).await;
+        ChatStream::sent_by(|sender| {
+            Exchange::new(&self.model, self.max_corrections, Some(sender)).run(request)
         })
     }
 

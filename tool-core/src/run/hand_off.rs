@@ -103,7 +103,8 @@ impl Run {
     }
 
     /// Returns the number of handoffs before the call that the next call undoes.
-    pub(crate) fn handoffs_before_undone(&self) -> Option<usize> {
+    #[must_use]
+    pub fn handoffs_before_undone(&self) -> Option<usize> {
         let position = self.undoing()?.position;
         Some(self.handoffs.iter().filter(|handoff| handoff.executions <= position).count())
     }

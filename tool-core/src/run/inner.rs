@@ -16,7 +16,8 @@ const NO_CALL: &str = "no call with this path is open";
 type Awaits = fn(&CallRecord) -> bool;
 
 impl InnerRun {
-    pub(crate) fn new(call_id: String, agent: String, has_own_limits: bool, run: Run) -> Self {
+    pub(crate) fn new(call: &ToolCall, has_own_limits: bool, run: Run) -> Self {
+        let (call_id, agent) = (call.id.clone(), call.name.clone());
         Self { call_id, agent, has_own_limits, is_revoked: false, run }
     }
 
@@ -164,12 +165,7 @@ impl Run {
         has_own_limits: bool,
         run: Self,
     ) -> Result<(), StepError> {
-        self.record_inner_run(Box::new(InnerRun::new(
-            call.id.clone(),
-            call.name.clone(),
-            has_own_limits,
-            run,
-        )))
+        self.record_inner_run(Box::new(InnerRun::new(call, has_own_limits, run)))
     }
 
     /// Records the current state of the run of an agent that an open call asked. The outer run stops if its limits are

@@ -98,7 +98,8 @@ impl ScriptedModel {
         self
     }
 
-    /// Adds an error in place of a reply.
+    /// Adds an error in place of a reply. Its kind is [`Other`](crate::model::ModelErrorKind::Other), after which a
+    /// [`Fallback`](crate::model::Fallback) asks the next model only if it is set to.
     pub fn fails(self, message: impl Into<String>) -> Self {
         self.push(Err(message.into()))
     }

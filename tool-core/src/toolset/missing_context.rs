@@ -1,5 +1,6 @@
 //! Values that tools need from the context but that are missing.
 
+use std::any::type_name;
 use std::fmt;
 
 use crate::tool::ToolContext;
@@ -91,10 +92,13 @@ impl fmt::Display for MissingContext {
             write!(f, "{comma}`{tool}` needs ")?;
             write_names(f, types)?;
         }
-        f.write_str("; provide them with `context(…)` on the agent or on the question")?;
+        f.write_str("; pass each with `context(value)` on the agent or on the question")?;
         if !self.provided.is_empty() {
             f.write_str("; the context has ")?;
             write_names(f, &self.provided)?;
+        }
+        if self.provided.contains(&type_name::<ToolContext>()) {
+            f.write_str("; a `ToolContext` is not unpacked: pass its values with `context(value)`")?;
         }
         if self.missing.iter().flat_map(|(_, types)| types).any(|missing| self.provided.contains(missing)) {
             f.write_str("; an agent as a tool takes from it only what `AgentTool::pass_context` names")?;

@@ -40,8 +40,7 @@ pub fn new_client(url: &Url) -> Result<ClientBuilder, TlsError> {
 }
 
 /// Returns `true` if a URL names this machine.
-#[must_use]
-pub fn is_loopback(url: &Url) -> bool {
+fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
@@ -51,8 +50,7 @@ pub fn is_loopback(url: &Url) -> bool {
 }
 
 /// Returns the innermost source of an error, such as "Connection refused", which says why a connection failed.
-#[must_use]
-pub fn root_cause<'a>(error: &'a (dyn error::Error + 'static)) -> &'a (dyn error::Error + 'static) {
+pub(super) fn root_cause<'a>(error: &'a (dyn error::Error + 'static)) -> &'a (dyn error::Error + 'static) {
     error.source().map_or(error, root_cause)
 }
 

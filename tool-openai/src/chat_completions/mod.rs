@@ -21,7 +21,6 @@ use self::assembler::ChunkAssembler;
 use self::dialect::Dialect;
 use crate::api::{self, Api, Target};
 use crate::client::Client;
-use crate::warning::warn_about_omitted_fields;
 
 /// A model of an OpenAI-compatible endpoint that uses the Chat Completions API: see
 /// [`OpenAi::chat_model`](crate::OpenAi::chat_model). Clones share the connections.
@@ -74,7 +73,6 @@ impl Api for ChatCompletions {
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let on_warning = self.target.client.on_warning.as_ref();
-        warn_about_omitted_fields(request, &self.dialect.endpoint, on_warning);
         request::encode(&self.dialect, self.target.model_for(request), request, on_warning, is_streamed)
     }
 

@@ -24,7 +24,6 @@ use self::dialect::{Dialect, ReasoningOptions};
 use crate::api::{self, Api, Target};
 use crate::client::Client;
 use crate::tools;
-use crate::warning::warn_about_omitted_fields;
 
 const PATH: &str = "responses";
 
@@ -101,7 +100,6 @@ impl Api for Responses {
 
     fn encode(&self, request: &ChatRequest<'_>, is_streamed: bool) -> Result<RequestBody, Error> {
         let on_warning = self.target.client.on_warning.as_ref();
-        warn_about_omitted_fields(request, &self.dialect.endpoint, on_warning);
         let model = self.target.model_for(request);
         request::encode(&self.dialect, model, &self.reasoning, request, on_warning, is_streamed)
     }

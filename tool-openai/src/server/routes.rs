@@ -76,7 +76,7 @@ async fn delete_response(
 }
 
 async fn list_models(State(state): SharedState) -> Response {
-    json_response(StatusCode::OK, &state.models_json())
+    json_response(StatusCode::OK, state.models_json())
 }
 
 async fn get_model(State(state): SharedState, name: PathParam) -> Response {

@@ -7,6 +7,7 @@ use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
 use tool_core::layer::Part;
+use tool_core::model::ToolKind;
 use tool_core::run::{Decision, Run};
 use tool_core::tool::{Timestamp, ToolError, ToolErrorKind, ToolExecution, WaitId};
 use tool_core::{Event, ToolCall};
@@ -17,7 +18,8 @@ use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
 use crate::path::{Asked, call_ids};
-use crate::turn::{Subject, Tools};
+use crate::step::Subject;
+use crate::tools::Tools;
 
 pub(super) type Pending<'c> =
     Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalError>> + Send + 'c>>;
@@ -85,10 +87,13 @@ impl<'c> Drive<'c> {
         let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
+        let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
+        let (searches, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_search);
         let (local, remote): (Vec<_>, Vec<_>) = others
             .into_iter()
             .partition(|call| has_local_calls && !is_undoing && !routes.contains_key(&call.name));
-        self.publish_started_calls(branch, of_agents.iter().chain(&local).chain(&remote));
+        let all = of_agents.iter().chain(&searches).chain(&local).chain(&remote);
+        self.publish_started_calls(branch, all);
         if let Err(error) = self.flush_events().await {
             return Ok(Err(error));
         }
@@ -103,6 +108,14 @@ impl<'c> Drive<'c> {
             let started = self.start_agent(branch, call).await?;
             if started.is_err() {
                 return Ok(started);
+            }
+        }
+        for call in searches {
+            let begun = self.change_at(&branch.path, |run| run.begin_call(&call.id).map(drop));
+            begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
+            let found = self.judge(branch, "search", Subject::Search(call.id)).await?;
+            if found.is_err() {
+                return Ok(found);
             }
         }
         self.ask_person();
@@ -137,7 +150,7 @@ impl<'c> Drive<'c> {
 
     /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
     async fn check_tools(&mut self, branch: &Branch, ready: &[ToolCall]) -> Result<bool, TerminalError> {
-        let (model, tools) = (&self.service.model, &self.nodes[0].tools);
+        let (model, tools) = (&self.service.model, &self.started_with);
         let deadline = self.clock.after(self.service.model_patience);
         let compare = move || async move { repeat_until(deadline, model.compare_tools(tools)) };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
@@ -148,7 +161,7 @@ impl<'c> Drive<'c> {
             Tools::Changed(present) => {
                 let is_changed = |call: &&ToolCall| {
                     let tool = branch.path.first().map_or(&call.name, |asked| &asked.agent);
-                    let before = self.nodes[0].tools.get(tool);
+                    let before = self.started_with.get(tool);
                     before.is_some() && before != present.get(tool)
                 };
                 let changed: Vec<_> = ready.iter().filter(is_changed).cloned().collect();
@@ -212,7 +225,7 @@ impl<'c> Drive<'c> {
             let known = input
                 .definition
                 .as_ref()
-                .filter(|hash| self.nodes[branch.node].tools.get(&call.name) == Some(hash));
+                .filter(|hash| self.nodes[branch.node].profile.tools.get(&call.name) == Some(hash));
             let service = known.map(|hash| tool_service(owner, &call.name, hash));
             let target = RequestTarget::service(service.unwrap_or_else(|| calls_service(owner)), "call");
             if undoes {
@@ -278,16 +291,19 @@ impl<'c> Drive<'c> {
         let undoes = request.undone.is_some();
         let node = &self.nodes[branch.node];
         let called = node.called.get(&call.name).filter(|_| !undoes).map(|tool| tool.hash.clone());
-        let undoing = node.undoing.get(&call.name).filter(|_| undoes).and_then(|(_, hash)| hash.clone());
+        let undoing = self.run_at(&branch.path).and_then(Run::handoffs_before_undone);
+        let undoing = undoing.and_then(|handoffs| node.undoing.get(&(handoffs, call.name.clone())));
+        let undoing = undoing.and_then(|(_, hash)| hash.clone());
         let is_unknown = !undoes && called.is_none();
         Ok(CallInput {
             request,
             definition: called.or(undoing),
             offered: if is_unknown { node.offered.clone() } else { Vec::new() },
-            at_most_once: self.is_at_most_once(branch, call),
+            at_most_once: self.policy(branch, call).is_some_and(|policy| policy.at_most_once),
             events: self.events.clone(),
             context: self.context.clone(),
             path: branch.path.clone(),
+            agent: self.names(branch).0,
         })
     }
 

@@ -29,7 +29,7 @@ use crate::clock::{Clock, now};
 use crate::events::{EventTarget, events_service};
 use crate::names::{Ended, HoldRequest, JsonContext, Question, conversations_service};
 use crate::runs::{INVOCATION, QUESTION, Runs};
-use crate::turn::{Started, Subject};
+use crate::step::{Started, Subject};
 
 /// The code of the error with which the engine reports a cancellation.
 const CANCELLED: u16 = 409;
@@ -47,6 +47,8 @@ pub(crate) struct Drive<'c> {
     ctx: &'c WorkflowContext<'c>,
     /// The outermost run, whose state contains the others.
     run: Run,
+    /// The agent's tools when the run started.
+    started_with: BTreeMap<String, String>,
     /// What is known about each run that was started, the outermost first.
     nodes: Vec<Node>,
     /// The runs that have not ended, the outermost first.
@@ -113,7 +115,7 @@ impl<'c> Drive<'c> {
             }
             Err(error) => return Err(error.into()),
         };
-        let Started { run, tools, at, max_concurrent_calls, .. } = started;
+        let Started { run, profile, at, .. } = started;
         let events = publishes.then(|| EventTarget {
             agent: service.name.clone(),
             run: ctx.key().to_owned(),
@@ -130,7 +132,8 @@ impl<'c> Drive<'c> {
         let mut drive = Self {
             service,
             ctx,
-            nodes: vec![Node::new(&run, tools, at, max_concurrent_calls)],
+            started_with: profile.tools.clone(),
+            nodes: vec![Node::new(&run, profile, at)],
             branches: vec![Branch::default()],
             run,
             in_flight: BTreeMap::new(),

@@ -12,21 +12,22 @@ use tool_core::run::{InFlight, ReportedCalls, Run};
 
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::path::{Asked, agent_names, call_ids};
-use crate::turn::{CalledTool, Inside, Obstacle, Started, Tree};
+use crate::step::{Inside, Obstacle, Started, Tree};
+use crate::tools::{CalledTool, Profile};
 
 /// What is known about a run beside its state.
 pub(super) struct Node {
     /// The id of the run.
     id: String,
-    /// The agent's tools when the run started, with the hashes of their definitions.
-    pub(super) tools: BTreeMap<String, String>,
-    max_concurrent_calls: usize,
+    pub(super) profile: Profile,
     /// The time at which it started.
     since: u64,
     /// The tools of the run's calls so far, by name.
     pub(super) called: BTreeMap<String, CalledTool>,
-    /// The tools that undo the run's calls, by name, with the hashes of their definitions.
-    pub(super) undoing: BTreeMap<String, (ToolPolicy, Option<String>)>,
+    /// The tools that undo the run's calls, by the number of handoffs before and by name, with the hashes of their definitions.
+    pub(super) undoing: BTreeMap<(usize, String), (ToolPolicy, Option<String>)>,
+    /// The number of handoffs that readers of events know.
+    pub(super) handoffs: usize,
     /// The names of all tools of the last turn, if it called another one.
     pub(super) offered: Vec<String>,
     pub(super) definitions: ToolDefinitions,
@@ -41,19 +42,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(
-        run: &Run,
-        tools: BTreeMap<String, String>,
-        since: u64,
-        max_concurrent_calls: usize,
-    ) -> Self {
+    pub(super) fn new(run: &Run, profile: Profile, since: u64) -> Self {
         Self {
             id: run.id().to_string(),
-            tools,
-            max_concurrent_calls,
+            profile,
             since,
             called: BTreeMap::new(),
             undoing: BTreeMap::new(),
+            handoffs: run.handoffs().len(),
             offered: Vec::new(),
             definitions: ToolDefinitions::default(),
             reported: ReportedCalls::all_of(run),
@@ -62,10 +58,6 @@ impl Node {
             waited: HashSet::new(),
             has_decision: false,
         }
-    }
-
-    fn policy(&self, tool: &str) -> Option<&ToolPolicy> {
-        self.definitions.iter().find(|one| one.name() == tool).map(ToolDefinition::policy)
     }
 }
 
@@ -99,17 +91,32 @@ impl<'c> Drive<'c> {
     }
 
     pub(super) fn tree<'t>(&'t self, path: &'t [Asked]) -> Tree<'t> {
-        let started_with = &self.nodes[0].tools;
-        Tree { outermost: &self.run, path, started_with, context: &self.context }
+        Tree { outermost: &self.run, path, started_with: &self.started_with, context: &self.context }
+    }
+
+    /// Returns the names that lead to the agent of a run, or to the one that undoes its next call: of tools that ask agents or hand off to
+    /// them. Also returns the position of those that hand this run off.
+    pub(super) fn names(&self, branch: &Branch) -> (Vec<String>, usize) {
+        let (mut names, mut own) = (Vec::new(), 0);
+        for depth in 0..=branch.path.len() {
+            own = names.len();
+            if let Some(run) = self.run_at(&branch.path[..depth]) {
+                let handoffs = run.handoffs_before_undone().unwrap_or(run.handoffs().len());
+                names.extend(run.handoffs()[..handoffs].iter().map(|handoff| handoff.agent().to_owned()));
+            }
+            names.extend(branch.path.get(depth).map(|asked| asked.agent.clone()));
+        }
+        (names, own)
     }
 
     pub(super) fn has_layer_for(&self, branch: &Branch, part: Part) -> bool {
-        self.service.model.has_layer_for(&branch.path, part)
+        let (names, own) = self.names(branch);
+        self.service.model.has_layer_for(&names, own, part)
     }
 
     /// Returns the calls of a run that are in flight.
     pub(super) fn in_flight(&self, branch: &Branch) -> InFlight {
-        let mut calls = InFlight::new(self.nodes[branch.node].max_concurrent_calls);
+        let mut calls = InFlight::new(self.nodes[branch.node].profile.max_concurrent_calls);
         let own = self.in_flight.values().filter(|one| one.branch.path == branch.path);
         own.for_each(|one| calls.begin(&one.call.id));
         for inner in self.branches.iter().skip(1) {
@@ -130,11 +137,14 @@ impl<'c> Drive<'c> {
 
     /// Returns `true` if the call can start beside those of the whole tree. The run itself has checked those of its own.
     pub(super) fn may_start(&self, branch: &Branch, call: &ToolCall) -> bool {
-        let is_beside_exclusive = self.in_flight.values().any(|one| one.is_exclusive)
-            || self
-                .branches
-                .iter()
-                .any(|one| one.is_exclusive && !one.contains(&branch.path) && self.is_active(one));
+        // The exclusive agents at work, one inside the other; of several, the one that was asked first.
+        let exclusive = self.branches.iter().filter(|one| one.is_exclusive && self.is_active(one));
+        let at_work = exclusive.fold(&[][..], |outer, one| match one.path.starts_with(outer) {
+            true => &one.path,
+            false => outer,
+        });
+        let is_beside_exclusive =
+            !branch.path.starts_with(at_work) || self.in_flight.values().any(|one| one.is_exclusive);
         match self.is_exclusive(branch, call) {
             true => self.in_flight.is_empty() && !is_beside_exclusive,
             false => self.asks_agent(branch, call) || !is_beside_exclusive,
@@ -142,19 +152,24 @@ impl<'c> Drive<'c> {
     }
 
     pub(super) fn is_exclusive(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.nodes[branch.node].policy(&call.name).is_some_and(|policy| policy.exclusive)
+        self.policy(branch, call).is_some_and(|policy| policy.exclusive)
     }
 
-    pub(super) fn is_at_most_once(&self, branch: &Branch, call: &ToolCall) -> bool {
-        self.nodes[branch.node].policy(&call.name).is_some_and(|policy| policy.at_most_once)
+    pub(super) fn policy(&self, branch: &Branch, call: &ToolCall) -> Option<&ToolPolicy> {
+        let mut definitions = self.nodes[branch.node].definitions.iter();
+        definitions.find(|one| one.name() == call.name).map(ToolDefinition::policy)
     }
 
     /// Returns `true` if the call asks an agent, or undoes the calls of one.
     pub(super) fn asks_agent(&self, branch: &Branch, call: &ToolCall) -> bool {
+        self.kind(branch, call) == Some(ToolKind::Agent) || self.run_at(&inside(branch, call)).is_some()
+    }
+
+    /// Returns the kind of a call's tool, unless the call undoes another.
+    pub(super) fn kind(&self, branch: &Branch, call: &ToolCall) -> Option<ToolKind> {
         let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
-        let called = self.nodes[branch.node].called.get(&call.name);
-        let asks = called.is_some_and(|tool| tool.kind == ToolKind::Agent) && !is_undoing;
-        asks || self.run_at(&inside(branch, call)).is_some()
+        let called = self.nodes[branch.node].called.get(&call.name).filter(|_| !is_undoing);
+        called.map(|tool| tool.kind)
     }
 
     /// Starts a call that asks an agent: its run is driven here, too. Returns the cancellation if the run was cancelled meanwhile.
@@ -200,14 +215,14 @@ impl<'c> Drive<'c> {
         loop {
             let (model, tree) = (&self.service.model, self.tree(&branch.path));
             let deadline = self.clock.after(self.service.model_patience);
-            let ask = move || -> BoxFuture<'_, HandlerResult<Json<Inside>>> {
+            let ask = move || -> BoxFuture<'_, HandlerResult<Json<Result<Inside, Obstacle>>>> {
                 Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
             };
             let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
             match self.ctx.run(ask).name(&*name).retry_policy(policy).await {
-                Ok(Json(Inside::Started(started))) => {
-                    let Started { run, tools, at, max_concurrent_calls, has_own_limits } = *started;
-                    self.nodes.push(Node::new(&run, tools, at, max_concurrent_calls));
+                Ok(Json(Ok(Inside::Started(started)))) => {
+                    let Started { run, profile, at, has_own_limits } = *started;
+                    self.nodes.push(Node::new(&run, profile, at));
                     let call = ToolCall::new(&*asked.call, &*asked.agent, "");
                     let added =
                         self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
@@ -217,8 +232,8 @@ impl<'c> Drive<'c> {
                     self.branches.push(Branch { has_own_limits, ..branch.clone() });
                     self.elapse(Some(outer), at);
                 }
-                Ok(Json(Inside::Rejected(changes))) => self.change(branch, &changes),
-                Ok(Json(Inside::Obstacle(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
+                Ok(Json(Ok(Inside::Rejected(changes)))) => self.change(branch, &changes),
+                Ok(Json(Err(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
                 Err(error) if is_cancellation(&error) => return Ok(Err(error)),
                 Err(error) => match self.pause(error.message()).await? {
                     Ok(()) => continue,

@@ -14,7 +14,9 @@ use crate::events::Unfinished;
 use crate::names::{Sent, Stop};
 use crate::path::{Asked, call_ids};
 use crate::runs::{WAITING, resume_signal};
-use crate::turn::{CalledTool, Judged, Subject, TurnOutcome, TurnRecord};
+use crate::step::{Obstacle, Subject};
+use crate::tools::CalledTool;
+use crate::turn::{Taken, TurnRecord};
 
 impl<'c> Drive<'c> {
     /// Lets the layers judge in a recorded step. Waits for an operator if one fails for too long.
@@ -27,13 +29,13 @@ impl<'c> Drive<'c> {
         loop {
             let (model, tree, subject) = (&self.service.model, self.tree(&branch.path), subject.clone());
             let deadline = self.clock.after(self.service.model_patience);
-            let judge = move || -> BoxFuture<'_, HandlerResult<Json<Judged>>> {
+            let judge = move || -> BoxFuture<'_, HandlerResult<Json<Result<RunChanges, Obstacle>>>> {
                 Box::pin(async move { repeat_until(deadline, model.judge(&tree, subject).await) })
             };
             let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
             match self.ctx.run(judge).name(name).retry_policy(policy).await {
-                Ok(Json(Judged::Changed(changes))) => self.change(branch, &changes),
-                Ok(Json(Judged::Refused(obstacle))) => {
+                Ok(Json(Ok(changes))) => self.change(branch, &changes),
+                Ok(Json(Err(obstacle))) => {
                     // Boxed, because it can judge the outcome of a call.
                     return Box::pin(self.obstruct(&branch.path, obstacle)).await;
                 }
@@ -67,6 +69,11 @@ impl<'c> Drive<'c> {
             let (turn, messages) = (run.turns() + 1, run.messages().len());
             let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
             names.push(format!("{asked_by}turn {turn}"));
+            let handoffs: Vec<_> = run.handoffs().iter().map(|handoff| handoff.agent().to_owned()).collect();
+            let known = std::mem::replace(&mut self.nodes[branch.node].handoffs, handoffs.len());
+            for agent in handoffs.into_iter().skip(known) {
+                self.publish(&branch.path, Event::handed_off(agent));
+            }
             self.publish(&branch.path, Event::turn_started(turn, messages));
         }
         if let Err(error) = self.flush_events().await {
@@ -141,14 +148,15 @@ impl<'c> Drive<'c> {
         let mut is_judged = true;
         match outcome {
             // The run has ended.
-            TurnOutcome::Taken { .. } if is_time_up => {}
-            TurnOutcome::Taken { changes, reply, tools, offered, is_unjudged } => {
+            Ok(_) if is_time_up => {}
+            Ok(Taken { changes, reply, tools, offered, profile, is_unjudged }) => {
                 is_judged = !is_unjudged;
                 self.change(branch, &changes);
+                profile.into_iter().for_each(|profile| self.nodes[branch.node].profile = profile);
                 self.offer(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
-            TurnOutcome::Refused(obstacle) => applied = self.obstruct(&branch.path, obstacle).await?,
+            Err(obstacle) => applied = self.obstruct(&branch.path, obstacle).await?,
         }
         self.elapse(Some(&branch.path), finished);
         if applied.is_ok() && !is_judged {
@@ -164,14 +172,15 @@ impl<'c> Drive<'c> {
         run.current_calls().for_each(|(call, _)| drop(node.called.remove(&call.name)));
         for tool in tools {
             if let Some((undo, policy)) = &tool.undo {
-                node.undoing.insert(undo.clone(), (policy.clone(), tool.undo_hash.clone()));
+                let key = (run.handoffs().len(), undo.clone());
+                node.undoing.insert(key, (policy.clone(), tool.undo_hash.clone()));
             }
             node.called.insert(tool.name.clone(), tool);
         }
         node.offered = offered;
-        let undoing = node.undoing.iter().filter(|(name, _)| !node.called.contains_key(*name));
+        let undoing = node.undoing.iter().filter(|((_, name), _)| !node.called.contains_key(name));
         let undoing =
-            undoing.map(|(name, (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
+            undoing.map(|((_, name), (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
         node.definitions = node.called.values().map(CalledTool::definition).chain(undoing).collect();
     }
 

@@ -14,7 +14,6 @@ use super::Drive;
 use super::calls::Arrived;
 use super::tree::Branch;
 use crate::names::{Added, Claim, Sent, Stop, Waiting};
-use crate::path::agent_names;
 use crate::runs::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
 impl<'c> Drive<'c> {
@@ -25,15 +24,16 @@ impl<'c> Drive<'c> {
         Waiting { messages, agents, waits, approvals, round, paused: None }
     }
 
-    /// Returns the names of the tools that lead to the agents whose calls wait, by the paths of these calls.
+    /// Returns the names that lead to the agents whose calls wait, by the paths of these calls.
     fn waiting_agents(&self) -> BTreeMap<String, Vec<String>> {
         let mut agents = BTreeMap::new();
         // Those inside come later and take precedence.
-        for branch in self.branches.iter().skip(1) {
+        for branch in &self.branches {
             let before: String = branch.path.iter().map(|asked| format!("{}/", asked.call)).collect();
-            let names: Vec<_> = agent_names(&branch.path).into_iter().map(str::to_owned).collect();
-            let waits = self.run_at(&branch.path).map(Run::waits).unwrap_or_default();
-            agents.extend(waits.into_iter().map(|wait| (format!("{before}{}", wait.path), names.clone())));
+            let (names, _) = self.names(branch);
+            let waits = self.run_at(&branch.path).filter(|_| !names.is_empty()).map(Run::waits);
+            let waits = waits.unwrap_or_default().into_iter();
+            agents.extend(waits.map(|wait| (format!("{before}{}", wait.path), names.clone())));
         }
         agents
     }

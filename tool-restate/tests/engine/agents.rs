@@ -63,7 +63,7 @@ pub(crate) fn describe_answer(answer: &Answer) -> Vec<String> {
     lines
 }
 
-fn describe_event(event: &Event) -> Option<String> {
+pub(crate) fn describe_event(event: &Event) -> Option<String> {
     Some(match event {
         Event::Agent { agent, call_id, event, .. } => {
             format!("{agent} {call_id}: {}", describe_event(event)?)
@@ -80,6 +80,7 @@ fn describe_event(event: &Event) -> Option<String> {
         Event::CallFinished(execution) => format!("finished {}", describe_calls("", [execution]).remove(0)),
         Event::CallAnnounced { .. } | Event::Arguments { .. } | Event::Charged(_) => return None,
         Event::Done(answer) => format!("done {}", answer.text()),
+        Event::HandedOff { agent, .. } => format!("handed off to {agent}"),
         other => panic!("{other:?}"),
     })
 }
@@ -283,7 +284,7 @@ fn waiting_desk(name: &str) -> Agent {
 }
 
 /// Returns the waits with these paths.
-async fn waits_of(run: &Run, paths: &[&str]) -> Vec<Wait> {
+pub(crate) async fn waits_of(run: &Run, paths: &[&str]) -> Vec<Wait> {
     let all = async {
         loop {
             let mut waits = waits(run).await;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tool_core::agent::ToolSearch;
 use tool_core::layer::{AnswerVerdict, CallVerdict, OutputVerdict, guard};
 use tool_core::memory::{Budget, InMemoryStore};
 use tool_core::model::{Cost, Currency, ModelPrices, Prices};
@@ -19,19 +21,35 @@ use tool_restate::{Outcome, Worker};
 use self::rules::{Act, Rule};
 use crate::support::{Mortal, agent, answer, failure, free_address, register_at, serve, unique, within};
 
+/// How the run that is observed comes about.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Remote,
+    Local,
+    Inside,
+    HandedOff,
+    Searching,
+}
+
 /// The column of durable runs in the matrix of `tests/layers`: what a rule does is the same wherever a run comes from.
-async fn observe(rule: Rule, is_local: bool, is_inside: bool) -> String {
+async fn observe(rule: Rule, form: Form) -> String {
     let (name, act) = (unique("clerk"), Act::new());
     let script = rule.script(("act", r#"{"text":"a"}"#));
     let builder = Agent::builder(script.clone()).tool(act.clone());
-    let builder = match is_inside {
-        true => {
+    let builder = match form {
+        Form::Inside => {
             let inner = builder.build().unwrap().as_tool("inner", "Acts");
             let outer = ScriptedModel::new().calls("inner", r#"{"question": "act"}"#).says("Done.");
             let outer = if rule == Rule::AnswerRetry { outer.says("Better.") } else { outer };
             Agent::builder(outer).tool(inner)
         }
-        false => builder,
+        Form::HandedOff => {
+            let other = builder.build().unwrap();
+            let desk = Agent::builder(ScriptedModel::new().calls("other", "{}"));
+            desk.handoff_to("other", "Takes over", &other)
+        }
+        Form::Searching => builder.tool_search(ToolSearch::bm25().min_tools(0)),
+        Form::Remote | Form::Local => builder,
     };
     let builder = builder.name(&*name).layer(rule);
     let prices =
@@ -46,6 +64,7 @@ async fn observe(rule: Rule, is_local: bool, is_inside: bool) -> String {
         _ => builder,
     };
     let worker = Worker::new().agent(builder.build().unwrap()).model_patience(Duration::from_millis(300));
+    let is_local = matches!(form, Form::Local);
     let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
     let run = agent(&name).ask("go").send().await.unwrap();
     let mut text = String::new();
@@ -84,7 +103,8 @@ async fn observe(rule: Rule, is_local: bool, is_inside: bool) -> String {
         }
     }
     let requests = script.requests();
-    let read = requests.last().into_iter().flatten().filter(|one| matches!(one, Message::Tool(_)));
+    let read = requests.last().into_iter().flatten();
+    let read = read.filter(|one| matches!(one, Message::Tool(_)) && one.text() != "handed off");
     let is_brief = !requests.is_empty() && requests.iter().all(|one| one.last().unwrap().text() == "briefly");
     let brief = if is_brief { ", briefly" } else { "" };
     let read: Vec<_> =
@@ -102,11 +122,12 @@ async fn observe(rule: Rule, is_local: bool, is_inside: bool) -> String {
 async fn each_rule_of_layers_holds() {
     let mut wrong = Vec::new();
     for rule in Rule::ALL {
-        for (is_local, is_inside) in [(false, false), (true, false), (false, true)] {
-            let observed = within(30, &format!("{rule:?}"), observe(rule, is_local, is_inside)).await;
+        let forms = [Form::Remote, Form::Local, Form::Inside, Form::HandedOff, Form::Searching];
+        let observed = join_all(forms.map(|form| observe(rule, form)));
+        let observed = within(60, &format!("{rule:?}"), observed).await;
+        for (form, observed) in forms.into_iter().zip(observed) {
             if observed != rule.expected() {
-                let how = format!("{rule:?}, local: {is_local}, inside: {is_inside}");
-                wrong.push(format!("{how}: {observed}, expected {}", rule.expected()));
+                wrong.push(format!("{rule:?}, {form:?}: {observed}, expected {}", rule.expected()));
             }
         }
     }

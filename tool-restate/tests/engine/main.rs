@@ -8,6 +8,7 @@ mod asking;
 mod cancelling;
 mod conversing;
 mod crashing;
+mod handoffs;
 mod large;
 mod layers;
 mod measuring;

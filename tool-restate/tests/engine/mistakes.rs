@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tool_core::agent::ToolSearch;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::testing::ScriptedModel;
 use tool_core::toolset::ToolProviderRequest;
@@ -45,14 +44,13 @@ fn an_agent_that_cannot_run_durably_is_refused() {
              and decide with `resolve_approval`",
         ),
         (
-            clerk().tools(tools![long]).tool_search(ToolSearch::bm25()),
-            "the agent `clerk` has a `tool_search`, whose finds are not recorded: leave it out, and offer fewer tools per \
-             question with a `guard::offer`",
-        ),
-        (
-            clerk().handoff_to("billing", "Bills", &builder().build().unwrap()),
-            "the agent `clerk` has a `handoff_to`, but durable runs stay with their agent: leave it out, and ask the other \
-             agent a question of its own",
+            clerk().handoff_to(
+                "billing",
+                "Bills",
+                &builder().approver(tool_core_approver()).build().unwrap(),
+            ),
+            "the agent of the handoff `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions \
+             without a process: leave it out, and decide with `resolve_approval`",
         ),
         (
             clerk()

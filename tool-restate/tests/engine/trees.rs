@@ -246,15 +246,19 @@ async fn random_trees_outlive_their_workers() {
         let ended = run_there(&run);
         let mut ended = std::pin::pin!(within(60, "the end", ended));
         let mut dice = Dice(seed + 100);
-        let described = loop {
+        let mut described = None;
+        for _ in 0..6 {
             let life = Duration::from_millis(30 + dice.below(120));
-            match tokio::time::timeout(life, &mut ended).await {
-                Ok(described) => break described,
-                Err(_) => {
-                    drop(serving);
-                    serving = Mortal::start(worker(), address).await;
-                }
+            described = tokio::time::timeout(life, &mut ended).await.ok();
+            if described.is_some() {
+                break;
             }
+            drop(serving);
+            serving = Mortal::start(worker(), address).await;
+        }
+        let described = match described {
+            Some(described) => described,
+            None => ended.await,
         };
         assert_eq!(described.is_none(), root.fails(), "seed {seed}");
         let (mut all, mut undone) = Default::default();

@@ -247,9 +247,11 @@ impl Chats {
             Some(run) => self.hub.load(run).await?,
             None => None,
         };
-        let waits = loaded.map(|loaded| loaded.run.waits()).unwrap_or_default();
+        let waits = loaded.as_ref().map(|loaded| loaded.run.waits()).unwrap_or_default();
         let (asked, tools) = read(&waits)?;
-        run.iter().for_each(|run| self.hub.offer(run, tools.clone()));
+        if let Some(loaded) = loaded.filter(|_| !tools.is_empty()) {
+            *lock(&self.hub.log_of(&loaded.source, &loaded.run).tools) = tools.clone();
+        }
         match asked {
             Asked::Question(question) => self.ask(conversation, run, question, tools).await,
             Asked::Replies(replies) => self.decide(sender, run, &waits, replies).await,

@@ -16,18 +16,18 @@ impl Layers {
 
 impl RunDriver {
     /// Stores what the next request can cost, so that it is known if the process ends before the response is stored.
-    pub(super) async fn store_cost_in_flight(&mut self) -> Result<(), RunErrorKind> {
+    pub(super) async fn store_cost_in_flight(
+        &mut self,
+        meter: Option<&RequestMeter>,
+    ) -> Result<(), RunErrorKind> {
         let is_stored = match &self.outer {
             Some(Inside { delegation, .. }) => delegation.is_some(),
             None => self.origin.0.run_store.get().is_some(),
         };
-        let Some(meter) = self.layers.meter(&self.tools.agent).filter(|_| is_stored && self.run.is_asking())
-        else {
-            return Ok(());
-        };
+        let Some(meter) = meter.filter(|_| is_stored && self.run.is_asking()) else { return Ok(()) };
         let request = self.offer.request(&self.run, self.sent.as_ref());
         let model = self.tools.agent.model();
-        let attempt = request.worst_attempt(model, &meter).await;
+        let attempt = request.worst_attempt(model, meter).await;
         let cost = meter.worst_cost(attempt, model.passes_requests_on());
         self.change_run().begin_request(cost);
         self.store_run().await
@@ -49,7 +49,7 @@ impl RunDriver {
     /// Returns what has limited a response whose calls were cut off, so that with a higher limit, the model can repeat them.
     pub(super) fn limit_of_calls(&self, response: &ChatResponse) -> Option<Refusal> {
         let is_cut_off = !response.message.tool_calls.is_empty() && response.finish_reason.is_truncated();
-        self.meter.as_ref().filter(|_| is_cut_off)?.take_limit()
+        self.meter.as_ref().filter(|_| is_cut_off)?.take_refusals().shortened_by
     }
 
     /// Returns from the run, or stops it if it has a limit of its own inside of another.

@@ -8,7 +8,8 @@ use crate::agent::lock::lock;
 use crate::tool::Connection;
 #[cfg(feature = "unstable-internals")]
 use {
-    crate::run::StepError,
+    crate::agent::executor::Ending,
+    crate::run::{RunError, RunErrorKind, StepError},
     crate::tool::{Asker, AttemptContext, Progress, ToolExecution},
     tokio_util::sync::CancellationToken,
 };
@@ -65,6 +66,28 @@ impl RunDriver {
         let (outcome, details) = tools.execute_call(&call, &context).await;
         let lent = lock(&lending.lent).take();
         Ok(lent.ok_or_else(|| ToolExecution::new(call, outcome).with_details(details).into()))
+    }
+
+    /// Executes a started call that searches for tools, and records its outcome with the tools that were found.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call was not started, if a layer fails, or if the tools of the turn cannot be resolved.
+    pub async fn search(&mut self, call_id: &str) -> Result<(), RunError> {
+        self.execute_search(call_id).await.map_err(|kind| self.error(kind))
+    }
+
+    async fn execute_search(&mut self, call_id: &str) -> Result<(), RunErrorKind> {
+        if !self.offer.is_resolved {
+            self.resolve_offer().await?;
+        }
+        let not_started = RunErrorKind::Step(StepError("the call was not started"));
+        let (call, attempt) = self.run.call_in_flight(call_id).ok_or(not_started)?;
+        if let Some(Ending::Executed(execution)) = self.execute_one(call, attempt).await? {
+            let event = self.apply_result(execution).await?;
+            self.emit_all(event).await;
+        }
+        Ok(())
     }
 
     /// Returns `true` if this run does not count for the limits of the one around it.

@@ -42,10 +42,10 @@ impl RunDriver {
     /// Sends the request of this step. Returns no response if the request was interrupted or a layer has ended it.
     pub(super) async fn ask_model(&mut self) -> Result<Option<(ChatResponse, Hold)>, RunErrorKind> {
         self.charge_unrecorded();
-        self.store_cost_in_flight().await?;
+        let meter = self.layers.meter(&self.tools.agent).map(Arc::new);
+        self.store_cost_in_flight(meter.as_deref()).await?;
         let time_left = self.time_left();
         let (layers, beside, hold) = self.passage();
-        let meter = layers.meter(&self.tools.agent).map(Arc::new);
         self.meter.clone_from(&meter);
         self.trace.set_meter(meter.clone());
         let (id, turn) = (self.run.id().clone(), self.run.turn());
@@ -131,7 +131,7 @@ impl RunDriver {
                 }
                 Err(error) => {
                     self.trace.record_model_error(&error);
-                    match meter.and_then(RequestMeter::take_refusal) {
+                    match meter.and_then(|meter| meter.take_refusals().refused_by) {
                         Some(refusal) => self.refuse(refusal),
                         None => Err(RunErrorKind::Model(error)),
                     }
@@ -188,10 +188,7 @@ pub(super) async fn call_model(
                 continue;
             }
             Some(Err(error)) => return Ok(Reply { verdicts, response: Some(Err(error)) }),
-            None => {
-                let error = ModelError::new("the stream ended before the response was complete");
-                return Ok(Reply { verdicts, response: Some(Err(error)) });
-            }
+            None => return Ok(Reply { verdicts, response: Some(Err(ModelError::cut_off())) }),
         };
         if let Some(judging) = beside {
             verdicts = judging.await?;

@@ -526,7 +526,7 @@ impl RunDriver {
     }
 
     /// Returns the error of a step, with a copy of the run.
-    fn error(&mut self, kind: RunErrorKind) -> RunError {
+    pub(super) fn error(&mut self, kind: RunErrorKind) -> RunError {
         self.record_layer_usage();
         let error = RunError::new(kind, self.run.clone());
         let error = error.with_approval_reasons(self.offer.tools.definitions());

@@ -332,7 +332,9 @@ impl ToolContext {
     /// Returns the names of the types that the application provided, in alphabetical order.
     pub(crate) fn type_names(&self) -> Vec<&'static str> {
         let values = self.values.iter().flat_map(|map| map.iter());
-        let provided = values.filter(|(id, _)| !Self::is_built_in(**id));
+        // A context among the values was passed by mistake.
+        let is_listed = |id| id == TypeId::of::<Self>() || !Self::is_built_in(id);
+        let provided = values.filter(|(id, _)| is_listed(**id));
         let mut names: Vec<_> = provided.map(|(_, entry)| entry.type_name).collect();
         names.sort_unstable();
         names

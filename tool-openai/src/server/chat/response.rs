@@ -1,6 +1,6 @@
 //! Writes responses in the form of the API, complete and as chunks.
 
-use bytes::Bytes;
+use axum::body::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
 use tool_core::model::{ChatResponse, Delta, FinishReason, TokenLogprob, Usage};

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use bytes::Bytes;
+use axum::body::Bytes;
 use serde_json::{Value, json};
 use tool_core::ToolCall;
 use tool_core::model::{ChatResponse, Delta, FinishReason, Usage};

@@ -1,0 +1,274 @@
+//! What the recorded steps of a run have in common, and those at the beginning and the end of a run.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
+use tool_core::Agent;
+use tool_core::agent::{Ask, RunDriver};
+use tool_core::layer::Part;
+use tool_core::model::ModelError;
+use tool_core::run::{Run, RunChanges, RunError, RunErrorKind};
+use tool_core::tool::{ToolError, ToolExecution};
+
+use crate::clock::now;
+use crate::context::ContextTypes;
+use crate::events::Publisher;
+use crate::limit;
+use crate::names::{JsonContext, Question};
+use crate::path::{Asked, call_ids};
+use crate::tools::{Profile, Tools, difference, hashes};
+use crate::worker::ChangedTools;
+
+/// The beginning of a run.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Started {
+    pub(crate) run: Run,
+    #[serde(flatten)]
+    pub(crate) profile: Profile,
+    pub(crate) at: u64,
+    /// The run is inside of another, for whose limits it does not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) has_own_limits: bool,
+}
+
+/// The reason why a step of a run cannot be taken.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Obstacle {
+    /// The outermost run fails, for this reason.
+    Refused(String),
+    /// The agent cannot be asked, or has answered: its call, in the run at this depth, has an outcome.
+    Ended(usize, Box<ToolExecution>),
+}
+
+/// The reason why a step has no outcome.
+pub(crate) enum Failure {
+    Obstacle(Obstacle),
+    /// The step is repeated.
+    Repeated(ModelError),
+}
+
+impl From<Obstacle> for Failure {
+    fn from(obstacle: Obstacle) -> Self {
+        Self::Obstacle(obstacle)
+    }
+}
+
+/// A reason for which the outermost run fails.
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self::Obstacle(Obstacle::Refused(reason))
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error.kind() {
+            RunErrorKind::Model(cause) if !cause.is_permanent() => {
+                Self::Repeated(ModelError::new(cause.to_string()))
+            }
+            RunErrorKind::Model(cause) => cause.to_string().into(),
+            RunErrorKind::Layer { error: cause, .. } if !cause.to_string().starts_with("it panicked") => {
+                Self::Repeated(ModelError::new(error.to_string()))
+            }
+            _ => error.to_string().into(),
+        }
+    }
+}
+
+/// What is recorded of a step. Nothing is if it fails with an error, and is repeated.
+pub(crate) type Recorded<T> = Result<Result<T, Obstacle>, ModelError>;
+
+/// Takes a step. The engine would repeat one that panics without end.
+pub(crate) async fn record<T>(step: impl Future<Output = Result<T, Failure>>) -> Recorded<T> {
+    let taken = AssertUnwindSafe(step).catch_unwind().await;
+    match taken.unwrap_or_else(|panic| Err(panicked(&*panic).into())) {
+        Ok(outcome) => Ok(Ok(outcome)),
+        Err(Failure::Obstacle(obstacle)) => Ok(Err(obstacle)),
+        Err(Failure::Repeated(error)) => Err(error),
+    }
+}
+
+/// What a step at the beginning or the end of an agent's run has changed.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Inside {
+    Started(Box<Started>),
+    /// The answer was rejected, and the run continues.
+    Rejected(RunChanges),
+}
+
+/// What is judged in a step of its own.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    /// The calls that people have decided about.
+    DecidedCalls,
+    /// The outcome of a call, which is recorded as well.
+    Outcome(Box<ToolExecution>),
+    /// This call, which searches for tools, and is executed as well.
+    Search(String),
+    /// What precedes the next step: a question, or an answer that is an output.
+    Next,
+}
+
+/// A run of which a step is taken, among those around it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree<'a> {
+    pub(crate) outermost: &'a Run,
+    /// The calls that lead to the run.
+    pub(crate) path: &'a [Asked],
+    /// The tools of the outermost agent when its run started.
+    pub(crate) started_with: &'a BTreeMap<String, String>,
+    pub(crate) context: &'a JsonContext,
+}
+
+impl<'a> Tree<'a> {
+    /// Returns the run to which the path leads. A driver takes no other path.
+    pub(crate) fn run(&self) -> Result<&'a Run, Failure> {
+        let run = self.outermost.inner_run_at(call_ids(self.path));
+        run.ok_or_else(|| "the call of the agent is not open".to_owned().into())
+    }
+}
+
+/// An agent on this worker.
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) agent: Agent,
+    pub(crate) types: Arc<ContextTypes>,
+    pub(crate) changed_tools: ChangedTools,
+    pub(crate) max_bytes: usize,
+    pub(crate) publisher: Option<Publisher>,
+}
+
+impl Model {
+    /// Returns `true` if a layer sees this part of a run. These names lead to its agent, those from this position on by handoffs.
+    pub(crate) fn has_layer_for(&self, names: &[String], own: usize, part: Part) -> bool {
+        let first = if matches!(part, Part::Question | Part::Answer) { own } else { 0 };
+        let mut agents = (first..=names.len())
+            .filter_map(|end| self.agent.agent_at(names[..end].iter().map(String::as_str)));
+        agents.any(|agent| agent.has_layer_for(part))
+    }
+
+    /// Returns the beginning of a run, or an error if it is too large.
+    fn started(&self, run: Run, agent: &Agent, has_own_limits: bool) -> Result<Started, String> {
+        let started = Started { run, profile: Profile::of(agent), at: now(), has_own_limits };
+        limit::check("the run with its history", &started, self.max_bytes)?;
+        Ok(started)
+    }
+
+    /// Creates the run.
+    pub(crate) fn start(
+        &self,
+        question: Question,
+        history: Vec<tool_core::Message>,
+    ) -> Result<Started, String> {
+        let start = || self.start_run(question, history);
+        catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|panic| Err(panicked(&*panic)))
+    }
+
+    fn start_run(&self, question: Question, history: Vec<tool_core::Message>) -> Result<Started, String> {
+        let Question { question, conversation, context, .. } = question;
+        let mut ask = self.agent.ask(question).history(history);
+        if let Some(conversation) = conversation {
+            ask = ask.conversation(conversation);
+        }
+        let run = self.types.apply_to_ask(ask, &context)?.start().into_run();
+        self.started(run, &self.agent, false)
+    }
+
+    /// Creates the run of an agent that a call asks, which the path names last. If the run is done, the call has an outcome instead, and
+    /// began at this time.
+    pub(crate) async fn ask_agent(&self, tree: &Tree<'_>, since: Option<u64>) -> Recorded<Inside> {
+        let asking = async {
+            let (asked, outer) = tree.path.split_last().ok_or("no agent is asked".to_owned())?;
+            let mut driver = descend(self.resume(tree)?.start(), outer).await?;
+            let lent =
+                driver.inside(&asked.call, since.is_some()).await.map_err(|error| error.to_string())?;
+            let inside = lent.map_err(|execution| {
+                let since = since.unwrap_or_else(now);
+                let (started, took) =
+                    (UNIX_EPOCH + Duration::from_micros(since), now().saturating_sub(since));
+                let execution = execution.with_timing(started, Duration::from_micros(took));
+                Obstacle::Ended(outer.len(), limit::limited(execution, self.max_bytes).into())
+            })?;
+            if let Ok(before) = tree.run() {
+                return Ok(Inside::Rejected(inside.run().changes_since(before)));
+            }
+            let (has_own_limits, agent) = (inside.has_own_limits(), inside.agent().clone());
+            Ok(Inside::Started(self.started(inside.into_run(), &agent, has_own_limits)?.into()))
+        };
+        record(asking).await
+    }
+
+    /// Judges something of a copy of a run. Fails if a layer does.
+    pub(crate) async fn judge(&self, tree: &Tree<'_>, subject: Subject) -> Recorded<RunChanges> {
+        let judging = async {
+            let before = tree.run()?;
+            let mut driver = descend(self.resume(tree)?.start(), tree.path).await?;
+            match subject {
+                Subject::DecidedCalls => driver.judge_decided_calls().await?,
+                Subject::Outcome(execution) => driver.record_result(*execution).await?,
+                Subject::Search(call) => driver.search(&call).await?,
+                Subject::Next => driver.next().await.map(drop)?,
+            }
+            Ok(driver.run().changes_since(before))
+        };
+        record(judging).await
+    }
+
+    /// Compares the tools of this worker with those that a run started with. Fails if the run is to wait for others.
+    pub(crate) fn compare_tools(&self, started_with: &BTreeMap<String, String>) -> Result<Tools, ModelError> {
+        let present = hashes(&self.agent);
+        if present == *started_with {
+            return Ok(Tools::Same);
+        }
+        let reason = difference(started_with, &present);
+        match self.changed_tools {
+            ChangedTools::Fail => Ok(Tools::Refused(reason)),
+            ChangedTools::Wait => Err(ModelError::new(reason)),
+            ChangedTools::Continue => Ok(Tools::Changed(present)),
+        }
+    }
+
+    /// Resumes a copy of the outermost run with those of the agent's tools that it may have.
+    pub(crate) fn resume(&self, tree: &Tree<'_>) -> Result<Ask, Failure> {
+        let mut ask = self.agent.resume(tree.outermost.clone());
+        match self.compare_tools(tree.started_with).map_err(Failure::Repeated)? {
+            Tools::Same => {}
+            Tools::Refused(reason) => return Err(reason.into()),
+            Tools::Changed(present) => {
+                let is_same = |name: &str| tree.started_with.get(name) == present.get(name);
+                let asked = tree.path.first().filter(|asked| !is_same(&asked.agent));
+                let mut calls = tree.outermost.current_calls().map(|(call, _)| call);
+                if let Some(call) = asked.and_then(|asked| calls.find(|call| call.id == asked.call)) {
+                    let reason = format!("the agent `{}` has changed since it was asked", call.name);
+                    let execution = ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)));
+                    return Err(Obstacle::Ended(0, execution.into()).into());
+                }
+                ask = ask.only_tools(self.agent.tools().clone().filter(|tool| is_same(tool.name())));
+            }
+        }
+        Ok(self.types.apply_to_ask(ask, tree.context)?)
+    }
+}
+
+/// Returns the driver of the run to which the path leads.
+pub(crate) async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<RunDriver, Failure> {
+    for (depth, asked) in path.iter().enumerate() {
+        let lent = driver.inside(&asked.call, false).await.map_err(|error| error.to_string())?;
+        driver = lent.map_err(|execution| Obstacle::Ended(depth, execution))?;
+    }
+    Ok(driver)
+}
+
+/// Describes a panic of the agent's model, hooks, predicates or providers.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the agent panicked: {}", text.unwrap_or("no text"))
+}
