@@ -406,8 +406,8 @@ async fn web(agent: Agent, rule: Rule) -> String {
     };
     if let Ok(answer) = &finished {
         let entries = shown.lines().filter_map(|line| line.strip_prefix("data: "));
-        let entries = entries.map(|entry| serde_json::from_str::<Value>(entry).unwrap());
-        let last = entries.filter(|entry| entry["type"] == "text").last().unwrap();
+        let mut entries = entries.map(|entry| serde_json::from_str::<Value>(entry).unwrap());
+        let last = entries.rfind(|entry| entry["type"] == "text").unwrap();
         assert_eq!(last["text"], answer.text());
     }
     outcome(&waits, finished)
