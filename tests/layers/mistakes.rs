@@ -376,3 +376,24 @@ async fn an_error_of_the_caller_that_ends_the_run_is_judged() {
         assert_eq!(error.messages()[2].text(), "hidden");
     }
 }
+
+/// An output that is the answer does not leave before it is judged as one.
+#[tokio::test]
+async fn an_output_that_is_the_answer_does_not_leave_before_its_verdict() {
+    let call = ("act_directly", r#"{"text": "a"}"#);
+    for calls in [vec![call], vec![call, call], vec![call, ("act", call.1)]] {
+        let model = ScriptedModel::new().calls_all(calls.clone()).says("No.");
+        let answer = guard::answer(|_| AnswerVerdict::replace("No."));
+        let agent = Agent::builder(model).tools(tools![act, act_directly]).layer(answer).build().unwrap();
+        let mut events = agent.ask("Go").stream();
+        let mut seen = Vec::new();
+        while let Some(event) = events.next().await {
+            if let Event::CallFinished(execution) = event.unwrap() {
+                seen.push(execution.output().unwrap().to_string());
+            }
+        }
+        let is_answer = calls.iter().all(|(name, _)| *name == "act_directly");
+        assert_eq!(seen.len(), calls.len());
+        assert_eq!(seen.contains(&"did a".to_owned()), !is_answer, "{seen:?}");
+    }
+}

@@ -6,7 +6,7 @@ use super::state::{CallRecord, Rewriters, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
-use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
+use crate::model::{AssistantMessage, FinishReason, Message, ReturnDirect, ToolCall};
 use crate::tool::{Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
 
 /// What the layers decided together about a call.
@@ -180,6 +180,11 @@ impl Run {
     pub(crate) fn is_in_flight(&self, call_id: &str) -> bool {
         let is_waiting = |record: &CallRecord| matches!(record.state, CallState::Waiting { .. });
         self.record(call_id).is_some_and(|record| record.has_begun() && !is_waiting(record))
+    }
+
+    /// Returns `true` if the output of the open call may be the answer.
+    pub(crate) fn may_be_answer(&self, call_id: &str) -> bool {
+        self.record(call_id).is_some_and(|record| record.return_direct() != ReturnDirect::Never)
     }
 
     /// Returns the number of decisions about an open call.

@@ -335,6 +335,7 @@ impl RunDriver {
             _ => execution.clone().with_notes(None),
         });
         let id = execution.call().id.clone();
+        let may_be_answer = self.run.may_be_answer(&id);
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
         if let Some(end) = end {
             self.run.stop_by_layer(end);
@@ -348,6 +349,8 @@ impl RunDriver {
         }
         let event = match failed {
             Some(failed) => Some(Event::CallRetried(failed)),
+            // Emitted after the turn, once it is known and judged.
+            None if may_be_answer && self.layers.see(Part::Answer) => None,
             None if listeners => {
                 self.reported.add(&id);
                 let finished = match was_undoing {
@@ -408,7 +411,9 @@ impl RunDriver {
 
     /// Returns these events. Outcomes that layers have still to judge are emitted once they have.
     pub(super) fn take_finished(&mut self) -> Vec<Event> {
-        let are_judged = !self.layers.see(Part::Output) || self.run.unjudged_results().is_empty();
+        let is_answer_judged = !self.layers.see(Part::Answer) || self.has_judged_answer;
+        let are_judged = (is_answer_judged || self.run.returned_text().is_none())
+            && (!self.layers.see(Part::Output) || self.run.unjudged_results().is_empty());
         match self.emitter.has_listeners() && are_judged {
             true => self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished).collect(),
             false => Vec::new(),
