@@ -56,7 +56,7 @@ impl Agent {
     ///
     /// `context` takes precedence over the values of the agent. The attempts of the call are counted by the run: an attempt after
     /// the first begins with its [delay](crate::tool::Attempt::delay). The agent's
-    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows, or until it is cancelled; a
+    /// [layers](crate::agent::AgentBuilder::layer) see the outcome if no further attempt follows, unless they are cancelled; a
     /// [`RunDriver`](crate::agent::RunDriver) that records it asks them again, so [`execute_unjudged`](Self::execute_unjudged) is for
     /// runs that one drives. The call itself is **not judged here**: a driver judges it when it records the reply, and again in its next
     /// [step](crate::agent::RunDriver::next), which has to be taken before the call is requested if it has waited or a person has edited it.
