@@ -10,11 +10,15 @@ use tool_core::{Agent, ChatModel, Message};
 use tool_openai::{ErrorKind, OpenAi, OpenAiBuilder};
 
 fn client(base_url: &str) -> OpenAi {
+    client_that_waits(base_url, Duration::from_millis(500))
+}
+
+fn client_that_waits(base_url: &str, read_timeout: Duration) -> OpenAi {
     OpenAi::builder()
         .base_url(base_url)
         .api_key("sk-very-secret-key")
         .connect_timeout(Duration::from_secs(2))
-        .read_timeout(Duration::from_millis(500))
+        .read_timeout(read_timeout)
         .max_retries(0)
         .build()
         .unwrap()
@@ -265,7 +269,7 @@ async fn a_stream_that_breaks_after_its_end_is_complete() {
 #[tokio::test]
 async fn an_empty_stream_is_an_error() {
     let server = RawServer::start(vec![chunked(&["[DONE]"])], Duration::ZERO).await;
-    let error = failure_of_stream(&server.base_url()).await;
+    let error = failure_of_stream(&client(&server.base_url())).await;
     let expected =
         format!("POST {}/chat/completions: the stream ended before the response started", server.base_url());
     assert_eq!(error.to_string(), expected);
@@ -277,13 +281,15 @@ async fn rejects_an_endless_line() {
     let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
     parts.extend(std::iter::repeat_n(part, 70));
     let server = RawServer::start(parts, Duration::ZERO).await;
-    let error = failure_of_stream(&server.base_url()).await;
+    // The server may be busy for a while.
+    let client = client_that_waits(&server.base_url(), Duration::from_secs(60));
+    let error = failure_of_stream(&client).await;
     assert_eq!(error.kind(), ErrorKind::Incomplete);
     assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
 }
 
-async fn failure_of_stream(base_url: &str) -> tool_openai::Error {
-    let model = client(base_url).chat_model("m");
+async fn failure_of_stream(client: &OpenAi) -> tool_openai::Error {
+    let model = client.chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
     downcast(model.stream(&request).next().await.unwrap().unwrap_err())
 }

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use tests::support::ways::{alike, restored};
 use tool_core::layer::{Place, guard, rewrite};
-use tool_core::model::{ChatRequest, ToolChoice};
+use tool_core::model::{AssistantMessage, ChatRequest, ToolChoice, ToolMessage};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, RunErrorKind, tool, tools};
+use tool_core::{Agent, Message, RunErrorKind, ToolCall, tool, tools};
 
 #[tool("Searches")]
 fn search(query: String) -> String {
@@ -178,4 +178,31 @@ async fn a_tool_that_was_left_out_is_not_executed_after_a_restart() {
     drop(driver);
     let answer = agent.resume(run).context(IsAdmin(true)).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "there is no tool `search`; there are no tools");
+}
+
+/// The ids of calls are repeated in a history that the caller supplies, as by servers that count calls from zero.
+#[tokio::test]
+async fn results_that_a_layer_removes_are_restored_to_their_calls() {
+    let turn = |text: &str| {
+        let call = AssistantMessage::default().with_tool_calls([ToolCall::new("call_0", "search", "{}")]);
+        [
+            Message::user("Q"),
+            Message::Assistant(call),
+            Message::Tool(ToolMessage::new("call_0", "search", text)),
+            Message::Assistant(AssistantMessage::text("A")),
+        ]
+    };
+    let history = [turn("first"), turn("second")].concat();
+    for removed in [&["first", "second"][..], &["first"], &["second"]] {
+        let model = ScriptedModel::new().says("Done.");
+        let without = rewrite::request(move |request| {
+            let is_kept =
+                |one: &&Message| !matches!(one, Message::Tool(_)) || !removed.contains(&&*one.text());
+            let kept: Vec<_> = request.messages().iter().filter(is_kept).cloned().collect();
+            request.with_messages(kept)
+        });
+        let agent = Agent::builder(model.clone()).tools(tools![search]).layer(without).build().unwrap();
+        agent.ask("Go").history(history.clone()).await.unwrap();
+        assert_eq!(model.requests()[0][..history.len()], history, "{removed:?}");
+    }
 }

@@ -4,6 +4,7 @@ mod attacks;
 mod attribution;
 mod broken;
 mod choosing;
+mod elsewhere;
 mod entrances;
 mod faults;
 mod matrix;

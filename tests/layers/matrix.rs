@@ -126,6 +126,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-openai/src/server/dispatch.rs", &[]),
     ("tool-openai/src/server/options.rs", &[]),
     ("tool-restate/src/calls.rs", &[Entrance::Restate]),
+    ("tool-restate/src/step.rs", &[Entrance::Restate]),
     ("tool-restate/src/turn.rs", &[Entrance::Restate]),
     ("tool-web/src/hub.rs", &[Entrance::Stream, Entrance::Resume]),
 ];

@@ -9,7 +9,7 @@ use tool_core::layer::{
     AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict, guard, rewrite,
 };
 use tool_core::memory::InMemoryStore;
-use tool_core::run::{Decision, Step, StopReason};
+use tool_core::run::{Decision, ErrorPolicy, Step, StopReason};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, ExternalTool, VerdictKind};
@@ -332,5 +332,47 @@ async fn each_replacement_of_a_reply_is_recorded() {
         assert_eq!(layers, ["first", "second"]);
         let answer = driver.finish().await;
         assert_eq!(answer.map_or_else(|error| error.to_string(), |one| one.text().to_owned()), expected);
+    }
+}
+
+/// The message by which a layer sends outputs back that were the answer is no question of the user.
+#[tokio::test]
+async fn the_message_of_a_retry_is_not_judged_as_a_question() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let question = guard::question(move |question| {
+        log.lock().unwrap().push(question.text().into_owned());
+        QuestionVerdict::Pass
+    });
+    let answer = guard::answer(|text| match text.contains("did a") {
+        true => AnswerVerdict::retry("leave out secrets"),
+        false => AnswerVerdict::Pass,
+    });
+    let model = ScriptedModel::new().calls("act_directly", r#"{"text": "a"}"#).says("did a").says("Fine.");
+    let agent = Agent::builder(model).tools(tools![act_directly]).layer(question).layer(answer);
+    let agent = agent.build().unwrap();
+    let mut driver = agent.start("Go");
+    while driver.advance().await.unwrap() {
+        driver = agent.resume(restored(driver.into_run())).start();
+    }
+    assert_eq!(driver.finish().await.unwrap().text(), "Fine.");
+    assert_eq!(*asked.lock().unwrap(), ["Go"]);
+}
+
+/// An error that the caller supplies leaves as the layers have it, also if it ends the run.
+#[tokio::test]
+async fn an_error_of_the_caller_that_ends_the_run_is_judged() {
+    for error in [ToolError::failed("a secret"), ToolError::fatal("a secret")] {
+        let left = guard::call(|_: &ToolCall| CallVerdict::LeaveToCaller);
+        let hide = guard::output(|_| OutputVerdict::fail(ToolError::failed("hidden")));
+        let model = ScriptedModel::new().calls("act", r#"{"text": "a"}"#).says("Done.");
+        let agent = Agent::builder(model).tools(tools![act]).layer(left).layer(hide);
+        let agent = agent.default_error_policy(ErrorPolicy::EndRun).build().unwrap();
+        let mut run = agent.ask("Go").await.unwrap_err().into_run();
+        let wait = run.waits().remove(0).id;
+        run.resolve(&wait, Decision::result(Err(error))).unwrap();
+        let error = agent.resume(restored(run)).await.unwrap_err();
+        assert_eq!(error.to_string(), "the tool `act` ended the run: hidden");
+        assert_eq!(error.messages()[2].text(), "hidden");
     }
 }

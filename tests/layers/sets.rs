@@ -507,3 +507,28 @@ async fn a_layer_of_a_set_that_hangs_about_an_undo_is_limited_like_the_call() {
     let _ = agent.ask("go").await.unwrap_err();
     assert_eq!(log.take(), ["did a", "did b", "took back b: a secret b", "took back a: a secret a"]);
 }
+
+#[tool("Calls back")]
+async fn call_back(#[inject] context: &ToolContext, #[inject] inner: &ToolSet, #[inject] log: &Log) {
+    log.add(outcome(inner.call(&call("echo", "a"), context).await));
+}
+
+#[tool("Calls", undo = "call_back")]
+fn call_out() {}
+
+/// A call in the body of a tool that undoes another is an ordinary call.
+#[tokio::test]
+async fn calls_inside_an_undo_are_judged() {
+    let log = Log::default();
+    let inner = tools![echo].layer(guard::call(|_: &ToolCall| CallVerdict::deny("no")));
+    for tools in [
+        tools![call_out, call_back],
+        tools![call_out, call_back].layer(guard::output(|_| OutputVerdict::Pass)),
+    ] {
+        let model = ScriptedModel::new().calls("call_out", "{}").says("Done.");
+        let agent = Agent::builder(model).tools(tools).context(log.clone()).context(inner.clone());
+        let agent = agent.layer(guard::answer(|_| AnswerVerdict::end("why"))).build().unwrap();
+        agent.ask("go").await.unwrap_err();
+        assert_eq!(log.take(), ["the call was denied: no"]);
+    }
+}

@@ -13,7 +13,7 @@ use crate::layer::{
 };
 use crate::model::{ToolCall, ToolDefinition, Usage};
 use crate::run::{Ruling, Run, RunErrorKind};
-use crate::tool::{RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{Judgement, RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]
@@ -246,6 +246,18 @@ impl Layers {
         Ok((record, answer))
     }
 
+    /// Returns the layers that can still rewrite a call.
+    fn rewriters<'a>(&'a self, call_id: &'a str, run: &'a Run) -> impl Iterator<Item = &'a Placed> {
+        let placed = self.that_see(Part::Rewrite);
+        placed.filter(move |placed| run.can_be_rewritten(call_id, placed.level, placed.layer.name()))
+    }
+
+    /// Returns the levels and names of the layers that can still rewrite a call.
+    pub(super) fn rewriter_names(&self, call_id: &str, run: &Run) -> Vec<(usize, String)> {
+        let names = self.rewriters(call_id, run).map(|placed| (placed.level, placed.layer.name().to_owned()));
+        names.collect()
+    }
+
     /// Rewrites the arguments of a call. Returns who did.
     pub(super) async fn rewrite(
         &self,
@@ -253,7 +265,8 @@ impl Layers {
         run: &Run,
     ) -> Result<Vec<VerdictRecord>, RunErrorKind> {
         let mut records = Vec::new();
-        for placed in self.that_see(Part::Rewrite) {
+        let id = call.id.clone();
+        for placed in self.rewriters(&id, run) {
             let rewritten = self.ask(placed, run, &*call, |layer, it, at| layer.rewrite(it, at)).await?;
             if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != call.arguments) {
                 call.arguments = arguments;
@@ -322,7 +335,7 @@ impl Layers {
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
         let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
         let mut judged = execution.clone();
-        judged.metadata.is_seen = true;
+        judged.metadata.judgement = Some(Judgement::Done);
         for placed in self.that_see(Part::Output).filter(sees) {
             match self.ask(placed, run, &judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}

@@ -141,7 +141,8 @@ pub trait Layer: Send + Sync {
         Box::pin(ready(Ok(None)))
     }
 
-    /// Judges a call with its final arguments. A call that waited meanwhile is judged again before it is executed.
+    /// Judges a call with its final arguments. A call that has waited, or that another process continues or repeats, is judged again before
+    /// it is executed.
     fn judge<'a>(&'a self, call: &'a ToolCall, at: &'a Place<'a>) -> LayerFuture<'a, CallVerdict> {
         let _ = (call, at);
         Box::pin(ready(Ok(CallVerdict::Pass)))
@@ -179,7 +180,7 @@ pub trait Layer: Send + Sync {
     }
 }
 
-/// The chunks of a reply; the last one is [`Delta::Done`] with the whole response. Without a reader of the stream, it is the only one.
+/// The chunks of a reply; the last one is [`Delta::Done`](crate::model::Delta::Done) with the whole response. Without a reader of the stream, it is the only one.
 pub type Deltas<'a> = ChatStream<'a>;
 
 /// The layers inside of one, and the model. It is `Copy`, so a layer can call it several times.

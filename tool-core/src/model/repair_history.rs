@@ -62,18 +62,31 @@ pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
 
 /// [Repairs](repair_history) messages that were changed. Results that are missing are those of the messages before.
 pub(crate) fn restore_results<'a>(changed: &'a [Message], before: &[Message]) -> Cow<'a, [Message]> {
-    let id = |message: &Message| match message {
-        Message::Tool(result) => Some(result.call_id.clone()),
-        _ => None,
-    };
-    let present: HashSet<_> = changed.iter().filter_map(id).collect();
-    let is_missing = |message: &&Message| id(message).is_some_and(|id| !present.contains(&id));
-    let missing: Vec<_> = before.iter().filter(is_missing).cloned().collect();
-    if missing.is_empty() {
+    let (found, known) = (CallResults::collect(changed), CallResults::collect(before));
+    if found.0.values().flatten().all(|call| call.result.is_some()) {
         return repair_history(changed);
     }
-    // The repair moves each to its call, and drops those without one.
-    Cow::Owned(repair_history(&[changed, &missing].concat()).into_owned())
+    // From the last one backwards, because ids can be repeated: servers that count calls from zero.
+    let mut earlier = (0..before.len()).rev().filter_map(|position| known.0.get(&position));
+    let mut restored = Vec::with_capacity(before.len());
+    for (position, message) in changed.iter().enumerate().rev() {
+        if let Some(calls) = found.0.get(&position) {
+            let has = |all: &[CallResult<'_>], id: &str| all.iter().any(|one| one.call.id == id);
+            let mut rest = earlier.clone();
+            let same = rest.find(|all| calls.iter().any(|one| has(all, &one.call.id)));
+            if same.is_some() {
+                earlier = rest;
+            }
+            let is_missing = |one: &&CallResult<'_>| {
+                calls.iter().any(|call| call.call.id == one.call.id && call.result.is_none())
+            };
+            let results = same.into_iter().flatten().rev().filter(is_missing).filter_map(|one| one.result);
+            restored.extend(results.map(|(_, result)| Message::Tool(result.clone())));
+        }
+        restored.push(message.clone());
+    }
+    restored.reverse();
+    Cow::Owned(repair_history(&restored).into_owned())
 }
 
 /// The calls of a history and their results, by the position of the message with the calls.
@@ -255,6 +268,31 @@ mod tests {
             let repaired = repair_history(&broken);
             assert_eq!(notation(&repaired), expected);
             assert!(matches!(repair_history(&repaired), Cow::Borrowed(_)), "{expected}");
+        }
+    }
+
+    #[test]
+    fn restores_results_to_their_calls() {
+        let table = [
+            ("a:1 1=x b", "a:1 b", "a:1 1=x b"),
+            // Ids are repeated.
+            ("a:1 1=x u a:1 1=y", "a:1 u a:1", "a:1 1=x u a:1 1=y"),
+            ("a:1 1=x u a:1 1=y", "a:1 u a:1 1=y", "a:1 1=x u a:1 1=y"),
+            ("a:1 1=x u a:1 1=y", "a:1 1=x u a:1", "a:1 1=x u a:1 1=y"),
+            // The first reply was removed.
+            ("a:1 1=x u a:1 1=y", "u a:1", "u a:1 1=y"),
+            // A call or one of several results was removed.
+            ("a:1,2 1=x 2=y u", "a:1,2 2=y u", "a:1,2 1=x 2=y u"),
+            ("a:1,2 1=x 2=y u", "a:2 u", "a:2 2=y u"),
+            ("a:1,2 2=y 1=x u", "a:1,2 u", "a:1,2 1=x 2=y u"),
+            // A reply was added.
+            ("a:1 1=x u", "a:1 a:9 u", "a:1 1=x a:9 9! u"),
+            // A result that was there neither is that of an interrupted call.
+            ("u", "a:1", "a:1 1!"),
+        ];
+        for (before, changed, expected) in table {
+            let (before, changed) = (history(before), history(changed));
+            assert_eq!(notation(&restore_results(&changed, &before)), expected);
         }
     }
 

@@ -64,6 +64,7 @@ impl Run {
             self.stop(StopReason::WrongAnswer(why.to_owned()));
         } else {
             self.settings.wrong_answers += 1;
+            self.settings.rejections.push(self.messages.len() - self.history_len);
             self.messages.push(Message::user(format!("{why}{hint}")));
             self.stage = Stage::Asking;
         }

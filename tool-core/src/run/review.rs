@@ -1,12 +1,13 @@
 //! What layers decide about a run: its question, its calls, and its answer. A run that is driven without an agent has no layers.
 
 use super::call_state::CallState;
-use super::state::{CallRecord, Run, Stage};
+use super::settings::Settings;
+use super::state::{CallRecord, Rewriters, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{AssistantMessage, FinishReason, Message, ToolCall};
-use crate::tool::{CallNotes, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
+use crate::tool::{Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
 
 /// What the layers decided together about a call.
 pub(crate) enum Ruling {
@@ -22,13 +23,9 @@ pub(crate) enum Ruling {
 pub(crate) const REJECTED: &str = "(this answer was rejected)";
 
 impl CallRecord {
-    /// Returns `true` if the call has to be judged before it is executed: it has not begun, or it continues after a question.
+    /// Returns `true` if the call has to be judged before it is executed, also if that is to continue or repeat it.
     fn is_to_be_judged(&self) -> bool {
-        match self.state {
-            CallState::Ready { attempts: 0, .. } | CallState::AwaitingApproval(_) => true,
-            CallState::Waiting { .. } => !self.notes().is_some_and(CallNotes::is_waiting),
-            _ => false,
-        }
+        self.awaits_approval() || self.is_ready() && self.forbidden_retry().is_none()
     }
 
     /// Makes a call that was approved await approval again, because a layer has written other arguments.
@@ -45,11 +42,15 @@ impl CallRecord {
             CallState::Ready { attempts: 0, approved: Some(scope) } if is_higher => {
                 self.state = CallState::AwaitingApproval(std::mem::take(scope));
             }
-            CallState::Waiting { approved, .. } if approved.is_none() || is_higher => {
+            CallState::Ready { attempts: 0, .. } => self.require_approval(),
+            CallState::Ready { approved, .. }
+            | CallState::Running { approved, .. }
+            | CallState::Waiting { approved, .. }
+                if approved.is_none() || is_higher =>
+            {
                 return Err(ToolError::denied(Some("it needs approval and was started without")));
             }
-            CallState::AwaitingApproval(_) | CallState::Waiting { .. } => {}
-            _ => self.require_approval(),
+            _ => {}
         }
         self.approval_level = self.approval_level.max(level);
         Ok(())
@@ -66,20 +67,26 @@ impl Run {
 
     /// Returns the question of the run and further messages of the user.
     pub(crate) fn questions(&self) -> impl Iterator<Item = &Content> {
-        // What directly follows a reply sends it back, and is the program's.
-        let is_reply = |at: usize| at > self.history_len && self.messages[at - 1].as_assistant().is_some();
-        let new = self.messages.iter().enumerate().skip(self.history_len);
-        new.filter(move |(at, _)| !is_reply(*at)).filter_map(|(_, message)| match message {
+        let Settings { wrong_answers, rejections, .. } = &self.settings;
+        // In a state without the positions, what directly follows a reply has rejected it.
+        let are_known = rejections.len() >= *wrong_answers as usize;
+        let new = &self.messages[self.history_len..];
+        let is_rejection = move |at: usize| match rejections.contains(&at) {
+            false if !are_known => at > 0 && new[at - 1].as_assistant().is_some(),
+            is_rejection => is_rejection,
+        };
+        let new = new.iter().enumerate().filter(move |(at, _)| !is_rejection(*at));
+        new.filter_map(|(_, message)| match message {
             Message::User(question) => Some(question),
             _ => None,
         })
     }
 
-    /// Returns the results of the last turn that layers have to see: those of the caller, and those that a layer failed to judge.
-    pub(crate) fn unseen_results(&self) -> Vec<ToolExecution> {
-        let is_unseen = |execution: &&ToolExecution| {
-            let metadata = &execution.metadata;
-            !metadata.is_seen && (metadata.is_unseen || execution.origin() == Origin::External)
+    /// Returns the results of the last turn that layers have to see: those of the caller, and those whose judgement is pending.
+    pub(crate) fn unjudged_results(&self) -> Vec<ToolExecution> {
+        let is_unjudged = |execution: &&ToolExecution| match execution.metadata.judgement {
+            Some(judgement) => judgement == Judgement::Pending,
+            None => execution.origin() == Origin::External,
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
         let is_user = |message: &&Message| matches!(message, Message::User(_));
@@ -89,7 +96,7 @@ impl Run {
         });
         let last: Vec<_> = last.collect();
         let closed = self.tool_executions.iter().filter(|one| last.contains(&&*one.call.id));
-        open.chain(closed).filter(is_unseen).cloned().collect()
+        open.chain(closed).filter(is_unjudged).cloned().collect()
     }
 
     /// Replaces a result that layers have seen, before the model reads it.
@@ -110,6 +117,11 @@ impl Run {
         }
         let mut executions = self.tool_executions.iter_mut().rev();
         if let Some(known) = executions.find(|known| known.call.id == execution.call.id) {
+            match &mut self.stage {
+                Stage::Ended(reason) => reason.replace_error(known, &execution),
+                Stage::Undoing(undoing) => undoing.reason.replace_error(known, &execution),
+                _ => {}
+            }
             *known = execution;
         }
     }
@@ -159,8 +171,15 @@ impl Run {
             record.is_to_be_judged() && !is_judged(&call.id, record.decisions.len())
         });
         // A call that asked a person continues with the arguments that it began with.
-        let is_final = |record: &CallRecord| record.has_final_arguments || record.has_begun();
+        let is_final = |record: &CallRecord| record.rewriters.is_some() || record.has_begun();
         calls.map(|(call, record)| (call.clone(), is_final(record))).collect()
+    }
+
+    /// Returns `true` if an attempt of the open call is in flight, or the next one follows.
+    #[cfg(feature = "unstable-internals")]
+    pub(crate) fn is_in_flight(&self, call_id: &str) -> bool {
+        let is_waiting = |record: &CallRecord| matches!(record.state, CallState::Waiting { .. });
+        self.record(call_id).is_some_and(|record| record.has_begun() && !is_waiting(record))
     }
 
     /// Returns the number of decisions about an open call.
@@ -168,14 +187,30 @@ impl Run {
         self.record(call_id).map_or(0, |record| record.decisions.len())
     }
 
-    /// Sets the final arguments of a call, which layers have rewritten.
+    /// Returns `true` if the layer with this level and name can still rewrite a call: the call has not begun, and the layer was not asked.
+    pub(crate) fn can_be_rewritten(&self, call_id: &str, level: usize, layer: &str) -> bool {
+        self.record(call_id).filter(|record| !record.has_begun()).is_some_and(|record| {
+            match &record.rewriters {
+                Some(Rewriters::These(asked)) => {
+                    !asked.iter().any(|(at, name)| (*at, &**name) == (level, layer))
+                }
+                Some(Rewriters::All(_)) => false,
+                None => true,
+            }
+        })
+    }
+
+    /// Sets the final arguments of a call, for which these layers were asked.
     pub(crate) fn rewrite_call(
         &mut self,
         rewritten: &ToolCall,
+        asked: Vec<(usize, String)>,
         verdicts: Vec<VerdictRecord>,
     ) -> Result<(), StepError> {
         let record = self.open_record(&rewritten.id)?;
-        record.has_final_arguments = true;
+        if let Rewriters::These(all) = record.rewriters.get_or_insert(Rewriters::These(Vec::new())) {
+            all.extend(asked);
+        }
         if verdicts.is_empty() {
             return Ok(());
         }

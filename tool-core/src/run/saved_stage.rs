@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::call_state::{ApprovalScope, CallState};
-use super::state::{CallRecord, Memo, Stage, Turn};
+use super::state::{CallRecord, Memo, Rewriters, Stage, Turn};
 use crate::content::Content;
 use crate::model::{FinishReason, Message, ReturnDirect, ToolKind, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
@@ -52,7 +52,7 @@ pub(super) struct SavedRecord {
     decisions: Vec<DecisionRecord>,
     verdicts: Vec<VerdictRecord>,
     #[serde(rename = "final")]
-    has_final_arguments: bool,
+    rewriters: Option<Rewriters>,
     // Format 2 only.
     #[serde(rename = "leave")]
     approval: Format2Approval,
@@ -97,7 +97,7 @@ impl SavedRecord {
         }
         let Self { policy, undo, original_arguments, is_uncertain, is_left_to_caller, .. } = self;
         let Self { approval_level, inner, notes, kind, since, decisions, .. } = self;
-        let Self { verdicts, has_final_arguments, .. } = self;
+        let Self { verdicts, rewriters, .. } = self;
         let kind = kind.or_else(|| match &policy {
             Some(SavedPolicy { external: true, .. }) => Some(ToolKind::Caller),
             Some(SavedPolicy { hands_over: true, .. }) => Some(ToolKind::Handoff),
@@ -115,7 +115,7 @@ impl SavedRecord {
             since,
             decisions,
             verdicts,
-            has_final_arguments,
+            rewriters,
             state,
         };
         if let Some(outcome) = outcome {

@@ -28,6 +28,9 @@ pub(super) struct Settings {
     /// The number of answers that were rejected so far.
     #[serde(skip_serializing_if = "is_default")]
     pub(super) wrong_answers: u32,
+    /// The positions, from the end of the history, of the messages that rejected them. Earlier states have none.
+    #[serde(rename = "rejected_at", skip_serializing_if = "Vec::is_empty")]
+    pub(super) rejections: Vec<usize>,
 }
 
 /// The settings of a question that agents join with theirs when they take the run over.

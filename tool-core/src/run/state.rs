@@ -147,10 +147,20 @@ pub(super) struct CallRecord {
     /// What layers decided about the call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) verdicts: Vec<VerdictRecord>,
-    /// Layers have rewritten the arguments as far as they want to.
-    #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
-    pub(super) has_final_arguments: bool,
+    /// The layers that were asked to rewrite the arguments, once the arguments are final.
+    #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
+    pub(super) rewriters: Option<Rewriters>,
     pub(super) state: CallState,
+}
+
+/// The layers that were asked to rewrite a call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Rewriters {
+    /// Their levels and names.
+    These(Vec<(usize, String)>),
+    /// In states without names.
+    All(bool),
 }
 
 /// What a call needs when it is continued, stored before each effect.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Cost, FinishReason};
-use crate::tool::ToolError;
+use crate::tool::{ToolError, ToolExecution};
 
 /// The reason that a run ended without an answer. It is final: it is saved with the run, which cannot be driven any further.
 ///
@@ -83,6 +83,17 @@ impl StopReason {
                 | Self::MaxOutputChars(_)
                 | Self::RepeatedCall(_)
         )
+    }
+
+    /// Replaces the error of a call that ended the run, if layers have replaced it.
+    pub(super) fn replace_error(&mut self, before: &ToolExecution, after: &ToolExecution) {
+        if let Self::ToolFailed { tool, error } = self
+            && *tool == before.call().name
+            && before.error().is_some_and(|before| before.to_string() == error.to_string())
+        {
+            let replaced = || error.with_text("a layer has replaced the error".to_owned());
+            *error = after.error().cloned().unwrap_or_else(replaced);
+        }
     }
 
     /// Returns the reason that the model reads in place of the results of calls that were not executed.

@@ -112,18 +112,38 @@ pub(crate) struct ExecutionMetadata {
     /// The outcome of the call, if a layer replaced it.
     #[serde(rename = "was", skip_serializing_if = "Option::is_none")]
     pub(crate) original_outcome: Option<Box<OriginalOutcome>>,
-    /// Layers have seen the outcome.
-    #[serde(rename = "seen", skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_seen: bool,
-    /// A layer has failed to judge the outcome, and is asked again.
-    #[serde(rename = "unseen", skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_unseen: bool,
+    /// How far layers have judged the outcome, once they were asked.
+    #[serde(flatten)]
+    pub(crate) judgement: Option<Judgement>,
     /// The call has no outcome yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_waiting: bool,
     /// What the call needs when it is executed again. The run moves it into its own record of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) notes: Option<Box<CallNotes>>,
+}
+
+/// How far layers have judged an outcome. Serializes as a flag with the name of the variant.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Judgement {
+    /// A layer has still to judge the outcome, before the next step.
+    #[serde(rename = "unseen", with = "flag")]
+    Pending,
+    /// All layers have judged the outcome.
+    #[serde(rename = "seen", with = "flag")]
+    Done,
+}
+
+mod flag {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(true)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+        bool::deserialize(deserializer).map(drop)
+    }
 }
 
 /// What a tool returns besides the outcome of a call.
@@ -330,11 +350,11 @@ impl ToolExecution {
         self
     }
 
-    /// Returns `true` if a layer has failed to judge the outcome, and is asked again before the next step.
+    /// Returns `true` if a layer has still to judge the outcome, before the next step.
     #[cfg(feature = "unstable-internals")]
     #[must_use]
     pub fn is_unjudged(&self) -> bool {
-        self.metadata.is_unseen
+        self.metadata.judgement == Some(Judgement::Pending)
     }
 
     /// Returns the origin of the outcome.

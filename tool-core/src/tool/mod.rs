@@ -33,7 +33,7 @@ pub(crate) use self::context::{AttemptContext, Connection, ProgressSink, RunRule
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
-pub(crate) use self::execution::{CallDetails, ExecutionMetadata};
+pub(crate) use self::execution::{CallDetails, ExecutionMetadata, Judgement};
 pub use self::execution::{Origin, ToolExecution};
 pub use self::external::ExternalTool;
 pub use self::future::ToolFuture;

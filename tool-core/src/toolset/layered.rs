@@ -32,7 +32,9 @@ impl ToolSet {
     ///   the run that calls the tool, if one does.
     ///
     /// ```
+    /// use serde::Deserialize;
     /// use tool_core::layer::{CallVerdict, guard, rewrite};
+    /// use tool_core::schemars::JsonSchema;
     /// use tool_core::{ToolCall, ToolContext, tool, tools};
     ///
     /// #[tool("Reads a file")]
@@ -40,11 +42,16 @@ impl ToolSet {
     ///     format!("{path}: secret")
     /// }
     ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Read {
+    ///     path: String,
+    /// }
+    ///
     /// # let outcome = futures_util::FutureExt::now_or_never(async {
     /// let tools = tools![read]
-    ///     .layer(guard::call(|call: &ToolCall| match call.arguments.contains("..") {
-    ///         true => CallVerdict::deny("stay in the folder"),
-    ///         false => CallVerdict::Pass,
+    ///     .layer(guard::call(|call: &ToolCall| match call.arguments_as::<Read>() {
+    ///         Ok(read) if !read.path.contains("..") => CallVerdict::Pass,
+    ///         _ => CallVerdict::deny("stay in the folder"),
     ///     }))
     ///     .layer(rewrite::output(|_, output| output.to_string().replace("secret", "…")));
     /// let read = |path: &str| ToolCall::new("call_1", "read", format!(r#"{{"path": "{path}"}}"#));

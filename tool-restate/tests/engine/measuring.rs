@@ -16,17 +16,22 @@ fn sum(a: f64, b: f64) -> f64 {
     a + b
 }
 
-fn clerk(name: &str, turns: u32) -> Agent {
+fn clerk(name: &str, turns: u32, is_inside: bool) -> Agent {
     let model = (0..turns)
         .fold(ScriptedModel::new(), |model, turn| model.calls("sum", format!(r#"{{"a": {turn}, "b": 40}}"#)));
-    let clerk = Agent::builder(model.says("Done.")).name(name).tools(tools![sum]).max_turns(turns + 1);
-    clerk.build().unwrap()
+    let clerk = Agent::builder(model.says("Done.")).tools(tools![sum]).max_turns(turns + 1);
+    if !is_inside {
+        return clerk.name(name).build().unwrap();
+    }
+    let clerk = clerk.build().unwrap().as_tool("clerk", "Counts");
+    let model = ScriptedModel::new().calls("clerk", r#"{"question": "Count"}"#).says("Done.");
+    Agent::builder(model).name(name).tool(clerk).build().unwrap()
 }
 
 /// Returns the milliseconds per turn, and the bytes and the entries of the run's journal.
-async fn measure(turns: u32, is_local: bool) -> (f64, u64, u64) {
+async fn measure(turns: u32, is_local: bool, is_inside: bool) -> (f64, u64, u64) {
     let name = unique("clerk");
-    let worker = Worker::new().agent(clerk(&name, turns));
+    let worker = Worker::new().agent(clerk(&name, turns, is_inside));
     let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
     let started = Instant::now();
     let run = agent(&name).ask("Count").send().await.unwrap();
@@ -42,7 +47,7 @@ async fn measure(turns: u32, is_local: bool) -> (f64, u64, u64) {
 
 /// Returns the milliseconds per turn of the same run without the engine.
 async fn measure_in_process(turns: u32) -> f64 {
-    let clerk = clerk("clerk", turns);
+    let clerk = clerk("clerk", turns, false);
     let started = Instant::now();
     assert_eq!(clerk.ask("Count").await.unwrap().text(), "Done.");
     started.elapsed().as_secs_f64() * 1000.0 / f64::from(turns + 1)
@@ -53,11 +58,13 @@ async fn measure_in_process(turns: u32) -> f64 {
 #[ignore = "needs a Restate server"]
 async fn a_journal_grows_with_the_turns_and_not_with_their_square() {
     println!("in one process, 40 turns: {:.3} ms", measure_in_process(40).await);
-    for is_local in [false, true] {
+    for (is_local, is_inside) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut sizes = Vec::new();
         for turns in [10, 40] {
-            let (time, bytes, entries) = measure(turns, is_local).await;
-            println!("local {is_local}, {turns} turns: {time:.1} ms, {bytes} bytes, {entries} entries");
+            let (time, bytes, entries) = measure(turns, is_local, is_inside).await;
+            println!(
+                "local {is_local}, inside {is_inside}, {turns} turns: {time:.1} ms, {bytes} bytes, {entries} entries"
+            );
             sizes.push(entries);
             sizes.push(bytes);
         }

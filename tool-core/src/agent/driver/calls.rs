@@ -20,7 +20,7 @@ use crate::agent::{Event, RunDriver};
 use crate::layer::Part;
 use crate::model::ToolCall;
 use crate::run::{InFlight, MAX_DEPTH, RunErrorKind};
-use crate::tool::{Asking, Attempt, ToolError, ToolExecution};
+use crate::tool::{Asking, Attempt, Judgement, ToolError, ToolExecution};
 
 impl RunDriver {
     /// Records the start of a call for a caller that drives step by step, and stores the run.
@@ -314,7 +314,7 @@ impl RunDriver {
             OutputRuling::Failed(why) if execution.error().is_some() => return Err(why),
             // The call is not executed again, and layers see the outcome before the model does.
             OutputRuling::Failed(why) => {
-                execution.metadata.is_unseen = true;
+                execution.metadata.judgement = Some(Judgement::Pending);
                 failure = Some(why);
             }
             OutputRuling::Interrupted(by) => {
@@ -402,11 +402,16 @@ impl RunDriver {
     /// Emits the outcomes that the run has without an execution that was recorded: of calls that were denied, refused, reused or in
     /// flight when the run ended.
     pub(super) async fn emit_finished(&mut self) {
-        // What layers failed to judge is emitted once they have seen it.
-        let is_seen = !self.layers.see(Part::Output) || self.run.unseen_results().is_empty();
-        if self.emitter.has_listeners() && is_seen {
-            let events = self.reported.take_unreported(&self.run);
-            self.emit_all(events.into_iter().map(Event::CallFinished)).await;
+        let events = self.take_finished();
+        self.emit_all(events).await;
+    }
+
+    /// Returns these events. Outcomes that layers have still to judge are emitted once they have.
+    pub(super) fn take_finished(&mut self) -> Vec<Event> {
+        let are_judged = !self.layers.see(Part::Output) || self.run.unjudged_results().is_empty();
+        match self.emitter.has_listeners() && are_judged {
+            true => self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished).collect(),
+            false => Vec::new(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, refused_rewrite};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, Ruling, Run, RunErrorKind};
-use crate::tool::{ToolExecution, VerdictKind, VerdictRecord};
+use crate::tool::{Judgement, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The verdict about a question: its record, and the answer in place of the model's.
 pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
@@ -106,8 +106,8 @@ impl RunDriver {
 
     async fn ask_about_calls(&mut self) -> Result<(), RunErrorKind> {
         let layers = Arc::clone(&self.layers);
-        let judged = |id: &str, decisions: usize| self.judged_calls.get(id) == Some(&decisions);
-        for (call, is_final) in self.run.calls_to_judge(judged) {
+        self.refuse_left_out(&layers)?;
+        for (call, is_final) in self.calls_to_judge() {
             let (cancellation, time_left) = (self.question.cancellation.clone(), self.time_left());
             let reviewed = self.review_call(&layers, call, is_final).boxed();
             match run_until_interrupted(reviewed, cancellation.as_ref(), time_left).await {
@@ -121,6 +121,27 @@ impl RunDriver {
         Ok(())
     }
 
+    fn calls_to_judge(&self) -> Vec<(ToolCall, bool)> {
+        self.run.calls_to_judge(|id, decisions| self.judged_calls.get(id) == Some(&decisions))
+    }
+
+    /// Refuses calls of tools that are not offered. Nothing is awaited before, because another driver, to which the run goes meanwhile, can
+    /// offer the tool. The layers judge the errors before the next step.
+    fn refuse_left_out(&mut self, layers: &Layers) -> Result<(), RunErrorKind> {
+        if !layers.see(Part::Offer) {
+            return Ok(());
+        }
+        for (call, _) in self.calls_to_judge().into_iter().filter(|(_, is_final)| !is_final) {
+            if self.run.is_in_turn() && self.offer.tools.get(&call.name).is_none() {
+                let error = self.offer.tools.unknown_tool_error(&call);
+                let mut refused = ToolExecution::new(call.clone(), Err(error));
+                refused.metadata.judgement = layers.see(Part::Output).then_some(Judgement::Pending);
+                self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(refused)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Asks the layers again about calls that have waited for decisions, without taking a step.
     #[cfg(feature = "unstable-internals")]
     pub(super) async fn review_decided_calls(&mut self) -> Result<(), RunErrorKind> {
@@ -128,8 +149,9 @@ impl RunDriver {
             self.resolve_offer().await?;
         }
         // The others were judged with their reply.
-        let undecided = self.run.calls_to_judge(|_, decisions| decisions > 0);
-        self.judged_calls.extend(undecided.into_iter().map(|(call, _)| (call.id, 0)));
+        let others = self.run.calls_to_judge(|id, decisions| decisions > 0 && !self.run.is_in_flight(id));
+        let judged = others.into_iter().map(|(call, _)| (self.run.decisions_about(&call.id), call.id));
+        self.judged_calls.extend(judged.map(|(decisions, id)| (id, decisions)));
         self.review_calls().await
     }
 
@@ -140,19 +162,15 @@ impl RunDriver {
         mut call: ToolCall,
         is_final: bool,
     ) -> Result<(), RunErrorKind> {
-        if !is_final {
-            let tools = &self.offer.tools;
-            let checked = match tools.get(&call.name) {
-                // Refused before it is stored, because another driver can offer the tool.
-                None if layers.see(Part::Offer) => Err(tools.unknown_tool_error(&call)),
-                _ => tools.check_arguments(&call),
-            };
-            if let Err(error) = checked {
+        // A layer can be added while a run waits.
+        let rewriters = layers.rewriter_names(&call.id, &self.run);
+        if !is_final || !rewriters.is_empty() {
+            if let Err(error) = self.offer.tools.check_arguments(&call) {
                 return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
             }
             let rewritten = layers.rewrite(&mut call, &self.run).await?;
             let by = rewritten.last().map(|verdict| verdict.layer.clone());
-            self.change_run().rewrite_call(&call, rewritten).map_err(RunErrorKind::Step)?;
+            self.change_run().rewrite_call(&call, rewriters, rewritten).map_err(RunErrorKind::Step)?;
             if let Some(layer) = by
                 && let Err(error) = self.offer.tools.check_arguments(&call)
             {
@@ -231,7 +249,8 @@ impl RunDriver {
         if !self.layers.see(Part::Output) {
             return Ok(());
         }
-        for mut execution in self.run.unseen_results() {
+        for mut execution in self.run.unjudged_results() {
+            let was_pending = execution.metadata.judgement == Some(Judgement::Pending);
             let end = match self.ask_about_output(&mut execution, &self.run).await {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
@@ -241,12 +260,11 @@ impl RunDriver {
                 OutputRuling::Seen(end) => end,
                 OutputRuling::Retried => None,
             };
-            let was_unseen = std::mem::take(&mut execution.metadata.is_unseen);
             self.change_run().replace_result(execution.clone());
             if let Some(end) = end {
                 self.change_run().stop_by_layer(end);
             }
-            if was_unseen && self.emitter.has_listeners() {
+            if was_pending && self.emitter.has_listeners() {
                 self.reported.add(&execution.call().id);
                 self.store_run().await?;
                 self.emitter.emit(|| Event::CallFinished(execution)).await;

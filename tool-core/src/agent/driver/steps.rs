@@ -352,7 +352,7 @@ impl RunDriver {
         let calls = self.run.current_calls().zip(positions).filter(|((_, execution), _)| execution.is_none());
         events.extend(calls.map(|((call, _), index)| Event::CallReady { index, call: call.clone() }));
         events.push(Event::TurnFinished { turn: self.run.turns(), response });
-        events.extend(self.reported.take_unreported(&self.run).into_iter().map(Event::CallFinished));
+        events.extend(self.take_finished());
         Ok(events)
     }
 
