@@ -26,6 +26,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::sse::{self, Sse};
 use axum::routing::{get, post};
+use axum::serve::ListenerExt;
 use futures_util::stream::{self, Stream};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -94,6 +95,8 @@ async fn main() -> Result<(), Failure> {
         .with_state(desk);
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("listening on http://{}", listener.local_addr()?);
+    // Otherwise, parts of a stream can wait 40 ms.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     Ok(axum::serve(listener, service).await?)
 }
 

@@ -14,6 +14,7 @@ use std::error::Error;
 use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
+use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tool_core::memory::InMemoryStore;
 use tool_core::{Agent, ChatModel, tool, tools};
@@ -48,6 +49,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("the chat: http://{address}/");
     println!("the runs: http://{address}/runs");
+    // Otherwise, parts of a stream can wait 40 ms.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     Ok(axum::serve(listener, app).await?)
 }
 

@@ -52,6 +52,10 @@ fn error(kind: &str, message: &str) -> String {
 async fn errors_are_the_same() {
     let json = ("content-type", "application/json");
     let echo = error("authentication_error", &format!("wrong key {KEY}"));
+    let long_id = format!(
+        r#"{{"error":{{"type":"api_error","message":"Oh."}},"request_id":"a\nb{}"}}"#,
+        "x".repeat(1 << 10)
+    );
     // The answer, and the kind, whether to retry, whether it is permanent, and the text.
     let table = [
         (
@@ -135,6 +139,12 @@ async fn errors_are_the_same() {
             "Overloaded",
             (true, false),
             "POST URL failed with status 503: the response body is empty (request req_7)",
+        ),
+        (
+            whole_answer("500 Oh", &[json], long_id.as_bytes()),
+            "Server",
+            (true, false),
+            &format!("POST URL failed with status 500, api_error: Oh. (request a b{}…)", "x".repeat(117)),
         ),
     ];
     for (answer, kind, (is_retryable, is_permanent), text) in table {
@@ -423,6 +433,27 @@ async fn an_error_in_a_stream_ends_it() {
         assert_eq!(deltas, ["It is"]);
         let expected = ("Overloaded".to_owned(), true, text.to_owned(), "It is".to_owned());
         assert_eq!(described(&response.unwrap_err()), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_may_be_a_reply_is_not_quoted() {
+    let json = ("content-type", "application/json");
+    let stream = ("content-type", "text/event-stream; charset=utf-8");
+    for (header, body) in [
+        (json, r#"{"content":"My reply."}"#),
+        (json, r#"["My reply."]"#),
+        (stream, "data: My reply.\n\n"),
+        (stream, "data: \"My reply.\"\n\n"),
+    ] {
+        let server =
+            RawServer::start(vec![whole_answer("200 OK", &[header], body.as_bytes())], Duration::ZERO);
+        let server = server.await.unchecked();
+        for model in models(&server.base_url()) {
+            let (kind, _, text, _) = described(&read_stream(&*model).await.1.unwrap_err());
+            assert_eq!(kind, "InvalidResponse", "{text}");
+            assert!(!text.contains("reply."), "{text}");
+        }
     }
 }
 

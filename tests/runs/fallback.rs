@@ -274,6 +274,12 @@ async fn a_model_is_up_as_soon_as_its_response_starts() {
     assert!(matches!(trial.next().await, Some(Ok(Delta::Text(_)))));
     *is_silent.lock().unwrap() = false;
     assert_eq!(ask(&model).await.unwrap().message.text, "a");
+    // The stream is no trial any more, so another request can be one.
+    a.fail(ModelErrorKind::Unavailable);
+    assert_eq!(ask(&model).await.unwrap().message.text, "b");
+    a.fail(None);
+    assert_eq!(ask(&model).await.unwrap().message.text, "a");
+    drop(trial);
 }
 
 #[tokio::test(start_paused = true)]

@@ -192,7 +192,9 @@ impl Hub {
             return is_there;
         }
         let loaded = self.load(&log.id).await;
-        loaded.iter().flatten().for_each(|loaded| log.follow(&loaded.run));
+        // A driver that has joined meanwhile can be ahead of what is stored.
+        let followed = loaded.iter().flatten().filter(|_| !log.is_driven());
+        followed.for_each(|loaded| log.follow(&loaded.run));
         let is_there = !matches!(loaded, Ok(None)) || log.is_driven() || log.status().is_end();
         *last = Some((Instant::now(), is_there));
         is_there
@@ -525,6 +527,8 @@ impl Drop for Follower {
 
 #[cfg(test)]
 mod tests {
+    use tool_core::model::{AssistantMessage, ChatResponse};
+
     use super::*;
 
     /// Fifty readers cost no more than one.
@@ -544,5 +548,20 @@ mod tests {
         assert!(!hub.refresh(&one).await, "all readers learn of it");
         drop((one, other));
         assert!(hub.shown_log("run").await.is_none());
+    }
+
+    /// What is stored can be older than what its driver has done.
+    #[tokio::test]
+    async fn the_log_of_a_run_that_is_driven_does_not_follow_the_store() {
+        let store = InMemoryStore::new();
+        let mut run = Run::new([Message::user("Hello")]);
+        store.save_run(run.id().clone().as_str(), &mut run).await.unwrap();
+        let source = Arc::new(Source::store("store", Arc::new(store)));
+        let hub = Hub::new(vec![Arc::clone(&source)], false);
+        run.record_response(ChatResponse::new(AssistantMessage::text("Hi"))).unwrap();
+        let log = hub.log_of(&source, &run);
+        log.driver_joined(&run);
+        assert!(hub.refresh(&log).await);
+        assert_eq!(log.row().turns, 1);
     }
 }

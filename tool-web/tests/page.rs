@@ -659,6 +659,49 @@ async fn requests_of_other_pages_hosts_and_senders_are_refused() {
     assert!(error.to_string().contains("allow_remote"), "{error}");
 }
 
+/// No other right opens a route.
+#[tokio::test]
+async fn each_route_takes_one_right() {
+    let rights = [Right::Read, Right::Decide, Right::Administer, Right::Ask];
+    let web = Web::new().agent("desk", agent(InMemoryStore::new()));
+    let web = rights
+        .iter()
+        .fold(web, |web, right| web.key(format!("{right:?}"), format!("sk-{right:?}"), [*right]));
+    let app = axum::Router::new()
+        .nest_service("/runs", web.service())
+        .nest_service("/ui", web.ui_stream("desk").into_service())
+        .nest_service("/ag", web.ag_ui("desk").into_service());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for (head, needed) in [
+        ("GET /runs/api/runs", Right::Read),
+        ("HEAD /runs/api/runs", Right::Read),
+        ("GET /runs/api/runs/x", Right::Read),
+        ("GET /runs/api/runs/x/events", Right::Read),
+        ("GET /runs/plain", Right::Read),
+        ("GET /runs/plain/x", Right::Read),
+        ("GET /runs/api/runs/x/state", Right::Administer),
+        ("GET /runs/api/runs/x/turns/1", Right::Administer),
+        ("POST /runs/api/runs/x/cancel", Right::Administer),
+        ("POST /runs/api/runs/x/resume", Right::Administer),
+        ("POST /runs/api/runs/x/decisions", Right::Decide),
+        ("POST /ui/", Right::Ask),
+        ("GET /ui/x/stream", Right::Ask),
+        ("DELETE /ui/x/stream", Right::Ask),
+        ("POST /ag/", Right::Ask),
+        ("GET /ag/x/stream", Right::Ask),
+        ("DELETE /ag/x/stream", Right::Ask),
+    ] {
+        for right in rights {
+            let key = format!("authorization: Bearer sk-{right:?}\r\n");
+            let (status, body) = send_to(address, head, &key, "").await;
+            assert_ne!(status, 401, "{head} {body}");
+            assert_eq!(status != 403, right == needed, "{head} {right:?} {status} {body}");
+        }
+    }
+}
+
 /// The time has much room: debug builds of busy machines are slow.
 #[tokio::test]
 async fn a_list_of_10_000_runs_opens_before_all_are_read() {

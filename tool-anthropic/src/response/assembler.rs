@@ -291,6 +291,10 @@ fn emit_text(kind: BlockKind, text: &str, emit: &mut dyn FnMut(Delta)) {
 }
 
 fn parse(json: &str) -> Result<Members<'_>, EventError> {
+    // The parser's error quotes a value of another type, which may be a part of the reply.
+    if !json.trim_ascii_start().starts_with('{') {
+        return Err(EventError::Malformed("expected an object".into()));
+    }
     serde_json::from_str(json).map_err(malformed)
 }
 

@@ -62,7 +62,8 @@ impl InMemoryStore {
         Self::default()
     }
 
-    /// Limits how many runs are stored; unlimited by default. With each further one, the oldest run is removed that nobody drives.
+    /// Limits how many runs are stored; unlimited by default. With each further one, the oldest runs are removed that nobody drives,
+    /// also if they wait for a decision.
     #[must_use]
     pub fn max_runs(self, runs: usize) -> Self {
         self.contents().max_runs = Some(runs);
@@ -87,15 +88,14 @@ impl Contents {
         }
     }
 
-    /// Removes the oldest run that nobody drives if there are too many.
+    /// Removes the oldest runs that nobody drives if there are too many.
     fn make_room_beside(&mut self, saved: &str) {
-        if self.max_runs.is_none_or(|max| self.runs.len() <= max) {
-            return;
-        }
         let now = SystemTime::now();
-        let is_free = |id: &str| self.leases.get(id).is_none_or(|(_, expires)| *expires <= now);
-        let free = self.runs.iter().filter(|(id, _)| *id != saved && is_free(id));
-        if let Some(oldest) = free.min_by_key(|(_, (_, stored_at))| *stored_at).map(|(id, _)| id.clone()) {
+        while self.max_runs.is_some_and(|max| self.runs.len() > max) {
+            let is_free = |id: &str| self.leases.get(id).is_none_or(|(_, expires)| *expires <= now);
+            let free = self.runs.iter().filter(|(id, _)| *id != saved && is_free(id));
+            let oldest = free.min_by_key(|(_, (_, stored_at))| *stored_at).map(|(id, _)| id.clone());
+            let Some(oldest) = oldest else { return };
             self.remove_run(&oldest);
         }
     }
@@ -342,5 +342,21 @@ mod tests {
         assert_eq!(store.runs().await.unwrap(), ["d", "driven"]);
         let outcome = store.replace_run("c", None, &removed).await.unwrap();
         assert_eq!(outcome, SaveOutcome::Conflict);
+    }
+
+    #[tokio::test]
+    async fn runs_that_were_driven_make_room_once_they_are_free() {
+        let store = InMemoryStore::new().max_runs(1);
+        let driver = DriverId::unique();
+        for id in ["a", "b", "c"] {
+            store.save_run(id, &mut Run::new([Message::user("Hello")])).await.unwrap();
+            store.lease(id, &driver, LeaseRequest::Take(Duration::from_secs(60))).await.unwrap();
+        }
+        assert_eq!(store.runs().await.unwrap(), ["a", "b", "c"]);
+        for id in ["a", "b", "c"] {
+            store.lease(id, &driver, LeaseRequest::Release).await.unwrap();
+        }
+        store.save_run("d", &mut Run::new([Message::user("Hello")])).await.unwrap();
+        assert_eq!(store.runs().await.unwrap(), ["d"]);
     }
 }

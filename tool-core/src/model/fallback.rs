@@ -124,11 +124,13 @@ impl Fallback {
         // If no model is admitted, all of them are tried.
         for is_forced in [false, true] {
             for candidate in &self.candidates {
-                let Some(_trial) = candidate.admit(is_forced) else { continue };
+                let Some(mut trial) = candidate.admit(is_forced) else { continue };
                 let mut has_started = false;
                 let on_delta = || {
                     has_started = true;
                     candidate.set_down_until(None);
+                    // The trial is over, however long the rest takes.
+                    drop(trial.take());
                 };
                 let error = match candidate.member.ask(request, sender.as_deref_mut(), on_delta).await {
                     Ok(response) => {

@@ -167,7 +167,8 @@ impl Error {
         }
         let content_type = content_type.unwrap_or("no content type");
         // What may be a model's reply is not quoted.
-        let is_reply = content_type == "text/event-stream" || body.trim_start().starts_with(['{', '[']);
+        let is_reply =
+            content_type.starts_with("text/event-stream") || body.trim_start().starts_with(['{', '[']);
         let start = match &*start {
             "" => "it is empty".to_owned(),
             _ if is_reply => format!("it has {} bytes", body.len()),
@@ -425,7 +426,7 @@ impl fmt::Display for Error {
             Cause::Incomplete(_) => write!(f, "{request}: the stream ended before the response was complete"),
         }?;
         match self.request_id() {
-            Some(id) => write!(f, " (request {id})"),
+            Some(id) => write!(f, " (request {})", excerpt(id, MAX_EXCERPT_CHARS)),
             None => Ok(()),
         }
     }

@@ -144,10 +144,10 @@ impl ErrorBody {
     }
 }
 
-/// Returns `true` if JSON reports an error.
+/// Returns `true` if JSON reports an error. A mere text, which may be a reply, does not.
 #[must_use]
 pub fn is_error_body(json: &str) -> bool {
-    json.len() <= MAX_BODY_BYTES && ErrorBody::parse(json).is_some()
+    json.len() <= MAX_BODY_BYTES && ErrorBody::parse(json).is_some_and(|error| error.body.is_object())
 }
 
 /// The number of characters of a server's message that are displayed. Some servers send whole stack traces.

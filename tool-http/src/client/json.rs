@@ -16,6 +16,10 @@ const MAX_MEMBERS: usize = 1000;
 ///
 /// Fails if the text is no array, or a longer one.
 pub fn elements(json: &str, max: usize) -> serde_json::Result<Vec<&RawValue>> {
+    // The parser's error quotes a value of another type, which may be a model's reply.
+    if !json.trim_ascii_start().starts_with('[') {
+        return Err(Error::custom("expected an array"));
+    }
     // They take no memory to count.
     if serde_json::from_str::<Vec<IgnoredAny>>(json)?.len() > max {
         return Err(Error::custom(format_args!("more than {max} elements")));

@@ -109,30 +109,36 @@ impl Redactor {
 /// A text with its percent escapes decoded.
 struct Decoded {
     bytes: Vec<u8>,
-    /// The positions of the bytes in the text, and its length.
-    positions: Vec<usize>,
+    /// The indices of the bytes that were escaped, so that a long text without escapes takes no more than its length.
+    escaped: Vec<usize>,
 }
 
 impl Decoded {
     fn new(text: &str) -> Self {
-        let (mut bytes, mut positions) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len() + 1));
+        let (mut bytes, mut escaped) = (Vec::with_capacity(text.len()), Vec::new());
         let mut position = 0;
         while let Some(&byte) = text.as_bytes().get(position) {
-            positions.push(position);
             let digits = text.get(position + 1..position + 3).filter(|_| byte == b'%');
             let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-            let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-            bytes.push(escaped.unwrap_or(byte));
-            position += if escaped.is_some() { 3 } else { 1 };
+            let decoded = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            if decoded.is_some() {
+                escaped.push(bytes.len());
+            }
+            bytes.push(decoded.unwrap_or(byte));
+            position += if decoded.is_some() { 3 } else { 1 };
         }
-        positions.push(position);
-        Self { bytes, positions }
+        Self { bytes, escaped }
+    }
+
+    /// Returns where the byte at this index is in the text.
+    fn position(&self, index: usize) -> usize {
+        index + 2 * self.escaped.partition_point(|escaped| *escaped < index)
     }
 
     /// Returns where the secret is in the text.
     fn find(&self, text: &str, secret: &[u8]) -> Vec<Range<usize>> {
         let starts = memchr::memmem::find_iter(&self.bytes, secret);
-        let ranges = starts.map(|start| self.positions[start]..self.positions[start + secret.len()]);
+        let ranges = starts.map(|start| self.position(start)..self.position(start + secret.len()));
         // Part of a character is no secret.
         ranges.filter(|range| text.get(range.clone()).is_some()).collect()
     }

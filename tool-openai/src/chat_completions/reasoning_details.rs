@@ -14,6 +14,9 @@ use crate::lenient::List;
 /// The maximum number of details: far more than any reply has.
 const MAX_DETAILS: usize = 1 << 12;
 
+/// The maximum number of fields of a detail. Further ones are ignored.
+const MAX_FIELDS: usize = 1 << 6;
+
 /// The details that have arrived.
 #[derive(Default)]
 pub(super) struct ReasoningDetails(Vec<Detail>);
@@ -75,11 +78,13 @@ impl Detail {
     fn extend(&mut self, fragment: &Members<'_>) {
         for (name, json) in fragment.iter() {
             let text = if matches!(name, "text" | "summary") { fragment.text(name) } else { None };
+            let is_full = self.0.len() == MAX_FIELDS;
             let field = self.0.iter_mut().find(|(known, _)| *known == name).map(|(_, value)| value);
             match (field, text) {
                 (Some(Value::Text(so_far)), Some(text)) => so_far.push_str(&text),
                 (Some(value), text) if value.is_null() => *value = Value::new(text, json),
                 (Some(_), _) => {}
+                (None, _) if is_full => {}
                 (None, text) => self.0.push((name.to_owned(), Value::new(text, json))),
             }
         }
@@ -226,5 +231,16 @@ mod tests {
             details.push(json).expect("they are few");
         }
         assert!(matches!(details.push(json), Err(EventError::Malformed(_))));
+    }
+
+    #[test]
+    fn ignores_fields_beyond_the_limit() {
+        let fields = |from: usize| (from..from + 40).map(|n| format!(r#","f{n}":{n}"#)).collect::<String>();
+        let chunk = |from| format!(r#"[{{"type":"reasoning.text","index":0,"text":"a"{}}}]"#, fields(from));
+        let (first, second) = (chunk(0), chunk(40));
+        let json = assembled(&[&first, &second]);
+        let details: Vec<Members<'_>> = serde_json::from_str(&json).expect("they are objects");
+        assert_eq!(details[0].iter().count(), MAX_FIELDS);
+        assert_eq!((details[0].text("text").as_deref(), details.len()), (Some("aa"), 1));
     }
 }

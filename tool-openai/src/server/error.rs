@@ -120,9 +120,26 @@ impl IntoResponse for ApiError {
         }
         if let Some(after) = self.retry_after {
             // The header takes whole seconds; rounded up, so that no one retries too early.
-            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            let seconds = after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0));
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_is_sent_in_whole_seconds_and_never_too_short() {
+        for (after, expected) in [
+            (Duration::from_secs(7), "7"),
+            (Duration::from_millis(7_001), "8"),
+            (Duration::MAX, "18446744073709551615"),
+        ] {
+            let response = ApiError::internal().with_retry_after(after).into_response();
+            assert_eq!(response.headers()[header::RETRY_AFTER], expected);
+        }
     }
 }
