@@ -373,7 +373,8 @@ impl<'c> Drive<'c> {
             return;
         }
         if self.run_at(&branch.path).is_some_and(|run| run.will_retry(&execution)) {
-            self.publish(&branch.path, Event::CallRetried(execution.clone()));
+            let is_judged = self.has_layer_for(branch, Part::Output);
+            self.publish(&branch.path, Event::call_retried(&execution, is_judged));
         }
         // Fails if the run has stopped, and no longer waits for the call.
         let _ = self.change_at(&branch.path, |run| run.record_result(execution));
