@@ -67,7 +67,10 @@ impl<'c> Drive<'c> {
         branch: &Branch,
         ready: Vec<ToolCall>,
     ) -> HandlerResult<Result<(), TerminalError>> {
-        if std::mem::take(&mut self.nodes[branch.node].has_decision) {
+        // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
+        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
+        // Nobody has decided about calls that undo others.
+        if !is_undoing && std::mem::take(&mut self.nodes[branch.node].has_decision) {
             match self.check_tools(branch, &ready).await {
                 // A pass of layers is asked for again, because the calls have waited.
                 Ok(true) if self.has_layer_for(branch, Part::Judge) => {
@@ -83,8 +86,6 @@ impl<'c> Drive<'c> {
             }
         }
         let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
-        // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
-        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
