@@ -12,7 +12,7 @@ use tool_core::Agent;
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Part;
 use tool_core::model::ModelError;
-use tool_core::run::{Run, RunChanges, RunError, RunErrorKind};
+use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
 use tool_core::tool::{ToolError, ToolExecution};
 
 use crate::clock::now;
@@ -243,7 +243,11 @@ impl Model {
             Tools::Refused(reason) => return Err(reason.into()),
             Tools::Changed(present) => {
                 let is_same = |name: &str| tree.started_with.get(name) == present.get(name);
-                let asked = tree.path.first().filter(|asked| !is_same(&asked.agent));
+                // The first agent on the way covers the others.
+                let handoffs = tree.outermost.handoffs_before_undone().unwrap_or(usize::MAX);
+                let handoff = tree.outermost.handoffs().iter().take(handoffs).next();
+                let asked = tree.path.first();
+                let asked = asked.filter(|asked| !is_same(handoff.map_or(&asked.agent, Handoff::agent)));
                 let mut calls = tree.outermost.current_calls().map(|(call, _)| call);
                 if let Some(call) = asked.and_then(|asked| calls.find(|call| call.id == asked.call)) {
                     let reason = format!("the agent `{}` has changed since it was asked", call.name);

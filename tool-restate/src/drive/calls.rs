@@ -160,8 +160,9 @@ impl<'c> Drive<'c> {
             Tools::Same => return Ok(true),
             Tools::Refused(reason) => self.fail(reason),
             Tools::Changed(present) => {
+                let (names, _) = self.names(branch);
                 let is_changed = |call: &&ToolCall| {
-                    let tool = branch.path.first().map_or(&call.name, |asked| &asked.agent);
+                    let tool = names.first().unwrap_or(&call.name);
                     let before = self.started_with.get(tool);
                     before.is_some() && before != present.get(tool)
                 };
