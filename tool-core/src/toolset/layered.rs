@@ -87,9 +87,10 @@ impl Layered {
     async fn execute(&self, call: ToolCall, context: &ToolContext) -> (Outcome, CallDetails) {
         let mut execution = ToolExecution::new(call, Err(ToolError::interrupted()));
         // What a run undoes is not judged beforehand, as by the layers of an agent.
-        let given = match context.get::<Undone>() {
-            Some(_) => Ok(None),
-            None => self.review(&mut execution, context).await,
+        let is_judged = context.get::<Undone>().is_none() && !context.is_passed();
+        let given = match is_judged {
+            true => self.review(&mut execution, context).await,
+            false => Ok(None),
         };
         match given {
             Err(refused) => {
