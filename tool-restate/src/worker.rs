@@ -504,6 +504,7 @@ fn check(agent: &Agent) -> Result<String, WorkerError> {
 /// Refuses parts that neither a durable run nor one inside of it can have.
 fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
     let is_agent = |tool: &dyn Tool| tool.definition().kind() == ToolKind::Agent;
+    let is_wrapped = |tool: &dyn Tool| is_agent(tool) && agent.agent_tool(tool.definition().name()).is_none();
     refuse(
         whose,
         [
@@ -515,6 +516,11 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
             (
                 agent.undo_tools().iter().any(is_agent),
                 "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
+            ),
+            (
+                agent.tools().iter().any(is_wrapped),
+                "has a tool that contains an agent, whose own calls would not be recorded: add the agent itself, and judge its calls \
+                 by a layer",
             ),
         ],
     )?;
