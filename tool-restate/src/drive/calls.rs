@@ -399,8 +399,9 @@ impl<'c> Drive<'c> {
                         self.record(&known.branch, execution);
                     }
                 }
-                // A second cancellation: the outcomes remain unknown.
-                Ok(None) | Err(_) => break,
+                // A second cancellation: the outcomes remain unknown, but what undoes a call is not executed again.
+                Err(_) => self.in_flight.retain(|_, one| one.undoes),
+                Ok(None) => break,
             }
         }
         self.in_flight.clear();

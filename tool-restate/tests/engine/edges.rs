@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tool_core::layer::{CallVerdict, guard, rewrite};
 use tool_core::model::{
     AssistantMessage, ChatModel, ChatRequest, ChatResponse, Cost, Currency, ModelFuture, ModelPrices, Prices,
-    Usage,
+    ToolPolicy, Usage,
 };
-use tool_core::run::Decision;
+use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::Attempt;
-use tool_core::{Agent, Event, ToolCall, ToolSet, tool, tools};
+use tool_core::tool::{Asker, Attempt};
+use tool_core::{Agent, Event, ToolCall, ToolError, ToolSet, tool, tools};
 use tool_restate::{ChangedTools, Outcome, Worker};
 
 use crate::agents::waits_of;
@@ -271,4 +272,113 @@ async fn large_replies_of_agents_asked_at_once_are_stored() {
     let run = agent(&name).ask("Go").send().await.unwrap();
     let answer = within(60, "the answer", answer(&run)).await;
     assert_eq!(answer.text(), "Done.");
+}
+
+static UNDOING: Notify = Notify::const_new();
+static RELEASED: Notify = Notify::const_new();
+
+#[tool("Books", undo = "unbook")]
+fn book(what: String) -> String {
+    what
+}
+
+/// Waits for a booking of the agent.
+#[tool("Cancels a booking")]
+async fn unbook(what: String) -> &'static str {
+    UNPAID.lock().unwrap().push(what.clone());
+    if what == "inner" {
+        UNDOING.notify_one();
+        RELEASED.notified().await;
+    }
+    "cancelled"
+}
+
+#[tool("Fails for good")]
+fn break_down() -> Result<(), ToolError> {
+    Err(ToolError::fatal("broken"))
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_run_is_cancelled_while_an_agent_undoes_its_calls() {
+    for cancellations in 1..=2 {
+        UNPAID.lock().unwrap().retain(|what| !["inner", "outer"].contains(&&**what));
+        let name = unique("desk");
+        let inner = ScriptedModel::new().calls("book", r#"{"what": "inner"}"#).calls("break_down", "{}");
+        let inner = Agent::builder(inner).tools(tools![book, break_down]).undo_tools(tools![unbook]);
+        let outer = ScriptedModel::new()
+            .calls("book", r#"{"what": "outer"}"#)
+            .calls("inner", r#"{"question": "?"}"#)
+            .says("Done.");
+        let desk = Agent::builder(outer).name(&*name).tools(tools![book]).undo_tools(tools![unbook]);
+        let desk = desk.tool(inner.build().unwrap().as_tool("inner", "Books")).build().unwrap();
+        let _worker = serve(Worker::new().agent(desk)).await;
+        let run = agent(&name).ask("Go").send().await.unwrap();
+        within(20, "the undo", UNDOING.notified()).await;
+        for _ in 0..cancellations {
+            run.cancel().await.unwrap();
+            // The next cancellation is one of its own.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        RELEASED.notify_one();
+        let failure = within(20, "the end", failure(&run)).await;
+        assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
+        assert_eq!((unpaid("inner"), unpaid("outer")), (1, 1));
+    }
+}
+
+#[tool("Needs a password")]
+async fn log_in(#[inject] user: &Asker) -> String {
+    match user.ask::<String>("Password?").secret().await {
+        Ok(_) => "logged in".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn agents_ask_for_no_secrets() {
+    let name = unique("desk");
+    let inner = ScriptedModel::new().calls("log_in", "{}").says("No.");
+    let inner = Agent::builder(inner).tools(tools![log_in]).build().unwrap().as_tool("inner", "Logs in");
+    let outer = ScriptedModel::new().calls("inner", r#"{"question": "?"}"#).says("Done.");
+    let desk = Agent::builder(outer).name(&*name).tool(inner).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let answer = answer(&agent(&name).ask("Go").send().await.unwrap()).await;
+    let output = answer.inner_runs()[0].run().tool_executions()[0].output().unwrap().to_string();
+    assert!(output.contains("the engine would store the secret answer"), "{output}");
+}
+
+/// Each attempt of the agent waits for a decision of its own.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_agent_that_is_asked_again_waits_again() {
+    let name = unique("desk");
+    let inner = ScriptedModel::new()
+        .calls("wire", r#"{"euros": 5}"#)
+        .calls("work", r#"{"number": 1}"#)
+        .calls("wire", r#"{"euros": 5}"#)
+        .says("Wired.");
+    let inner = Agent::builder(inner).tools(tools![wire, work]).build().unwrap().as_tool("inner", "Wires");
+    let inner = inner.max_turns(2).policy(ToolPolicy::default().with_attempts(2));
+    let outer = ScriptedModel::new().calls("inner", r#"{"question": "?"}"#).says("Done.");
+    let desk = Agent::builder(outer).name(&*name).tool(inner).build().unwrap();
+    let _worker = serve(Worker::new().agent(desk)).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let path = ["call_1_0/call_1_0"];
+    let first = waits_of(&run, &path).await.remove(0);
+    run.resolve(&first.id, Decision::approve()).await.unwrap();
+    let second = async {
+        loop {
+            if let Outcome::Waiting(waits) = run.wait().await.unwrap()
+                && waits[0].id != first.id
+            {
+                break waits[0].id.clone();
+            }
+        }
+    };
+    let second = within(20, "the second wait", second).await;
+    run.resolve(&second, Decision::approve()).await.unwrap();
+    let answer = within(20, "the answer", answer(&run)).await;
+    assert_eq!((answer.text(), answer.inner_runs().len()), ("Done.", 2));
 }
