@@ -250,8 +250,16 @@ impl Model {
                 let asked = asked.filter(|asked| !is_same(handoff.map_or(&asked.agent, Handoff::agent)));
                 let mut calls = tree.outermost.current_calls().map(|(call, _)| call);
                 if let Some(call) = asked.and_then(|asked| calls.find(|call| call.id == asked.call)) {
-                    let reason = format!("the agent `{}` has changed since it was asked", call.name);
-                    let execution = ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)));
+                    let name = &call.name;
+                    let error = match tree.outermost.inner_run_at([&*call.id]) {
+                        None => ToolError::not_executed(&format!(
+                            "the agent `{name}` has changed since it was asked"
+                        )),
+                        Some(_) => ToolError::failed(format!(
+                            "the agent `{name}` has changed and cannot continue; what its calls have done so far remains"
+                        )),
+                    };
+                    let execution = ToolExecution::new(call.clone(), Err(error));
                     return Err(Obstacle::Ended(0, execution.into()).into());
                 }
                 ask = ask.only_tools(self.agent.tools().clone().filter(|tool| is_same(tool.name())));

@@ -382,3 +382,34 @@ async fn an_agent_that_is_asked_again_waits_again() {
     let answer = within(20, "the answer", answer(&run)).await;
     assert_eq!((answer.text(), answer.inner_runs().len()), ("Done.", 2));
 }
+
+/// The model does not take for undone what the agent has done before, and its calls are undone with those of the run.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn an_agent_that_has_changed_leaves_what_it_has_done() {
+    let (name, address) = (unique("desk"), free_address());
+    let inner = ScriptedModel::new().calls("spend", r#"{"what": "z"}"#).calls("wire", r#"{"euros": 5}"#);
+    let outer = ScriptedModel::new().calls("billing", r#"{"question": "Pay"}"#).calls("break_down", "{}");
+    let worker = |more: ToolSet| {
+        let billing = Agent::builder(inner.clone()).tools(tools![spend, wire]).tools(more);
+        let billing = billing.undo_tools(tools![unspend]).build().unwrap();
+        let desk = Agent::builder(outer.clone()).name(&*name).tools(tools![break_down]);
+        let desk = desk.tool(billing.as_tool("billing", "Bills")).build().unwrap();
+        Worker::new().agent(desk).changed_tools(ChangedTools::Continue)
+    };
+    let old = Mortal::start(worker(tools![]), address).await;
+    register_at(address).await;
+    let run = agent(&name).ask("Go").send().await.unwrap();
+    let wait = waits_of(&run, &["call_1_0/call_2_0"]).await.remove(0);
+    drop(old);
+    let _new = Mortal::start(worker(tools![work]), address).await;
+    run.resolve(&wait.id, Decision::approve()).await.unwrap();
+    let failure = within(20, "the end", failure(&run)).await;
+    let error = failure.tool_executions[0].error().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "the agent `billing` has changed and cannot continue; what its calls have done so far remains"
+    );
+    assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
+    assert_eq!(unpaid("z"), 1);
+}
