@@ -21,7 +21,7 @@ use crate::events::Publisher;
 use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::path::{Asked, call_ids};
-use crate::tools::{Profile, Tools, difference, hashes};
+use crate::tools::{Profile, Tools, difference};
 use crate::worker::ChangedTools;
 
 /// The beginning of a run.
@@ -139,6 +139,8 @@ impl<'a> Tree<'a> {
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) agent: Agent,
+    /// The hashes of its tools, because each step compares them.
+    pub(crate) hashes: Arc<BTreeMap<String, String>>,
     pub(crate) types: Arc<ContextTypes>,
     pub(crate) changed_tools: ChangedTools,
     pub(crate) max_bytes: usize,
@@ -223,15 +225,15 @@ impl Model {
 
     /// Compares the tools of this worker with those that a run started with. Fails if the run is to wait for others.
     pub(crate) fn compare_tools(&self, started_with: &BTreeMap<String, String>) -> Result<Tools, ModelError> {
-        let present = hashes(&self.agent);
-        if present == *started_with {
+        let present = &*self.hashes;
+        if present == started_with {
             return Ok(Tools::Same);
         }
-        let reason = difference(started_with, &present);
+        let reason = difference(started_with, present);
         match self.changed_tools {
             ChangedTools::Fail => Ok(Tools::Refused(reason)),
             ChangedTools::Wait => Err(ModelError::new(reason)),
-            ChangedTools::Continue => Ok(Tools::Changed(present)),
+            ChangedTools::Continue => Ok(Tools::Changed(present.clone())),
         }
     }
 

@@ -26,6 +26,7 @@ use crate::limit::MAX_BYTES;
 use crate::names::{calls_service, conversations_service, is_service_name, tool_service};
 use crate::runs::{Runs, RunsService as _};
 use crate::step::Model;
+use crate::tools::hashes;
 
 /// The treatment of a run that started with other tools than the worker's agent has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -357,6 +358,7 @@ impl Worker {
                 name: name.clone(),
                 model: Model {
                     agent: agent.clone(),
+                    hashes: hashes(agent).into(),
                     types: Arc::clone(&types),
                     changed_tools: self.changed_tools,
                     max_bytes: self.max_value_bytes,
