@@ -1,6 +1,5 @@
 //! Layers of a set: they see the calls of its tools and their outputs, also without an agent.
 
-use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -257,7 +256,8 @@ impl Tool for Layered {
         self.tool.get().inner_tool(name)
     }
 
-    fn as_agent(&self) -> Option<&dyn Any> {
+    #[cfg(feature = "unstable-internals")]
+    fn as_agent(&self) -> Option<&dyn std::any::Any> {
         self.tool.get().as_agent()
     }
 
