@@ -12,7 +12,7 @@ use tool_core::Agent;
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Part;
 use tool_core::model::ModelError;
-use tool_core::run::{Run, RunChanges, RunError, RunErrorKind};
+use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
 use tool_core::tool::{ToolError, ToolExecution};
 
 use crate::clock::now;
@@ -21,7 +21,7 @@ use crate::events::Publisher;
 use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::path::{Asked, call_ids};
-use crate::tools::{Profile, Tools, difference, hashes};
+use crate::tools::{Profile, Tools, difference};
 use crate::worker::ChangedTools;
 
 /// The beginning of a run.
@@ -139,6 +139,8 @@ impl<'a> Tree<'a> {
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) agent: Agent,
+    /// The hashes of its tools, because each step compares them.
+    pub(crate) hashes: Arc<BTreeMap<String, String>>,
     pub(crate) types: Arc<ContextTypes>,
     pub(crate) changed_tools: ChangedTools,
     pub(crate) max_bytes: usize,
@@ -223,15 +225,15 @@ impl Model {
 
     /// Compares the tools of this worker with those that a run started with. Fails if the run is to wait for others.
     pub(crate) fn compare_tools(&self, started_with: &BTreeMap<String, String>) -> Result<Tools, ModelError> {
-        let present = hashes(&self.agent);
-        if present == *started_with {
+        let present = &*self.hashes;
+        if present == started_with {
             return Ok(Tools::Same);
         }
-        let reason = difference(started_with, &present);
+        let reason = difference(started_with, present);
         match self.changed_tools {
             ChangedTools::Fail => Ok(Tools::Refused(reason)),
             ChangedTools::Wait => Err(ModelError::new(reason)),
-            ChangedTools::Continue => Ok(Tools::Changed(present)),
+            ChangedTools::Continue => Ok(Tools::Changed(present.clone())),
         }
     }
 
@@ -243,11 +245,23 @@ impl Model {
             Tools::Refused(reason) => return Err(reason.into()),
             Tools::Changed(present) => {
                 let is_same = |name: &str| tree.started_with.get(name) == present.get(name);
-                let asked = tree.path.first().filter(|asked| !is_same(&asked.agent));
+                // The first agent on the way covers the others.
+                let handoffs = tree.outermost.handoffs_before_undone().unwrap_or(usize::MAX);
+                let handoff = tree.outermost.handoffs().iter().take(handoffs).next();
+                let asked = tree.path.first();
+                let asked = asked.filter(|asked| !is_same(handoff.map_or(&asked.agent, Handoff::agent)));
                 let mut calls = tree.outermost.current_calls().map(|(call, _)| call);
                 if let Some(call) = asked.and_then(|asked| calls.find(|call| call.id == asked.call)) {
-                    let reason = format!("the agent `{}` has changed since it was asked", call.name);
-                    let execution = ToolExecution::new(call.clone(), Err(ToolError::not_executed(&reason)));
+                    let name = &call.name;
+                    let error = match tree.outermost.inner_run_at([&*call.id]) {
+                        None => ToolError::not_executed(&format!(
+                            "the agent `{name}` has changed since it was asked"
+                        )),
+                        Some(_) => ToolError::failed(format!(
+                            "the agent `{name}` has changed and cannot continue; what its calls have done so far remains"
+                        )),
+                    };
+                    let execution = ToolExecution::new(call.clone(), Err(error));
                     return Err(Obstacle::Ended(0, execution.into()).into());
                 }
                 ask = ask.only_tools(self.agent.tools().clone().filter(|tool| is_same(tool.name())));

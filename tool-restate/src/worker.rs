@@ -26,6 +26,7 @@ use crate::limit::MAX_BYTES;
 use crate::names::{calls_service, conversations_service, is_service_name, tool_service};
 use crate::runs::{Runs, RunsService as _};
 use crate::step::Model;
+use crate::tools::hashes;
 
 /// The treatment of a run that started with other tools than the worker's agent has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -357,6 +358,7 @@ impl Worker {
                 name: name.clone(),
                 model: Model {
                     agent: agent.clone(),
+                    hashes: hashes(agent).into(),
                     types: Arc::clone(&types),
                     changed_tools: self.changed_tools,
                     max_bytes: self.max_value_bytes,
@@ -504,6 +506,7 @@ fn check(agent: &Agent) -> Result<String, WorkerError> {
 /// Refuses parts that neither a durable run nor one inside of it can have.
 fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
     let is_agent = |tool: &dyn Tool| tool.definition().kind() == ToolKind::Agent;
+    let is_wrapped = |tool: &dyn Tool| is_agent(tool) && agent.agent_tool(tool.definition().name()).is_none();
     refuse(
         whose,
         [
@@ -515,6 +518,11 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
             (
                 agent.undo_tools().iter().any(is_agent),
                 "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
+            ),
+            (
+                agent.tools().iter().any(is_wrapped),
+                "has a tool that contains an agent, whose own calls would not be recorded: add the agent itself, and judge its calls \
+                 by a layer",
             ),
         ],
     )?;

@@ -437,6 +437,7 @@ impl Tool for AgentTool {
         self.agent.tools().get(name)
     }
 
+    #[cfg(feature = "unstable-internals")]
     fn as_agent(&self) -> Option<&dyn Any> {
         Some(self)
     }

@@ -144,6 +144,12 @@ impl Event {
         Self::CallProgress { id: id.into(), name: name.into(), progress }
     }
 
+    /// Creates the event of an attempt that failed and is repeated. `is_judged` if layers see outputs.
+    #[must_use]
+    pub fn call_retried(execution: &ToolExecution, is_judged: bool) -> Self {
+        Self::CallRetried(execution.of_failed_attempt(is_judged))
+    }
+
     /// Creates the event of a handoff to another agent.
     pub fn handed_off(agent: impl Into<String>) -> Self {
         Self::HandedOff { agent: agent.into() }

@@ -243,6 +243,17 @@ impl ToolExecution {
         self.metadata.original_outcome.get_or_insert_with(|| Box::new(OriginalOutcome(original)));
     }
 
+    /// Returns this record of an attempt that is repeated for the readers of events. Its error is hidden if layers judge outputs,
+    /// because they see the last attempt alone.
+    pub(crate) fn of_failed_attempt(&self, is_judged: bool) -> Self {
+        match self.error() {
+            Some(error) if is_judged => {
+                Self::new(self.call.clone(), Err(error.with_text("the attempt failed".to_owned())))
+            }
+            _ => self.clone().with_notes(None),
+        }
+    }
+
     pub(crate) fn with_verdict(mut self, verdict: VerdictRecord) -> Self {
         self.metadata.verdicts.push(verdict);
         self

@@ -1,6 +1,5 @@
 //! The trait of all tools.
 
-use std::any::Any;
 use std::panic::Location;
 
 use super::context::{Injection, ToolContext};
@@ -80,8 +79,9 @@ pub trait Tool: Send + Sync {
     }
 
     /// Returns the [`AgentTool`](crate::agent::AgentTool) that this is, also under another definition.
+    #[cfg(feature = "unstable-internals")]
     #[doc(hidden)]
-    fn as_agent(&self) -> Option<&dyn Any> {
+    fn as_agent(&self) -> Option<&dyn std::any::Any> {
         None
     }
 

@@ -1,6 +1,5 @@
 //! Layers of a set: they see the calls of its tools and their outputs, also without an agent.
 
-use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -87,9 +86,10 @@ impl Layered {
     async fn execute(&self, call: ToolCall, context: &ToolContext) -> (Outcome, CallDetails) {
         let mut execution = ToolExecution::new(call, Err(ToolError::interrupted()));
         // What a run undoes is not judged beforehand, as by the layers of an agent.
-        let given = match context.get::<Undone>() {
-            Some(_) => Ok(None),
-            None => self.review(&mut execution, context).await,
+        let is_judged = context.get::<Undone>().is_none() && !context.is_passed();
+        let given = match is_judged {
+            true => self.review(&mut execution, context).await,
+            false => Ok(None),
         };
         match given {
             Err(refused) => {
@@ -256,7 +256,8 @@ impl Tool for Layered {
         self.tool.get().inner_tool(name)
     }
 
-    fn as_agent(&self) -> Option<&dyn Any> {
+    #[cfg(feature = "unstable-internals")]
+    fn as_agent(&self) -> Option<&dyn std::any::Any> {
         self.tool.get().as_agent()
     }
 

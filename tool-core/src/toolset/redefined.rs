@@ -1,6 +1,5 @@
 //! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing off.
 
-use std::any::Any;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -103,7 +102,8 @@ impl Tool for Redefined {
         self.tool.get().inner_tool(name)
     }
 
-    fn as_agent(&self) -> Option<&dyn Any> {
+    #[cfg(feature = "unstable-internals")]
+    fn as_agent(&self) -> Option<&dyn std::any::Any> {
         self.tool.get().as_agent()
     }
 

@@ -67,7 +67,10 @@ impl<'c> Drive<'c> {
         branch: &Branch,
         ready: Vec<ToolCall>,
     ) -> HandlerResult<Result<(), TerminalError>> {
-        if std::mem::take(&mut self.nodes[branch.node].has_decision) {
+        // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
+        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
+        // Nobody has decided about calls that undo others.
+        if !is_undoing && std::mem::take(&mut self.nodes[branch.node].has_decision) {
             match self.check_tools(branch, &ready).await {
                 // A pass of layers is asked for again, because the calls have waited.
                 Ok(true) if self.has_layer_for(branch, Part::Judge) => {
@@ -83,8 +86,6 @@ impl<'c> Drive<'c> {
             }
         }
         let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
-        // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
-        let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
@@ -159,8 +160,9 @@ impl<'c> Drive<'c> {
             Tools::Same => return Ok(true),
             Tools::Refused(reason) => self.fail(reason),
             Tools::Changed(present) => {
+                let (names, _) = self.names(branch);
                 let is_changed = |call: &&ToolCall| {
-                    let tool = branch.path.first().map_or(&call.name, |asked| &asked.agent);
+                    let tool = names.first().unwrap_or(&call.name);
                     let before = self.started_with.get(tool);
                     before.is_some() && before != present.get(tool)
                 };
@@ -373,7 +375,8 @@ impl<'c> Drive<'c> {
             return;
         }
         if self.run_at(&branch.path).is_some_and(|run| run.will_retry(&execution)) {
-            self.publish(&branch.path, Event::CallRetried(execution.clone()));
+            let is_judged = self.has_layer_for(branch, Part::Output);
+            self.publish(&branch.path, Event::call_retried(&execution, is_judged));
         }
         // Fails if the run has stopped, and no longer waits for the call.
         let _ = self.change_at(&branch.path, |run| run.record_result(execution));
@@ -396,8 +399,9 @@ impl<'c> Drive<'c> {
                         self.record(&known.branch, execution);
                     }
                 }
-                // A second cancellation: the outcomes remain unknown.
-                Ok(None) | Err(_) => break,
+                // A second cancellation: the outcomes remain unknown, but what undoes a call is not executed again.
+                Err(_) => self.in_flight.retain(|_, one| one.undoes),
+                Ok(None) => break,
             }
         }
         self.in_flight.clear();

@@ -204,6 +204,12 @@ impl<'c> Drive<'c> {
                 _ => {}
             }
         }
+        // What one request costs is known before the next one: those of a step do not know of each other.
+        let has_max_cost =
+            |one: &Branch| self.run_at(&one.path).is_some_and(|run| run.limits().max_cost.is_some());
+        if self.branches.iter().any(has_max_cost) {
+            asking.truncate(1);
+        }
         match done {
             Some(branch) => Action::End(branch),
             None if asking.is_empty() => Action::Await,

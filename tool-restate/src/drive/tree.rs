@@ -9,6 +9,7 @@ use tool_core::ToolCall;
 use tool_core::layer::Part;
 use tool_core::model::{ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 use tool_core::run::{InFlight, ReportedCalls, Run};
+use tool_core::tool::{ToolError, ToolExecution};
 
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::path::{Asked, agent_names, call_ids};
@@ -233,6 +234,12 @@ impl<'c> Drive<'c> {
                     self.elapse(Some(outer), at);
                 }
                 Ok(Json(Ok(Inside::Rejected(changes)))) => self.change(branch, &changes),
+                // The run undoes its calls already, and those of the agent are undone.
+                Ok(Json(Err(Obstacle::Refused(reason)))) if self.run.is_undoing() => {
+                    let call = ToolCall::new(&*asked.call, &*asked.agent, "");
+                    let execution = ToolExecution::new(call, Err(ToolError::failed(reason)));
+                    return self.obstruct(&branch.path, Obstacle::Ended(outer.len(), execution.into())).await;
+                }
                 Ok(Json(Err(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
                 Err(error) if is_cancellation(&error) => return Ok(Err(error)),
                 Err(error) => match self.pause(error.message()).await? {

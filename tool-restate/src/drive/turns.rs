@@ -11,6 +11,7 @@ use tool_core::run::{Run, RunChanges};
 use super::tree::Branch;
 use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::events::Unfinished;
+use crate::limit;
 use crate::names::{Sent, Stop};
 use crate::path::{Asked, call_ids};
 use crate::runs::{WAITING, resume_signal};
@@ -102,10 +103,17 @@ impl<'c> Drive<'c> {
                     turns.iter().map(|(tree, around)| model.take_turn(tree, events, &published, *around));
                 let taken = join_all(taking).await;
                 let has_one = taken.iter().any(Result::is_ok);
-                // If only some of the models fail, these are asked again afterwards.
+                let mut bytes = 0;
+                // If only some of the models fail, these are asked again afterwards, and so are those whose replies are too large
+                // together with the others.
                 let records = taken.into_iter().map(|taken| match taken {
                     Err(error) if !has_one => Err(error),
-                    taken => Ok(taken.ok()),
+                    taken => Ok(taken.ok().filter(|record| {
+                        let size = limit::size(record);
+                        let is_stored = bytes == 0 || bytes + size <= model.max_bytes;
+                        bytes += if is_stored { size } else { 0 };
+                        is_stored
+                    })),
                 });
                 repeat_until(deadline, records.collect())
             })

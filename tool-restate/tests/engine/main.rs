@@ -8,6 +8,7 @@ mod asking;
 mod cancelling;
 mod conversing;
 mod crashing;
+mod edges;
 mod handoffs;
 mod large;
 mod layers;

@@ -6,10 +6,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tool_core::agent::AgentTool;
 use tool_core::memory::{ChatMemory, InMemoryStore};
+use tool_core::model::ToolDefinition;
 use tool_core::testing::ScriptedModel;
+use tool_core::tool::ToolFuture;
 use tool_core::toolset::ToolProviderRequest;
-use tool_core::{Agent, Approval, Event, ToolCall, ToolSet, tool, tools};
+use tool_core::{Agent, Approval, Event, Tool, ToolCall, ToolContext, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
 use crate::support::{
@@ -19,6 +22,19 @@ use crate::support::{
 
 fn builder() -> tool_core::agent::AgentBuilder {
     Agent::builder(ScriptedModel::new())
+}
+
+/// Does what the agent does.
+struct Wrapped(AgentTool);
+
+impl Tool for Wrapped {
+    fn definition(&self) -> &ToolDefinition {
+        self.0.definition()
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+        self.0.call(arguments, context)
+    }
 }
 
 #[test]
@@ -69,6 +85,11 @@ fn an_agent_that_cannot_run_durably_is_refused() {
             ),
             "the agent of the tool `billing` of the agent `clerk` has an `own_conversation` in its `memory`, but conversations \
              are objects of the engine, and of the agents that clients ask: leave it out",
+        ),
+        (
+            clerk().tool(Wrapped(builder().build().unwrap().as_tool("billing", "Bills"))),
+            "the agent `clerk` has a tool that contains an agent, whose own calls would not be recorded: add the agent itself, \
+             and judge its calls by a layer",
         ),
         (builder(), "a durable agent needs a name, by which clients ask it; set `.name(\"clerk\")`"),
         (

@@ -306,7 +306,7 @@ async fn an_agent_whose_tools_have_changed_is_another_tool() {
                 let error = answer.tool_executions()[0].error().unwrap().to_string();
                 assert_eq!(
                     error,
-                    "the call was not executed: the agent `billing` has changed since it was asked"
+                    "the agent `billing` has changed and cannot continue; what its calls have done so far remains"
                 );
             }
             other => panic!("{other:?}"),

@@ -326,14 +326,8 @@ impl RunDriver {
             self.run.add_found_tools(divided.found_by(&execution));
         }
         let listeners = self.emitter.has_listeners();
-        let failed = (listeners && is_retried).then(|| match execution.error() {
-            // Layers see the last attempt alone.
-            Some(error) if self.layers.see(Part::Output) => {
-                let error = error.with_text("the attempt failed".to_owned());
-                ToolExecution::new(execution.call().clone(), Err(error))
-            }
-            _ => execution.clone().with_notes(None),
-        });
+        let failed = (listeners && is_retried)
+            .then(|| execution.of_failed_attempt(self.layers.see(Part::Output)));
         let id = execution.call().id.clone();
         let may_be_answer = self.run.may_be_answer(&id);
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;

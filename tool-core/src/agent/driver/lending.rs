@@ -26,6 +26,10 @@ impl Connection for Lending {
     fn is_suspended(&self) -> bool {
         lock(&self.lent).is_some()
     }
+
+    fn is_passed(&self) -> bool {
+        !self.is_last && lock(&self.delegation.continued).is_some()
+    }
 }
 
 #[cfg(feature = "unstable-internals")]

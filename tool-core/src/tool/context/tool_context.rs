@@ -71,6 +71,11 @@ pub(crate) struct AttemptContext {
 pub(crate) trait Connection: Any + Send + Sync {
     /// Returns `true` if the call has ended without an outcome, because the run of its agent waits.
     fn is_suspended(&self) -> bool;
+
+    /// Returns `true` if the call only leads to the run of its agent, which it has asked before.
+    fn is_passed(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Clone)]
@@ -217,6 +222,12 @@ impl ToolContext {
     pub(crate) fn is_suspended(&self) -> bool {
         let attempt = self.attempt_context();
         attempt.and_then(|attempt| attempt.delegation.as_ref()).is_some_and(|it| it.is_suspended())
+    }
+
+    /// Returns `true` if the call only leads to the run of its agent, which it has asked before.
+    pub(crate) fn is_passed(&self) -> bool {
+        let attempt = self.attempt_context();
+        attempt.and_then(|attempt| attempt.delegation.as_ref()).is_some_and(|it| it.is_passed())
     }
 
     fn current_attempt(&self) -> Option<&Attempt> {
