@@ -326,8 +326,8 @@ impl RunDriver {
             self.run.add_found_tools(divided.found_by(&execution));
         }
         let listeners = self.emitter.has_listeners();
-        let failed = (listeners && is_retried)
-            .then(|| execution.of_failed_attempt(self.layers.see(Part::Output)));
+        let failed =
+            (listeners && is_retried).then(|| execution.of_failed_attempt(self.layers.see(Part::Output)));
         let id = execution.call().id.clone();
         let may_be_answer = self.run.may_be_answer(&id);
         self.run.record_result(execution).map_err(RunErrorKind::Step)?;
