@@ -350,11 +350,13 @@ mod tests {
         let driver = DriverId::unique();
         for id in ["a", "b", "c"] {
             store.save_run(id, &mut Run::new([Message::user("Hello")])).await.unwrap();
-            store.lease(id, &driver, LeaseRequest::Take(Duration::from_secs(60))).await.unwrap();
+            let take = LeaseRequest::Take(Duration::from_secs(60));
+            assert_eq!(store.lease(id, &driver, take).await.unwrap(), LeaseState::Held);
         }
         assert_eq!(store.runs().await.unwrap(), ["a", "b", "c"]);
         for id in ["a", "b", "c"] {
-            store.lease(id, &driver, LeaseRequest::Release).await.unwrap();
+            let state = store.lease(id, &driver, LeaseRequest::Release).await.unwrap();
+            assert_eq!(state, LeaseState::Free);
         }
         store.save_run("d", &mut Run::new([Message::user("Hello")])).await.unwrap();
         assert_eq!(store.runs().await.unwrap(), ["d"]);
