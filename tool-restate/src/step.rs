@@ -237,7 +237,7 @@ impl Model {
         }
     }
 
-    /// Resumes a copy of the outermost run with those of the agent's tools that it may have.
+    /// Resumes a copy of the outermost run with the tools of the agent that it may have.
     pub(crate) fn resume(&self, tree: &Tree<'_>) -> Result<Ask, Failure> {
         let mut ask = self.agent.resume(tree.outermost.clone());
         match self.compare_tools(tree.started_with).map_err(Failure::Repeated)? {

@@ -49,8 +49,8 @@ pub enum Part {
     Answer,
 }
 
-/// A layer between an agent and its callers, model and tools. It sees every question, model request, call, output and answer, whoever
-/// asks.
+/// A layer between an agent and its callers, model and tools. It sees every question, offered tool, model request, call, output and answer,
+/// however the agent is run.
 ///
 /// [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite) make layers from closures. Layers are asked in the order in which
 /// they were added, those of outer agents first. A panic or an error of a layer lets nothing pass.

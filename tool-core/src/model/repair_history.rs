@@ -60,7 +60,7 @@ pub fn repair_history(messages: &[Message]) -> Cow<'_, [Message]> {
     Cow::Owned(repaired)
 }
 
-/// [Repairs](repair_history) messages that were changed. Results that are missing are those of the messages before.
+/// [Repairs](repair_history) messages that were changed. Missing results are taken from the messages before.
 pub(crate) fn restore_results<'a>(changed: &'a [Message], before: &[Message]) -> Cow<'a, [Message]> {
     let (found, known) = (CallResults::collect(changed), CallResults::collect(before));
     if found.0.values().flatten().all(|call| call.result.is_some()) {
@@ -287,7 +287,7 @@ mod tests {
             ("a:1,2 2=y 1=x u", "a:1,2 u", "a:1,2 1=x 2=y u"),
             // A reply was added.
             ("a:1 1=x u", "a:1 a:9 u", "a:1 1=x a:9 9! u"),
-            // A result that was there neither is that of an interrupted call.
+            // A call that had no result before was interrupted.
             ("u", "a:1", "a:1 1!"),
         ];
         for (before, changed, expected) in table {

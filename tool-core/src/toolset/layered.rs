@@ -19,7 +19,7 @@ impl ToolSet {
     ///
     /// - **Verdicts.** Nobody can be waited for here: a call that needs approval or is left to the caller is refused, and the end of a run is
     ///   a [fatal](ToolError::fatal) error of the call. If the layer fails or panics, so does the call, which is not executed again; its time
-    ///   is part of that of the call. Decisions are [reported](Layer::decided) to all layers of the set, and are in the [record](ToolExecution::verdicts) of the call.
+    ///   counts as time of the call. Decisions are [reported](Layer::decided) to all layers of the set, and are in the [record](ToolExecution::verdicts) of the call.
     /// - **Order.** The layers of a set are the innermost: the layers of an agent judge a call before, and a person approves it before. All
     ///   layers of a set rewrite before one judges, unless tools were renamed or got other parameters between two layers. A layer sees the
     ///   names that the tools had when it was added.
@@ -27,8 +27,8 @@ impl ToolSet {
     ///   those of the model. So the arguments of calls that are undone are better rewritten by a layer of the agent.
     /// - **Not seen** are calls that the caller executes ([external](crate::tool::ExternalTool) tools), those of `pure` tools whose earlier
     ///   output a run reuses, and, as by the layers of an agent, the arguments of a call by which a run undoes another.
-    /// - **Place.** It has no agents, messages and executions, and its context is that of the call. The [account](Place::account) is that of
-    ///   the run that calls the tool, if one does.
+    /// - **Place.** It has no agents, messages and executions, and the context of the call. Its [account](Place::account) charges the run that
+    ///   calls the tool, if one does.
     ///
     /// ```
     /// use serde::Deserialize;

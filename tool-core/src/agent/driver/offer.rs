@@ -15,7 +15,7 @@ pub(in crate::agent) struct Offer {
     pub(super) tools: ToolSet,
     /// The tools that the model finds, and the definitions that it is offered.
     pub(super) searched: Option<(Arc<Divided>, ToolDefinitions)>,
-    /// The messages to send in place of those of the run.
+    /// The messages to send in place of the run's own.
     pub(super) messages: Option<Vec<Message>>,
     /// The tools were resolved for this turn.
     pub(super) is_resolved: bool,
