@@ -37,7 +37,7 @@ pub enum KeyHeader {
 /// How to connect to an API, as users configure it.
 #[derive(Clone, Default)]
 pub struct ConnectionConfig {
-    /// The base URL, in place of that of the endpoint.
+    /// The base URL, in place of the endpoint's own.
     pub base_url: Option<String>,
     /// The key. It is redacted from everything that the server sends.
     pub api_key: Option<SecretString>,

@@ -41,7 +41,7 @@ fn is_cancellation(error: &TerminalError) -> bool {
     error.code() == CANCELLED
 }
 
-/// A run in progress, with those of the agents that its calls ask.
+/// A run in progress, with the runs of the agents that its calls ask.
 pub(crate) struct Drive<'c> {
     service: &'c Runs,
     ctx: &'c WorkflowContext<'c>,

@@ -383,7 +383,7 @@ async fn an_agent_that_is_asked_again_waits_again() {
     assert_eq!((answer.text(), answer.inner_runs().len()), ("Done.", 2));
 }
 
-/// The model does not take for undone what the agent has done before, and its calls are undone with those of the run.
+/// The model reads that the effects of the agent remain, and its calls are undone with the other calls of the run.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn an_agent_that_has_changed_leaves_what_it_has_done() {
