@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 let usage = response.usage.unwrap_or_default();
                 let details = ReplyDetails::from_message(&response.message).unwrap_or_default();
                 println!(
-                    "\n<-- response {turn}: {} input tokens, of which {} from the cache; hosted tools: {:?}",
+                    "\n<-- response {turn}: {} input tokens, {} from the cache; hosted tools: {:?}",
                     usage.input_tokens,
                     usage.cached_tokens.unwrap_or(0),
                     details.hosted_tool_uses

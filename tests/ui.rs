@@ -2,7 +2,7 @@
 //!
 //! The exact text is compared on the toolchain on which it was blessed; on any other, only the first line is
 //! compared, which is this project's own. `TRYBUILD=overwrite cargo test --test ui` blesses. A part of the programs is
-//! compiled, and all of them with `TESTS_EXHAUSTIVE=1`; `cargo test --test ui -- trybuild=NAME` compiles those of one name.
+//! compiled, and all of them with `TESTS_EXHAUSTIVE=1`; `cargo test --test ui -- trybuild=NAME` selects by name.
 
 /// Programs that must compile without a warning.
 #[path = "ui/pass"]
@@ -38,7 +38,7 @@ const FLAGS: &str = "--cfg\x1ftrybuild\x1f--verbose\x1f-A\x1fdead_code\x1f--diag
 
 fn main() {
     if std::env::var_os("CARGO_ENCODED_RUSTFLAGS").is_none() {
-        // These flags take precedence over those of trybuild.
+        // These flags take precedence over trybuild's own.
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args(std::env::args_os().skip(1)).env("CARGO_ENCODED_RUSTFLAGS", FLAGS);
         let status = again.status().expect("this program runs");

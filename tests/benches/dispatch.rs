@@ -29,7 +29,7 @@ const BOUND_OF_TRIVIAL_CALLS: f64 = 3.5;
 /// The bound on the time to explain a call with three wrong arguments.
 const EXPLANATION: Duration = Duration::from_micros(20);
 
-/// The allocations that a tool may need in addition to those of the hand-written code: the list of its arguments, and the names of
+/// The allocations that a tool may need beyond the hand-written code: the list of its arguments, and the names of
 /// nested objects.
 const EXTRA_ALLOCATIONS: u64 = 4;
 

@@ -17,7 +17,7 @@ const RUNS: u32 = 64;
 /// The number of calls of each run, one per turn.
 const CALLS: u32 = 20;
 
-/// The bound on our turns per second, as a ratio to those of the hand-written loop.
+/// The bound on our turns per second, relative to the hand-written loop.
 const BOUND: f64 = 0.9;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -16,7 +16,7 @@ use tool_openai::Error;
 /// A key that is long enough to be redacted.
 const KEY: &str = "sk-0123456789abcdef";
 
-/// The kind of an error, whether it is retryable, whether it is permanent, and its text, in which `URL` is that of the request.
+/// The kind of an error, whether it is retryable, whether it is permanent, and its text, in which `URL` stands for the request's URL.
 type Outcome = (String, bool, bool, String);
 
 /// Asks with each provider's client, and returns the outcomes.
@@ -193,7 +193,7 @@ impl Script {
         Self { openai: openai.collect(), anthropic: [start].into_iter().chain(anthropic).collect() }
     }
 
-    /// Returns the answers for both clients, of which the last `omitted` events are missing.
+    /// Returns the answers for both clients, without the last `omitted` events.
     fn answers(&self, omitted: usize) -> Vec<Vec<u8>> {
         let answer = |events: &[String]| {
             let events = events[..events.len() - omitted].iter().map(String::as_bytes);
@@ -225,7 +225,7 @@ fn described(error: &ModelError) -> (String, bool, String, String) {
     (format!("{:?}", error.kind()), error.is_retryable(), text, partial)
 }
 
-/// Reads a stream, and returns its deltas in a readable form, without those of the end, and the response.
+/// Reads a stream, and returns its deltas in a readable form, without the final ones, and the response.
 async fn read_stream(model: &dyn ChatModel) -> (Vec<String>, Result<ChatResponse, ModelError>) {
     let request = question();
     let mut stream = model.stream(&request);

@@ -1,4 +1,4 @@
-//! A fallback between the clients of both providers, with two servers, of which one dies in the middle of a run.
+//! A fallback between the clients of both providers, with two servers; one dies in the middle of a run.
 
 use std::sync::{Arc, Mutex};
 

@@ -84,7 +84,7 @@ struct City {
     letters: Vec<Letter>,
 }
 
-/// A type that is serialized as text, like those of time crates.
+/// A type that is serialized as text, like the types of time crates.
 struct Day(u16, u8, u8);
 
 impl Serialize for Day {
@@ -211,7 +211,7 @@ impl fmt::Display for Blank {
 
 impl Error for Blank {}
 
-/// An error with sources, like those of derive macros.
+/// An error with sources, like the errors of derive macros.
 #[derive(Debug)]
 struct Layer(&'static str, Option<Box<dyn Error + Send + Sync>>);
 

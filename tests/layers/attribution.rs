@@ -204,7 +204,7 @@ async fn a_layer_around_an_agent_as_a_tool_has_one_part() {
     let answer = outer.build().unwrap().ask("go").await.unwrap();
     assert_eq!(micros(answer.cost_by_layer()), [("moderation".into(), 140)]);
     let parts = answer.usage_by_layer().into_iter().map(|(layer, used)| (layer, used.total_tokens));
-    // Its own call, and that of the agent inside.
+    // Its own call, and the call of the agent inside.
     assert_eq!(parts.collect::<Vec<_>>(), [("moderation".into(), 104), ("guard::call".into(), 2)]);
     assert_eq!(answer.cost().unwrap().micros(), 740);
 }

@@ -272,7 +272,7 @@ async fn the_end_of_an_inner_reply_ends_the_run_of_its_layer() {
     }
 }
 
-/// A layer of the first agent has the name under which those of later agents are recorded.
+/// A layer of the first agent has the name under which layers of later agents are recorded.
 #[tokio::test]
 async fn layers_of_several_agents_judge_a_question_each() {
     let asked: Arc<AtomicU32> = Arc::default();

@@ -91,7 +91,7 @@ async fn prices_can_depend_on_the_length_of_the_input() {
     });
     let cost = |input| prices.cost("m", Usage::new(input, 0)).unwrap().micros();
     assert_eq!((cost(200), cost(300)), (200, 600));
-    // Before a request, the tokens are those of the longest input.
+    // Before a request, the longest input is assumed.
     let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(150, 0));
     let agent = Agent::builder(model).prices(prices).max_cost(Cost::new(1_000, Currency::USD)).build();
     let agent = agent.unwrap();
@@ -459,7 +459,7 @@ impl Billing {
 
     async fn answer(&self, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
         let unavailable = || ModelError::new("gone").with_kind(ModelErrorKind::Unavailable);
-        // The answer in parts, of which providers report the sum.
+        // The answer in parts; providers report their sum.
         let mut parts = Usage::default();
         let mut answered = 0;
         while self.next().is_multiple_of(4) && !self.script.lock().unwrap().is_empty() {

@@ -299,7 +299,7 @@ async fn a_dropped_request_changes_nothing_that_others_found_out() {
     drop(first);
     assert_eq!(ask(&model).await.unwrap().message.text, "b");
     assert_eq!(a.requests(), 0);
-    // Two requests at a model on trial, of which the second one is forced, because the other model is down.
+    // Two requests at a model on trial; the second one is forced, because the other model is down.
     tokio::time::sleep(Duration::from_millis(60)).await;
     silent(true);
     let mut trial = Box::pin(ask(&model));

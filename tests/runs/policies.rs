@@ -169,7 +169,7 @@ async fn restores_mangled_calls_before_executing_them() {
     assert_eq!(names.map(|call| &*call.name).collect::<Vec<_>>(), ["look", "look", "ticket"]);
 }
 
-/// An agent whose model calls an external tool and two others, one of which needs approval.
+/// An agent whose model calls an external tool, a tool that needs approval, and another one.
 fn locating() -> Agent {
     let locate = ExternalTool::new(ToolDefinition::new("locate"));
     let tools: ToolSet = tools![look, erase].with(locate).unwrap();

@@ -465,7 +465,7 @@ async fn builds_the_request_for_the_model() {
             assert_eq!(response.message.tool_calls.is_empty(), !has_prompt);
             assert_eq!(response.message.text, if has_prompt { "" } else { SUM });
             if let [call] = &response.message.tool_calls[..] {
-                assert!(messages.len() == 1 || call.id != "call_1_0", "an id is that of an earlier call");
+                assert!(messages.len() == 1 || call.id != "call_1_0", "an id is used twice");
             }
         }
     }

@@ -292,7 +292,7 @@ async fn a_layer_that_chooses_few_tools_leaves_nothing_to_search() {
     agent(model, search()).layer(few).build().unwrap().ask("What now?").await.unwrap();
 }
 
-/// A provider of tools that are new in every turn, as those of a server can be.
+/// A provider of tools that are new in every turn, as a server's can be.
 struct Changing;
 
 impl ToolProvider for Changing {

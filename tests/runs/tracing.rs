@@ -211,7 +211,7 @@ fn agent(script: ScriptedModel) -> AgentBuilder {
         .tools(tools![look_up, fails, panics, compute, flaky])
 }
 
-/// Returns a script with two concurrent calls, of which the first takes longer, then a failing call, then an answer.
+/// Returns a script with two concurrent calls (the first takes longer), then a failing call, then an answer.
 fn script() -> ScriptedModel {
     let mut usage = Usage::new(10, 2);
     usage.cached_tokens = Some(4);

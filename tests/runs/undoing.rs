@@ -342,7 +342,7 @@ async fn refuses_tools_that_another_source_would_undo() {
     let shop = agent().tool_provider(ByTurn("shop", foreign)).build().unwrap();
     let error = shop.ask("Book").tools(tools![book, cancel]).await.unwrap_err();
     assert_eq!(error.to_string(), refusal);
-    // The agent's own tool undoes those of its providers.
+    // The agent's own tool undoes its providers' tools.
     let own = agent().undo_tools(tools![cancel]).tool_provider(ByTurn("shop", foreign)).build().unwrap();
     let error = own.ask("Book").await.unwrap_err();
     assert_eq!(undone_texts(error.run().undo_executions()), ["train undone, which gave train"]);

@@ -1,4 +1,4 @@
-//! Tools of the caller in addition to those of an agent: the server executes the agent's calls, the caller its own.
+//! Tools of the caller beside the agent's: the server executes the agent's calls, the caller its own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -95,7 +95,7 @@ async fn limits_the_tools_of_a_request() {
     }
 }
 
-/// A small request can name a stored response with a large conversation, all of which is copied.
+/// A small request can name a stored response with a large conversation, which is copied whole.
 #[tokio::test]
 async fn a_continued_conversation_counts_as_much_as_a_body() {
     const TOTAL: usize = 100_000;

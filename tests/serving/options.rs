@@ -57,7 +57,7 @@ async fn callers_of_an_agent_only_tighten_its_options() {
         .with_user("u")
         .with_metadata("b", "2");
     let flex = options().with_service_tier("flex");
-    // The options of the agent, those of the request, and those that the model receives or the parameter that is refused.
+    // The options of the agent and of the request, and what the model receives or the parameter that is refused.
     let table = [
         (options(), all.clone(), Ok(all.clone())),
         (options().with_max_output_tokens(500), all.clone(), Ok(all.clone().with_max_output_tokens(500))),
@@ -142,7 +142,7 @@ async fn the_author_chooses_what_callers_set() {
     }
 }
 
-/// Options of a question take precedence over those of every agent that takes the run over.
+/// Options of a question take precedence over the options of every agent that takes the run over.
 #[tokio::test]
 async fn callers_set_no_options_of_agents_that_hand_off() {
     let sent = options().with_max_output_tokens(900).with_temperature(1.5);

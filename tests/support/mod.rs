@@ -115,7 +115,7 @@ pub fn whole_answer(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<
     answer
 }
 
-/// Returns a streamed answer with these chunks, each of which the client reads separately.
+/// Returns a streamed answer whose chunks the client reads one by one.
 pub fn chunked_answer<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n";
     let mut answer = format!("{head}transfer-encoding: chunked\r\n\r\n").into_bytes();

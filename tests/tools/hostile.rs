@@ -243,7 +243,7 @@ fn other_entry_points() -> [(&'static str, ToolSet); 3] {
     [("closures", closures), ("dynamic", dynamic), ("elsewhere", ToolSet::new(elsewhere).unwrap())]
 }
 
-/// Returns the sets, each of which reads arguments differently.
+/// Returns the sets; each reads arguments differently.
 fn sets() -> Vec<(&'static str, ToolSet)> {
     let plain = plain();
     let thought = || ExtraParameters::new(|_: &ToolCall, thought: Thought| drop(thought));

@@ -260,7 +260,7 @@ async fn an_agent_accepts_a_toolbox() {
     assert_eq!(builder.build().unwrap().tools().len(), 7);
 }
 
-/// A toolbox of which no value exists.
+/// A toolbox without values.
 enum Unconstructed {}
 
 #[toolbox]

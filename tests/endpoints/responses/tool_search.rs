@@ -71,7 +71,7 @@ fn tools_of(body: &str) -> Value {
     serde_json::from_str::<Value>(body).unwrap()["tools"].take()
 }
 
-/// Returns the names of the tools of a body, those of deferred ones in brackets.
+/// Returns the names of the tools of a body, deferred ones in brackets.
 fn offered(body: &str) -> Vec<String> {
     let tools = tools_of(body);
     let name = |tool: &Value| {

@@ -134,7 +134,7 @@ async fn requests_in_flight_have_different_ids() {
         let response = send(repeated).await;
         assert_eq!(response.status(), 400);
         let expected = json!({ "jsonrpc": "2.0", "id": 3, "error": {
-            "code": -32600, "message": "the id is that of a request in flight; give each request another one",
+            "code": -32600, "message": "the id belongs to a request in flight; give each request another one",
         } });
         assert_eq!(response.json::<Value>().await.unwrap(), expected);
     }

@@ -356,7 +356,7 @@ async fn repetitions_are_counted_across_handoffs() {
 #[tokio::test(start_paused = true)]
 async fn an_undo_tool_has_the_policy_of_the_agent_whose_call_it_undoes() {
     let effects = Effects::default();
-    // Both agents have undo tools of the same name; that of one of them is `at_most_once`.
+    // Both agents have undo tools of the same name; one of these tools is `at_most_once`.
     let build = |is_at_most_once: [bool; 2]| {
         let agent = |model, policy: bool, agent: &'static str| {
             let log = effects.clone();

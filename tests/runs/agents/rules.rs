@@ -14,7 +14,7 @@ fn send_back_guarded(euros: u32) -> String {
 
 type Rule<'a> = &'a dyn Fn(AgentBuilder) -> AgentBuilder;
 
-/// Three agents, each of which asks the next: `desk`, `billing` and `refunds`, which sends money back. Each gets a rule.
+/// Three agents that ask each other in turn: `desk`, `billing` and `refunds`, which sends money back. Each gets a rule.
 fn three(rules: [Rule<'_>; 3], tool: &'static str) -> AgentBuilder {
     let refunds = Replies(&[&[("send_back", r#"{"euros": 700}"#)]], "Sent.");
     let guarded = Replies(&[&[("send_back_guarded", r#"{"euros": 700}"#)]], "Sent.");

@@ -1,4 +1,4 @@
-//! Concurrent asks of which some fail, some are dropped and some stores refuse: stored conversations stay whole.
+//! Concurrent asks: some fail, some are dropped, some stores refuse. Stored conversations stay whole.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -26,7 +26,7 @@ fn agent(model: impl ChatModel + 'static) -> AgentBuilder {
     Agent::builder(model).tools(tools![look, feel])
 }
 
-/// Returns an id that contains no counter, like those of many servers.
+/// Returns an id that contains no counter, like the ids of many servers.
 fn id(turn: usize) -> String {
     format!("call-{turn}xT2")
 }

@@ -141,7 +141,7 @@ async fn a_cancellation_reaches_the_innermost_tool() {
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// Asks the agent that offers this tool, in a conversation of its own.
+/// Asks the agent that offers this tool, in its own conversation.
 #[tool]
 async fn ask_again(depth: u32, #[inject] agent: &Arc<OnceLock<Agent>>) -> Result<String, String> {
     ASKED.fetch_add(1, Ordering::SeqCst);

@@ -72,7 +72,7 @@ impl Node {
         })
     }
 
-    /// Adds the calls that book, and those of them that are undone.
+    /// Adds the calls that book, and the undone ones among them.
     fn bookings(&self, has_failed: bool, all: &mut BTreeSet<String>, undone: &mut BTreeSet<String>) {
         let has_failed = has_failed || self.fails();
         for (id, action) in self.calls() {

@@ -36,7 +36,7 @@ impl Variant {
     pub(crate) const ALL: [Self; 5] =
         [Self::Answered, Self::Failed, Self::Talk, Self::Asks, Self::AsksAndFails];
 
-    /// Returns the number of calls that are undone at the end, of which one is that of the agent that was asked.
+    /// Returns the number of calls that are undone at the end, including one of the asked agent.
     pub(crate) fn undone(self) -> usize {
         match self {
             Self::Answered | Self::Talk | Self::Asks => 0,
@@ -62,7 +62,7 @@ impl Variant {
     }
 }
 
-/// The levels of the agents, of which the outer one asks the inner one.
+/// The levels of the agents: the outer one asks the inner one.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Level {
     Outer,
@@ -231,7 +231,7 @@ fn script(variant: Variant, level: Level) -> &'static [&'static [(&'static str, 
     }
 }
 
-/// Returns the effects of an undisturbed run, without those of calls that undo others: the ids of the calls and their attempts.
+/// Returns the effects of an undisturbed run, except for undo calls: the ids of the calls and their attempts.
 pub(crate) fn scripted_effects(variant: Variant) -> Vec<(String, u32)> {
     let mut effects = Vec::new();
     for (level, prefix) in [(Level::Outer, "call"), (Level::Inner, "inner")] {

@@ -159,7 +159,7 @@ fn assert_same(messages: &[Message], expected: &[Message], effects: &[Effect]) {
                     assert_eq!((message, times), (expected, 1));
                 }
             }
-            // Its text contains the results of the inner run, of which one may be unknown.
+            // Its text contains the results of the inner run; one of them may be unknown.
             Message::Tool(result) if result.name == "team" => assert!(!result.is_error),
             Message::Assistant(reply) if reply.tool_calls.is_empty() && messages.len() > 2 => {
                 // The text contains all results.

@@ -81,7 +81,7 @@ fn the_right_tool_is_among_the_first_five() {
     let found = places(&tools, &questions);
     recall("one half", found.iter().step_by(2));
     recall("the other half", found.iter().skip(1).step_by(2));
-    // Among more tools, questions of which some need several.
+    // Among more tools, questions that may need several of them.
     let (others, other_questions) = read("cases.jsonl");
     let missing = others.definitions().iter().filter(|tool| tools.get(tool.name()).is_none());
     let more = missing.fold(tools.clone(), |set, tool| set.with(Defined(tool.clone())).unwrap());

@@ -7,7 +7,7 @@ use tool_core::model::ToolDefinition;
 use tool_core::tool::ToolFuture;
 use tool_core::{Tool, ToolContext, ToolSet};
 
-/// A tool of which only the definition matters.
+/// A tool whose definition alone matters.
 struct Defined(ToolDefinition);
 
 impl Tool for Defined {
