@@ -25,7 +25,7 @@ const MAX_THREADS: usize = 4;
 pub(crate) enum SdkRuntime {
     /// The runtime of the program, whose subscriber sees the records.
     Program,
-    /// Threads that discard records. They end with the last clone, and with those of all other connections and servers.
+    /// Threads that discard records. They end with the last clone of the last connection and server.
     Quiet(Arc<QuietThreads>),
 }
 

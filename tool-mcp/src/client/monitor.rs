@@ -28,7 +28,7 @@ pub(super) struct Monitor {
     tool_changes: AtomicU64,
     invalid_messages: AtomicUsize,
     state: watch::Sender<State>,
-    /// Runs the SDK's tasks of this connection, all of which hold the monitor.
+    /// Runs the SDK's tasks of this connection; all of them hold the monitor.
     runtime: SdkRuntime,
     /// The subscriber of the hooks, which are called on the threads of the SDK.
     subscriber: Dispatch,

@@ -196,7 +196,7 @@ impl McpServer {
         }
     }
 
-    /// Sets the working directory of the process. The default is that of this process.
+    /// Sets the working directory of the process. By default, the process inherits this one's.
     #[must_use]
     pub fn current_dir(self, directory: impl Into<PathBuf>) -> Self {
         self.set_process("current_dir", |process, _| process.directory = Some(directory.into()))

@@ -25,7 +25,7 @@ use super::{Fingerprint, McpError, McpErrorKind, McpProblem, McpTool};
 /// - The tools are requested once, and again after the server reports a change or was reconnected.
 /// - Tools that no model could call are skipped; [`problems`](Self::problems) explains why. Names that providers do not
 ///   accept are replaced in a stable way: `fs.read` always becomes `fs_read_4074bc02`.
-/// - Arguments are checked with the server's schema and repaired like those of any tool.
+/// - Arguments are checked with the server's schema and repaired, as for any tool.
 /// - The model receives texts, images, text resources and, if there is no text, the structured content. Everything else is in
 ///   the [data](tool_core::ToolOutput::data) of the output under the names of the protocol: `structuredContent`, `_meta`, and
 ///   in `content` audio, resources and links, which are described to the model in words.

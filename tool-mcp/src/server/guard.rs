@@ -117,7 +117,7 @@ impl Guard {
             return Err(Rejection::BodyTooLarge(MAX_INITIALIZE_BYTES));
         }
         if let Some(id) = self.repeated_id(&head.headers, caller, &message).await {
-            let text = "the id is that of a request in flight; give each request another one";
+            let text = "the id belongs to a request in flight; give each request another one";
             return Ok(json_rpc_error(&json!(id), -32600, text));
         }
         // A notification, such as one that cancels a call, is always accepted.
@@ -143,7 +143,7 @@ impl Guard {
         Ok(hold_until_sent((in_flight, permits), response))
     }
 
-    /// Returns the id of the request if it is also that of another request of the session, which has no response yet.
+    /// Returns the id of the request if another request of the session that has no response yet has the same id.
     async fn repeated_id(
         &self,
         headers: &HeaderMap,

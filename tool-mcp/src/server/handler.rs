@@ -238,7 +238,7 @@ impl ServerHandler for Handler {
     }
 }
 
-/// The maximum number of characters of a mistake in parameters, of which the client has written a part.
+/// The maximum number of characters of a mistake in parameters, which may quote the client.
 const MAX_PROBLEM_CHARS: usize = 1000;
 
 /// Returns `: ` and the mistake in the parameters, or nothing if it is unknown.

@@ -48,7 +48,7 @@
 //!
 //! The [progress](tool_core::tool::Progress) of a tool is sent if the host requests it. A call that the host cancels, or whose
 //! connection ends, is dropped, and its [`CancellationToken`](tool_core::CancellationToken) is cancelled. An `exclusive` tool
-//! runs alongside no other call of the server, including those of other hosts. A host that sets a log level is notified when calls start,
+//! runs alongside no other call of the server, whichever host made it. A host that sets a log level is notified when calls start,
 //! finish and fail, with the names of the tools.
 //!
 //! # Traces

@@ -1,4 +1,4 @@
-//! A bounded number of HTTP sessions, each of which belongs to one caller.
+//! A bounded number of HTTP sessions. Each belongs to one caller.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -207,7 +207,7 @@ impl SessionManager for BoundedSessionManager {
         let request = match &message {
             ClientJsonRpcMessage::Request(request) => match in_flight.begin(&request.id) {
                 Some(number) => Some((request.id.clone(), number)),
-                None => return Err(io::Error::other("the id is that of a request in flight")),
+                None => return Err(io::Error::other("the id belongs to a request in flight")),
             },
             _ => None,
         };
