@@ -21,7 +21,7 @@ pub(crate) async fn model_info(client: &Client, model: &str) -> Result<ModelInfo
     client.fetch(&format!("models/{name}"), None, parse_info).await
 }
 
-/// Parses a description, of which each part can be missing.
+/// Parses a description; each part can be missing.
 fn parse_info(json: &str) -> Option<ModelInfo> {
     let model = Members::parse(json)?;
     let capabilities = model.get("capabilities").and_then(Members::parse).unwrap_or_default();

@@ -50,7 +50,7 @@
 //! [`ModelOptions`](tool_core::ModelOptions) configure the model, for an agent, a question or a turn. Their
 //! [`extra`](tool_core::ModelOptions::extra) fields are added to the request, in the same way for both APIs. A
 //! field with the name of one that is sent anyway is merged into it: objects are merged field by field, arrays are
-//! appended, and any other value replaces the value that is there. So `tools` adds the provider's own tools to those of the
+//! appended, and any other value replaces the value that is there. So `tools` adds the provider's own tools to the tools of the
 //! run:
 //!
 //! ```

@@ -168,10 +168,10 @@ pub(crate) fn fits_with_search(tools: usize, endpoint: &Endpoint) -> bool {
     endpoint.max_tools.is_none_or(|max| tools < max)
 }
 
-/// Returns the tools, of which those with these names are not deferred.
+/// Returns the tools; the named ones are not deferred.
 ///
 /// A deferred tool is in a namespace of its own once the provider has found it, and the API rejects calls of it that name none: those
-/// that are older than the search, and those of other models.
+/// that are older than the search, and calls by other models.
 pub(crate) fn without_deferral<'a>(
     tools: Cow<'a, ToolDefinitions>,
     names: &BTreeSet<String>,

@@ -6,7 +6,7 @@ use tool_core::model::Usage;
 use crate::lenient::{Count, Object};
 
 /// The usage under the names of both APIs: `prompt_tokens` in Chat Completions, `input_tokens` in the Responses API. Some
-/// gateways send both, those of the other API as zero.
+/// gateways send both, the other API's as zero.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireUsage {

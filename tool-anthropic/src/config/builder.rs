@@ -72,7 +72,7 @@ impl AnthropicBuilder {
         self
     }
 
-    /// Sets the base URL, such as `https://api.anthropic.com`, to which `/v1/messages` is appended. By default, it is that of the
+    /// Sets the base URL, such as `https://api.anthropic.com`, to which `/v1/messages` is appended. The default belongs to the
     /// [endpoint](Self::endpoint).
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.connection.base_url = Some(url.into());
@@ -92,7 +92,7 @@ impl AnthropicBuilder {
     }
 
     /// Adds a header to every request, for example to identify the user to a gateway. It replaces a header of the same name,
-    /// including that of the key. The value is never shown.
+    /// including the key's. The value is never shown.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.connection.headers.push((name.into(), value.into()));
         self

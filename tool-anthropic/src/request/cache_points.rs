@@ -67,7 +67,7 @@ impl Prefix {
     }
 }
 
-/// Appends the messages. Cache points are behind the last message, and behind that of the previous request if there are too many blocks
+/// Appends the messages. Cache points are behind the last message, and behind the previous request's last one if there are too many blocks
 /// in between for the provider to find it.
 pub(super) fn with_messages(
     mut body: BodyWriter,

@@ -18,7 +18,7 @@ use super::content::{self, ContentRules};
 pub(super) struct MessageCache {
     /// The digest of what precedes the messages, and of all that they depend on.
     seed: Option<[u8; 32]>,
-    /// All messages as an array, of which the last message and the array are open.
+    /// All messages as an array; the last message and the array are not closed yet.
     pub(super) json: AppendBuffer,
     pub(super) state: State,
 }

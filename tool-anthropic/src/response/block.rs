@@ -13,7 +13,7 @@ pub(crate) struct Block {
     pub(crate) call_index: usize,
     /// The block as it started.
     start: String,
-    /// The pieces of its text, its thinking or its input, after those of the start.
+    /// The pieces of its text, thinking or input that followed its start.
     pieces: String,
     /// Further members that arrived later, each as JSON.
     members: Vec<(String, String)>,

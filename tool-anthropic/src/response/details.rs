@@ -29,7 +29,7 @@ pub struct ReplyDetails {
     /// A digest of all that the model read before it wrote the reply.
     #[serde(default)]
     pub(crate) prefix: String,
-    /// The blocks of the content as the API returned them, each as JSON: among others those of thinking, of hosted tools and
+    /// The blocks of the content as the API returned them, each as JSON: among others thinking, calls of hosted tools and
     /// their results.
     #[serde(rename = "content", default)]
     pub blocks: Vec<Box<RawValue>>,

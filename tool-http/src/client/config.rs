@@ -80,7 +80,7 @@ impl ConnectionConfig {
         Ok(Self { api_key, base_url: url, ..Self::default() })
     }
 
-    /// Returns the base URL: the one that is set, or the known one of the endpoint. `example` is shown in errors; `path` is that of the
+    /// Returns the base URL: the one that is set, or the known one of the endpoint. `example` is shown in errors; `path` belongs to the
     /// API, which is appended and must not be part of the base URL.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ enum Cause {
 struct ApiError {
     head: ResponseHead,
     body: ErrorBody,
-    /// The body is a web page, of which the message is the start.
+    /// The body is a web page, and the message its start.
     is_html: bool,
 }
 

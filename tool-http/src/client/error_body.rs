@@ -89,7 +89,7 @@ impl ErrorBody {
             _ => error.get("message").or_else(|| error.get("detail")).and_then(message_text)?,
         };
         let name = |pointer: &str| error.pointer(pointer).and_then(text);
-        // In a stream, the type is that of the event.
+        // In a stream, the event has the type.
         let error_type = name("/type").or_else(|| error.get("status")?.as_str().map(str::to_owned));
         let error_type = error_type.filter(|kind| !matches!(&**kind, "error" | "response.error"));
         Some(Self { message, error_type, code: name("/details/error_code").or(name("/code")), body })

@@ -1,4 +1,4 @@
-//! The fields of a request body: those of an API and the caller's extra ones.
+//! The fields of a request body: the API's own and the caller's extra ones.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

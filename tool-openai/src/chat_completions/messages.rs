@@ -20,7 +20,7 @@ use crate::tools::MAX_NAME_CHARS;
 const RESERVED_FIELDS: [&str; 9] =
     ["arguments", "content", "function", "id", "name", "refusal", "role", "tool_calls", "type"];
 
-/// The fields of reasoning: DeepSeek's name, and that of gpt-oss behind Ollama and vLLM.
+/// The fields of reasoning, as DeepSeek and as gpt-oss behind Ollama and vLLM name them.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// The encoded messages of the previous request, so that a turn encodes only new messages.

@@ -23,7 +23,7 @@ pub(super) struct ToolCallAssembler {
     emitted: usize,
 }
 
-/// A call of which fragments have arrived.
+/// A call that has arrived in part.
 struct PartialCall {
     index: Option<u64>,
     call: ToolCall,
@@ -156,7 +156,7 @@ impl PartialCall {
     }
 
     /// Returns `true` if a fragment without an id, but with this name, belongs to another call: it names another tool and
-    /// has no index, or it has arguments although those of this call are complete.
+    /// has no index, or it has arguments although this call's are complete.
     fn is_followed_by(&self, name: &str, has_index: bool, arguments: &str) -> bool {
         if self.call.name.is_empty() {
             return false;

@@ -88,7 +88,7 @@ impl OpenAiBuilder {
         self
     }
 
-    /// Sets the base URL, including the version, such as `https://api.openai.com/v1`. By default, it is that of the
+    /// Sets the base URL, including the version, such as `https://api.openai.com/v1`. The default belongs to the
     /// [endpoint](Self::endpoint).
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.connection.base_url = Some(url.into());
@@ -108,7 +108,7 @@ impl OpenAiBuilder {
     }
 
     /// Adds a header to every request, for example to identify the user to a gateway. It replaces a header of the same name,
-    /// including that of the key. The value is never shown.
+    /// including the key's. The value is never shown.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.connection.headers.push((name.into(), value.into()));
         self

@@ -1,4 +1,4 @@
-//! Finish reasons beyond those of OpenAI.
+//! Finish reasons that OpenAI does not have.
 
 use tool_core::model::FinishReason;
 
@@ -15,7 +15,7 @@ pub(crate) fn parse_finish_reason(wire: &str) -> Option<FinishReason> {
         "" | "null" => return None,
         "stop" => FinishReason::Stop,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        // Mistral's name, and those of gateways to other APIs: a truncated reply must be recognized.
+        // Mistral's name, and names used by gateways to other APIs: a truncated reply must be recognized.
         "length" | "model_length" | "max_tokens" | "MAX_TOKENS" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
         other => FinishReason::Other(other.to_owned()),

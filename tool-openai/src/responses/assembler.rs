@@ -147,7 +147,7 @@ impl<'a> EventAssembler<'a> {
     }
 
     /// Consumes the items of the whole output that were not completed by events, and calls that had no event. Other unknown
-    /// items are ignored: if neither indices nor ids match, they are those of earlier events.
+    /// items are ignored: if neither indices nor ids match, earlier events decide.
     fn push_output(&mut self, output: &[&RawValue], emit: &mut dyn FnMut(Delta)) {
         let had_no_events = self.items.is_empty();
         for (index, json) in (0..).zip(output) {
@@ -198,7 +198,7 @@ impl<'a> EventAssembler<'a> {
         self.update_at(position, emit, update);
     }
 
-    /// Updates an item and emits its deltas; those of a call are emitted once it has a name.
+    /// Updates an item and emits its deltas; for a call, once it has a name.
     fn update_at(
         &mut self,
         position: usize,

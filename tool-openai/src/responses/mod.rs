@@ -35,7 +35,7 @@ const PATH: &str = "responses";
 ///
 /// Agents with [`ToolSearch::by_provider`](tool_core::agent::ToolSearch::by_provider) leave the search for tools to the provider: deferred
 /// tools are sent with `defer_loading`, together with the tool `tool_search`. The API rejects earlier calls of a
-/// deferred tool that the provider has not found, such as those of another model, so such a tool is sent undeferred.
+/// deferred tool that the provider has not found, such as a call by another model, so such a tool is sent undeferred.
 ///
 /// [Extra fields](crate#extra-fields) of the model options can add fields and the provider's own tools:
 ///

@@ -1,14 +1,14 @@
 //! Guesses from the names of models, which the API does not describe.
 
-/// Returns `true` if the name is that of a reasoning model: `o1`, `gpt-5` and their successors, except those for chat only.
+/// Returns `true` if the name belongs to a reasoning model: `o1`, `gpt-5` and their successors, except those for chat only.
 pub(super) fn is_reasoning_model(model: &str) -> bool {
     let name = base_name(model);
     let is_gpt = || gpt_version(name).is_some_and(|version| version >= (5, 0)) && !name.contains("-chat");
     is_o_model(name) || name.starts_with("codex-") || is_gpt()
 }
 
-/// Returns `false` if the name is that of a model older than `gpt-5.4`, the first that
-/// [searches for tools](https://developers.openai.com/api/docs/guides/tools-tool-search). Other names, such as those of
+/// Returns `false` if the name belongs to a model older than `gpt-5.4`, the first that
+/// [searches for tools](https://developers.openai.com/api/docs/guides/tools-tool-search). Other names, such as the names of
 /// deployments, say nothing.
 pub(super) fn can_search_tools(model: &str) -> bool {
     let name = base_name(model);

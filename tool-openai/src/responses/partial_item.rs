@@ -14,7 +14,7 @@ pub(super) enum ItemDelta {
     Arguments(String),
 }
 
-/// An item of which some data has arrived.
+/// An item that has arrived in part.
 #[derive(Default)]
 pub(super) struct PartialItem {
     /// The index that the server gives it.

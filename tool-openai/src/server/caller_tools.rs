@@ -1,4 +1,4 @@
-//! Tools of the caller in addition to those of an agent.
+//! Tools of the caller beside the agent's.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

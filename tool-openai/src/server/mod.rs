@@ -57,7 +57,7 @@
 //! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
 //! a [service](Server::into_service): requests must be for an [allowed host](Server::allow_host), come from no web page or one of an
 //! [allowed origin](Server::allow_origin), and declare their body as `application/json`. With several keys, each key has its own
-//! stored responses and paused runs, and cannot access those of the others.
+//! stored responses and paused runs, and cannot access anyone else's.
 //!
 //! # Callers
 //!
@@ -130,8 +130,8 @@ impl Server {
         self
     }
 
-    /// Sets which model options requests can set. `choose` receives the options of the request and those of them that take effect
-    /// by default, and returns those that do. They take precedence over the options of the agent.
+    /// Sets which model options requests can set. `choose` receives the options of the request and the ones that take effect
+    /// by default, and returns the ones to use. They take precedence over the options of the agent.
     ///
     /// By default, a [model](Self::model) receives all options of the request. For an [agent](Self::agent), those that its author
     /// has set take precedence, and of two limits of output tokens the lower one applies. A request with another

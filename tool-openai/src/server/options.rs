@@ -6,7 +6,7 @@ use tool_core::ModelOptions;
 use super::backend::{Backend, FieldNames};
 use super::error::ApiError;
 
-/// Chooses the options that take effect, from those of the request and those that would by default.
+/// Chooses the options that take effect, from the request's and the defaults.
 pub(super) type ChooseOptions = dyn Fn(&ModelOptions, ModelOptions) -> ModelOptions + Send + Sync;
 
 /// Returns the options that a request sets. Refuses those that determine the price of an answer if they would be ignored, because
@@ -21,7 +21,7 @@ pub(super) fn choose_options(
     sent.service_tier.take_if(|tier| tier == "auto");
     let allowed = match backend {
         Backend::Model(_) => sent.clone(),
-        // The options of a question take precedence over those of all agents that its run is handed off to.
+        // The options of a question take precedence over the options of all agents that its run is handed off to.
         Backend::Agent(agent) if agent.has_handoffs() => ModelOptions::default(),
         Backend::Agent(agent) => restrict(&sent, agent.start("").run().options()),
     };
@@ -37,7 +37,7 @@ pub(super) fn choose_options(
     Ok(chosen)
 }
 
-/// Returns the options of a request that are within those of the author: a lower limit of tokens, and others that are not set.
+/// Returns the options of a request that the author's leave open: a lower limit of tokens, and others that are not set.
 fn restrict(sent: &ModelOptions, author: &ModelOptions) -> ModelOptions {
     let fields = |options| match serde_json::to_value(options) {
         Ok(Value::Object(fields)) => fields,

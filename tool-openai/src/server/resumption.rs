@@ -111,7 +111,7 @@ pub(super) async fn rebuild_run(agent: &Agent, chat: &ChatRequest<'_>, param: &s
 /// Records a reply of the model and the results of its calls. Returns `None` if the reply is the end of the run or has other
 /// calls than those with results: the agent would execute a call that is still open, although the caller wrote it.
 async fn replay_turn(run: &mut Run, reply: &AssistantMessage, results: &[Message]) -> Option<()> {
-    // The run would split such a call into any number of others, none of which has a result.
+    // The run would split such a call into any number of others without results.
     if reply.tool_calls.iter().any(|call| call.name.contains("multi_tool_use.parallel")) {
         return None;
     }

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(store.bytes.load(Ordering::Relaxed), 0);
     }
 
-    /// Models the conversations of responses, each of which includes the previous one.
+    /// Models the conversations of responses. Each includes the previous one.
     #[test]
     fn shared_data_counts_until_its_last_owner_is_dropped() {
         let store: Store<Vec<Arc<Weight>>> = Store::new(Retention::default());

@@ -15,7 +15,7 @@ pub(super) struct WireMessage {
     role: String,
     content: Option<WireContent>,
     refusal: Option<String>,
-    /// The name of the reasoning on most servers of open models, some of which expect it back.
+    /// The name of the reasoning on most servers of open models; some expect it back.
     reasoning_content: Option<String>,
     /// The name on other servers. Some send both names, and their clients send both back.
     reasoning: Option<String>,
