@@ -114,7 +114,7 @@ impl Chat {
         result
     }
 
-    /// Chats over any input and output, such as those of a test. A line is a question, a command, or where a key is asked for,
+    /// Chats over any input and output, such as a test's. A line is a question, a command, or where a key is asked for,
     /// the key.
     ///
     /// # Errors

@@ -192,7 +192,7 @@ fn place(file: Option<&str>, line: usize) -> String {
     file.map(|path| format!("{path}:{line}: ")).unwrap_or_default()
 }
 
-/// Returns the message for a placeholder without a parameter. `nearest` and `names` are those of the parameters.
+/// Returns the message for a placeholder without a parameter. `names` are the parameters, `nearest` the closest of them.
 fn unknown_placeholder(name: &str, nearest: Option<&str>, names: &[String]) -> String {
     let instead = match (nearest, names) {
         (Some(nearest), _) => format!("did you mean `{{{nearest}}}`?"),

@@ -41,7 +41,7 @@ pub(crate) enum SlotKind {
     Other,
 }
 
-/// A property of an object, of which the schema is resolved.
+/// A property of an object, with its resolved schema.
 struct Property<'a> {
     name: &'a str,
     path: String,

@@ -80,7 +80,7 @@ const NAME: &str = "offline";
 /// - Values: numbers, quotations, e-mail addresses, links and dates; choices and flags by their words ("without breakfast"); and as a
 ///   text, the words that neither name a tool or a parameter nor are common English words. They are assigned by type, names
 ///   beside them, prepositions and order, to parameters and members of nested objects.
-/// - Results: "that" and "it" stand for the previous result, also for that of an earlier question.
+/// - Results: "that" and "it" stand for the previous result, also across questions.
 /// - Several clauses: "and", commas, "then" and sentences separate calls. Calls that do not depend on each other are in one turn, unless
 ///   the request forbids parallel calls. A clause without a tool repeats the one before: "the weather in Paris and in Rome".
 /// - A [schema](tool_core::model::ResponseFormat) for the answer, whose JSON is filled in from results and the question.

@@ -4,7 +4,7 @@
 //! 2. The words of a clause mention tools. Words that neither name a tool or a parameter nor are stop words are values.
 //! 3. The last tool that is mentioned takes the values behind it. Each tool before it takes the result and the values that are left:
 //!    "the square root of the sum of 9 and 16".
-//! 4. A clause without a tool repeats that of the clause before with its own values: "and in Rome?".
+//! 4. A clause without a tool repeats the tool of the clause before with its own values: "and in Rome?".
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     pub(crate) unmatched: Vec<Range<usize>>,
 }
 
-/// The steps of a clause, of which each needs those before it.
+/// The steps of a clause. Each needs the steps before it.
 struct Chain {
     steps: Vec<Step>,
     /// A number or a quotation is left, or an inner step lacks a value, so the clause is not understood.

@@ -74,7 +74,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
     AssistantMessage::default().with_tool_calls(calls)
 }
 
-/// Returns a number greater than that of every call in the conversation.
+/// Returns a number that no call in the conversation has reached.
 fn next_call_number(messages: &[Message]) -> u64 {
     let calls = messages.iter().filter_map(Message::as_assistant).flat_map(|reply| &reply.tool_calls);
     let numbers = calls.filter_map(|call| call.id.strip_prefix("call_")?.parse::<u32>().ok());

@@ -36,7 +36,7 @@ pub(crate) struct AskAttribute {
     pub(crate) model_options: Vec<ModelOption>,
     pub(crate) max_turns: Option<Expr>,
     pub(crate) tools: Vec<Path>,
-    /// The tools in place of those of the agent, and the name of the option, if it is given.
+    /// The tools in place of the agent's, and the name of the option, if it is given.
     pub(crate) only_tools: Option<(Ident, Vec<Path>)>,
     /// `response = "tool"`: the name of the option.
     pub(crate) by_tool: Option<Ident>,

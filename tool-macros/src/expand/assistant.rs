@@ -186,7 +186,7 @@ fn add_supertraits(item: &mut ItemTrait) {
     item.colon_token.get_or_insert_with(Default::default);
 }
 
-/// Makes the future of an `async fn` with a body `Send`, like those of the other methods.
+/// Makes the future of an `async fn` with a body `Send`, like the futures of the other methods.
 fn expand_default(method: &TraitItemFn, body: &Block) -> TraitItemFn {
     let mut method = method.clone();
     let body = quote_spanned!(body.span()=> async move #body);

@@ -102,7 +102,7 @@ fn expand_tools(toolbox: &Toolbox, methods: &TokenStream, private: &TokenStream)
 /// `Method::new(ToolName::new("sum"), …)`
 fn expand_method(tool: &ToolFn, toolbox: &Toolbox, private: &TokenStream) -> TokenStream {
     let name = expand_name(tool, private);
-    // All tokens have the span of the method, because the location of the tool is that of its method.
+    // All tokens have the span of the method, because a tool is located at its method.
     let name = with_span(tool.signature.ident.span(), quote!(#private::ToolName::new(#name)));
     let declaration = expand_declaration(tool, private);
     let ident = &tool.signature.ident;
