@@ -8,7 +8,7 @@
 #![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #![doc = include_str!("../docs/guide/guide.md")]
 
-// Of several definitions of a label, Markdown takes the first: those of `links.md` are for rustdoc, those at the end of a
+// Of several definitions of a label, Markdown takes the first: definitions in `links.md` are for rustdoc, definitions at the end of a
 // page for readers of the files.
 macro_rules! pages {
     ($($page:ident)*) => {$(

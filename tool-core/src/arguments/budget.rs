@@ -1,4 +1,4 @@
-//! The bounds of all work on a value and its schema, both of which can come from untrusted parties.
+//! The bounds of all work on a value and its schema. Both can come from untrusted parties.
 
 use crate::content::MAX_JSON_DEPTH;
 

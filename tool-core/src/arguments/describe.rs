@@ -138,8 +138,8 @@ fn has_range(limits: &Limits) -> bool {
         .any(Option::is_some)
 }
 
-/// Describes the bounds of a number, such as ` from 1 to 100`. Those of an integer type of 64 bits are only of interest for
-/// numbers, and those of one of 128 bits only for integers that are beyond them.
+/// Describes the bounds of a number, such as ` from 1 to 100`. The bounds of a 64-bit integer type matter only for
+/// numbers, the bounds of a 128-bit type only for integers beyond them.
 fn describe_range(limits: &Limits, range: Option<(i128, i128)>, found: &str) -> String {
     let is_number = Kind::of(found) == Some(Kind::Number);
     let is_huge = is_number && integer(found).is_some_and(|found| found.parse::<i128>().is_err());

@@ -85,7 +85,7 @@ pub(super) fn offset_in(text: &str, part: &str) -> usize {
     part.as_ptr().addr().saturating_sub(text.as_ptr().addr())
 }
 
-/// Appends the path of a part (`.stops[2]`) to that of its value.
+/// Appends the path of a part (`.stops[2]`) to the path of its value.
 pub(crate) fn join(path: &str, part: &str) -> String {
     match path {
         "" => part.strip_prefix('.').unwrap_or(part).into(),

@@ -1,6 +1,6 @@
 //! The arguments of a call, from the model's text to typed values: reading, repair, limits and explanations of mistakes.
 //!
-//! The files in the order in which they work, each of which imports only from those before it in the list below:
+//! The files in the order in which they work. Each imports only from files before it in the list below:
 //!
 //! 1. `decode` splits the object of all arguments into members. If the text is no object, `lenient` corrects it as a whole. `tokens`
 //!    finds duplicate members.

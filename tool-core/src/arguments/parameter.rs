@@ -57,7 +57,7 @@ pub const fn not_required<T: Omittable>() -> bool {
     false
 }
 
-/// Detects by type, not by name, whether a parameter is an `Option`: the inherent constant takes precedence over that of
+/// Detects by type, not by name, whether a parameter is an `Option`: the inherent constant takes precedence over the one of
 /// the trait.
 ///
 /// The constant is looked up where the user's traits are in scope, so it has a name that no other trait uses.

@@ -86,7 +86,7 @@ impl Limit {
         }
     }
 
-    /// Adds the limit to those of the parameter's type.
+    /// Adds the limit to the limits of the parameter's type.
     pub(crate) fn restrict(&self, limits: &mut Limits, is_integer: bool) {
         match *self {
             Self::Range(bounds) => {

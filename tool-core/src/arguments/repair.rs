@@ -301,7 +301,7 @@ impl<'s> Repairer<'s> {
         allows
     }
 
-    /// Matches a value with those of an `enum`: exactly, or in another case if that is unambiguous.
+    /// Matches a value with the values of an `enum`: exactly, or in another case if that is unambiguous.
     fn repair_constant<'a>(&self, values: &[Value], text: &'a str) -> Option<Cow<'a, str>> {
         let Ok(given) = serde_json::from_str::<String>(text) else {
             let mut written = values.iter().map(Value::to_string);

@@ -12,7 +12,7 @@ const MAX_MISTAKE_CHARS: usize = 2000;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Report {
     text: String,
-    /// The paths with mistakes, of which only the first is reported.
+    /// The paths with mistakes. Only the first mistake of a path is reported.
     paths: Vec<String>,
 }
 

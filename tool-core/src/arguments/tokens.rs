@@ -114,7 +114,7 @@ struct Container<'a> {
     is_object: bool,
     /// The name of the current member of an object, in its quotes.
     name: &'a str,
-    /// The position of the first of its names among those of all containers.
+    /// The position of its first name among the names of all containers.
     first_name: usize,
     /// The names after the first few.
     more_names: Option<HashSet<Cow<'a, str>>>,

@@ -24,7 +24,7 @@ pub(super) fn missing_value(path: &str, expected: &str, description: Option<&str
     mistake
 }
 
-/// Explains that an object contains a member twice. The path is that of [`duplicate_members`](super::tokens::duplicate_members).
+/// Explains that an object contains a member twice. The path comes from [`duplicate_members`](super::tokens::duplicate_members).
 pub(crate) fn duplicate_member(path: &str) -> String {
     format!("`{}` is given twice", first_chars(path.strip_prefix('.').unwrap_or(path), MAX_NAME_CHARS))
 }

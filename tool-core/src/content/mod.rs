@@ -30,7 +30,7 @@ pub(crate) fn first_chars(text: &str, max_chars: usize) -> &str {
     &text[..end]
 }
 
-/// Returns a text, of which an ellipsis replaces everything after the first `max_chars` characters.
+/// Returns a text with everything after the first `max_chars` characters replaced by an ellipsis.
 pub(crate) fn abbreviate(text: &str, max_chars: usize) -> Cow<'_, str> {
     let first = first_chars(text, max_chars);
     if first.len() < text.len() { format!("{first}…").into() } else { text.into() }

@@ -11,9 +11,9 @@ use super::place::Place;
 use crate::model::ToolCall;
 use crate::tool::{VerdictKind, VerdictRecord};
 
-/// Reports each decision of a layer around the runs of an agent: of its own layers and, as far as they decide about these runs, of those
-/// of other agents. In a [set of tools](crate::ToolSet::layer), it reports those of the layers of the set, which it does not report in an
-/// agent. A question that passes is a decision; a call, an output or an answer that passes is none.
+/// Reports each decision of a layer around the runs of an agent: of its own layers and of other agents' layers, as far as
+/// they decide about these runs. In a [set of tools](crate::ToolSet::layer), it reports the decisions of the set's layers, which it omits in
+/// an agent. A question that passes is a decision; a call, an output or an answer that passes is none.
 ///
 /// The closure receives a record before the decision takes effect, and again if the layer decides again, for example because the run was
 /// resumed. It must not block; a channel can take the records further. If it panics, nothing passes. What persons decided is in

@@ -53,7 +53,7 @@ pub enum Part {
 /// however the agent is run.
 ///
 /// [`guard`](crate::layer::guard) and [`rewrite`](crate::layer::rewrite) make layers from closures. Layers are asked in the order in which
-/// they were added, those of outer agents first. A panic or an error of a layer lets nothing pass.
+/// they were added, outer agents' layers first. A panic or an error of a layer lets nothing pass.
 ///
 /// ```
 /// use tool_core::layer::{CallVerdict, Layer, LayerFuture, Part, Place};

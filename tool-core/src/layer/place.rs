@@ -10,8 +10,8 @@ use crate::tool::{ToolContext, ToolExecution};
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Place<'a> {
-    /// The names of the agents that lead from the agent of the layer to the one that speaks, the outermost first: those of
-    /// [agents as tools](crate::Agent::as_tool), and of the agents that runs were
+    /// The names of the agents that lead from the agent of the layer to the one that speaks, the outermost first:
+    /// [agents as tools](crate::Agent::as_tool), and agents that runs were
     /// [handed off](crate::agent::AgentBuilder::handoff_to) to. Empty for the agent itself.
     pub agents: &'a [String],
     /// The number of the turn, from 1. Outside of a run, it is 0.

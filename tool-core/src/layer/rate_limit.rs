@@ -19,7 +19,7 @@ use crate::model::{ChatRequest, ChatStream, Delta};
 /// Limits how many requests are sent to the model per minute, and how many tokens they use. A request that exceeds a limit waits; the
 /// cancellation and the time limit of its run end the wait.
 ///
-/// Clones share the limits, for example those of an account that several agents use. A minute's worth is available at once. Tokens
+/// Clones share the limits, for example the limits of an account that several agents use. A minute's worth is available at once. Tokens
 /// are counted when a reply is complete, so requests in flight can exceed their limit, for which the next ones wait.
 ///
 /// ```
@@ -133,7 +133,7 @@ impl RateLimit {
         u32::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(u32::MAX).min(limit.get())
     }
 
-    /// Waits until this many are available, which are at most those of a minute.
+    /// Waits until this many are available. `count` is at most a minute's worth.
     async fn take(&self, limit: &Limit, count: NonZeroU32) {
         while let Ok(Err(not_until)) = limit.limiter.check_n(count) {
             let duration = not_until.wait_time_from(TokioClock.now());
@@ -249,7 +249,7 @@ mod tests {
         let start = tokio::time::Instant::now();
         let (one, two) = tokio::join!(agent.ask("a"), agent.ask("b"));
         let _ = (one.unwrap(), two.unwrap());
-        // 600 tokens at 60 per minute, the first 60 at once; then those of the reply meanwhile.
+        // 600 tokens at 60 per minute, the first 60 at once; then the reply's, meanwhile.
         assert_eq!(start.elapsed().as_secs(), 540 + 600);
     }
 

@@ -56,7 +56,7 @@ pub(crate) enum BudgetUnit {
 
 impl Budget {
     /// Creates a budget of tokens, read and written, for each period. Periods begin at multiples of their length since the Unix epoch:
-    /// those of a day at midnight UTC.
+    /// days begin at midnight UTC.
     pub fn tokens(store: impl BudgetStore + 'static, limit: u64, period: Duration) -> Self {
         Self { store: Arc::new(store), unit: BudgetUnit::Tokens, limit, period }
     }

@@ -67,7 +67,7 @@ pub enum RunStatus {
 }
 
 impl StoredRuns {
-    /// Loads all runs of a store, of which those of `max_age` have [expired](RunStatus::Expired).
+    /// Loads all runs of a store. Runs older than `max_age` have [expired](RunStatus::Expired).
     ///
     /// # Errors
     ///

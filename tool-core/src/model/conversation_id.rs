@@ -60,7 +60,7 @@ impl ConversationId {
 
 /// Returns an id of 128 random bits behind a prefix.
 pub(crate) fn unique_id(prefix: &str) -> String {
-    // Each `RandomState` has its own keys, the first of which are random.
+    // Each `RandomState` has its own keys, and the first keys are random.
     let bits = || RandomState::new().hash_one(std::process::id());
     format!("{prefix}_{:016x}{:016x}", bits(), bits())
 }

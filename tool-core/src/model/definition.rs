@@ -50,7 +50,7 @@ pub enum ToolKind {
     /// The tool is executed.
     #[default]
     Function,
-    /// The call asks an [agent](crate::Agent::as_tool), whose run belongs to that of the call.
+    /// The call asks an [agent](crate::Agent::as_tool), whose run belongs to the call's run.
     Agent,
     /// The caller of the run executes the call, for example in a user's browser, and the tool itself is never called. A run
     /// [waits](crate::run::WaitReason::CallerResult) for the result, whose [origin](crate::tool::Origin) is always `External`.
@@ -149,7 +149,7 @@ impl ToolPolicy {
     }
 
     /// Returns the stricter of two policies in each respect. It applies to a call that was requested under one policy and is
-    /// executed under another. What restricts nothing, [`return_direct`](Self::return_direct), stays that of `self`.
+    /// executed under another. What restricts nothing, [`return_direct`](Self::return_direct), is taken from `self`.
     #[must_use]
     pub(crate) fn stricter(&self, other: &Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Several models, of which the first that works answers.
+//! Several models. The first one that works answers.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -14,7 +14,7 @@ pub enum EarlierAttempt {
     Unknown,
     /// It was answered, but the answer cannot be used, and the next request contains it. It counts as the worst case.
     Unusable,
-    /// It was answered in part, which the next request contains, and its usage will be in that of the response.
+    /// It was answered in part, which the next request contains, and its usage will be included in the response's.
     Continued,
 }
 

@@ -11,7 +11,7 @@ use crate::model::{Cost, Currency, ModelInfo, Usage};
 
 /// The prices of models, which turn the tokens of a request into its [`Cost`]. Clones share the table.
 ///
-/// This crate has no prices of its own, because they change. Write those of your models into a file, with the day on which you
+/// This crate has no prices of its own, because they change. Write your models' prices into a file, with the day on which you
 /// looked them up, or compute them by a [function](Self::from_fn).
 ///
 /// ```

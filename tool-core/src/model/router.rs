@@ -1,4 +1,4 @@
-//! Several models, of which a function chooses one for each request.
+//! Several models. A function chooses one of them for each request.
 
 use std::fmt;
 use std::sync::Arc;

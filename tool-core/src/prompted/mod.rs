@@ -1,6 +1,6 @@
 //! Tools for models that have none in their API: tools in the prompt, calls in the text.
 //!
-//! A model that follows the prompt writes JSON in `<tool_call>` tags. Others write the form in which they were trained, of which the
+//! A model that follows the prompt writes JSON in `<tool_call>` tags. Others write the form in which they were trained, from which the
 //! server removes the special tokens. What remains is understood if it is JSON:
 //!
 //! | form | models |

@@ -142,7 +142,7 @@ pub(crate) fn has_limits(schema: &Value) -> bool {
 pub(super) fn has_own_limit(schema: &Map<String, Value>) -> bool {
     let number = |keyword: &str| schema.get(keyword).filter(|value| value.is_number());
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
-    // The limits that integer types have themselves. Those of a `char` can also be those of a string.
+    // The limits that integer types have themselves. A `char` has the limits that a string can have, too.
     let built_in: (&[i64], &[i64]) = match format {
         "uint8" => (&[0], &[255]),
         "uint16" => (&[0], &[65_535]),

@@ -35,7 +35,7 @@ pub(crate) fn integer(text: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(if integer.is_empty() { "0".into() } else { format!("{sign}{integer}") }))
 }
 
-/// Parses a number. This uses the parser of serde_json, because that of the standard library would add to the size of every
+/// Parses a number. This uses the parser of serde_json, because the standard library's would add to the size of every
 /// program.
 pub(crate) fn parse_number(text: &str) -> Option<f64> {
     serde_json::from_str(text).ok()

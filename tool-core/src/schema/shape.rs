@@ -56,7 +56,7 @@ pub(crate) struct Node {
     pub(crate) is_never: bool,
     /// The names under `type`, or `None` without the keyword.
     pub(crate) types: Option<Vec<String>>,
-    /// The values of `enum`, or that of `const`.
+    /// The values of `enum`, or the value of `const`.
     pub(crate) constants: Option<Vec<Value>>,
     pub(crate) limits: Limits,
     /// There are limits that the type does not enforce by itself.
@@ -128,7 +128,7 @@ impl Node {
         self.prefix.get(index).copied().or(self.items)
     }
 
-    /// Returns the schema of a member that is listed under `properties`, or else that of further members.
+    /// Returns the schema of a member that is listed under `properties`, or else the schema of further members.
     pub(crate) fn member(&self, name: &str) -> Option<NodeId> {
         self.properties.get(name).map(|property| property.node).or(self.additional)
     }
@@ -259,7 +259,7 @@ struct Parser<'s> {
     /// Drafts up to draft-07 ignore the keywords beside a reference.
     ignores_siblings: bool,
     nodes: Vec<Node>,
-    /// The ids by the addresses of the schemas, each of which is parsed once.
+    /// The ids by the addresses of the schemas. Each schema is parsed once.
     ids: HashMap<*const Value, NodeId>,
     /// The schemas that are still to be parsed.
     waiting: Vec<(NodeId, &'s Value)>,

@@ -208,7 +208,7 @@ impl ToolError {
         Self::restored(self.kind(), text, self.is_fatal())
     }
 
-    /// Returns this error as that of the last attempt.
+    /// Returns this error as the last attempt's.
     pub(crate) fn without_retry(mut self) -> Self {
         self.0.is_last = true;
         self
@@ -272,7 +272,7 @@ impl fmt::Display for ToolError {
     }
 }
 
-/// Shows the text, except that of [invalid arguments](ToolErrorKind::InvalidArguments), which quotes them: arguments can be
+/// Shows the text, except for [invalid arguments](ToolErrorKind::InvalidArguments), whose text quotes them: arguments can be
 /// secret. `Display` writes it.
 impl fmt::Debug for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

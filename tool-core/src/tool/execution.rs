@@ -316,7 +316,7 @@ impl ToolExecution {
         &self.call
     }
 
-    /// Returns the arguments that the model requested. They differ from those of the [`call`](Self::call) if a layer or a
+    /// Returns the arguments that the model requested. They differ from the arguments in [`call`](Self::call) if a layer or a
     /// person changed them.
     #[must_use]
     pub fn original_arguments(&self) -> &str {

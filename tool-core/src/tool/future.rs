@@ -211,7 +211,7 @@ pub(super) fn map_outcome<'a>(
 }
 
 pin_project_lite::pin_project! {
-    /// `FutureExt::map` with less code, of which each asynchronous tool has a copy.
+    /// `FutureExt::map` with less code. Each asynchronous tool has a copy of it.
     struct Later<F: Future> {
         #[pin]
         future: F,

@@ -63,7 +63,7 @@ pub trait Tool: Send + Sync {
     /// The future resolves to a [`ToolError`](crate::ToolError) if the arguments are invalid or the tool fails.
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a>;
 
-    /// Checks arguments without calling the tool, for a person who edits those of the model. By default, all are accepted, and
+    /// Checks arguments without calling the tool, for a person who edits the model's. By default, all are accepted, and
     /// [`call`](Self::call) refuses them.
     ///
     /// # Errors

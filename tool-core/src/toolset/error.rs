@@ -43,7 +43,7 @@ pub enum ToolSetErrorKind {
     ExtraParameters,
     /// A tool has no [strict form](crate::ToolSet::strict).
     NoStrictForm,
-    /// The schema of a tool's arguments is not that of an object. Models pass arguments by name.
+    /// The schema of a tool's arguments describes no object. Models pass arguments by name.
     NotAnObject,
 }
 

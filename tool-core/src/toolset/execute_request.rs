@@ -53,7 +53,7 @@ impl ToolSet {
             let error = ToolError::not_executed("the tool was changed since it was offered; call it again");
             return Err(ToolExecution::new(request.call.clone(), Err(error)).into());
         }
-        // The arguments are those of the undone call; the tool that undoes it may take only some of them.
+        // The arguments come from the undone call; the tool that undoes it may take only some of them.
         Ok(match request.undone {
             Some(_) => self.clone().ignore_unknown_arguments(),
             None => self.clone(),

@@ -24,8 +24,8 @@ impl ToolSet {
     ///   layers of a set rewrite before one judges, unless tools were renamed or got other parameters between two layers. A layer sees the
     ///   names that the tools had when it was added.
     /// - **Undo.** A call is undone by what it did before layers replaced that, with the arguments that they wrote; one that is interrupted, with
-    ///   those of the model. So the arguments of calls that are undone are better rewritten by a layer of the agent.
-    /// - **Not seen** are calls that the caller executes ([external](crate::tool::ExternalTool) tools), those of `pure` tools whose earlier
+    ///   the model's arguments. So the arguments of calls that are undone are better rewritten by a layer of the agent.
+    /// - **Not seen** are calls that the caller executes ([external](crate::tool::ExternalTool) tools), calls of `pure` tools whose earlier
     ///   output a run reuses, and, as by the layers of an agent, the arguments of a call by which a run undoes another.
     /// - **Place.** It has no agents, messages and executions, and the context of the call. Its [account](Place::account) charges the run that
     ///   calls the tool, if one does.

@@ -15,7 +15,7 @@ use crate::toolset::ToolSet;
 pub type ToolProviderFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ToolSet, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
-/// A provider of tools for a question, such as the tools that a user may use or those of another process. It is added
+/// A provider of tools for a question, such as the tools that a user may use or another process offers. It is added
 /// with [`AgentBuilder::tool_provider`](crate::agent::AgentBuilder::tool_provider).
 ///
 /// Functions from a [`ToolProviderRequest`] to [`ProvidedTools`] implement this trait: they return a `ToolSet`, an `Option` of

@@ -12,11 +12,11 @@ use crate::tool::{Injection, Tool, ToolContext, ToolError, ToolFuture};
 struct Redefined {
     tool: ToolRef,
     definition: ToolDefinition,
-    /// Its arguments are those of the tool, unless they are converted.
+    /// Its arguments are passed to the tool as they are, unless they are converted.
     converted: Option<Converted>,
 }
 
-/// The way from the arguments that the model writes to those of the tool.
+/// How the model's arguments map to the wrapped tool's.
 pub(super) struct Converted {
     pub(super) convert: Convert,
     /// The values from the context that the tool and the conversion require.
@@ -82,7 +82,7 @@ impl Tool for Redefined {
             None => tool.call(arguments, context),
             Some(own) => ToolFuture::wrapping(async move {
                 let (outcome, mut details) = tool.call(&own, context).finish().await;
-                // The arguments of the tool are not those of this one.
+                // The wrapped tool has other arguments than this one.
                 details
                     .reviewed
                     .iter_mut()

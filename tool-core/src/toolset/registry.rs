@@ -12,7 +12,7 @@ inventory::collect!(Registration);
 /// Returns all `#[tool]` functions of the program, sorted by name; equal names are sorted by source location.
 ///
 /// A model can call a tool only if the tool is part of a [`ToolSet`](crate::ToolSet). The linker may drop a library
-/// crate of which nothing else is used, and its tools with it. To prevent that, refer to its tools through `tools!` or a
+/// crate that is not used otherwise, and its tools with it. To prevent that, refer to its tools through `tools!` or a
 /// plain `use`.
 ///
 /// ```standalone_crate

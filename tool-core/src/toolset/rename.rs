@@ -50,7 +50,7 @@ impl ToolSet {
             let definition = tool.get().definition().clone().with_deferred(true);
             Ok(tool.redefined(definition))
         };
-        // The names are valid, because they are those of a set.
+        // The names are valid, because they come from a set.
         self.map_tools(defer).unwrap_or(self)
     }
 

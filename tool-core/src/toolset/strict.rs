@@ -60,7 +60,7 @@ impl ToolSet {
     /// ```
     #[must_use]
     pub fn strict_where_possible(self) -> Self {
-        // The names are valid, because they are those of a set.
+        // The names are valid, because they come from a set.
         self.map_tools(|tool| Ok(to_strict(tool).unwrap_or_else(|_| tool.clone()))).unwrap_or(self)
     }
 }

@@ -23,7 +23,7 @@ pub(super) enum Entry<'a> {
     Refusal(&'a str),
     /// The calls of one message.
     Calls(Vec<Call<'a>>),
-    /// Later messages of the model are those of the agent with this name.
+    /// Later messages of the model belong to the agent with this name.
     Handoff(&'a str),
 }
 

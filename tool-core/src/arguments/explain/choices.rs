@@ -1,4 +1,4 @@
-//! The alternatives of a schema (`anyOf` and `oneOf`), of which one was probably meant.
+//! The alternatives of a schema (`anyOf` and `oneOf`). One of them was probably meant.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const MAX_TAGS: usize = 4;
 const MAX_CHOICES: usize = 100;
 
 impl Walk<'_> {
-    /// Walks through the alternatives that can describe the value, of which one must hold.
+    /// Walks through the alternatives that can describe the value. One of them must hold.
     pub(super) fn choices(&mut self, id: NodeId, text: &str, depth: usize) {
         let node = self.shape.node(id);
         if node.choices.is_empty() {

@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 /// An error of a job on the database.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Distinguishes files of this store from those of other programs: `tool` in ASCII.
+/// Distinguishes files of this store from files of other programs: `tool` in ASCII.
 const APPLICATION_ID: i64 = 0x746f_6f6c;
 
 /// The version of the tables. An incompatible change increments it.
@@ -98,7 +98,7 @@ pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
     Ok(connection)
 }
 
-/// Creates the tables if the file is empty, and updates those of earlier versions. A file of another program or of a later version
+/// Creates the tables if the file is empty, and updates tables of earlier versions. A file of another program or of a later version
 /// is not modified.
 fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
     connection.busy_timeout(BUSY_TIMEOUT)?;

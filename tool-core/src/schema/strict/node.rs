@@ -12,7 +12,7 @@ pub(super) const ANYTHING: &str = "strict mode does not support values of any ty
 /// keywords of the enclosing schemas apply.
 const MAX_PARTS: usize = 100;
 
-/// The keywords of which each part can have another value.
+/// The keywords whose values are merged from all parts.
 const MERGED: [&str; 4] = ["properties", "required", "additionalProperties", "allOf"];
 
 type Read<T> = Result<Option<T>, String>;

@@ -260,7 +260,7 @@ fn forms_of_whole_schemas() {
     assert_eq!(strict_form(&json!({ "type": "object" })), Ok(none.clone()));
     assert_eq!(strict_form(&none), Ok(none));
 
-    // References remain, definitions are written once, including those of earlier drafts, and unused ones are removed.
+    // References remain, definitions are written once, also under the name of earlier drafts, and unused ones are removed.
     let node = json!({ "properties": { "next": { "$ref": "#/definitions/a~1b" }, "top": { "$ref": "#" } } });
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -12,7 +12,7 @@ const TYPES: [&str; 6] = ["object", "array", "string", "number", "integer", "boo
 const FORMATS: [&str; 9] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
-/// The keywords of numbers, all of which strict mode supports.
+/// The keywords of numbers. Strict mode supports all of them.
 const OF_NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 
 /// The values that a schema describes.

@@ -28,7 +28,7 @@ pub(super) struct Writer<'s> {
     pub(super) path: String,
     depth: usize,
     limits: Limits,
-    /// The forms of the referenced definitions, and those of them that are still to be written.
+    /// The forms of the referenced definitions, including the ones that are still to be written.
     definitions: Map<String, Value>,
     pending: VecDeque<(String, &'s Value)>,
 }
@@ -155,7 +155,7 @@ impl<'s> Writer<'s> {
         Ok(json!({ "$ref": written }))
     }
 
-    /// Writes alternatives, to each of which the constraints of the enclosing schema apply.
+    /// Writes alternatives. The constraints of the enclosing schema apply to each.
     fn write_choices(&mut self, keyword: &str, node: &Node<'s>, level: usize) -> Written<Value> {
         let choices = node.get(keyword).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let mut forms = Vec::new();

@@ -19,7 +19,7 @@ use crate::tool::{Tool, ToolArguments, ToolContext, ToolError, ToolFuture};
 /// run time.
 ///
 /// The fields of the struct that it takes are the tool's arguments, and their doc comments are the descriptions for the
-/// model. An `Option`, or a field with `#[serde(default)]`, is optional. Arguments are read like those of `#[tool]`
+/// model. An `Option`, or a field with `#[serde(default)]`, is optional. Arguments are read as for `#[tool]`
 /// functions: values that are wrong in form but clear in meaning are repaired, and all mistakes are reported at once.
 /// An argument that the struct does not have is a mistake.
 ///

@@ -34,7 +34,7 @@ pub struct ToolName {
 }
 
 impl ToolName {
-    /// Creates a name whose location is that of the caller.
+    /// Creates a name that is located at the caller.
     #[track_caller]
     #[must_use]
     pub const fn new(name: &'static str) -> Self {

@@ -9,7 +9,7 @@ use crate::model::{ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::tool::Injection;
 use crate::tool::future::{self, Pending};
 
-/// The options of `#[tool(…)]` besides name and description, and those of its parameters.
+/// The options of `#[tool(…)]` besides name and description, and the options of its parameters.
 ///
 /// Options that need much code contain a function, so that only programs with tools that have the option contain the code. A
 /// program with 200 tools and none of these options is a tenth smaller.

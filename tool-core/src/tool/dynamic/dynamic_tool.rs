@@ -116,7 +116,7 @@ impl DynamicTool {
         Self::from_definition(ToolDefinition::new(name).with_parameters(schema), executor)
     }
 
-    /// Creates a tool with this definition, with its policy: that of another tool, or one that was stored.
+    /// Creates a tool with this definition and its policy: another tool's definition, or one that was stored.
     ///
     /// ```
     /// use serde_json::{Value, json};

@@ -28,7 +28,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> ToolFailure for E {
     }
 }
 
-/// Detects by type whether a function returns a `Result`: the inherent method takes precedence over those of the traits, and
+/// Detects by type whether a function returns a `Result`: the inherent method takes precedence over the methods of the traits, and
 /// the method that takes `self` over the one that takes `&self`. With two inherent methods, rustc would report an unknown
 /// return type once more, as ambiguous.
 ///

@@ -256,7 +256,7 @@ impl From<OutputState<'static>> for ToolOutput {
     }
 }
 
-/// The levels of data that are stored. `serde_json` reads 127 in a whole state, of which the runs of nested agents need up to 95, and data
+/// The levels of data that are stored. `serde_json` reads 127 in a whole state, the runs of nested agents need up to 95 of them, and data
 /// can come from untrusted parties.
 const MAX_STORED_LEVELS: usize = 32;
 

@@ -36,7 +36,7 @@ impl From<String> for WaitId {
     }
 }
 
-/// A decision that was made about a call. [`ToolExecution::decisions`](crate::tool::ToolExecution::decisions) returns those of a call.
+/// A decision that was made about a call. See [`ToolExecution::decisions`](crate::tool::ToolExecution::decisions).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DecisionRecord {

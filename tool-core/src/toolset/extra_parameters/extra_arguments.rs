@@ -13,7 +13,7 @@ use crate::tool::{Injection, ToolArguments, ToolContext, ToolError, arguments_co
 use crate::toolset::redefined::{Converted, Purpose};
 use crate::toolset::set::ToolRef;
 
-/// The arguments that are added to those of all tools of a set.
+/// The arguments that are added to every tool of a set.
 pub(super) struct ExtraArguments {
     extra: ExtraProperties,
     contract: Contract,
@@ -60,7 +60,7 @@ impl ExtraArguments {
         Ok(tool.converted(definition, Converted { convert: Box::new(convert), injections }))
     }
 
-    /// Takes the extra arguments out of those of a call and passes them to the application. Returns the tool's own, or `None` if
+    /// Takes the extra arguments out of a call and passes them to the application. Returns the tool's own, or `None` if
     /// it receives all of them unchanged; and the repairs.
     fn take(
         &self,

@@ -43,7 +43,7 @@ impl ToolSet {
     }
 }
 
-/// Extra parameters for tools: the fields of `T`, which the model provides in addition to those of a tool, and a function
+/// Extra parameters for tools: the fields of `T`, which the model provides in addition to the tool's own, and a function
 /// that receives them. The tool itself does not see them.
 ///
 /// For example, an application can require a reason for every call of any tool.

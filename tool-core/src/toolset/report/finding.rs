@@ -50,7 +50,7 @@ pub enum FindingKind {
     ManyTools,
     /// The name fits any tool, such as `run` or `tool_2`.
     VagueName,
-    /// The name is nearly the same as that of another tool of the set.
+    /// The name is nearly the same as another tool's in the set.
     SimilarName,
     /// The tool has no description.
     NoDescription,
@@ -58,7 +58,7 @@ pub enum FindingKind {
     ShortDescription,
     /// The description is longer than 1,024 characters, which some providers refuse.
     LongDescription,
-    /// The description is the same as that of another tool of the set.
+    /// The description is the same as another tool's in the set.
     SameDescription,
     /// A parameter or one of its fields has no description.
     UndescribedParameter,

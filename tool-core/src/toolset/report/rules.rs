@@ -112,7 +112,7 @@ fn check_description(
 fn count_words(text: &str) -> usize {
     let words = text.split_whitespace().map(|word| {
         let thirtieths = word.chars().map(|letter| match letter {
-            // Ideographs, with those of the supplementary planes.
+            // Ideographs, also in the supplementary planes.
             '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}' => 15,
             // Hiragana, katakana and bopomofo.
             '\u{3041}'..='\u{31bf}' | '\u{31f0}'..='\u{31ff}' | '\u{ff66}'..='\u{ff9f}' => 10,

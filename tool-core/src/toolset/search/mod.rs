@@ -1,6 +1,6 @@
 //! Search for tools by words: an index of definitions, ranked by BM25.
 //!
-//! The index of a set is built once. Several sets, such as those of MCP servers, are searched together without being joined: the
+//! The index of a set is built once. Several sets, such as the tools of MCP servers, are searched together without being joined: the
 //! frequencies that BM25 needs are summed up when a query comes in. Crates with full-text search (`tantivy`, `bm25`) index documents
 //! without fields, or files; a ranking of tools needs the fields, the names most of all.
 //!
