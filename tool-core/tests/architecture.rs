@@ -94,7 +94,7 @@ fn finds_imports_against_the_order() {
     assert_eq!(violations, expected);
 }
 
-/// The modules of a crate by their paths; that of the root is empty.
+/// The modules of a crate by their paths; the root's is empty.
 struct Sources {
     name: &'static str,
     modules: HashMap<Vec<String>, Module>,
@@ -179,7 +179,7 @@ impl Sources {
         defining.len() > common && position(&defining) < position(importing)
     }
 
-    /// Returns the module that defines an imported item, unless it is that of another crate. Exports of the root do not count.
+    /// Returns the module that defines an imported item, unless the item is another crate's. Exports of the root do not count.
     fn resolve(&self, import: &[String]) -> Option<Vec<String>> {
         for end in 0..import.len() {
             let (module, name) = (&import[..end], &import[end]);
