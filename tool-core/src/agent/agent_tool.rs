@@ -14,14 +14,14 @@ use super::delegation::Delegation;
 use super::lock::lock;
 use super::typed::AnswerParser;
 use crate::agent::driver::{Inside, Lending};
-use crate::agent::{Agent, AnswerType, Ask, RunDriver};
+use crate::agent::{Agent, Ask, RunDriver};
 use crate::arguments::{Contract, Mode, Repair};
 use crate::model::{ConversationId, ToolDefinition, ToolKind, ToolPolicy};
 use crate::run::{RunError, RunErrorKind, RunLimits, StopReason, Wait, WaitReason, may_be_undo};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
-    Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, Undone,
-    arguments_contract, decode_arguments,
+    AnswerType, Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput,
+    Undone, arguments_contract, decode_arguments,
 };
 #[cfg(feature = "unstable-internals")]
 use crate::toolset::ToolSet;

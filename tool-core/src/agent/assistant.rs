@@ -8,9 +8,10 @@ use std::pin::Pin;
 use serde::Serialize;
 
 use crate::agent::driver::QuestionError;
-use crate::agent::{Agent, AnswerType, Ask, EventStream, TypedAsk};
+use crate::agent::{Agent, Ask, EventStream, TypedAsk};
 use crate::content::Content;
 use crate::run::{Answer, RunError};
+use crate::tool::AnswerType;
 
 /// The value that a method of an assistant returns until it is awaited.
 pub type Asking<R> = Pin<Box<dyn Future<Output = R> + Send>>;

@@ -44,4 +44,4 @@ pub use self::outcome::Outcome;
 pub use self::shared::Agent;
 pub use self::stored_run_options::{OnDrop, WhileWaiting};
 pub use self::tool_search::{IntoToolNames, ToolSearch};
-pub use self::typed::{AnswerType, TypedAsk};
+pub use self::typed::TypedAsk;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 
 use crate::agent::{Ask, RunDriver};
 use crate::arguments::{Contract, Mode};
@@ -15,21 +15,10 @@ use crate::model::{FINAL_TOOL, ResponseFormat, ReturnDirect, ToolDefinition, Too
 use crate::run::{Answer, RunError, RunErrorKind};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
-    Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract, decode_arguments,
+    AnswerType, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract,
+    decode_arguments,
 };
 use crate::toolset::ToolSet;
-
-/// A type that an answer can be parsed as: any type that implements `serde::Deserialize` and `schemars::JsonSchema`, such as
-/// `Vec<String>` or your own type that derives both.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be the answer of a model",
-    label = "needs `serde::Deserialize`, `schemars::JsonSchema` and `Send`",
-    note = "above a type of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`, with version 1 of `schemars`"
-)]
-pub trait AnswerType: DeserializeOwned + JsonSchema + Send + 'static {}
-
-#[diagnostic::do_not_recommend]
-impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 
 /// One question whose answer is parsed as a `T`; created by [`Ask::answer_as`]. Await it.
 #[must_use = "no request is sent until it is awaited: write `.await` behind it"]

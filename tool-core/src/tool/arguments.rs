@@ -1,4 +1,4 @@
-//! Arguments that are decoded as one struct.
+//! Types that a text of the model or of a person is decoded as: all arguments of a call, and answers.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -19,6 +19,18 @@ pub trait ToolArguments: DeserializeOwned + JsonSchema + 'static {}
 
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {}
+
+/// A type that an answer can be parsed as, a model's or a person's: any type that implements `serde::Deserialize` and
+/// `schemars::JsonSchema`, such as `Vec<String>` or your own type that derives both.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an answer",
+    label = "needs `serde::Deserialize`, `schemars::JsonSchema` and `Send`",
+    note = "above a type of your own, write `#[derive(serde::Deserialize, schemars::JsonSchema)]`, with version 1 of `schemars`"
+)]
+pub trait AnswerType: DeserializeOwned + JsonSchema + Send + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 
 /// Returns what an object of all arguments must satisfy.
 pub(crate) fn arguments_contract<T: ToolArguments>() -> Contract {

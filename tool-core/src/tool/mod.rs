@@ -21,7 +21,7 @@ pub(crate) mod declared;
 #[cfg(feature = "dynamic")]
 mod dynamic;
 
-pub use self::arguments::ToolArguments;
+pub use self::arguments::{AnswerType, ToolArguments};
 pub(crate) use self::arguments::{arguments_contract, decode_arguments};
 pub use self::closure::{FunctionTool, ToolHandler};
 #[cfg(feature = "unstable-internals")]

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, IntoFuture, pending, poll_fn};
-use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -22,7 +21,7 @@ use super::call_notes::{CallNotes, MAX_QUESTIONS, MAX_TEXT, Parked, Reply};
 use crate::arguments::{Contract, Mode};
 use crate::model::ToolPolicy;
 use crate::schema;
-use crate::tool::{Question, Timestamp, ToolArguments, ToolError, decode_arguments};
+use crate::tool::{AnswerType, Question, Timestamp, ToolError, decode_arguments};
 
 /// Asks a person from inside a call. A tool injects it, as `#[inject] user: &Asker`, or takes it from its
 /// [context](crate::ToolContext::asker).
@@ -109,7 +108,7 @@ impl Asker {
     }
 
     /// Asks a question. Await the result; the options of the question are set before that.
-    pub fn ask<T: ToolArguments>(&self, text: impl Into<String>) -> AskQuestion<'_, T> {
+    pub fn ask<T: AnswerType>(&self, text: impl Into<String>) -> AskQuestion<'_, T> {
         let root = schema::arguments_schema::<Answer<T>>();
         let mut schema = root["properties"]["answer"].clone();
         if let (Some(definitions), Some(schema)) = (root.get("$defs"), schema.as_object_mut()) {
@@ -128,13 +127,7 @@ impl Asker {
             round: 0,
             problem: None,
         };
-        AskQuestion {
-            asker: self,
-            question,
-            invalid: None,
-            contract: Contract::of_type(root),
-            answer: PhantomData,
-        }
+        AskQuestion { asker: self, question, invalid: None, contract: Contract::of_type(root), read }
     }
 
     /// Computes a value and records it under a name, so that it is not computed again when the call is executed again. Errors are not
@@ -278,10 +271,11 @@ pub struct AskQuestion<'a, T> {
     /// The reason why it cannot be asked.
     invalid: Option<String>,
     contract: Contract,
-    answer: PhantomData<fn() -> T>,
+    /// With it, only [`Asker::ask`] has a bound on `T`, so an unmet one is reported once and not for each later method.
+    read: fn(&str, &Contract) -> Result<T, String>,
 }
 
-impl<'a, T: ToolArguments> AskQuestion<'a, T> {
+impl<'a, T> AskQuestion<'a, T> {
     /// Sets the answers to choose from. If the call is executed again and the answer is no longer among them, the question is asked
     /// again.
     pub fn choices<C: Serialize>(mut self, choices: impl IntoIterator<Item = C>) -> Self {
@@ -324,13 +318,13 @@ impl<'a, T: ToolArguments> AskQuestion<'a, T> {
         }
         let asking = match &self.asker.0 {
             Ok(asking) => asking,
-            Err(reason) => return read_default(&self.question, &self.contract, *reason),
+            Err(reason) => return self.read_default(*reason),
         };
         let reply = asking.lock().notes.find(&self.question).cloned();
         match reply {
             Some(Reply::Answer(answer)) => {
                 let checked = self.question.check(&answer);
-                match checked.and_then(|()| read(&answer, &self.contract)) {
+                match checked.and_then(|()| (self.read)(&answer, &self.contract)) {
                     Ok(answer) => return Ok(answer),
                     Err(problem) => {
                         asking.lock().notes.forget(&self.question);
@@ -343,14 +337,14 @@ impl<'a, T: ToolArguments> AskQuestion<'a, T> {
                 return Err(why.map_or_else(|| kind.into(), |why| AskError::new(kind, why)));
             }
             Some(Reply::Expired) => {
-                return read_default(&self.question, &self.contract, AskErrorKind::Expired);
+                return self.read_default(AskErrorKind::Expired);
             }
             Some(Reply::Unavailable) => {
-                return read_default(&self.question, &self.contract, AskErrorKind::Unavailable);
+                return self.read_default(AskErrorKind::Unavailable);
             }
             Some(Reply::Refused(why)) => {
                 let error = AskError::new(AskErrorKind::Unavailable, why);
-                return read_default(&self.question, &self.contract, error);
+                return self.read_default(error);
             }
             None => {}
         }
@@ -358,9 +352,15 @@ impl<'a, T: ToolArguments> AskQuestion<'a, T> {
         // The executor ends the call here.
         pending().await
     }
+
+    fn read_default(&self, why: impl Into<AskError>) -> Result<T, AskError> {
+        let Some(default) = &self.question.default else { return Err(why.into()) };
+        (self.read)(&default.to_string(), &self.contract)
+            .map_err(|problem| AskError::new(AskErrorKind::Invalid, problem))
+    }
 }
 
-impl<'a, T: ToolArguments> IntoFuture for AskQuestion<'a, T> {
+impl<'a, T: 'a> IntoFuture for AskQuestion<'a, T> {
     type Output = Result<T, AskError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -376,7 +376,7 @@ impl<T> fmt::Debug for AskQuestion<'_, T> {
 }
 
 /// Reads an answer, or returns what is wrong with it.
-fn read<T: ToolArguments>(answer: &str, contract: &Contract) -> Result<T, String> {
+fn read<T: AnswerType>(answer: &str, contract: &Contract) -> Result<T, String> {
     let object = format!(r#"{{"answer":{answer}}}"#);
     match decode_arguments::<Answer<T>>(&object, contract, Mode::default()) {
         Ok((answer, _)) => Ok(answer.answer),
@@ -385,15 +385,6 @@ fn read<T: ToolArguments>(answer: &str, contract: &Contract) -> Result<T, String
             Err(error.strip_prefix("invalid arguments: ").unwrap_or(&error).to_owned())
         }
     }
-}
-
-fn read_default<T: ToolArguments>(
-    question: &Question,
-    contract: &Contract,
-    why: impl Into<AskError>,
-) -> Result<T, AskError> {
-    let Some(default) = &question.default else { return Err(why.into()) };
-    read(&default.to_string(), contract).map_err(|problem| AskError::new(AskErrorKind::Invalid, problem))
 }
 
 /// The questions and values of one execution of a call.
