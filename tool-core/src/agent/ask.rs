@@ -13,7 +13,7 @@ use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
 use crate::agent::{Agent, Answerer, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
-use crate::memory::KeyedBudget;
+use crate::memory::IntoKeyedBudget;
 use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, ToolChoice};
 use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
 use crate::tool::{Injectable, ToolContext};
@@ -264,8 +264,8 @@ impl Ask {
 
     /// Charges the run, with all agents that it asks, to a [budget](crate::memory::Budget), in addition to earlier ones. A resumed run
     /// needs it again.
-    pub fn budget(mut self, budget: KeyedBudget) -> Self {
-        self.rules.budgets.push(budget);
+    pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
+        self.rules.budgets.push(budget.into());
         self
     }
 

@@ -9,7 +9,7 @@ use crate::agent::{AgentBuilder, Answerer, Approver, Event, OnDrop, WhileWaiting
 #[cfg(doc)]
 use crate::layer::Place;
 use crate::layer::{CallVerdict, Layer, OutputVerdict, guard};
-use crate::memory::{ChatMemory, KeyedBudget, RunStore};
+use crate::memory::{ChatMemory, IntoKeyedBudget, RunStore};
 use crate::model::{Cost, ModelOptions, Prices, ToolCall};
 use crate::run::{ErrorPolicy, RunLimits};
 use crate::tool::{ToolError, ToolErrorKind, ToolOutput};
@@ -74,8 +74,8 @@ impl AgentBuilder {
     /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to those of the
     /// [questions](crate::agent::Ask::budget); also the rest of a run that is [handed off](Self::handoff_to) to it. A clone of the budget
     /// that the outer agent has, too, is charged once.
-    pub fn budget(mut self, budget: KeyedBudget) -> Self {
-        self.agent.budgets.push(budget);
+    pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
+        self.agent.budgets.push(budget.into());
         self
     }
 

@@ -88,6 +88,18 @@ pub struct KeyedBudget {
     key: String,
 }
 
+/// A value that names the budget of one key: a [`KeyedBudget`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the budget of one key",
+    label = "not a `KeyedBudget`",
+    note = "name the key: `budget.key(\"team-7\")`",
+    note = "the budget of a user is named with each question: `agent.ask(…).budget(budget.key(user))`"
+)]
+pub trait IntoKeyedBudget: Into<KeyedBudget> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<KeyedBudget>> IntoKeyedBudget for T {}
+
 impl KeyedBudget {
     pub(crate) fn unit(&self) -> BudgetUnit {
         self.budget.unit

@@ -16,7 +16,7 @@ mod sqlite;
 pub(crate) mod run_store_check;
 
 pub(crate) use self::budget::BudgetUnit;
-pub use self::budget::{Budget, BudgetPeriod, BudgetReservation, BudgetStore, KeyedBudget};
+pub use self::budget::{Budget, BudgetPeriod, BudgetReservation, BudgetStore, IntoKeyedBudget, KeyedBudget};
 pub use self::chat_memory::{ChatMemory, OpenConversation};
 pub use self::error::{MemoryError, MemoryErrorKind, RunConflict};
 pub use self::in_memory::InMemoryStore;
