@@ -282,6 +282,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Adds a layer. The name is what other frameworks call it.
+    #[doc(hidden)]
+    #[deprecated = "guards are layers: write `.layer(guard)`"]
+    pub fn guard(self, guard: impl Layer + 'static) -> Self {
+        self.layer(guard)
+    }
+
     /// Sets the approver, which decides about calls while the run is in progress. Without one, a run with nothing else left
     /// to do [returns](crate::RunErrorKind::Waiting), and can be resumed once a person has decided. A closure states the
     /// type of its parameter: `|_: &ToolCall| Approval::Approve`.
