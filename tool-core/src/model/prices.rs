@@ -180,6 +180,16 @@ struct Table {
     models: BTreeMap<String, ModelPrices>,
 }
 
+/// Nothing implements it.
+#[cfg(not(feature = "toml"))]
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`Prices::from_toml` needs the feature `toml` of `tool-core`",
+    label = "the feature `toml` is disabled",
+    note = "write `features = [\"toml\"]` at `tool-core` in `Cargo.toml`"
+)]
+pub trait IfTomlIsEnabled {}
+
 impl Prices {
     /// Reads a table from JSON: `currency`, `models`, and if you like `unknown_models` (`"error"` or `"worst_price"`) and `as_of`,
     /// the day of the prices. Each model has `input` and `output`, and can have `cached_input`, `cache_write`,
@@ -217,6 +227,17 @@ impl Prices {
     #[cfg(feature = "toml")]
     pub fn from_toml(text: &str) -> Result<Self, PricesError> {
         Self::from_table(toml::from_str(text))
+    }
+
+    /// Refuses to compile, and names the missing feature.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be called.
+    #[cfg(not(feature = "toml"))]
+    #[doc(hidden)]
+    pub fn from_toml(_: impl IfTomlIsEnabled) -> Result<Self, PricesError> {
+        Err(PricesError::Table("the feature `toml` is disabled".into()))
     }
 
     fn from_table(table: Result<Table, impl fmt::Display>) -> Result<Self, PricesError> {

@@ -1,0 +1,5 @@
+use tool_core::model::Prices;
+
+fn main() {
+    Prices::from_toml("currency = \"EUR\"").unwrap();
+}
