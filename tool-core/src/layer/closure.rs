@@ -30,6 +30,7 @@ use crate::tool::ToolExecution;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `{V}`",
+    label = "the closure returns no `{V}`",
     note = "return the verdict, a `Result` of it, or `Box::pin(async move {{ … }})` of either; with `?`, write the type: `|…| -> LayerFuture<'static, {V}>`"
 )]
 pub trait IntoVerdict<V> {
@@ -39,18 +40,21 @@ pub trait IntoVerdict<V> {
 
 macro_rules! into_verdict {
     ($($verdict:ty),+) => {$(
+        #[diagnostic::do_not_recommend]
         impl IntoVerdict<$verdict> for $verdict {
             fn into_verdict(self) -> LayerFuture<'static, $verdict> {
                 Box::pin(ready(Ok(self)))
             }
         }
 
+        #[diagnostic::do_not_recommend]
         impl<E: Into<LayerError>> IntoVerdict<$verdict> for Result<$verdict, E> {
             fn into_verdict(self) -> LayerFuture<'static, $verdict> {
                 Box::pin(ready(self.map_err(Into::into)))
             }
         }
 
+        #[diagnostic::do_not_recommend]
         impl<F> IntoVerdict<$verdict> for Pin<Box<F>>
         where
             F: Future<Output: IntoVerdict<$verdict>> + Send + ?Sized + 'static,

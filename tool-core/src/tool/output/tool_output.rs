@@ -246,6 +246,7 @@ impl<'a> OutputState<'a> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl From<OutputState<'static>> for ToolOutput {
     fn from(state: OutputState<'static>) -> Self {
         let mut output = Self::from(state.content.into_owned());
