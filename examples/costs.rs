@@ -49,7 +49,5 @@ fn model() -> Result<Box<dyn ChatModel>, Box<dyn Error>> {
         return Ok(Box::new(OfflineModel::new()));
     }
     let (openai, claude) = (OpenAi::from_env()?, Anthropic::from_env()?);
-    Ok(Box::new(
-        Fallback::new([openai.chat_model("gpt-4.1-mini")]).or(claude.chat_model("claude-sonnet-4-5")),
-    ))
+    Ok(Box::new(Fallback::new(openai.chat_model("gpt-4.1-mini")).or(claude.chat_model("claude-sonnet-4-5"))))
 }

@@ -167,8 +167,8 @@ async fn claude_continues_a_run_of_openai() {
     for (is_chat, first) in [(true, of_chat()), (false, of_responses())] {
         let (dying, living) = (server(&first.call).await, server(&claude_replies.answer).await);
         let model = match is_chat {
-            true => Fallback::new([chat(&dying)]),
-            false => Fallback::new([responses(&dying)]),
+            true => Fallback::new(chat(&dying)),
+            false => Fallback::new(responses(&dying)),
         };
         let (tide, models, cost) = ask(model.or(claude(&living)), dying).await;
         assert_eq!(tide, Tide { time: "14:20".into() });
@@ -189,7 +189,7 @@ async fn openai_continues_a_run_of_claude() {
     let claude_replies = of_claude();
     for (is_chat, second) in [(true, of_chat()), (false, of_responses())] {
         let (dying, living) = (server(&claude_replies.call).await, server(&second.answer).await);
-        let model = Fallback::new([claude(&dying)]);
+        let model = Fallback::new(claude(&dying));
         let model = match is_chat {
             true => model.or(chat(&living)),
             false => model.or(responses(&living)),

@@ -135,7 +135,7 @@ impl Entrance {
 fn model(rule: Rule, script: &ScriptedModel) -> Box<dyn ChatModel> {
     let down = ScriptedModel::new().fails("it is down");
     match rule {
-        Rule::Fallback => Box::new(Fallback::new([down, script.clone()]).on([ModelErrorKind::Other])),
+        Rule::Fallback => Box::new(Fallback::new(down).or(script.clone()).on([ModelErrorKind::Other])),
         _ => Box::new(script.clone()),
     }
 }

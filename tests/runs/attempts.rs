@@ -215,7 +215,7 @@ async fn a_stored_run_knows_the_worst_case_of_every_kind_of_model() {
     let models: [(Box<dyn ChatModel>, u64); 2] = [
         (Box::new(Silent), WORST),
         // How often it sends the request, and to which models, is not known.
-        (Box::new(Fallback::new([Silent, Silent])), 500_000),
+        (Box::new(Fallback::new(Silent).or(Silent)), 500_000),
     ];
     for (model, cost) in models {
         let store = InMemoryStore::new();
@@ -303,7 +303,7 @@ async fn extra_fields_are_input_and_cannot_lengthen_the_answer() {
 
 #[tokio::test]
 async fn a_refusal_is_not_the_reason_of_a_later_error() {
-    let model = Fallback::new([Repeating(&[EarlierAttempt::Unknown])])
+    let model = Fallback::new(Repeating(&[EarlierAttempt::Unknown]))
         .or(ScriptedModel::new().fails("the line is dead"))
         .on_error_if(|_| true);
     let limit = Cost::new(WORST + 5_000, Currency::USD);

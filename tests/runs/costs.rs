@@ -542,12 +542,12 @@ async fn spend(script: Vec<u8>, limit: u64, is_streamed: bool, bill: Arc<AtomicU
         Prices::from_fn(Currency::USD, move |_, _| Some(prices))
     };
     let leaf = Agent::builder(model(1)).prices(prices(1)).build().unwrap();
-    let middle = Agent::builder(Fallback::new([model(2), model(2)]).retry_after(Duration::ZERO))
+    let middle = Agent::builder(Fallback::new(model(2)).or(model(2)).retry_after(Duration::ZERO))
         .prices(prices(2))
         .tool(leaf.as_tool("leaf", "Thinks").limits(RunLimits::new().max_cost(Cost::usd(0.003))))
         .build()
         .unwrap();
-    let agent = Agent::builder(Fallback::new([model(1), model(1)]).retry_after(Duration::ZERO))
+    let agent = Agent::builder(Fallback::new(model(1)).or(model(1)).retry_after(Duration::ZERO))
         .prices(prices(1))
         .tool(leaf.as_tool("leaf", "Thinks"))
         .tool(middle.as_tool("middle", "Thinks more"))

@@ -125,7 +125,8 @@ impl fmt::Debug for ChatStream<'_> {
     message = "`{Self}` is not a model",
     label = "not a `ChatModel`",
     note = "call `.chat_model(\"…\")` on an endpoint such as `OpenAi` to get a model",
-    note = "an agent owns its model; pass a shared one as `Arc<dyn ChatModel>`, not as a reference"
+    note = "an agent owns its model; pass a shared one as `Arc<dyn ChatModel>`, not as a reference",
+    note = "several models are one: `Fallback::new(first).or(second)`"
 )]
 pub trait ChatModel: Send + Sync {
     /// Sends a request to the model and returns the complete response.
@@ -207,6 +208,7 @@ pub trait ChatModel: Send + Sync {
 // `auto_impl` would do the same, but it needs a second major version of syn, which every program would have to compile.
 macro_rules! delegate {
     ($($pointer:ident)*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<M: ChatModel + ?Sized> ChatModel for $pointer<M> {
             fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
                 (**self).chat(request)

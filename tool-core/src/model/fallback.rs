@@ -40,14 +40,12 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1_000_000_000);
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (first, second) = (ScriptedModel::new().fails("down"), ScriptedModel::new().says("Good morning!"));
 /// // The errors of a `ScriptedModel` are of the kind `Other`.
-/// let model = Fallback::new([first, second]).on([ModelErrorKind::Unavailable, ModelErrorKind::Other]);
+/// let model = Fallback::new(first).or(second).on([ModelErrorKind::Unavailable, ModelErrorKind::Other]);
 /// let agent = Agent::builder(model).build()?;
 /// assert_eq!(agent.ask("Hello").await?.text(), "Good morning!");
 /// # Ok(())
 /// # }
 /// ```
-///
-/// [`or`](Self::or) adds a model of another type: `Fallback::new([openai]).or(claude)`.
 #[derive(Clone)]
 #[must_use]
 pub struct Fallback {
@@ -81,10 +79,10 @@ impl Candidate {
 }
 
 impl Fallback {
-    /// Creates a fallback of models of one type, the preferred one first.
-    pub fn new<M: ChatModel + 'static>(models: impl IntoIterator<Item = M>) -> Self {
-        let fallback = Self { candidates: Vec::new(), decide: Arc::new(is_outage), retry_after: RETRY_AFTER };
-        models.into_iter().fold(fallback, Self::or)
+    /// Creates a fallback from the preferred model. [`or`](Self::or) adds the others.
+    pub fn new(preferred: impl ChatModel + 'static) -> Self {
+        let none = Self { candidates: Vec::new(), decide: Arc::new(is_outage), retry_after: RETRY_AFTER };
+        none.or(preferred)
     }
 
     /// Adds a model, which is asked after all others.
@@ -154,7 +152,7 @@ impl Fallback {
                 return Err(error);
             }
         }
-        Err(ModelError::new("a fallback needs models").permanent().unbilled())
+        Err(ModelError::new("no model was asked").permanent().unbilled())
     }
 
     fn models(&self) -> impl Iterator<Item = &dyn ChatModel> {

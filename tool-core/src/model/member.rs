@@ -72,6 +72,7 @@ impl Member {
 /// Implements [`ChatModel`](crate::model::ChatModel) for a type that chooses a member in its function `ask`.
 macro_rules! impl_by_members {
     ($type:ident) => {
+        #[diagnostic::do_not_recommend]
         impl ChatModel for $type {
             fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
                 Box::pin(self.ask(request, None))
