@@ -106,8 +106,9 @@ impl ChatModel for Caller {
             time: cpu_time() - Duration::from_nanos(COUNTING.load(Relaxed)),
         });
         let calls: Range<u32> = if turn < self.turns { 0..self.calls } else { 0..0 };
-        let calls =
-            calls.map(|call| ToolCall::new(format!("{turn}-{call}"), "work", format!(r#"{{"n":{turn}{call:04}}}"#)));
+        let calls = calls.map(|call| {
+            ToolCall::new(format!("{turn}-{call}"), "work", format!(r#"{{"n":{turn}{call:04}}}"#))
+        });
         let reply = AssistantMessage::text("Well.").with_tool_calls(calls.collect::<Vec<_>>());
         Box::pin(async move { Ok(ChatResponse::new(reply)) })
     }
@@ -136,7 +137,9 @@ fn by_hand(path: &Path, bytes: f64, saves: f64) -> Result<f64, Box<dyn Error>> {
     let _ = std::fs::remove_file(path);
     let connection = rusqlite::Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.execute_batch("CREATE TABLE log (run TEXT, at INTEGER, entry TEXT, PRIMARY KEY (run, at)) WITHOUT ROWID")?;
+    connection.execute_batch(
+        "CREATE TABLE log (run TEXT, at INTEGER, entry TEXT, PRIMARY KEY (run, at)) WITHOUT ROWID",
+    )?;
     let entry = "x".repeat((bytes / saves) as usize);
     let begun = cpu_time();
     for at in 0..300 {
@@ -156,19 +159,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let spent = run(&path, TURNS, 1).await?;
     let turns = AFTER.map(|turn| spent[turn as usize + 10].since(spent[turn as usize], 10));
     for (turn, [bytes, saves, micros]) in AFTER.iter().zip(turns) {
-        println!("{turn:>5} {bytes:>10.0} {saves:>5.1} {micros:>9.0} {:>9.0}", by_hand(&other, bytes, saves)?);
+        println!(
+            "{turn:>5} {bytes:>10.0} {saves:>5.1} {micros:>9.0} {:>9.0}",
+            by_hand(&other, bytes, saves)?
+        );
     }
     let [first, .., last] = turns;
     if last[0] > first[0] * BYTES_BOUND || last[1] > SAVES_BOUND || last[2] > first[2] * TIME_BOUND {
         failures.push("a late turn costs more than an early one");
     }
 
-    println!("a reply with many calls, of each call: bytes, saves, microseconds of CPU time; the same bytes by hand");
+    println!(
+        "a reply with many calls, of each call: bytes, saves, microseconds of CPU time; the same bytes by hand"
+    );
     let mut replies = Vec::new();
     for calls in PARALLEL {
         let spent = run(&path, 1, calls).await?;
         let [bytes, saves, micros] = spent[1].since(spent[0], calls);
-        println!("{calls:>5} {bytes:>10.0} {saves:>5.1} {micros:>9.0} {:>9.0}", by_hand(&other, bytes, saves)?);
+        println!(
+            "{calls:>5} {bytes:>10.0} {saves:>5.1} {micros:>9.0} {:>9.0}",
+            by_hand(&other, bytes, saves)?
+        );
         replies.push(bytes);
     }
     if replies[1] > replies[0] * BYTES_BOUND {

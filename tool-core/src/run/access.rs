@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::error_policy::ErrorPolicy;
+use super::fact::Fact;
+use super::history::History;
 use super::id::RunId;
 use super::limits::RunLimits;
 use super::revision::StoredState;
 use super::settings::Settings;
-use super::state::{CallRecord, Run, Stage, last_calls};
+use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{
     ConversationId, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice, Usage,
@@ -18,15 +20,12 @@ impl Run {
     /// Creates a run over a conversation whose last message is the user's. The
     /// [`new_messages`](Self::new_messages) start with that one.
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
-        let messages = messages.into();
         Self {
             id: RunId::unique(),
             agent_name: None,
-            history_len: messages.len().saturating_sub(1),
-            messages,
+            history: History::new(messages.into()),
             settings: Settings::default(),
             conversation: None,
-            found_tools: Vec::new(),
             has_loaded_history: false,
             stored_conversation_len: None,
             turns: 0,
@@ -35,14 +34,12 @@ impl Run {
             cost_in_flight: None,
             elapsed: Duration::ZERO,
             now: Timestamp::default(),
-            tool_executions: Vec::new(),
-            undo_executions: Vec::new(),
             inner_runs: Vec::new(),
             handoffs: Vec::new(),
-            verdicts: Vec::new(),
             stage: Stage::Asking,
             has_bounded_keys: true,
             stored: StoredState::default(),
+            recorded: None,
             cache: RequestCache::default(),
             call_index: None,
         }
@@ -107,21 +104,21 @@ impl Run {
     /// Inserts the history after the instructions and before the question. It is the part to be sent of a stored
     /// conversation of `stored_len` messages.
     pub(crate) fn insert_history(&mut self, history: &[Message], stored_len: usize) {
-        let is_system = |message: &&Message| matches!(message, Message::System(_));
-        let place = self.messages.iter().take_while(is_system).count().min(self.history_len);
-        self.messages.splice(place..place, history.iter().cloned());
-        (self.cache, self.call_index) = Default::default();
-        self.history_len += history.len();
+        self.append(Fact::Remembered(history.to_vec()));
         self.has_loaded_history = true;
         self.stored_conversation_len = Some(stored_len);
     }
 
     /// Adds tools that the model is offered from now on.
     pub(crate) fn add_found_tools<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        let mut new: Vec<String> = Vec::new();
         for name in names {
-            if !self.found_tools.iter().any(|found| found == name) {
-                self.found_tools.push(name.to_owned());
+            if !self.found_tools().iter().chain(&new).any(|found| found == name) {
+                new.push(name.to_owned());
             }
+        }
+        if !new.is_empty() {
+            self.append(Fact::Found(new));
         }
     }
 
@@ -152,7 +149,7 @@ impl Run {
 
     pub(crate) fn current_tool_choice(&self) -> &ToolChoice {
         match &self.settings.tool_choice {
-            ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions.is_empty() => {
+            ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions().is_empty() => {
                 &ToolChoice::Auto
             }
             choice => choice,
@@ -184,13 +181,13 @@ impl Run {
     /// Returns the conversation so far.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
-        &self.messages
+        self.history.messages()
     }
 
     /// Returns the messages that the run added to the conversation, starting with the user's.
     #[must_use]
     pub fn new_messages(&self) -> &[Message] {
-        &self.messages[self.history_len..]
+        &self.messages()[self.history.given()..]
     }
 
     /// Returns the conversation that the run belongs to, if it is known.
@@ -203,7 +200,7 @@ impl Run {
     /// unsearched, and is offered from then on, in that order. Those that its provider has found are not among them.
     #[must_use]
     pub fn found_tools(&self) -> &[String] {
-        &self.found_tools
+        self.history.found_tools()
     }
 
     /// Returns the number of replies of the model.
@@ -221,7 +218,7 @@ impl Run {
     pub(crate) fn sent_messages(&self) -> &[Message] {
         // In the middle of a turn, the last message is the reply.
         let replies = usize::from(!self.is_asking());
-        &self.messages[..self.messages.len().saturating_sub(replies)]
+        &self.messages()[..self.messages().len().saturating_sub(replies)]
     }
 
     /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked, and of the requests of
@@ -259,7 +256,7 @@ impl Run {
     /// Returns the records of the calls of all finished turns, in the order in which the model requested them.
     #[must_use]
     pub fn tool_executions(&self) -> &[ToolExecution] {
-        &self.tool_executions
+        self.history.executions()
     }
 
     /// Returns the calls of the current turn, in the order in which the model requested them, each with its record if it has
@@ -271,17 +268,17 @@ impl Run {
     /// Returns the records of the calls that undid other calls after the run failed, in order of execution.
     #[must_use]
     pub fn undo_executions(&self) -> &[ToolExecution] {
-        &self.undo_executions
+        self.history.undo_executions()
     }
 
     /// Returns the record of a call of the current or the last turn, if it has finished.
     pub(crate) fn finished_call(&self, call_id: &str) -> Option<&ToolExecution> {
         let current = self.record(call_id).and_then(CallRecord::outcome);
-        current.or_else(|| self.tool_executions.iter().rev().find(|one| one.call.id == call_id))
+        current.or_else(|| self.tool_executions().iter().rev().find(|one| one.call.id == call_id))
     }
 
     pub(super) fn calls(&self) -> &[ToolCall] {
-        last_calls(&self.messages)
+        self.history.last_calls()
     }
 
     pub(super) fn calls_with_records(&self) -> impl Iterator<Item = (&ToolCall, &CallRecord)> {

@@ -1,11 +1,12 @@
 //! Calls that a person has to approve.
 
 use super::approval::Approval;
+use super::fact::{Amendment, Fact};
 use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, Decision, WaitReason};
 use crate::content::Content;
-use crate::model::{Message, ToolCall};
+use crate::model::ToolCall;
 use crate::tool::{ToolError, ToolExecution};
 
 pub(super) fn is_object(text: &str) -> bool {
@@ -127,11 +128,8 @@ impl Run {
                 record.approve();
                 record.original_arguments.get_or_insert(call.arguments);
                 // The model later reads the arguments that were executed.
-                if let (Some(Message::Assistant(reply)), Some(position)) =
-                    (self.messages.last_mut(), position)
-                {
-                    reply.tool_calls[position].arguments = arguments;
-                }
+                let call = position.unwrap_or_default();
+                self.amend(Amendment::Arguments { call, arguments, is_rewritten: false });
             }
             Approval::Deny(reason) => {
                 let denied = ToolExecution::new(call, Err(ToolError::denied(reason.as_deref())));
@@ -147,20 +145,19 @@ impl Run {
         &mut self,
         check: impl Fn(&ToolCall) -> Result<(), ToolError>,
     ) -> Option<ToolError> {
-        let (Stage::Calling(turn), Some(Message::Assistant(message))) =
-            (&mut self.stage, self.messages.last_mut())
-        else {
-            return None;
-        };
-        let mut first = None;
-        for (call, record) in message.tool_calls.iter_mut().zip(&mut turn.calls) {
+        let Stage::Calling(turn) = &mut self.stage else { return None };
+        let (mut first, mut refused) = (None, Vec::new());
+        for (position, (call, record)) in self.history.last_calls().iter().zip(&mut turn.calls).enumerate() {
             if record.is_approved_with_changes()
                 && let Err(error) = check(call)
                 && let Some(original) = record.refuse_approval()
             {
-                call.arguments = original;
+                refused.push((position, original));
                 first.get_or_insert(error);
             }
+        }
+        for (call, arguments) in refused {
+            self.amend(Amendment::Arguments { call, arguments, is_rewritten: false });
         }
         first
     }
@@ -183,7 +180,7 @@ impl Run {
     pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
         let message = message.into();
         match &mut self.stage {
-            Stage::Asking => self.messages.push(Message::User(message)),
+            Stage::Asking => self.append(Fact::Said(message)),
             Stage::Calling(turn) => {
                 turn.user_messages.push(message);
                 let instead = Approval::deny("the user sent another message instead");

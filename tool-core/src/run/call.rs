@@ -255,14 +255,6 @@ impl CallRecord {
         Ok(())
     }
 
-    /// Finishes the call. The run of an agent that it asked ends, too.
-    pub(super) fn finish(&mut self, execution: ToolExecution) {
-        if let Some(inner) = self.inner_mut() {
-            inner.run.cancel();
-        }
-        self.state = CallState::Finished(Box::new(self.complete(execution)));
-    }
-
     /// Moves what the run knows about an open call into its execution.
     pub(super) fn complete(&mut self, mut execution: ToolExecution) -> ToolExecution {
         execution.metadata.attempts = Some(self.attempts()).filter(|attempts| *attempts > 1);
@@ -274,28 +266,18 @@ impl CallRecord {
         execution
     }
 
-    /// Returns the execution of the call at the end of the run or the turn, if the call was started, and the run of the agent that
-    /// it asked.
-    pub(super) fn into_execution(
-        mut self,
+    /// Returns the record of a call that was started and has no outcome, if the turn ends now.
+    pub(super) fn execution_if_stopped(
+        &self,
         call: &ToolCall,
         why_not_executed: &str,
-    ) -> (Option<ToolExecution>, Option<Box<InnerRun>>) {
-        if self.has_begun() {
-            let error = match self.waits_without_effect() {
-                true => ToolError::not_executed(why_not_executed),
-                false => ToolError::interrupted(),
-            };
-            self.finish(ToolExecution::new(call.clone(), Err(error)));
-        }
-        let inner = match self.memo {
-            Some(Memo::Inner(inner)) => Some(inner),
-            _ => None,
+    ) -> Option<ToolExecution> {
+        let error = match self.has_begun() {
+            false => return None,
+            true if self.waits_without_effect() => ToolError::not_executed(why_not_executed),
+            true => ToolError::interrupted(),
         };
-        match self.state {
-            CallState::Finished(execution) => (Some(*execution), inner),
-            _ => (None, inner),
-        }
+        Some(ToolExecution::new(call.clone(), Err(error)))
     }
 
     /// Applies the policy of the tool as it is now, in addition to the policy under which the call was stored.

@@ -16,7 +16,7 @@ impl Run {
     /// with the same arguments its outcome is reused, with others the call is refused. Some servers, however, count calls from
     /// zero in every reply or use the tool's name as the id; such ids identify nothing.
     pub(super) fn assign_call_ids(&mut self, message: &mut AssistantMessage) -> Vec<(usize, ToolExecution)> {
-        let new_index = || Box::new(CallIndex::new(&self.messages, &self.tool_executions));
+        let new_index = || Box::new(CallIndex::new(self.history.messages(), self.history.executions()));
         let mut index = self.call_index.take().unwrap_or_else(new_index);
         let mut known = Vec::new();
         let mut replaced = HashSet::new();
@@ -33,7 +33,7 @@ impl Run {
             }
             let repeated = std::mem::replace(&mut call.id, id);
             if !is_replaced && repeated != call.name && !is_count(&repeated) {
-                let earlier = index.execution(&repeated, &self.tool_executions);
+                let earlier = index.execution(&repeated, self.history.executions());
                 let of_agent = earlier.filter(|(position, _)| *position >= first_of_agent);
                 let outcome = of_agent.map(|(_, earlier)| {
                     if earlier.was_requested_as(call) {
@@ -53,7 +53,7 @@ impl Run {
 
     /// Returns the ids of all calls of the conversation.
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
-        let calls = self.messages.iter().filter_map(Message::as_assistant).flat_map(|one| &one.tool_calls);
+        let calls = self.messages().iter().filter_map(Message::as_assistant).flat_map(|one| &one.tool_calls);
         calls.map(|call| &*call.id)
     }
 }

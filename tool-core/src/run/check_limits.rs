@@ -29,7 +29,7 @@ impl Run {
     }
 
     fn counted_calls(&self) -> u64 {
-        let own = (self.tool_executions.len() + self.calls().len()) as u64;
+        let own = (self.tool_executions().len() + self.calls().len()) as u64;
         self.counted_inner_runs().map(Run::counted_calls).fold(own, u64::saturating_add)
     }
 
@@ -46,7 +46,7 @@ impl Run {
             Ok(output) => output.content().text().chars().count(),
             Err(error) => error.text().chars().count(),
         };
-        let total: usize = self.tool_executions.iter().map(length).sum();
+        let total: usize = self.tool_executions().iter().map(length).sum();
         (total > limit).then_some(StopReason::MaxOutputChars(limit))
     }
 

@@ -1,5 +1,6 @@
 //! The end of a run: with an answer, at a limit, or cancelled.
 
+use super::fact::Fact;
 use super::state::Stage;
 use crate::model::{FinishReason, Message};
 use crate::run::{Answer, Run, RunError, RunErrorKind, StepError, StopReason};
@@ -29,10 +30,7 @@ impl Run {
 
     /// Stops the run without an answer. Every call gets a result, so that the conversation remains valid for a model.
     pub(crate) fn stop(&mut self, reason: StopReason) {
-        if let Stage::Calling(turn) = &mut self.stage {
-            let turn = std::mem::take(turn);
-            self.append_results(turn, reason.why_not_executed());
-        }
+        self.close_turn(reason.why_not_executed());
         self.stage = self.stage_after_stop(reason);
     }
 
@@ -53,7 +51,7 @@ impl Run {
             return Err(StepError("the run has no answer to reject"));
         }
         let limits = &self.settings.limits;
-        let blocked = self.verdicts.iter().find(|verdict| verdict.kind == VerdictKind::Answered);
+        let blocked = self.verdicts().iter().find(|verdict| verdict.kind == VerdictKind::Answered);
         if let Some(blocked) = blocked {
             // The model must not answer in place of the layer.
             let (layer, reason) = (blocked.layer.clone(), self.answer_text().unwrap_or_default());
@@ -64,8 +62,8 @@ impl Run {
             self.stop(StopReason::WrongAnswer(why.to_owned()));
         } else {
             self.settings.wrong_answers += 1;
-            self.settings.rejections.push(self.messages.len() - self.history_len);
-            self.messages.push(Message::user(format!("{why}{hint}")));
+            self.settings.rejections.push(self.new_messages().len());
+            self.append(Fact::Said(format!("{why}{hint}").into()));
             self.stage = Stage::Asking;
         }
         Ok(())
@@ -73,15 +71,15 @@ impl Run {
 
     /// Returns the refusal, if the last message is one.
     pub(crate) fn refusal(&self) -> Option<&str> {
-        self.messages.last().and_then(Message::as_assistant)?.refusal.as_deref()
+        self.messages().last().and_then(Message::as_assistant)?.refusal.as_deref()
     }
 
     /// Returns the text of the answer, if there is one.
     pub(crate) fn answer_text(&self) -> Option<String> {
         match &self.stage {
-            Stage::Answered(_) => self.messages.last().map(|message| message.text().into_owned()),
+            Stage::Answered(_) => self.messages().last().map(|message| message.text().into_owned()),
             Stage::Returned(positions) => {
-                let outputs = positions.iter().filter_map(|position| self.messages.get(*position));
+                let outputs = positions.iter().filter_map(|position| self.messages().get(*position));
                 let outputs: Vec<_> = outputs.map(Message::text).collect();
                 Some(outputs.join("\n"))
             }
@@ -100,7 +98,7 @@ impl Run {
         if !has_stopped || self.next_undo_call().is_some_and(|undo| undo.id == call_id) {
             return false;
         }
-        let last = self.messages.iter().rev().find_map(Message::as_assistant);
+        let last = self.messages().iter().rev().find_map(Message::as_assistant);
         last.is_some_and(|message| message.tool_calls.iter().any(|call| call.id == call_id))
     }
 
@@ -109,10 +107,11 @@ impl Run {
     /// # Errors
     ///
     /// Fails if the run stopped without an answer or is not done yet.
-    pub fn finish(mut self) -> Result<Answer, RunError> {
+    pub fn finish(self) -> Result<Answer, RunError> {
         let (finish_reason, text, refusal) = match &self.stage {
             Stage::Answered(finish_reason) => {
-                let last = self.messages.last().and_then(Message::as_assistant).cloned().unwrap_or_default();
+                let last =
+                    self.messages().last().and_then(Message::as_assistant).cloned().unwrap_or_default();
                 (finish_reason.clone(), last.text, last.refusal)
             }
             Stage::Returned(_) => (FinishReason::ToolCalls, self.answer_text().unwrap_or_default(), None),
@@ -123,12 +122,12 @@ impl Run {
         };
         let (usage, own_usage_by_agent) = (self.usage(), self.own_usage_by_agent());
         let usage_by_layer = self.usage_by_layer();
-        let messages = self.messages.split_off(self.history_len);
+        let (messages, tool_executions) = self.history.into_added();
         let mut answer = Answer {
             text,
             refusal,
             finish_reason,
-            tool_executions: self.tool_executions,
+            tool_executions,
             usage,
             own_usage_by_agent,
             usage_by_layer,

@@ -1,11 +1,11 @@
 //! Handing a run over to another agent.
 
-use super::call_state::CallState;
+use super::fact::Amendment;
 use super::handoff::Handoff;
 use super::settings::{AgentSettings, QuestionSettings};
-use super::state::{CallRecord, Run, Turn};
+use super::state::{CallRecord, Run, Stage, Turn};
 use crate::content::{Content, Part};
-use crate::model::{Message, ToolKind, Usage};
+use crate::model::{ToolKind, Usage};
 use crate::tool::{ToolExecution, ToolOutput};
 
 /// Returns `true` if the call was executed and hands the run over.
@@ -20,19 +20,18 @@ impl Turn {
         self.calls.iter().position(hands_over)
     }
 
-    /// Adds to the outputs of all but the first call that hands the run over that it was not followed.
-    pub(super) fn refuse_further_handoffs(&mut self, agent: &str) {
-        for record in self.calls.iter_mut().filter(|record| hands_over(record)).skip(1) {
-            let CallState::Finished(execution) = &mut record.state else { continue };
-            if let Ok(output) = &mut execution.outcome {
-                let note =
-                    format!("not handed off, because this turn handed the run off to `{agent}`; output: ");
-                let content = [Part::from(note)].into_iter().chain(output.content().clone().into_parts());
-                let data = output.stored_data().cloned();
-                let refused = ToolOutput::from(content.collect::<Content>());
-                *output = data.into_iter().fold(refused, ToolOutput::with_data);
-            }
+    /// Returns the records of all but the first call that hands the run over, whose outputs state that it was not followed.
+    fn refused_handoffs(&self, agent: &str) -> Vec<ToolExecution> {
+        let further = self.calls.iter().filter(|record| hands_over(record)).skip(1);
+        let mut refused: Vec<_> = further.filter_map(CallRecord::outcome).cloned().collect();
+        for output in refused.iter_mut().filter_map(|execution| execution.outcome.as_mut().ok()) {
+            let note = format!("not handed off, because this turn handed the run off to `{agent}`; output: ");
+            let content = [Part::from(note)].into_iter().chain(output.content().clone().into_parts());
+            let data = output.stored_data().cloned();
+            *output =
+                data.into_iter().fold(ToolOutput::from(content.collect::<Content>()), ToolOutput::with_data);
         }
+        refused
     }
 }
 
@@ -58,12 +57,20 @@ impl Run {
         self.settings.question.as_deref().cloned().unwrap_or_default()
     }
 
+    /// Adds to the outputs of all but the first call of the turn that hands the run over that it was not followed.
+    pub(super) fn refuse_further_handoffs(&mut self, agent: &str) {
+        let Stage::Calling(turn) = &self.stage else { return };
+        for refused in turn.refused_handoffs(agent) {
+            self.amend(Amendment::Result(refused.into()));
+        }
+    }
+
     pub(super) fn record_handoff(&mut self, agent: String) {
         let earlier_usage = self.handoffs.last().map_or(self.usage, |last| last.usage);
         self.handoffs.push(Handoff {
             agent,
             turn: self.turns,
-            executions: self.tool_executions.len(),
+            executions: self.tool_executions().len(),
             usage: Usage::default(),
             earlier_usage,
             is_entered: false,
@@ -82,15 +89,8 @@ impl Run {
             return;
         };
         handoff.is_entered = true;
-        if had_instructions && matches!(self.messages.first(), Some(Message::System(_))) {
-            self.messages.remove(0);
-            self.history_len = self.history_len.saturating_sub(1);
-        }
-        if let Some(instructions) = settings.instructions.take() {
-            self.messages.insert(0, Message::System(instructions));
-            self.history_len += 1;
-        }
-        (self.cache, self.call_index) = Default::default();
+        let instructions = settings.instructions.take();
+        self.amend(Amendment::Instructions { had_some: had_instructions, instructions });
         self.set_agent_settings(settings);
     }
 

@@ -102,8 +102,8 @@ impl Run {
 
     /// Returns a readable view of the messages that the run added, with those of the agents that it asked.
     pub(super) fn transcript(&self) -> Transcript<'_> {
-        let own = Transcript::new(self.new_messages(), &self.tool_executions);
-        let own = Handoff::add_to_transcript(&self.handoffs, &self.tool_executions, own);
+        let own = Transcript::new(self.new_messages(), self.tool_executions());
+        let own = Handoff::add_to_transcript(&self.handoffs, self.tool_executions(), own);
         InnerRun::add_transcripts(self.inner_runs(), own)
     }
 
@@ -239,7 +239,7 @@ impl Run {
 
     /// Returns `true` if the inner runs belong to calls of this run, and each call has at most one that can be undone.
     pub(super) fn has_consistent_inner_runs(&self) -> bool {
-        let finished = self.tool_executions.iter().map(|one| &one.call.id);
+        let finished = self.tool_executions().iter().map(|one| &one.call.id);
         let known: HashSet<_> = finished.chain(self.calls().iter().map(|call| &call.id)).collect();
         let mut not_ended = HashSet::new();
         let mut is_only = |inner: &InnerRun| inner.is_ended() || not_ended.insert(inner.call_id.clone());

@@ -1,6 +1,7 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
-//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `turn` has the calls of one reply, and `call` the
+//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. What has happened is a `fact`: `log` records it and alone
+//! changes the `history` and the outcomes of calls. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
 //! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and
@@ -21,10 +22,13 @@ mod wait;
 mod resolve_error;
 mod step;
 mod call_state;
+mod fact;
+mod history;
 mod state;
 mod access;
 mod call;
 mod turn;
+mod log;
 mod call_ids;
 mod ledger;
 mod check_limits;

@@ -1,6 +1,6 @@
 //! Calls that the model repeats too often.
 
-use super::state::{Stage, last_calls};
+use super::state::Stage;
 use crate::run::{Run, StopReason};
 use crate::tool::{ToolError, ToolExecution};
 
@@ -10,9 +10,9 @@ impl Run {
     pub(super) fn refuse_repeated_calls(&mut self) {
         let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
         let is_last_turn = self.is_last_turn();
-        let (Some(index), Stage::Calling(turn)) = (&mut self.call_index, &mut self.stage) else { return };
-        let mut stop_reason = None;
-        for (call, record) in last_calls(&self.messages).iter().zip(&mut turn.calls) {
+        let (Some(index), Stage::Calling(turn)) = (&mut self.call_index, &self.stage) else { return };
+        let (mut stop_reason, mut refused) = (None, Vec::new());
+        for (position, (call, record)) in self.history.last_calls().iter().zip(&turn.calls).enumerate() {
             let before = index.count_request(&call.name, &call.arguments);
             if before < limit || is_last_turn {
                 continue;
@@ -25,8 +25,12 @@ impl Run {
                     "it was requested {before} times with these arguments already; \
                      continue with its earlier result, or use other arguments"
                 );
-                record.finish(ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why))));
+                refused
+                    .push((position, ToolExecution::new(call.clone(), Err(ToolError::not_executed(&why)))));
             }
+        }
+        for (position, execution) in refused {
+            self.finish_record(position, execution);
         }
         if let Some(reason) = stop_reason {
             self.stop(reason);

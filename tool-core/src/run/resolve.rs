@@ -8,7 +8,7 @@ use super::approve::is_object;
 use super::call_state::{ApprovalScope, CallState};
 use super::id::RunId;
 use super::resolve_error::{ResolveError, ResolveErrorKind};
-use super::state::{CallRecord, Run, Stage, last_calls};
+use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, Decision, Verdict, Wait, WaitReason};
 use crate::model::ToolCall;
@@ -250,7 +250,7 @@ impl Run {
             let finished = record.outcome().into_iter().flat_map(ToolExecution::decisions);
             record.decisions.iter().chain(finished)
         });
-        let own = self.tool_executions.iter().flat_map(ToolExecution::decisions).chain(open);
+        let own = self.tool_executions().iter().flat_map(ToolExecution::decisions).chain(open);
         own.into_iter()
             .find(|decision| decision.wait == *wait)
             .or_else(|| self.inner_runs().find_map(|inner| inner.run().decision_about(wait)))
@@ -265,7 +265,7 @@ impl Run {
         let (now, run_id) = (self.now, self.id.clone());
         let Stage::Calling(turn) = &mut self.stage else { return false };
         let mut has_changed = false;
-        for (call, record) in last_calls(&self.messages).iter().zip(&mut turn.calls) {
+        for (call, record) in self.history.last_calls().iter().zip(&mut turn.calls) {
             if record.awaits_approval() || record.awaits_result() {
                 record.since.get_or_insert(now);
             }

@@ -1,6 +1,7 @@
 //! What layers decide about a run: its question, its calls, and its answer. A run that is driven without an agent has no layers.
 
 use super::call_state::CallState;
+use super::fact::{Amendment, Fact};
 use super::settings::Settings;
 use super::state::{CallRecord, Rewriters, Run, Stage};
 use super::step_error::StepError;
@@ -62,7 +63,7 @@ impl Run {
     /// [executions](ToolExecution::verdicts) have what they decided about calls.
     #[must_use]
     pub fn verdicts(&self) -> &[VerdictRecord] {
-        &self.verdicts
+        self.history.verdicts()
     }
 
     /// Returns the question of the run and further messages of the user.
@@ -70,7 +71,7 @@ impl Run {
         let Settings { wrong_answers, rejections, .. } = &self.settings;
         // In a state without the positions, what directly follows a reply has rejected it.
         let are_known = rejections.len() >= *wrong_answers as usize;
-        let new = &self.messages[self.history_len..];
+        let new = self.new_messages();
         let is_rejection = move |at: usize| match rejections.contains(&at) {
             false if !are_known => at > 0 && new[at - 1].as_assistant().is_some(),
             is_rejection => is_rejection,
@@ -90,50 +91,36 @@ impl Run {
         };
         let open = self.stage.records().iter().filter_map(CallRecord::outcome);
         let is_user = |message: &&Message| matches!(message, Message::User(_));
-        let last = self.messages.iter().rev().skip_while(is_user).map_while(|message| match message {
+        let last = self.messages().iter().rev().skip_while(is_user).map_while(|message| match message {
             Message::Tool(result) => Some(&*result.call_id),
             _ => None,
         });
         let last: Vec<_> = last.collect();
-        let closed = self.tool_executions.iter().filter(|one| last.contains(&&*one.call.id));
+        let closed = self.tool_executions().iter().filter(|one| last.contains(&&*one.call.id));
         open.chain(closed).filter(is_unjudged).cloned().collect()
     }
 
     /// Replaces a result that layers have seen, before the model reads it.
     pub(crate) fn replace_result(&mut self, execution: ToolExecution) {
-        if let Stage::Calling(turn) = &mut self.stage {
-            let mut finished = turn.calls.iter_mut().filter_map(|record| match &mut record.state {
-                CallState::Finished(finished) => Some(finished),
-                _ => None,
-            });
-            if let Some(finished) = finished.find(|finished| finished.call.id == execution.call.id) {
-                **finished = execution;
-            }
-            return;
-        }
-        let is_its = |message: &&mut Message| matches!(message, Message::Tool(result) if result.call_id == execution.call.id);
-        if let Some(message) = self.messages.iter_mut().rev().find(is_its) {
-            *message = Message::from(&execution);
-        }
-        let mut executions = self.tool_executions.iter_mut().rev();
+        let mut executions = self.history.executions().iter().rev();
         if let Some(known) = executions.find(|known| known.call.id == execution.call.id) {
             match &mut self.stage {
                 Stage::Ended(reason) => reason.replace_error(known, &execution),
                 Stage::Undoing(undoing) => undoing.reason.replace_error(known, &execution),
                 _ => {}
             }
-            *known = execution;
         }
+        self.amend(Amendment::Result(execution.into()));
     }
 
     pub(crate) fn record_verdict(&mut self, verdict: VerdictRecord) {
-        self.verdicts.push(verdict);
+        self.append(Fact::Judged(verdict));
     }
 
     /// Ends the run because a layer decided so.
     pub(crate) fn stop_by_layer(&mut self, verdict: VerdictRecord) {
         let (layer, reason) = (verdict.layer.clone(), verdict.why.clone().unwrap_or_default());
-        self.verdicts.push(verdict);
+        self.append(Fact::Judged(verdict));
         match self.stage {
             // It has stopped before: each of its calls is undone once.
             Stage::Undoing(_) | Stage::Ended(_) => return,
@@ -147,20 +134,20 @@ impl Run {
     #[must_use]
     pub fn end_from_inside(&self, call_id: &str) -> Option<VerdictRecord> {
         let is_of_outer = |one: &&VerdictRecord| one.kind == VerdictKind::Ended && one.level > 0;
-        let end = self.open_inner_run(call_id)?.verdicts.iter().find(is_of_outer)?;
+        let end = self.open_inner_run(call_id)?.verdicts().iter().find(is_of_outer)?;
         Some(VerdictRecord { level: end.level - 1, ..end.clone() })
     }
 
     /// Answers in place of the model.
     pub(crate) fn answer_by_layer(&mut self, verdict: VerdictRecord, text: String) {
-        self.verdicts.push(verdict);
-        self.messages.push(Message::Assistant(AssistantMessage::text(text)));
+        self.append(Fact::Judged(verdict));
+        self.append(Fact::Replied(AssistantMessage::text(text)));
         self.stage = Stage::Answered(FinishReason::Stop);
     }
 
     /// Returns `true` if a layer answered in place of the model. The question and the answer are stored in no conversation.
     pub(crate) fn has_blocked_question(&self) -> bool {
-        self.verdicts.iter().any(|verdict| verdict.kind == VerdictKind::Answered)
+        self.verdicts().iter().any(|verdict| verdict.kind == VerdictKind::Answered)
     }
 
     /// Returns the calls that layers have to see before they are executed, each with `true` if its arguments are final. `is_judged` is
@@ -227,12 +214,10 @@ impl Run {
     /// Replaces the arguments of an open call, of which the record has the original ones.
     pub(super) fn write_arguments(&mut self, rewritten: &ToolCall) -> Result<(), StepError> {
         let position = self.call_position(&rewritten.id);
-        if let Some(Message::Assistant(message)) = self.messages.last_mut()
-            && let Some(call) = position.and_then(|position| message.tool_calls.get_mut(position))
-        {
-            // The model later reads the arguments that were executed, and what the provider sent contains the others.
-            let original = std::mem::replace(&mut call.arguments, rewritten.arguments.clone());
-            (call.provider_data, message.provider_data) = (None, None);
+        if let Some((position, call)) = position.and_then(|at| Some((at, self.calls().get(at)?))) {
+            // The model later reads the arguments that were executed.
+            let (original, arguments) = (call.arguments.clone(), rewritten.arguments.clone());
+            self.amend(Amendment::Arguments { call: position, arguments, is_rewritten: true });
             self.open_record(&rewritten.id)?.original_arguments.get_or_insert(original);
         }
         Ok(())
@@ -277,23 +262,19 @@ impl Run {
     /// Writes a text in place of the answer, which is stored nowhere.
     pub(crate) fn write_answer(&mut self, text: &str) {
         match &self.stage {
-            Stage::Answered(_) => {
-                if let Some(Message::Assistant(message)) = self.messages.last_mut() {
-                    message.replace_text(text);
-                }
-            }
+            Stage::Answered(_) => self.amend(Amendment::Text(text.to_owned())),
             Stage::Returned(positions) => {
+                let positions = positions.clone();
                 for (index, position) in positions.iter().enumerate() {
                     let text = if index == 0 { text } else { REJECTED };
-                    let Some(Message::Tool(result)) = self.messages.get_mut(*position) else { continue };
-                    result.content = text.into();
-                    let mut executions = self.tool_executions.iter_mut().rev();
+                    let Some(Message::Tool(result)) = self.messages().get(*position) else { continue };
+                    let mut executions = self.tool_executions().iter().rev();
                     if let Some(known) = executions.find(|known| known.call.id == result.call_id) {
                         let outcome = known.outcome.as_ref().map_or_else(
                             |error| Err(error.with_text(text.to_owned())),
                             |_| Ok(ToolOutput::text(text)),
                         );
-                        *known = known.clone().with_outcome(outcome);
+                        self.amend(Amendment::Result(known.clone().with_outcome(outcome).into()));
                     }
                 }
                 self.stage = Stage::Returned(vec![positions[0]]);

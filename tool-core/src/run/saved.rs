@@ -11,6 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::history::History;
 use super::revision::StoredState;
 use super::saved_stage::{Format1Execution, Format1Stage, SavedStage};
 use super::settings::Settings;
@@ -125,9 +126,9 @@ impl Serialize for Run {
             unconfirmed_revision: self.stored.in_doubt.as_ref(),
             has_failed: self.stored.has_failed,
             conversation: self.conversation.as_ref(),
-            found_tools: &self.found_tools,
-            messages: &self.messages,
-            history_len: self.history_len,
+            found_tools: self.found_tools(),
+            messages: self.messages(),
+            history_len: self.history.given(),
             has_loaded_history: self.has_loaded_history,
             stored_conversation_len: self.stored_conversation_len,
             settings: &self.settings,
@@ -136,11 +137,11 @@ impl Serialize for Run {
             layer_usage: &self.layer_usage,
             cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
-            calls: self.tool_executions.iter().map(SavedExecution::new).collect(),
-            undo_executions: &self.undo_executions,
+            calls: self.tool_executions().iter().map(SavedExecution::new).collect(),
+            undo_executions: self.undo_executions(),
             inner_runs: &self.inner_runs,
             handoffs: &self.handoffs,
-            verdicts: &self.verdicts,
+            verdicts: self.verdicts(),
             has_bounded_keys: self.has_bounded_keys,
             stage: &self.stage,
         };
@@ -221,11 +222,14 @@ impl AnyState {
         let mut run = Run {
             id: self.id.unwrap_or_else(RunId::unique),
             agent_name: self.agent_name,
-            messages: self.messages,
-            history_len: self.history_len,
+            history: History::restored(
+                (self.messages, self.history_len),
+                (tool_executions, self.undo_executions),
+                self.verdicts,
+                self.found_tools,
+            ),
             settings,
             conversation: self.conversation,
-            found_tools: self.found_tools,
             // Runs of format 1 had no stored conversation.
             has_loaded_history: self.has_loaded_history || format == 1,
             stored_conversation_len: self.stored_conversation_len,
@@ -235,11 +239,8 @@ impl AnyState {
             cost_in_flight: self.cost_in_flight,
             elapsed: self.elapsed,
             now: Timestamp::default(),
-            tool_executions,
-            undo_executions: self.undo_executions,
             inner_runs: self.inner_runs,
             handoffs: self.handoffs,
-            verdicts: self.verdicts,
             stage: Stage::Asking,
             has_bounded_keys: self.has_bounded_keys,
             stored: StoredState {
@@ -247,6 +248,7 @@ impl AnyState {
                 in_doubt: self.unconfirmed_revision,
                 has_failed: self.has_failed,
             },
+            recorded: None,
             cache: RequestCache::default(),
             call_index: None,
         };
@@ -308,22 +310,22 @@ impl Run {
                 let ids: HashSet<_> = calls.iter().map(|call| &call.id).collect();
                 turn.calls.len() == calls.len()
                     && ids.len() == calls.len()
-                    && !self.tool_executions.iter().any(|execution| ids.contains(&execution.call.id))
+                    && !self.tool_executions().iter().any(|execution| ids.contains(&execution.call.id))
                     && turn.calls.iter().any(CallRecord::is_open)
                     && calls.iter().zip(&turn.calls).all(has_same_id)
             }
             Stage::Asking => calls.is_empty(),
-            Stage::Answered(_) => matches!(self.messages.last(), Some(Message::Assistant(_))),
+            Stage::Answered(_) => matches!(self.messages().last(), Some(Message::Assistant(_))),
             Stage::Returned(positions) => {
                 let is_result =
-                    |position: &usize| matches!(self.messages.get(*position), Some(Message::Tool(_)));
+                    |position: &usize| matches!(self.messages().get(*position), Some(Message::Tool(_)));
                 !positions.is_empty() && positions.iter().all(is_result)
             }
             // A call that undoes another awaits no approval and no result.
             Stage::Undoing(undoing) => undoing.record.is_ready(),
             Stage::Ended(_) => true,
         };
-        is_stage_valid && self.history_len <= self.messages.len() && self.has_consistent_inner_runs()
+        is_stage_valid && self.history.given() <= self.messages().len() && self.has_consistent_inner_runs()
     }
 }
 

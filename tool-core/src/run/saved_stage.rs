@@ -119,7 +119,7 @@ impl SavedRecord {
             state,
         };
         if let Some(outcome) = outcome {
-            record.finish(outcome);
+            record.state = CallState::Finished(Box::new(record.complete(outcome)));
         }
         Ok(record)
     }

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::call_index::CallIndex;
 use super::call_state::CallState;
+use super::fact::Fact;
 use super::handoff::Handoff;
+use super::history::History;
 use super::id::RunId;
 use super::revision::StoredState;
 use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
-use crate::model::{
-    ConversationId, Cost, FinishReason, Message, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage,
-};
-use crate::tool::{CallNotes, DecisionRecord, Timestamp, ToolExecution, VerdictRecord};
+use crate::model::{ConversationId, Cost, FinishReason, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage};
+use crate::tool::{CallNotes, DecisionRecord, Timestamp, VerdictRecord};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -29,13 +29,9 @@ pub struct Run {
     pub(super) id: RunId,
     /// The name of the agent that was asked, if it has one.
     pub(super) agent_name: Option<String>,
-    pub(super) messages: Vec<Message>,
-    /// The number of messages before those that the run added, of which the user's is the first.
-    pub(super) history_len: usize,
+    pub(super) history: History,
     pub(super) settings: Settings,
     pub(super) conversation: Option<ConversationId>,
-    /// The names of the tools that the model is offered because it found or called them, in the order of that.
-    pub(super) found_tools: Vec<String>,
     /// The stored conversation was put before the question and need not be loaded again.
     pub(crate) has_loaded_history: bool,
     /// The length of the stored conversation at that time; the history may contain only a part of it.
@@ -49,17 +45,15 @@ pub struct Run {
     pub(super) elapsed: Duration,
     /// The latest time that [`tick`](Run::tick) has set. It is not stored.
     pub(super) now: Timestamp,
-    pub(super) tool_executions: Vec<ToolExecution>,
-    pub(super) undo_executions: Vec<ToolExecution>,
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
     pub(super) inner_runs: Vec<InnerRun>,
     pub(super) handoffs: Vec<Handoff>,
-    /// What layers decided about the question and the answer.
-    pub(super) verdicts: Vec<VerdictRecord>,
     pub(super) stage: Stage,
     /// The keys of calls are bounded. Runs that an earlier version has stored retain the keys of their attempts.
     pub(super) has_bounded_keys: bool,
     pub(super) stored: StoredState,
+    /// What has happened since the last save, if saves are expected.
+    pub(super) recorded: Option<Vec<Fact>>,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
     /// Created with the first response, so that a run that waits for it is small.
@@ -195,12 +189,5 @@ impl Stage {
             Self::Calling(turn) => &turn.calls,
             _ => &[],
         }
-    }
-}
-
-pub(super) fn last_calls(messages: &[Message]) -> &[ToolCall] {
-    match messages.last() {
-        Some(Message::Assistant(message)) => &message.tool_calls,
-        _ => &[],
     }
 }

@@ -1,11 +1,12 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
+use super::fact::Fact;
 use super::handoff::executions_of_agent;
 use super::room::InFlight;
-use super::state::{CallRecord, Memo, Stage, Turn, last_calls};
-use crate::model::{ChatRequest, ChatResponse, Message, ToolDefinitions, ToolPolicy};
+use super::state::{CallRecord, Memo, Stage};
+use crate::model::{ChatRequest, ChatResponse, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
-use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolError, ToolExecution};
+use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolExecution};
 
 impl Run {
     /// Returns the next step. Its calls are those without an outcome, so call this again only when the calls of the last
@@ -47,7 +48,7 @@ impl Run {
 
     /// Returns the next request to the model.
     pub(crate) fn request(&self, tools: &ToolDefinitions) -> ChatRequest<'_> {
-        ChatRequest::borrowing(&self.messages)
+        ChatRequest::borrowing(self.history.messages())
             .sharing(&self.cache)
             .with_tools(tools.clone())
             .with_tool_choice(self.current_tool_choice().clone())
@@ -64,17 +65,22 @@ impl Run {
         in_flight: &InFlight,
     ) {
         if let Stage::Calling(turn) = &mut self.stage {
-            let of_agent = executions_of_agent(&self.tool_executions, &self.handoffs);
-            let calls = last_calls(&self.messages).iter().zip(&mut turn.calls);
-            let mut stop_reason = None;
-            for (call, record) in calls.filter(|(call, one)| one.is_open() && !in_flight.contains(&call.id)) {
+            let of_agent = executions_of_agent(self.history.executions(), &self.handoffs);
+            let calls = self.history.last_calls().iter().zip(&mut turn.calls).enumerate();
+            let (mut stop_reason, mut finished) = (None, Vec::new());
+            for (position, (call, record)) in
+                calls.filter(|(_, (call, one))| one.is_open() && !in_flight.contains(&call.id))
+            {
                 if let Some(execution) = record.apply_policy(call, tools, of_agent) {
                     let (execution, reason) = self.settings.error_policies.apply(execution);
-                    record.finish(execution);
+                    finished.push((position, execution));
                     stop_reason = stop_reason.or(reason);
                 }
             }
-            let can_still_answer = turn.can_still_answer();
+            for (position, execution) in finished {
+                self.finish_record(position, execution);
+            }
+            let can_still_answer = matches!(&self.stage, Stage::Calling(turn) if turn.can_still_answer());
             match stop_reason {
                 Some(reason) => self.stop(reason),
                 None if self.is_last_turn() && !can_still_answer => self.stop(self.max_turns_reached()),
@@ -110,16 +116,14 @@ impl Run {
         }
         let outcomes = self.assign_call_ids(&mut message);
         let calls = message.tool_calls.len();
-        self.messages.push(Message::Assistant(message));
+        self.append(Fact::Replied(message));
         if calls == 0 {
             self.stage = Stage::Answered(finish_reason);
             return Ok(());
         }
-        let mut turn = Turn::new(vec![CallRecord::default(); calls], Vec::new());
         for (position, outcome) in outcomes {
-            turn.calls[position].finish(outcome);
+            self.finish_record(position, outcome);
         }
-        self.stage = Stage::Calling(turn);
         let reason = if finish_reason.is_truncated() {
             Some(StopReason::Truncated(finish_reason))
         } else {
@@ -179,7 +183,7 @@ impl Run {
             if let Some(notes) = notes {
                 record.memo = Some(Memo::Notes(notes));
             }
-            self.retire_inner_run(&id);
+            self.append(Fact::Retried(id));
             return Ok(());
         }
         if self.is_undoing() {
@@ -213,7 +217,10 @@ impl Run {
     /// Applies the error policies to the outcome of an open call and records it.
     pub(super) fn finish_call(&mut self, call_id: &str, execution: ToolExecution) -> Result<(), StepError> {
         let (execution, stop_reason) = self.settings.error_policies.apply(execution);
-        self.open_record(call_id)?.finish(execution);
+        self.open_record(call_id)?;
+        if let Some(position) = self.call_position(call_id) {
+            self.finish_record(position, execution);
+        }
         match stop_reason {
             Some(reason) => self.stop(reason),
             None => self.close_turn_if_finished(),
@@ -239,14 +246,13 @@ impl Run {
         if !turn.is_finished() {
             return;
         }
-        let mut turn = std::mem::take(turn);
         let answer = turn.answer_positions();
         let handoff = turn.handoff().and_then(|position| Some(self.calls().get(position)?.name.clone()));
         if let Some(agent) = &handoff {
-            turn.refuse_further_handoffs(agent);
+            self.refuse_further_handoffs(agent);
         }
-        let first = self.messages.len();
-        self.append_results(turn, "the run had ended");
+        let first = self.messages().len();
+        self.close_turn("the run had ended");
         if !answer.is_empty() {
             self.stage = Stage::Returned(answer.into_iter().map(|position| first + position).collect());
             return;
@@ -262,19 +268,29 @@ impl Run {
         self.stage = Stage::Asking;
     }
 
-    /// Appends the results of the turn to the conversation, in the order of the calls.
-    pub(super) fn append_results(&mut self, turn: Turn, why_not_executed: &str) {
-        let mut results = Vec::with_capacity(turn.calls.len());
-        for (call, record) in last_calls(&self.messages).iter().zip(turn.calls) {
-            let (execution, inner) = record.into_execution(call, why_not_executed);
-            self.inner_runs.extend(inner.map(|inner| *inner));
-            results.push(match &execution {
-                Some(execution) => Message::tool(call, &execution.outcome),
-                None => Message::tool(call, &Err(ToolError::not_executed(why_not_executed))),
-            });
-            self.tool_executions.extend(execution);
+    /// Finishes an open call of the turn. The run of an agent that it asked ends, too.
+    pub(super) fn finish_record(&mut self, position: usize, execution: ToolExecution) {
+        let Stage::Calling(turn) = &mut self.stage else { return };
+        let Some(record) = turn.calls.get_mut(position) else { return };
+        if let Some(inner) = record.inner_mut() {
+            inner.run.cancel();
         }
-        self.messages.extend(results);
-        self.messages.extend(turn.user_messages.into_iter().map(Message::User));
+        let execution = record.complete(execution);
+        self.append(Fact::Finished(execution.into()));
+    }
+
+    /// Ends the turn, if one is open: each call gets a result, and what the user has said meanwhile follows.
+    pub(super) fn close_turn(&mut self, why_not_executed: &str) {
+        let Stage::Calling(turn) = &mut self.stage else { return };
+        let user_messages = std::mem::take(&mut turn.user_messages);
+        let calls = self.history.last_calls().iter().zip(&turn.calls).enumerate();
+        let begun = calls.filter_map(|(position, (call, record))| {
+            Some((position, record.execution_if_stopped(call, why_not_executed)?))
+        });
+        for (position, execution) in begun.collect::<Vec<_>>() {
+            self.finish_record(position, execution);
+        }
+        self.append(Fact::Closed(why_not_executed.to_owned()));
+        user_messages.into_iter().for_each(|message| self.append(Fact::Said(message)));
     }
 }

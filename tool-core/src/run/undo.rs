@@ -1,5 +1,6 @@
 //! Undoing the calls of a run that failed.
 
+use super::fact::Fact;
 use super::state::{CallRecord, Stage, Undoing};
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
@@ -31,14 +32,14 @@ impl Run {
 
     /// Returns `true` if calls of the run have to be undone once it stops.
     pub(super) fn has_undoable_calls(&self) -> bool {
-        self.is_undoing() || self.tool_executions.iter().any(|execution| self.is_undoable(execution))
+        self.is_undoing() || self.tool_executions().iter().any(|execution| self.is_undoable(execution))
     }
 
     pub(super) fn stage_after_stop(&mut self, reason: StopReason) -> Stage {
-        let end = self.undoing().map_or(self.tool_executions.len(), |undoing| undoing.position);
-        match self.tool_executions[..end].iter().rposition(|execution| self.is_undoable(execution)) {
+        let end = self.undoing().map_or(self.tool_executions().len(), |undoing| undoing.position);
+        match self.tool_executions()[..end].iter().rposition(|execution| self.is_undoable(execution)) {
             Some(position) => {
-                if let Some(inner) = self.undoing_inner_run(&self.tool_executions[position]) {
+                if let Some(inner) = self.undoing_inner_run(&self.tool_executions()[position]) {
                     self.inner_runs[inner].revoke();
                 }
                 self.undoing_at(position, reason, CallRecord::default())
@@ -49,14 +50,14 @@ impl Run {
 
     /// Returns the stage of a restored run, whose next undo call has this state.
     pub(super) fn restored_undoing(&self, reason: StopReason, record: CallRecord) -> Option<Stage> {
-        let executions = self.tool_executions.iter().enumerate().rev();
+        let executions = self.tool_executions().iter().enumerate().rev();
         let mut undoable = executions.filter(|(_, execution)| self.is_undoable(execution));
-        let (position, _) = undoable.nth(self.undo_executions.len())?;
+        let (position, _) = undoable.nth(self.undo_executions().len())?;
         Some(self.undoing_at(position, reason, record))
     }
 
     fn undoing_at(&self, position: usize, reason: StopReason, record: CallRecord) -> Stage {
-        let execution = &self.tool_executions[position];
+        let execution = &self.tool_executions()[position];
         let mut id = self.undo_prefix();
         id.push_str(&execution.call.id);
         // An agent undoes the calls of its run itself.
@@ -113,7 +114,7 @@ impl Run {
     }
 
     fn undone_execution(&self) -> Option<&ToolExecution> {
-        Some(&self.tool_executions[self.undoing()?.position])
+        Some(&self.tool_executions()[self.undoing()?.position])
     }
 
     /// Returns the call that the next call undoes.
@@ -141,7 +142,7 @@ impl Run {
         let Stage::Undoing(undoing) = &mut self.stage else { return };
         let reason = undoing.reason.clone();
         let execution = undoing.record.complete(execution);
-        self.undo_executions.push(execution);
+        self.append(Fact::Undone(execution.into()));
         self.stage = self.stage_after_stop(reason);
     }
 }

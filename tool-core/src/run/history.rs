@@ -1,0 +1,142 @@
+//! What has happened in a run, folded from its log. It only changes by a [`Fact`].
+
+use super::fact::{Amendment, Fact};
+use crate::model::{Message, ToolCall};
+use crate::tool::{ToolExecution, VerdictRecord};
+
+/// The conversation of a run and the records of its calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    messages: Vec<Message>,
+    /// The number of messages before those that the run added, the first of which is the user's.
+    given: usize,
+    executions: Vec<ToolExecution>,
+    undo_executions: Vec<ToolExecution>,
+    /// What layers decided about the question and the answer.
+    verdicts: Vec<VerdictRecord>,
+    /// The names of the tools that the model is offered because it found or called them, in that order.
+    found_tools: Vec<String>,
+}
+
+impl History {
+    /// Creates the history of a run that is given a conversation, whose last message is the question.
+    pub(super) fn new(messages: Vec<Message>) -> Self {
+        Self { given: messages.len().saturating_sub(1), messages, ..Self::default() }
+    }
+
+    /// Creates a history that was stored.
+    pub(super) fn restored(
+        (messages, given): (Vec<Message>, usize),
+        (executions, undo_executions): (Vec<ToolExecution>, Vec<ToolExecution>),
+        verdicts: Vec<VerdictRecord>,
+        found_tools: Vec<String>,
+    ) -> Self {
+        Self { messages, given, executions, undo_executions, verdicts, found_tools }
+    }
+
+    pub(super) fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Returns the number of messages before those that the run added.
+    pub(super) fn given(&self) -> usize {
+        self.given
+    }
+
+    pub(super) fn executions(&self) -> &[ToolExecution] {
+        &self.executions
+    }
+
+    pub(super) fn undo_executions(&self) -> &[ToolExecution] {
+        &self.undo_executions
+    }
+
+    pub(super) fn verdicts(&self) -> &[VerdictRecord] {
+        &self.verdicts
+    }
+
+    pub(super) fn found_tools(&self) -> &[String] {
+        &self.found_tools
+    }
+
+    /// Returns the calls of the last message, which are those of the open turn.
+    pub(super) fn last_calls(&self) -> &[ToolCall] {
+        match self.messages.last() {
+            Some(Message::Assistant(message)) => &message.tool_calls,
+            _ => &[],
+        }
+    }
+
+    /// Moves the messages that the run added, and the executions, out of the history.
+    pub(super) fn into_added(mut self) -> (Vec<Message>, Vec<ToolExecution>) {
+        (self.messages.split_off(self.given), self.executions)
+    }
+
+    /// Adds the results of the open turn, in the order of its calls.
+    pub(super) fn close(
+        &mut self,
+        results: Vec<Message>,
+        executions: impl IntoIterator<Item = ToolExecution>,
+    ) {
+        self.messages.extend(results);
+        self.executions.extend(executions);
+    }
+
+    /// Applies what concerns no open call.
+    pub(super) fn apply(&mut self, fact: Fact) {
+        match fact {
+            Fact::Remembered(messages) => {
+                let is_system = |message: &&Message| matches!(message, Message::System(_));
+                let place = self.messages.iter().take_while(is_system).count().min(self.given);
+                self.given += messages.len();
+                self.messages.splice(place..place, messages);
+            }
+            Fact::Replied(message) => self.messages.push(Message::Assistant(message)),
+            Fact::Said(content) => self.messages.push(Message::User(content)),
+            Fact::Undone(execution) => self.undo_executions.push(*execution),
+            Fact::Judged(verdict) => self.verdicts.push(verdict),
+            Fact::Found(names) => self.found_tools.extend(names),
+            Fact::Amended(amendment) => self.amend(amendment),
+            Fact::Finished(_) | Fact::Retried(_) | Fact::Closed(_) => {}
+        }
+    }
+
+    fn amend(&mut self, amendment: Amendment) {
+        match amendment {
+            Amendment::Arguments { call, arguments, is_rewritten } => {
+                let Some(Message::Assistant(message)) = self.messages.last_mut() else { return };
+                let Some(call) = message.tool_calls.get_mut(call) else { return };
+                call.arguments = arguments;
+                if is_rewritten {
+                    // What the provider sent contains the others.
+                    (call.provider_data, message.provider_data) = (None, None);
+                }
+            }
+            Amendment::Text(text) => {
+                if let Some(Message::Assistant(message)) = self.messages.last_mut() {
+                    message.replace_text(&text);
+                }
+            }
+            Amendment::Result(execution) => {
+                let id = &execution.call.id;
+                let is_its = |message: &&mut Message| matches!(message, Message::Tool(result) if result.call_id == *id);
+                if let Some(message) = self.messages.iter_mut().rev().find(is_its) {
+                    *message = Message::from(&*execution);
+                }
+                if let Some(known) = self.executions.iter_mut().rev().find(|known| known.call.id == *id) {
+                    *known = *execution;
+                }
+            }
+            Amendment::Instructions { had_some, instructions } => {
+                if had_some && matches!(self.messages.first(), Some(Message::System(_))) {
+                    self.messages.remove(0);
+                    self.given = self.given.saturating_sub(1);
+                }
+                if let Some(instructions) = instructions {
+                    self.messages.insert(0, Message::System(instructions));
+                    self.given += 1;
+                }
+            }
+        }
+    }
+}
