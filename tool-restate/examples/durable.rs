@@ -1,7 +1,7 @@
 //! A durable run whose worker dies in the middle, and a payment that is approved from another terminal.
 //!
 //! `cargo run --example durable` starts a Restate server, a worker with the agent and a worker with its tools. The server is the
-//! binary that RESTATE_SERVER names, `restate-server` of the PATH, or that of `npx`.
+//! binary that RESTATE_SERVER names, `restate-server` of the PATH, or the one of `npx`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -87,7 +87,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns an address at which nothing listens. Its port is below those of outgoing connections, so that none of them takes it
+/// Returns an address at which nothing listens. Its port is below the ports of outgoing connections, so that none of them takes it
 /// before it is bound.
 fn free_address() -> std::io::Result<SocketAddr> {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -61,7 +61,7 @@ impl Executor {
         progress: Progress,
     ) -> ToolExecution {
         let CallInput { mut request, definition, offered, context, agent: names, .. } = input;
-        // The rules for approval and the like are those of the recorded definition: without it, there are none.
+        // The rules for approval and the like come from the recorded definition: without it, there are none.
         if definition.is_none() && request.undone.is_none() {
             let error = ToolError::unknown_tool(&request.call.name, offered.iter().map(|name| &**name));
             return ToolExecution::new(request.call, Err(error));

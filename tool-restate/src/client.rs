@@ -203,7 +203,7 @@ struct Admin {
     url: Url,
 }
 
-/// A response of the administration, of which requests differ.
+/// A response of the administration.
 #[derive(serde::Deserialize)]
 struct Deployment {
     #[serde(default)]
@@ -527,7 +527,7 @@ impl Run {
         error.of_run(&self.agent.name, &self.key)
     }
 
-    /// Returns the events of the run, if its question [asked for them](Question::events), that follow a position: 0, or that of the
+    /// Returns the events of the run, if its question [asked for them](Question::events), that follow a position: 0, or the position of the
     /// last event which an earlier reader got. Any number of readers can read, at any time until the end of the retention; the run
     /// does not wait for them.
     #[must_use]

@@ -33,7 +33,7 @@ pub enum ErrorKind {
     UnknownAgent,
     /// The same program is registered under another URI.
     AlreadyRegistered,
-    /// The agent has no run with this key, or it ended longer ago than it is kept.
+    /// The agent has no run with this key, or it has ended and is no longer stored.
     UnknownRun,
     /// The run was killed by the tools of the engine: it has no outcome, and its effects were not undone.
     Killed,

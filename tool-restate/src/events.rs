@@ -2,7 +2,7 @@
 //!
 //! Events of the run itself are sent by its invocation, exactly once. Deltas and progress are published while a step runs, keyed by the
 //! stream (a turn or a call), the attempt and the index of the batch, so that a repeated batch is ignored and a batch of an attempt
-//! that was given up is not mixed with those of the next.
+//! that was given up is not mixed with batches of the next.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -66,7 +66,7 @@ pub(crate) struct Runs {
     pub(crate) has_local_calls: bool,
     pub(crate) model_attempts: Option<u32>,
     pub(crate) model_patience: Duration,
-    /// The time for which events are kept after the end of the run.
+    /// The time for which events are stored after the end of the run.
     pub(crate) retention: Duration,
 }
 

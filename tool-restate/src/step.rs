@@ -116,7 +116,7 @@ pub(crate) enum Subject {
     Next,
 }
 
-/// A run of which a step is taken, among those around it.
+/// A run that takes a step, among the runs around it.
 #[derive(Clone, Copy)]
 pub(crate) struct Tree<'a> {
     pub(crate) outermost: &'a Run,

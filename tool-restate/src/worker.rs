@@ -165,10 +165,10 @@ impl Worker {
         self
     }
 
-    /// Executes the calls of the agents in the process of their run, all that are ready in one recorded step, except for those of
+    /// Executes the calls of the agents in the process of their run, all that are ready in one recorded step, except for calls of
     /// [routed](Self::tools_at) tools. A turn takes less than
     /// half of the time, but a call is not visible by itself, a cancelled run waits for it, and if the process dies, all calls of
-    /// the step are executed again under their keys, except those of `at_most_once` tools.
+    /// the step are executed again under their keys, except calls of `at_most_once` tools.
     pub fn local_calls(mut self) -> Self {
         self.has_local_calls = true;
         self

@@ -1,5 +1,5 @@
-//! Drives a run inside its invocation. Everything here follows from the journal, so that a replay takes the same way: the rules
-//! are those of [`Run`], and what depends on the agent, its worker or the time is in the recorded steps.
+//! Drives a run inside its invocation. Everything here follows from the journal, so that a replay takes the same way: [`Run`] has
+//! the rules, and what depends on the agent, its worker or the time is in the recorded steps.
 
 mod tree;
 mod turns;
@@ -204,7 +204,7 @@ impl<'c> Drive<'c> {
                 _ => {}
             }
         }
-        // What one request costs is known before the next one: those of a step do not know of each other.
+        // What one request costs is known before the next one: requests of one step do not know of each other.
         let has_max_cost =
             |one: &Branch| self.run_at(&one.path).is_some_and(|run| run.limits().max_cost.is_some());
         if self.branches.iter().any(has_max_cost) {

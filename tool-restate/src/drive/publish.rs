@@ -63,7 +63,7 @@ impl<'c> Drive<'c> {
         events.into_iter().for_each(|event| self.publish(&branch.path, event));
     }
 
-    /// Stores the events of the run itself, exactly once, and waits for it, so that those of the next step follow them.
+    /// Stores the events of the run itself, exactly once, and waits for it, so that the events of the next step follow them.
     pub(super) async fn flush_events(&mut self) -> Result<(), TerminalError> {
         self.publish_finished_calls();
         for events in limit::batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {

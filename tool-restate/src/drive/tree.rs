@@ -1,4 +1,4 @@
-//! The runs of the tree: the outermost one, and those of the agents that calls ask.
+//! The runs of the tree: the outermost one, and the runs of the agents that calls ask.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -136,7 +136,7 @@ impl<'c> Drive<'c> {
         self.run_at(&branch.path).is_some_and(|run| !run.is_blocked())
     }
 
-    /// Returns `true` if the call can start beside those of the whole tree. The run itself has checked those of its own.
+    /// Returns `true` if the call can start beside the calls of the whole tree. The run itself has checked its own.
     pub(super) fn may_start(&self, branch: &Branch, call: &ToolCall) -> bool {
         // The exclusive agents at work, one inside the other; of several, the one that was asked first.
         let exclusive = self.branches.iter().filter(|one| one.is_exclusive && self.is_active(one));
@@ -234,7 +234,7 @@ impl<'c> Drive<'c> {
                     self.elapse(Some(outer), at);
                 }
                 Ok(Json(Ok(Inside::Rejected(changes)))) => self.change(branch, &changes),
-                // The run undoes its calls already, and those of the agent are undone.
+                // The run undoes its calls already, and the agent's calls are undone.
                 Ok(Json(Err(Obstacle::Refused(reason)))) if self.run.is_undoing() => {
                     let call = ToolCall::new(&*asked.call, &*asked.agent, "");
                     let execution = ToolExecution::new(call, Err(ToolError::failed(reason)));

@@ -397,7 +397,7 @@ fn spends(what: &str) -> String {
     format!(r#"{{"what": "{what}"}}"#)
 }
 
-/// The calls of the whole tree are undone, the last one first: those of an agent that has answered, those around it, and those of an
+/// The calls of the whole tree are undone, the last one first: calls of an agent that has answered, calls around it, and calls of an
 /// agent in the middle of its work.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
@@ -426,7 +426,7 @@ async fn cancelling_undoes_the_calls_of_the_tree() {
     assert_eq!(failure.undo_executions[0].output().unwrap().to_string(), "calls undone: 2");
 }
 
-/// An agent that fails undoes its own calls; the outer model reads it. A failure of the outer run undoes those of all.
+/// An agent that fails undoes its own calls; the outer model reads it. A failure of the outer run undoes the calls of all.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn a_failure_undoes_the_calls_of_agents() {
@@ -490,7 +490,7 @@ async fn sleep() {
     std::future::pending::<()>().await;
 }
 
-/// The time of the agent ends its run, and that of the outer run ends all.
+/// The time limit of the agent ends its run, and the outer run's ends all.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn time_is_limited_inside_and_around() {

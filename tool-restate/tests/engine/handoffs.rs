@@ -133,7 +133,7 @@ async fn calls_are_undone_by_the_agent_that_executed_them() {
     }
 }
 
-/// The layers of both agents hold after the handoff, those of the other one not before.
+/// The layers of both agents hold after the handoff, the other agent's not before.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn layers_of_both_agents_hold_after_a_handoff() {

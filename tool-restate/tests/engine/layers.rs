@@ -232,7 +232,7 @@ async fn events_contain_nothing_that_was_not_judged() {
     assert!(all.contains("No."), "{all}");
 }
 
-/// A worker that has only tools has no layers, but the run has those of its agent.
+/// A worker that has only tools has no layers, but the run has its agent's.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn layers_see_the_outputs_of_workers_that_have_only_tools() {

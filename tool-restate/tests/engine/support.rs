@@ -25,7 +25,7 @@ pub(crate) fn unique(name: &str) -> String {
     format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst))
 }
 
-/// Returns an address at which nothing listens. Its port is below those of outgoing connections, so that none of them takes it
+/// Returns an address at which nothing listens. Its port is below the ports of outgoing connections, so that none of them takes it
 /// before it is bound.
 pub(crate) fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);

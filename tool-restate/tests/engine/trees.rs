@@ -76,7 +76,7 @@ impl Node {
         ToolCall::new(id, name, arguments)
     }
 
-    /// Adds the ids of the calls that book and pay, and those of the calls that are undone.
+    /// Adds the ids of the calls that book and pay, and of the calls that are undone.
     fn add_calls(&self, has_failed: bool, all: &mut BTreeSet<String>, undone: &mut BTreeSet<String>) {
         let has_failed = has_failed || self.fails();
         for (turn, actions) in self.turns.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Workers and the server fail again and again while runs go on and a new program is deployed: each run ends as an undisturbed one does.
 //!
 //! Workers are killed, vanish with their connections open, and freeze; the server is killed. `CRASH_RUNS` is the number of runs, and
-//! `CRASH_SERVER_KILLS` that of the deaths of the server; `CRASH_SEED` repeats an order of failures, `CRASH_SECONDS` limits the time,
+//! `CRASH_SERVER_KILLS` how often the server dies; `CRASH_SEED` repeats an order of failures, `CRASH_SECONDS` limits the time,
 //! and with `CRASH_LOCAL_CALLS`, calls are local. Each execution writes lines into a file: when it begins, when it takes effect, and
 //! when it ends. A call may be executed again only if a failure explains it.
 

@@ -76,7 +76,7 @@ impl Case {
         format!("r{number}: {}", self.turns)
     }
 
-    /// Returns the calls of each turn, name and step, without those of the last turn that the run may take: they are not executed.
+    /// Returns the calls of each turn, name and step, without the calls of the last turn that the run may take: they are not executed.
     pub(super) fn calls(&self) -> Vec<Vec<(&'static str, usize)>> {
         let turns = self.turns.split(' ').take(MAX_TURNS as usize - 1).enumerate();
         turns.map(|(turn, names)| calls_of(turn, names).collect()).collect()

@@ -1,4 +1,4 @@
-//! The server, the workers and the balancers between them, all of which fail.
+//! The server, the workers and the balancers between them. All of them fail.
 
 use std::env;
 use std::fs::OpenOptions;
