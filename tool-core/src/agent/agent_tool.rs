@@ -81,14 +81,14 @@ impl Agent {
     ///   run fails, it undoes its own calls, and the outer model reads why there is no answer.
     /// - **Failures.** If the agent's model or memory fails, the outer run returns with that error and can be resumed.
     /// - **Cancellation** of the outer run cancels the inner one.
-    /// - **Context.** The agent's tools receive the values of the agent, and of the outer context only those of the types that
+    /// - **Context.** The agent's tools receive the values of the agent, and of the outer context only values of the types that
     ///   [`pass_context`](crate::agent::AgentTool::pass_context) names.
     /// - **Depth.** Agents can be nested up to the outermost run's [`max_depth`](crate::run::RunLimits#structfield.max_depth).
     /// - **Events** of the agent are [`Event::Agent`](crate::Event::Agent) of the outer run.
     ///   [`Answer::inner_runs`](crate::Answer::inner_runs) has the messages, executions and tokens.
     ///
     /// Outside a run, for example over another protocol or if a caller executes the calls of a [`Run`](crate::run::Run) without a
-    /// [`RunDriver`], a call drives the inner run to its end. If the run has to wait, the call fails, and those of the run are
+    /// [`RunDriver`], a call drives the inner run to its end. If the run has to wait, the call fails, and the run's calls are
     /// undone. The same holds for a tool that calls this one in its own body: the run is no part of the outer run's.
     /// Without a driver, the calls of a run that has ended are not undone, and an agent that undoes calls of other tools is not
     /// asked.
@@ -169,7 +169,7 @@ impl AgentTool {
     }
 
     /// Gives the agent a conversation of its own in its [memory](crate::agent::AgentBuilder::memory), so that it remembers earlier
-    /// calls in the same outer conversation. Its id is [that of the outer one for this agent](ConversationId::of_agent). Without
+    /// calls in the same outer conversation. Its id [derives from the outer one and this agent](ConversationId::of_agent). Without
     /// this, the agent reads and stores no history.
     pub fn own_conversation(mut self) -> Self {
         self.has_conversation = true;
@@ -322,7 +322,7 @@ impl AgentTool {
         };
         let (driven, panic) = match driven {
             Ok(driven) => (driven, None),
-            // The call fails, and nothing else undoes those of its run.
+            // The call fails, and nothing else undoes the calls of its run.
             Err(panic) => (self.stop(&mut driver, parses_by_tool).await, Some(panic)),
         };
         if let (Ok(_), Some(panic)) = (&driven, panic) {

@@ -143,8 +143,8 @@ impl Ask {
         self
     }
 
-    /// Offers only these tools to the model for this question, in place of the agent's own, of those of its providers and of
-    /// earlier ones of the question. Further calls of [`tools`](Self::tools) add more. A resumed run needs them again. The agent's
+    /// Offers only these tools to the model for this question, in place of the agent's own, its providers' and
+    /// the question's earlier ones. Further calls of [`tools`](Self::tools) add more. A resumed run needs them again. The agent's
     /// settings for its tools remain, such as [`max_output_chars`](crate::agent::AgentBuilder::max_output_chars).
     ///
     /// ```

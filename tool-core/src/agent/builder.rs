@@ -173,7 +173,7 @@ impl AgentBuilder {
     }
 
     /// Offers only some of the tools to the model, which finds the others with a tool named `search_tools`, or by the [search of its
-    /// provider](ToolSearch::by_provider). They can be the agent's own, those of the question, and those of providers such as MCP servers.
+    /// provider](ToolSearch::by_provider). They can be the agent's own, the question's, and tools of providers such as MCP servers.
     ///
     /// Everything else is as without search: calls of tools that were not found yet are executed, and rules for tools hold
     /// for all of them. See the [guide](crate::guide::tool_search).

@@ -1,6 +1,6 @@
 //! The connection between a call in flight and the driver of the run that the call belongs to.
 //!
-//! A call that asks an agent drives the inner run, and the outer driver owns the state of which it is a part. Before each step with
+//! A call that asks an agent drives the inner run, and the outer driver owns the state that contains it. Before each step with
 //! effects, the inner driver sends its state, and continues once the outer state is stored. A call that records a value sends its notes in
 //! the same way.
 
@@ -20,9 +20,9 @@ use crate::tool::{CallNotes, Connection};
 /// The connection of one call to the driver of its run.
 pub(super) struct Delegation {
     pub(super) call: ToolCall,
-    /// The call undoes those of the run that it asked.
+    /// The call undoes the calls of the run that it started.
     pub(super) is_undo: bool,
-    /// The number of levels of agents that are allowed, with that of this call.
+    /// The number of levels of agents that are allowed, including this call's.
     pub(super) levels: u32,
     /// The time limit of the call, which is one of the inner run.
     pub(super) timeout: Option<Duration>,

@@ -44,7 +44,7 @@ impl EventEmitter {
         Self { hooks, ..Self::default() }
     }
 
-    /// Returns this emitter as that of an agent that a call of another run asked: the listeners of that run receive its events,
+    /// Returns this emitter for an agent that a call of another run asked: the listeners of that run receive its events,
     /// too.
     pub(super) fn inside(mut self, outer: &Self, call: &ToolCall, streams_replies: bool) -> Self {
         let speaker = Speaker { agent: call.name.clone(), call_id: call.id.clone() };

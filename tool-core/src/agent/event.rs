@@ -92,7 +92,7 @@ pub enum Event {
     Waiting(Vec<Wait>),
     /// An event of an agent that a call [asked](crate::Agent::as_tool). The events of agents that it asked in turn are nested.
     /// A stream contains the deltas of the agent's replies only [if that was requested](crate::agent::AgentTool::stream_text),
-    /// and not its end, which is that of the call.
+    /// and not its end, which the end of the call reports.
     #[non_exhaustive]
     Agent {
         /// The name of the tool by which the agent was called.

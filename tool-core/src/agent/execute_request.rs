@@ -18,7 +18,7 @@ use crate::run::{Decision, Ledger, ResolveError, Run, RunError, Wait, WaitReason
 use crate::tool::{Asking, CallNotes, CallRequest, Progress, ToolContext, ToolError, ToolExecution};
 use crate::toolset::{ToolProviderRequest, ToolSet};
 
-/// A run of which a call is executed. What it has spent is not known here.
+/// A run around the executed call. What it has spent is not known here.
 struct Level<'a> {
     /// The agent whose run it is, maybe since a handoff.
     agent: &'a Agent,
@@ -192,7 +192,7 @@ impl Agent {
         }
     }
 
-    /// Returns the agent's tools, or those of the first provider, among which the tool with this name is.
+    /// Returns the agent's tools, or the first provider's tools, that contain the tool with this name.
     async fn tools_with(
         &self,
         name: &str,

@@ -31,7 +31,7 @@ pub(super) struct CallExecutor {
     pub(super) gate: Gate,
     pub(super) emitter: EventEmitter,
     pub(super) trace: CallTrace,
-    /// The token of the run, parent of those of the calls.
+    /// The token of the run, parent of the calls' tokens.
     pub(super) cancellation: CancellationToken,
     pub(super) timeout: Option<Duration>,
     pub(super) undone: Option<Undone>,

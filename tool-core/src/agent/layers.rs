@@ -1,4 +1,4 @@
-//! The layers around a run: those of its agents, and of the runs that it is inside of. Below them is what the run is charged to.
+//! The layers around a run: of its agents, and of the runs around it. Below them is what the run is charged to.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use crate::tool::{Judgement, RunRules, ToolContext, ToolError, ToolExecution, Ve
 pub(super) struct Layers {
     /// The run itself, then those that it is inside of, the outermost last.
     levels: Vec<Level>,
-    /// The layers of all levels, those of the outermost first.
+    /// The layers of all levels, the outermost level first.
     all: Vec<Placed>,
     /// The names of the agents that lead from the run of each level to this run.
     paths: Vec<Vec<String>>,
@@ -44,7 +44,7 @@ struct Level {
 #[derive(Clone)]
 struct Placed {
     level: usize,
-    /// The position of the layer's agent among those of its run.
+    /// The position of the layer's agent among the agents of its run.
     agent: usize,
     layer: Arc<dyn Layer>,
 }

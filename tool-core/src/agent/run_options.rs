@@ -71,7 +71,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to those of the
+    /// Charges all runs of the agent to a [budget](crate::memory::Budget), in addition to earlier ones and to the budgets of
     /// [questions](crate::agent::Ask::budget); also the rest of a run that is [handed off](Self::handoff_to) to it. A clone of the budget
     /// that the outer agent has, too, is charged once.
     pub fn budget(mut self, budget: impl IntoKeyedBudget) -> Self {
@@ -197,7 +197,7 @@ impl AgentBuilder {
         )
     }
 
-    /// Requires approval for the calls that match this predicate, in addition to those of tools that always need it.
+    /// Requires approval for the calls that match this predicate, in addition to calls of tools that always need it.
     ///
     /// Short for a [layer](Self::layer) named `needs_approval`, a [`guard::call`] with [`CallVerdict::NeedsApproval`]. The predicate reads
     /// arguments with [`ToolCall::arguments_as`], as the tool does, and returns `true` if they cannot be read: the model's text is untrusted,
@@ -244,7 +244,7 @@ impl AgentBuilder {
     /// answer, in every run of this agent, however it is driven. Layers are asked in the order in which they were added.
     ///
     /// They also see requests, calls and outputs in runs of [agents](crate::Agent::as_tool) that the calls ask, at any depth and before
-    /// the layers of those agents, and after a [handoff](Self::handoff_to), in addition to those of the other agent. [`Place::agents`] names the
+    /// the layers of those agents, and after a [handoff](Self::handoff_to), in addition to the other agent's. [`Place::agents`] names the
     /// agents that lead there.
     ///
     /// ```
@@ -365,7 +365,7 @@ impl AgentBuilder {
     /// [resumed](crate::Agent::resume); calls with a stored outcome are not executed again. Finished runs are removed.
     ///
     /// Only the copy of a run that continues the stored state executes calls, because decisions about a call and its start are
-    /// stored before it is executed. Any other copy, such as that of a second click on "approve", fails with
+    /// stored before it is executed. Any other copy, such as one made by a second click on "approve", fails with
     /// [`RunErrorKind::RunningElsewhere`](crate::RunErrorKind::RunningElsewhere) or
     /// [`RunErrorKind::Conflict`](crate::RunErrorKind::Conflict).
     ///

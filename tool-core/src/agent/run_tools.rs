@@ -23,7 +23,7 @@ pub(super) struct QuestionTools {
     pub(super) context: ToolContext,
     /// Offered in addition to the agent's or in place of them.
     pub(super) offered: Result<ToolSet, ToolSetError>,
-    /// The tools replace those of the agent and of its providers.
+    /// The tools replace the tools of the agent and of its providers.
     pub(super) replaces: bool,
     /// The tool that takes a typed answer. No other tools replace it.
     pub(super) answer_tool: ToolSet,
@@ -40,7 +40,7 @@ impl Default for QuestionTools {
     }
 }
 
-/// The tools of one run: the agent's own, those of the question, and those of the [providers](ToolProvider).
+/// The tools of one run: the agent's own, the question's, and the tools of the [providers](ToolProvider).
 ///
 /// Sources supply tools, which are joined, and offered all at once or by a search. The last result of each of these steps is stored
 /// and remains valid while the sets are the same that it was made of.
@@ -108,7 +108,7 @@ impl RunTools {
         Self::new(agent.clone(), question)
     }
 
-    /// Returns the tools of the last turn, or those of the agent if there was none.
+    /// Returns the tools of the last turn, or the agent's tools if there was none.
     pub(super) fn last_resolved(&self) -> ToolSet {
         self.joined.clone().unwrap_or_else(|| self.agent.0.tools.clone())
     }
@@ -175,7 +175,7 @@ impl RunTools {
         Ok(fixed)
     }
 
-    /// Joins the tools of all sources, of which these are provided.
+    /// Joins the tools of all sources. `provided` are the providers' tools.
     fn join(&mut self, provided: Vec<(Source, ToolSet)>) -> Result<ToolSet, RunErrorKind> {
         let question = self.question.offered.clone();
         let question = question.and_then(|tools| tools.union(&self.question.answer_tool));
@@ -234,8 +234,8 @@ impl RunTools {
         self.joined.as_ref().is_some_and(|joined| joined.is_shared_with(tools))
     }
 
-    /// Returns the tools that are offered, and that of a typed answer. The set is the same as before while the same tools are chosen, so that
-    /// their definitions are serialized once.
+    /// Returns the tools that are offered, with the tool of a typed answer. The set is the same as before while the same tools are chosen,
+    /// so that their definitions are serialized once.
     pub(super) fn choose(
         &mut self,
         all: ToolSet,
@@ -293,7 +293,7 @@ impl RunTools {
         Ok(divided)
     }
 
-    /// Returns the definitions to offer, of which those of these tools need not be found.
+    /// Returns the definitions to offer: the `found` tools need not be found again.
     pub(super) fn offered(&mut self, divided: &Arc<Divided>, found: Vec<String>) -> ToolDefinitions {
         match &self.offered {
             Some(last) if Arc::ptr_eq(&last.divided, divided) && last.found == found => {

@@ -69,7 +69,7 @@ pub(super) struct Shared {
     pub(super) undo_tools: ToolSet,
     /// The agents that runs are handed off to, by the names of the tools.
     pub(super) handoffs: Vec<(String, Agent)>,
-    /// All tools that undo those of the agent, offered or not.
+    /// All tools that undo the agent's tools, offered or not.
     pub(super) bound_undo_tools: UndoTools,
     /// The search, and the division of the agent's own tools.
     pub(super) tool_search: Option<(ToolSearch, Mutex<Option<Arc<Divided>>>)>,
@@ -109,7 +109,7 @@ impl Agent {
         &*self.0.model
     }
 
-    /// Returns the agent's own tools. The model is also offered those of the [question](crate::agent::Ask::tools) and of the
+    /// Returns the agent's own tools. The model is also offered the tools of the [question](crate::agent::Ask::tools) and of the
     /// [providers](crate::agent::AgentBuilder::tool_provider).
     #[must_use]
     pub fn tools(&self) -> &ToolSet {
@@ -177,7 +177,7 @@ impl Agent {
     }
 
     /// Registers a watcher of all later runs of this agent and its clones, for as long as they live. It is called with each run that
-    /// starts or is resumed, and returns a [hook](crate::agent::AgentBuilder::on_event) that receives the events of that run, with those of the
+    /// starts or is resumed, and returns a [hook](crate::agent::AgentBuilder::on_event) that receives the events of that run and of the
     /// agents that its calls ask. The hook is dropped with the driver of the run.
     ///
     /// ```
@@ -272,7 +272,7 @@ impl Agent {
         run
     }
 
-    /// Returns the settings of this agent's part of a run, with those of the question.
+    /// Returns the settings of this agent's part of a run, with the settings of the question.
     pub(super) fn run_settings(&self, question: QuestionSettings) -> AgentSettings {
         AgentSettings {
             instructions: join_instructions(question.instructions, self.0.instructions.clone()),
@@ -284,7 +284,7 @@ impl Agent {
     }
 }
 
-/// Joins the instructions of a question with those of an agent. The result is one message, because some models accept no second
+/// Joins the instructions of a question and of an agent. The result is one message, because some models accept no second
 /// system message.
 fn join_instructions(question: Option<Content>, agent: Option<Content>) -> Option<Content> {
     match (question, agent) {

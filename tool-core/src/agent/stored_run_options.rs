@@ -29,7 +29,7 @@ pub enum WhileWaiting {
     /// run that waits. Neither question can then be answered without knowledge of the other.
     #[default]
     Refuse,
-    /// The question is answered without knowledge of the run that waits, whose messages later follow those of this question.
+    /// The question is answered without knowledge of the run that waits, whose messages later follow the messages of this question.
     Answer,
 }
 

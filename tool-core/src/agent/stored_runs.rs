@@ -7,7 +7,7 @@ use crate::run::{Run, RunError, RunErrorKind};
 impl Agent {
     /// Returns the stored runs, ordered by id, each with its [status](crate::memory::RunStatus): those that were interrupted, wait
     /// for approvals or results, have failed, were cancelled, or are running elsewhere. Empty for an agent without a
-    /// [run store](crate::agent::AgentBuilder::run_store). Of the runs in a store that several agents share, those of agents of
+    /// [run store](crate::agent::AgentBuilder::run_store). In a store that several agents share, runs of agents with
     /// another [name](crate::agent::AgentBuilder::name) are left out; agents without a name see each other's.
     ///
     /// ```

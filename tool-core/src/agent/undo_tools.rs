@@ -54,7 +54,7 @@ impl UndoTools {
         self.0.iter().any(|one| one.source != source && one.name == name)
     }
 
-    /// Binds the tools that undo those of a source, in place of the source's earlier ones.
+    /// Binds the undo tools of a source's tools, in place of the source's earlier ones.
     /// Fails if the source has a tool with the name of another source's undo tool, or if one of its tools cannot be undone as
     /// declared.
     pub(super) fn bind(&mut self, source: Source, tools: &ToolSet) -> Result<(), BuildError> {

@@ -375,7 +375,7 @@ impl RunDriver {
                 Some(earlier) => earlier.last_resolved(),
                 None => self.offer.tools.clone(),
             },
-            // The arguments are those of the undone call; the tool that undoes it may take only some of them.
+            // The arguments come from the undone call; the tool that undoes it may take only some of them.
             Some(undo) => tools_of_agent
                 .undo
                 .set_with(&undo.name)

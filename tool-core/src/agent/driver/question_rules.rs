@@ -12,9 +12,9 @@ use crate::memory::KeyedBudget;
 pub(in crate::agent) struct QuestionRules {
     /// Cancels the run.
     pub(in crate::agent) cancellation: Option<CancellationToken>,
-    /// Takes precedence over that of the current agent.
+    /// Takes precedence over the current agent's.
     pub(in crate::agent) approver: Option<Arc<dyn Approver>>,
-    /// Takes precedence over that of the current agent.
+    /// Takes precedence over the current agent's.
     pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
     /// What the run is charged to.
     pub(in crate::agent) budgets: Vec<KeyedBudget>,

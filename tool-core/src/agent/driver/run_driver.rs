@@ -282,7 +282,7 @@ impl RunDriver {
     /// # Errors
     ///
     /// Fails if the run did not ask for a model request, or if a layer fails; also if the agent has layers that see its requests, and
-    /// the response is not that of [`call_model`](Self::call_model).
+    /// the response does not come from [`call_model`](Self::call_model).
     pub async fn record_response(&mut self, mut response: ChatResponse) -> Result<(), RunError> {
         let hold = self.reply.take();
         let is_open = |is_beside| !self.layers.open_questions(&self.run, is_beside).is_empty();

@@ -66,7 +66,7 @@ fn wrap(call: &ToolCall) -> String {
     format!(r#"{{"name":{},"arguments":{}}}"#, Value::from(&*call.name), call.arguments_as_json())
 }
 
-/// The messages of a run as they are sent, of which every turn adds only the new ones.
+/// The messages of a run as they are sent. Every turn adds only the new ones.
 #[derive(Default)]
 pub(in crate::agent) struct SentMessages {
     pub(in crate::agent) messages: Vec<Message>,

@@ -8,7 +8,7 @@ use crate::model::{ChatModel, ToolDefinition, ToolDefinitions, ToolKind};
 use crate::tool::ToolExecution;
 use crate::toolset::{ToolSet, ToolSetError};
 
-/// The tools of a turn, of which some are found by search.
+/// The tools of a turn. Some of them are found by search.
 pub(in crate::agent) struct Divided {
     /// The tools before those that search were added.
     all: ToolSet,
@@ -72,7 +72,7 @@ impl Divided {
         self.hidden.contains(name)
     }
 
-    /// Returns the definitions to offer, of which those of these tools need not be found.
+    /// Returns the definitions to offer. The tools with these names need not be found.
     pub(in crate::agent) fn offered_with(&self, names: &[String]) -> ToolDefinitions {
         if names.is_empty() {
             return self.offered.clone();

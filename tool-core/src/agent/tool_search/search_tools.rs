@@ -67,7 +67,7 @@ pub(super) fn search_tools(settings: &ToolSearch, all: &ToolSet, sources: &[Tool
     .pure()
 }
 
-/// Creates the tool by which the model calls others. The calls are those of the other tools before the run sees them, except those
+/// Creates the tool by which the model calls others. Its calls become calls of the other tools before the run sees them, except calls
 /// that name no tool.
 pub(super) fn call_tool() -> FunctionTool {
     let refuse = |Call { name, arguments: _ }: Call| -> Result<String, ToolError> {
