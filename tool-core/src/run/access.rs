@@ -221,7 +221,7 @@ impl Run {
         &self.messages()[..self.messages().len().saturating_sub(replies)]
     }
 
-    /// Returns the tokens of all turns so far, with those of the [agents](Self::inner_runs) that its calls asked, and of the requests of
+    /// Returns the tokens of all turns so far, of the [agents](Self::inner_runs) that its calls asked, and of the requests of
     /// [layers](Self::usage_by_layer).
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -230,7 +230,7 @@ impl Run {
         usage
     }
 
-    /// Returns the tokens of the turns of this run alone, without those of the [agents](Self::inner_runs) that its calls asked, and of
+    /// Returns the tokens of the turns of this run alone, without the [agents](Self::inner_runs) that its calls asked and without
     /// [layers](Self::usage_by_layer).
     #[must_use]
     pub fn own_usage(&self) -> Usage {

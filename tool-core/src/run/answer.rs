@@ -55,7 +55,7 @@ impl Answer {
         &self.tool_executions
     }
 
-    /// Returns the tokens of all turns together, with those of the [agents](Self::inner_runs) that calls of the run asked, and of the
+    /// Returns the tokens of all turns, of the [agents](Self::inner_runs) that calls of the run asked, and of the
     /// requests of [layers](Self::usage_by_layer).
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -68,9 +68,9 @@ impl Answer {
         &self.handoffs
     }
 
-    /// Returns the tokens of each agent: first those of the agent that was asked, under its
-    /// [name](crate::agent::AgentBuilder::name) or `agent` if it has none, then those of the agents
-    /// that it [handed the run over](Self::handoffs) to, and those of the [agents](Self::inner_runs) that calls asked, under
+    /// Returns the tokens of each agent: first the agent that was asked, under its
+    /// [name](crate::agent::AgentBuilder::name) or `agent` if it has none, then the agents
+    /// that it [handed the run over](Self::handoffs) to, and the [agents](Self::inner_runs) that calls asked, under
     /// the names of their tools. The names of nested agents are joined by `/`.
     #[must_use]
     pub fn usage_by_agent(&self) -> Vec<(String, Usage)> {

@@ -54,7 +54,7 @@ impl CallRecord {
         !matches!(self.state, CallState::Finished(_))
     }
 
-    /// Returns `true` if the call can be executed now. A call that asked an agent cannot while the agent's run waits.
+    /// Returns `true` if the call can be executed now. A call of an agent is not ready while that agent's run waits.
     pub(super) fn is_ready(&self) -> bool {
         match self.state {
             CallState::Ready { .. } | CallState::Running { .. } => {

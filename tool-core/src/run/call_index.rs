@@ -54,7 +54,7 @@ impl CallIndex {
         }
     }
 
-    /// Returns the last of these executions that was of a call with this id. They are those of earlier calls of this function,
+    /// Returns the last of these executions that was of a call with this id. They are the executions of earlier calls of this function,
     /// and further ones.
     pub(super) fn execution<'e>(
         &mut self,

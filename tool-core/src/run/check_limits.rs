@@ -18,7 +18,7 @@ impl Run {
         StopReason::MaxTurns(self.settings.limits.max_turns.max(1))
     }
 
-    /// Returns the reason to stop if the model of the run, or those of the agents that it asked, went beyond its limits.
+    /// Returns the reason to stop if the model of the run, or a model of the agents that it asked, exceeded its limits.
     pub(super) fn exceeded_limit(&self) -> Option<StopReason> {
         let limits = &self.settings.limits;
         if let Some(limit) = limits.max_calls.filter(|limit| self.counted_calls() > u64::from(*limit)) {

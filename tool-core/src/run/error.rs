@@ -57,7 +57,7 @@ pub enum RunErrorKind {
     /// The request to the model failed.
     Model(ModelError),
     /// The next request can cost more than [`max_cost`](crate::run::RunLimits::max_cost) leaves. It was not sent, or its answer was cut
-    /// off in the middle of calls, of which none was executed. The run can be [resumed](crate::Agent::resume) with a [higher
+    /// off in the middle of calls, and none of them was executed. The run can be [resumed](crate::Agent::resume) with a [higher
     /// limit](crate::agent::Ask::max_cost).
     #[non_exhaustive]
     MaxCost {
@@ -156,7 +156,7 @@ impl RunError {
     /// Adds the reasons of the definitions whose calls await approval.
     pub(crate) fn with_approval_reasons(mut self, tools: &[ToolDefinition]) -> Self {
         if matches!(self.kind, RunErrorKind::Waiting) {
-            // The definitions are not those of agents that the run asked.
+            // The definitions do not include tools of agents that the run asked.
             let calls = self.run.calls_with_records().filter(|(_, record)| record.awaits_approval());
             let names: Vec<_> = calls.map(|(call, _)| &*call.name).collect();
             let awaits = |tool: &&ToolDefinition| names.contains(&tool.name());

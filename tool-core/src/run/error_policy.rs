@@ -28,7 +28,7 @@ pub(crate) struct ErrorPolicies {
     default: ErrorPolicy,
 }
 
-/// The kinds that a policy applies to: not that of calls that were not executed, which are always reported.
+/// The kinds that a policy applies to: all but calls that were not executed, which are always reported.
 const KINDS: [ToolErrorKind; 8] = [
     ToolErrorKind::UnknownTool,
     ToolErrorKind::InvalidArguments,

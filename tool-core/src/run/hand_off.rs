@@ -77,7 +77,7 @@ impl Run {
         });
     }
 
-    /// Gives the run the instructions and settings of the agent that it was handed off to. The instructions replace those of
+    /// Gives the run the instructions and settings of the agent that it was handed off to. The instructions replace the ones of
     /// the agent before, if it had some.
     pub(crate) fn enter_handoff(
         &mut self,

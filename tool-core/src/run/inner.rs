@@ -38,7 +38,7 @@ impl InnerRun {
         &self.run
     }
 
-    /// Adds the conversations of these runs to that of the outer one.
+    /// Adds the conversations of these runs to the outer run's.
     pub(super) fn add_transcripts<'a>(
         inner: impl IntoIterator<Item = &'a Self>,
         outer: Transcript<'a>,
@@ -71,7 +71,7 @@ impl InnerRun {
         self.run.revoke();
     }
 
-    /// Returns `true` if calls of the run are to be undone with those of the outer run, or were.
+    /// Returns `true` if calls of the run are to be undone with the outer run's calls, or were.
     pub(super) fn is_undoable(&self) -> bool {
         self.is_revoked || !self.is_ended() && self.run.has_undoable_calls()
     }
@@ -100,7 +100,7 @@ impl Run {
         self.inner_runs.iter().chain(open)
     }
 
-    /// Returns a readable view of the messages that the run added, with those of the agents that it asked.
+    /// Returns a readable view of the messages that the run and the agents that it asked have added.
     pub(super) fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(self.new_messages(), self.tool_executions());
         let own = Handoff::add_to_transcript(&self.handoffs, self.tool_executions(), own);
@@ -153,7 +153,7 @@ impl Run {
         changed
     }
 
-    /// Makes a new run part of this one: that of the agent that an open call asks by the tool of this name.
+    /// Makes a new run part of this one: the run of the agent that an open call asks by the tool of this name.
     ///
     /// # Errors
     ///

@@ -93,7 +93,7 @@ impl Ledger {
     }
 }
 
-/// Adds parts to those of the same names.
+/// Adds parts to the parts of the same names.
 fn add_parts(sum: &mut Vec<(String, Usage)>, parts: Vec<(String, Usage)>) {
     for (name, used) in parts {
         match sum.iter_mut().find(|(other, _)| *other == name) {
@@ -128,7 +128,7 @@ impl Run {
 
     /// Sets what the next request can cost, which counts as spent until its response is recorded.
     pub(crate) fn begin_request(&mut self, cost: Option<Cost>) {
-        // Nobody knows what came of an earlier request.
+        // Nobody knows the outcome of an earlier request.
         self.add_cost(self.cost_in_flight);
         self.cost_in_flight = cost;
     }

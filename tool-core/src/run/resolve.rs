@@ -79,7 +79,7 @@ impl Run {
     }
 
     /// Returns the waits, each with the number of levels further out at which approval is demanded: an approver of this run decides
-    /// only about those of level 0.
+    /// only about waits of level 0.
     pub(crate) fn waits_at_levels(&self) -> impl Iterator<Item = (Wait, usize)> {
         self.calls_with_records().flat_map(|(call, record)| {
             let own = self.waits_of(call, record).into_iter().map(|wait| (wait, record.approval_level));

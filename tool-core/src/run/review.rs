@@ -83,7 +83,7 @@ impl Run {
         })
     }
 
-    /// Returns the results of the last turn that layers have to see: those of the caller, and those whose judgement is pending.
+    /// Returns the results of the last turn that layers have to see: the caller's, and results whose judgement is pending.
     pub(crate) fn unjudged_results(&self) -> Vec<ToolExecution> {
         let is_unjudged = |execution: &&ToolExecution| match execution.metadata.judgement {
             Some(judgement) => judgement == Judgement::Pending,
@@ -211,7 +211,7 @@ impl Run {
         self.write_arguments(rewritten)
     }
 
-    /// Replaces the arguments of an open call, of which the record has the original ones.
+    /// Replaces the arguments of an open call. The record stores the original ones.
     pub(super) fn write_arguments(&mut self, rewritten: &ToolCall) -> Result<(), StepError> {
         let position = self.call_position(&rewritten.id);
         if let Some((position, call)) = position.and_then(|at| Some((at, self.calls().get(at)?))) {

@@ -1,4 +1,4 @@
-//! Saves of a run, each of which gives it a new revision.
+//! Saves of a run. Each gives it a new revision.
 
 use super::revision::{RunRevision, StoredState};
 use super::state::Run;

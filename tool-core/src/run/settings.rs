@@ -43,7 +43,7 @@ pub(crate) struct QuestionSettings {
     pub(crate) options: ModelOptions,
 }
 
-/// The settings of a run that are those of its agent.
+/// The settings that a run takes from its agent.
 pub(crate) struct AgentSettings {
     pub(crate) instructions: Option<Content>,
     pub(crate) error_policies: ErrorPolicies,

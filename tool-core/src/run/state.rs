@@ -56,7 +56,7 @@ pub struct Run {
     pub(super) recorded: Option<Vec<Fact>>,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
-    /// Created with the first response, so that a run that waits for it is small.
+    /// Built with the first response, to keep waiting runs small.
     pub(super) call_index: Option<Box<CallIndex>>,
 }
 
@@ -176,7 +176,7 @@ pub struct InnerRun {
     pub(super) agent: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_own_limits: bool,
-    /// The outer run stopped, and the calls of this one are undone with those of the outer run.
+    /// The outer run stopped, and the calls of this one are undone with the outer run's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_revoked: bool,
     pub(super) run: Run,

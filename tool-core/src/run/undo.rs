@@ -81,7 +81,7 @@ impl Run {
         self.undone_execution().is_some_and(|execution| self.undoing_inner_run(execution).is_some())
     }
 
-    /// Returns the prefix of the ids of undo calls. The idempotency key contains the id, so it must differ from those of the
+    /// Returns the prefix of the ids of undo calls. The idempotency key contains the id, so it must differ from the ids of the
     /// model's calls.
     fn undo_prefix(&self) -> String {
         if let (Some(undo), Some(undone)) = (self.next_undo_call(), self.undone_execution())

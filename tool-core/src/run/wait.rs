@@ -36,7 +36,7 @@ use crate::tool::{
 pub struct Wait {
     /// The id, by which the wait is resolved.
     pub id: WaitId,
-    /// The path of the call: its id, behind those of the calls that lead to its agent, as in `call_1/call_2`.
+    /// The path of the call: its id, behind the ids of the calls that lead to its agent, as in `call_1/call_2`.
     pub path: String,
     /// The name of the call's tool.
     pub tool: String,
