@@ -169,7 +169,7 @@ impl Hub {
         })
     }
 
-    /// Returns the log to show a run with: that of this process, or one of what is stored now, which its readers share.
+    /// Returns the log to show a run with: this process's, or one of what is stored now, which its readers share.
     pub(crate) async fn shown_log(&self, id: &str) -> Option<Arc<RunLog>> {
         if let Some(log) = self.log(id) {
             return Some(log);

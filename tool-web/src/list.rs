@@ -1,6 +1,6 @@
 //! The list of runs.
 //!
-//! Stored runs are read in the background while somebody looks at the list, because reading thousands takes longer than a
+//! Stored runs are read in the background while somebody views the list, because reading thousands takes longer than a
 //! page may take to open. Until all are read, the list says so.
 
 use std::collections::{BTreeMap, HashSet};

@@ -23,7 +23,7 @@ pub(crate) fn arguments(wait: &Wait) -> Option<&str> {
 pub(crate) struct Described {
     #[serde(flatten)]
     pub(crate) wait: Wait,
-    /// The tools by which the agents were called that lead to the call.
+    /// The agent tools on the way to the call, outermost first.
     agents: Vec<String>,
     description: Option<String>,
     /// Why the call needs approval.
@@ -110,7 +110,7 @@ fn find_places<'a>(
 
 /// Splits arguments into their members, with the parameters that are absent.
 fn fields(arguments: &str, parameters: Option<&Value>) -> Option<Vec<Field>> {
-    // The order of the members is that of the text.
+    // The members are in the order of the text.
     let names: Map<String, Value> = serde_json::from_str(arguments).ok()?;
     let texts: HashMap<String, &RawValue> = serde_json::from_str(arguments).ok()?;
     let properties = parameters.and_then(|schema| schema.get("properties")).and_then(Value::as_object);

@@ -50,7 +50,7 @@ impl Web {
         Self::default()
     }
 
-    /// Adds the runs of an agent: those that its clones in this process drive, and those of its
+    /// Adds the runs of an agent: the ones that its clones in this process drive, and the ones in its
     /// [run store](tool_core::agent::AgentBuilder::run_store). Decisions continue them here.
     ///
     /// An agent without a run store gets one in memory, for the latest 1,000 runs that wait.

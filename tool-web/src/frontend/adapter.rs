@@ -317,7 +317,7 @@ impl Adapter {
         }
     }
 
-    /// Converts an event of an agent inside. Only calls that were shown, because they awaited approval, have more than a sign.
+    /// Converts an event of an agent inside. Calls that were never shown for approval produce only a marker.
     fn inner(&mut self, agent: &str, path: &str, event: &Event) {
         match event {
             Event::Agent { agent, call_id, event, .. } => {

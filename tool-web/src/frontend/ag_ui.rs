@@ -38,7 +38,7 @@ struct FrontendTool {
 }
 
 impl Request {
-    /// Returns what is asked for, and the tools of the frontend. They do not take the place of those of the agent.
+    /// Returns what is asked for, and the tools of the frontend. They do not replace the agent's.
     /// A run that waits takes nothing but a complete `resume`.
     pub(super) fn asked(
         mut self,
