@@ -118,7 +118,7 @@ async fn distinguishes_repeated_ids() {
     let answer = in_all_ways(|| agent(model())).await.unwrap();
     let executions = answer.tool_executions();
     assert_eq!(executions.len(), 3 + 3 + 2 + 2 + 1);
-    // One that comes again in a later turn names the call of then; beside it, it is another call.
+    // A repeated id refers to the earlier call in a later turn, and to another call in the same turn.
     let from_record: Vec<_> = executions.iter().map(|one| one.origin() == Origin::Recorded).collect();
     assert_eq!(from_record[..6], [false, false, false, true, false, false]);
     assert_eq!(executions[6].outcome().unwrap_err().kind(), ToolErrorKind::NotExecuted);

@@ -301,7 +301,7 @@ async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
     let run: Run = serde_json::from_str(&golden(4, "layered")).unwrap();
     let stored: Value = serde_json::from_str(&golden(4, "layered")).unwrap();
     assert_eq!(serde_json::to_value(&run).unwrap(), stored);
-    // Nobody knows what came of the request in flight.
+    // Nobody knows the outcome of the request in flight.
     let run: Run = serde_json::from_str(&golden(4, "charged")).unwrap();
     assert_eq!(run.cost(), Some(Cost::new(11_585, Currency::USD)));
     assert_eq!(run.limits().max_cost, Some(Cost::usd(0.05)));
