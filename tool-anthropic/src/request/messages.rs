@@ -221,7 +221,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes a block, which is part of what later thinking is bound to. Equal roles that follow each other are one message.
+    /// Writes a block, which is part of what later thinking is bound to. Consecutive blocks of one role form one message.
     fn push(&mut self, role: Role, json: &str) {
         self.state.digest.update([role as u8]);
         self.state.digest.update((json.len() as u64).to_le_bytes());

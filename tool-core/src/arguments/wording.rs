@@ -47,7 +47,7 @@ pub(super) fn unmatched_member(path: &str, name: &str, pattern: &str) -> String 
     format!("`{path}` has no member `{name}`, the names of its members match `{pattern}`")
 }
 
-/// Appends the known names and the nearest of them, which is the first of very many. The introductions are for some and for no names.
+/// Appends the known names; in a long list the closest match comes first. The introductions are for some and for no names.
 fn with_known<N: AsRef<str>>(
     mut mistake: String,
     name: &str,

@@ -109,7 +109,7 @@ impl Redact {
         self.with_pattern(EMAIL, "[e-mail address]")
     }
 
-    /// Removes keys that one can tell by their form: of OpenAI, Anthropic, Stripe, AWS, GitHub, Slack and Google, and JSON web tokens.
+    /// Removes keys that are recognized by their form: of OpenAI, Anthropic, Stripe, AWS, GitHub, Slack and Google, and JSON web tokens.
     pub fn keys(self) -> Self {
         self.with_pattern(KEY, "[key]")
     }

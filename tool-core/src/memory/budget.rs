@@ -8,7 +8,7 @@ use crate::memory::StoreFuture;
 use crate::model::{Cost, Currency};
 use crate::tool::Timestamp;
 
-/// How long a request can be in flight. What it reserved then counts as spent, because nobody knows what came of it.
+/// How long a request can be in flight. What it reserved then counts as spent, because nobody knows what it cost.
 const EXPIRY: Duration = Duration::from_secs(3_600);
 
 /// A budget of tokens or money for each key, such as a user or a tenant, and each period.

@@ -267,7 +267,7 @@ impl ToolCall {
         Self { id: id.into(), name: name.into(), arguments: arguments.into(), provider_data: None }
     }
 
-    /// Returns the arguments as valid JSON: a text that is none becomes a string, and one without content an empty object.
+    /// Returns the arguments as valid JSON: text that is not JSON becomes a JSON string; empty text becomes `{}`.
     pub(crate) fn arguments_as_json(&self) -> Cow<'_, str> {
         match serde_json::from_str::<&RawValue>(&self.arguments) {
             Ok(json) => json.get().into(),

@@ -37,7 +37,7 @@ impl ExtraArguments {
         Some(Self { extra, contract: arguments_contract::<T>(), handler, passes_to_tool: false })
     }
 
-    /// Adds the parameters to a tool. The error is the end of a sentence about the tool, which cannot have them.
+    /// Adds the parameters to a tool. Fails with the reason, worded to follow "the tool `x`".
     pub(super) fn add_to(self: &Arc<Self>, tool: &ToolRef) -> Result<ToolRef, String> {
         let definition = tool.get().definition();
         let parameters = self.extra.merge_into(definition.parameters())?;

@@ -33,7 +33,7 @@ impl ExtraProperties {
     }
 
     /// Adds these properties at the end of the parameters of a tool.
-    /// Returns why they cannot be added, as the end of a sentence about the tool.
+    /// Returns why they cannot be added, worded to follow "the tool `x`".
     pub(super) fn merge_into(&self, parameters: &Value) -> Result<Value, String> {
         let not_an_object = || "has parameters that are not an object, so nothing can be added".to_owned();
         let mut object = parameters.as_object().ok_or_else(not_an_object)?.clone();
