@@ -12,7 +12,8 @@ use tool_core::run::{Decision, ErrorPolicy};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, ChatModel, Event, Message, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
+    Agent, ChatModel, Event, Message, ToolCall, ToolContext, ToolError, ToolExecution, ToolOutput, tool,
+    tools,
 };
 use tool_openai::server::Server;
 
@@ -289,6 +290,43 @@ async fn inner_agents_send_nothing_unredacted() {
             assert!(!read.contains(secret), "{read}");
             assert!(!seen.contains(secret), "{seen}");
         }
+    }
+}
+
+#[tool("Reads")]
+fn read() -> &'static str {
+    SECRET
+}
+
+#[tool("Fails")]
+fn fails() -> Result<(), &'static str> {
+    Err(SECRET)
+}
+
+/// What layers replaced is in the stored run, and in the records of those that ask for it.
+#[tokio::test]
+async fn records_of_events_contain_nothing_that_was_replaced() {
+    let replaced = || {
+        let model = ScriptedModel::new().calls("echo", "{'text': 'a@b.org'}").calls("read", "{}");
+        let model = model.calls("fails", "{}").says("Done.");
+        let call = |call: &ToolCall| (call.name == "echo").then(|| r#"{"text": "…"}"#.to_owned());
+        let output = guard::output(|_: &ToolExecution| OutputVerdict::Replace(Ok("…".into())));
+        let agent = Agent::builder(model).tools(tools![echo, read, fails]);
+        agent.layer(rewrite::call(call)).layer(output)
+    };
+    let inner = replaced().build().unwrap();
+    let outer = Agent::builder(ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).says("Done."));
+    let outer = outer.tool(inner.as_tool("inner", "Helps")).build().unwrap();
+    for agent in [replaced().build().unwrap(), outer] {
+        let mut events = agent.ask("go").stream();
+        let (mut records, mut originals) = (String::new(), String::new());
+        while let Some(event) = events.next().await {
+            let event = event.unwrap();
+            records.push_str(&serde_json::to_string(&event.clone().at(0)).unwrap());
+            originals.push_str(&serde_json::to_string(&event.at_with_originals(0)).unwrap());
+        }
+        assert!(!records.contains(SECRET), "{records}");
+        assert_eq!(originals.matches(SECRET).count(), 3, "{originals}");
     }
 }
 

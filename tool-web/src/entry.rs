@@ -112,17 +112,7 @@ impl Entry {
 
 impl From<Event> for Entry {
     fn from(event: Event) -> Self {
-        Self::Event(without_hidden(event).at(0))
-    }
-}
-
-/// Removes what layers have replaced, because readers may not see it.
-fn without_hidden(event: Event) -> Event {
-    match event {
-        Event::CallFinished(execution) => Event::CallFinished(execution.without_replaced()),
-        Event::CallRetried(execution) => Event::CallRetried(execution.without_replaced()),
-        Event::Agent { agent, call_id, event, .. } => without_hidden(*event).inside(agent, call_id),
-        event => event,
+        Self::Event(event.at(0))
     }
 }
 

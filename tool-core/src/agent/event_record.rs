@@ -17,7 +17,8 @@ use crate::tool::{ToolExecution, ToolProgress};
 /// [`EventStream::records`] counts. A reader that was disconnected asks for what follows the last
 /// position that it has. The events of agents that calls asked are [nested](Event::Agent) and have the positions of the outer run.
 ///
-/// An answer is sent without what the events before it contain: its messages, executions and inner runs are empty. An event of an
+/// What layers replaced is not sent, unless the record was created by [`Event::at_with_originals`]. An answer is sent without what the
+/// events before it contain: its messages, executions and inner runs are empty. An event of an
 /// unknown kind is read as [`Event::Unknown`], so readers may be older than writers.
 ///
 /// ```
@@ -42,10 +43,28 @@ pub struct EventRecord {
 }
 
 impl Event {
-    /// Returns the record of this event at a position, to be stored or sent.
+    /// Returns the record of this event at a position, to be stored or sent. It contains nothing that layers replaced.
     #[must_use]
     pub fn at(self, position: u64) -> EventRecord {
+        self.without_replaced().at_with_originals(position)
+    }
+
+    /// Returns the record of this event with the outcomes and the arguments that layers replaced, such as secrets that they hid. Only
+    /// readers that may see the stored run may see it.
+    #[must_use]
+    pub fn at_with_originals(self, position: u64) -> EventRecord {
         EventRecord { position, event: self }
+    }
+
+    fn without_replaced(self) -> Self {
+        match self {
+            Self::CallRetried(execution) => Self::CallRetried(execution.without_replaced()),
+            Self::CallFinished(execution) => Self::CallFinished(execution.without_replaced()),
+            Self::Agent { agent, call_id, event } => {
+                Self::Agent { agent, call_id, event: Box::new(event.without_replaced()) }
+            }
+            event => event,
+        }
     }
 }
 
