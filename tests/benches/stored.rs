@@ -1,7 +1,7 @@
 //! Cost of storing a run in SQLite: bytes, saves and CPU time of a turn with one call, and of a reply with many calls.
 //! `cargo bench -p tests --bench stored` prints them beside an append of the same bytes by hand, and fails if one exceeds its bound.
 //!
-//! The model answers at once, outputs have 400 bytes, and the CPU time is that of the whole process, because the store has its own
+//! The model answers at once, outputs have 400 bytes, and the CPU time includes the whole process, because the store has its own
 //! thread.
 
 use std::error::Error;

@@ -24,6 +24,7 @@ const TOKENS_PER_MESSAGE: usize = 4;
 ///   result.
 /// - Messages are selected from the newest to the first that does not fit. The selection may be empty.
 /// - System messages are always sent, and count towards the limit.
+/// - Once a conversation exceeds the window, each question sends another start of the history, which the prompt cache of the provider misses.
 ///
 /// ```
 /// use tool_core::memory::Window;

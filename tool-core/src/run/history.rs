@@ -8,7 +8,7 @@ use crate::tool::{ToolExecution, VerdictRecord};
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     messages: Vec<Message>,
-    /// The number of messages before those that the run added, the first of which is the user's.
+    /// The number of messages before the ones that the run added. The first one added is the user's.
     given: usize,
     executions: Vec<ToolExecution>,
     undo_executions: Vec<ToolExecution>,
@@ -59,7 +59,7 @@ impl History {
         &self.found_tools
     }
 
-    /// Returns the calls of the last message, which are those of the open turn.
+    /// Returns the calls of the last message, which is the reply of the open turn.
     pub(super) fn last_calls(&self) -> &[ToolCall] {
         match self.messages.last() {
             Some(Message::Assistant(message)) => &message.tool_calls,
