@@ -93,7 +93,7 @@ pub struct KeyedBudget {
     message = "`{Self}` is not the budget of one key",
     label = "not a `KeyedBudget`",
     note = "name the key: `budget.key(\"team-7\")`",
-    note = "the budget of a user is named with each question: `agent.ask(…).budget(budget.key(user))`"
+    note = "each question names the budget of its user: `.budget(budget.key(user))` behind `ask`"
 )]
 pub trait IntoKeyedBudget: Into<KeyedBudget> {}
 

@@ -14,7 +14,7 @@ pub(super) struct History {
     undo_executions: Vec<ToolExecution>,
     /// What layers decided about the question and the answer.
     verdicts: Vec<VerdictRecord>,
-    /// The names of the tools that the model is offered because it found or called them, in that order.
+    /// The names of the tools that the model found by search or called, in that order.
     found_tools: Vec<String>,
 }
 
