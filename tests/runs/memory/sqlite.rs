@@ -11,10 +11,10 @@ use futures_util::FutureExt;
 use rusqlite::Connection;
 use tests::support::sampling::size;
 use tool_core::content::{Content, Image, JsonText, Part};
-use tool_core::memory::{ChatStore, MemoryErrorKind, RunConflict, RunStore};
+use tool_core::memory::{ChatStore, MemoryErrorKind, RunStore};
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
 use tool_core::run::Run;
-use tool_core::testing::{ScriptedModel, check_run_store};
+use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, Message, SqliteStore, ToolCall};
 
 /// A temporary directory of one test.
@@ -255,7 +255,7 @@ fn reports_a_corrupt_row_without_its_content() {
             error.to_string(),
             format!(
                 "could not load the conversation `user-7`: row 2 of the table `messages` is corrupt or was written \
-                 by a newer version ({location}); delete the row or clear the conversation"
+                 by another version ({location}); delete the row or clear the conversation"
             )
         );
         // The way out that the error suggests.
@@ -318,9 +318,9 @@ fn refuses_other_files_without_changing_them() {
         ("PRAGMA user_version = 1", foreign),
         ("PRAGMA application_id = 7", foreign),
         (
-            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 5",
-            "its tables have version 5, but this program supports version 4; \
-             update the program or use another file",
+            "PRAGMA application_id = 0x746f6f6c; PRAGMA user_version = 2",
+            "its tables have version 2, but this program supports version 1; \
+             use the program that created it or another file",
         ),
     ];
     for (sql, expected) in table {
@@ -387,55 +387,6 @@ async fn skips_operations_whose_future_was_dropped() {
     other.execute_batch("COMMIT").unwrap();
     append.await.unwrap();
     assert_eq!(store.load(&id).await.unwrap(), first);
-}
-
-/// The tables of version 1, which had no revisions.
-const VERSION_1: &str = "
-    CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
-    CREATE INDEX messages_by_conversation ON messages (conversation);
-    CREATE TABLE runs (id TEXT PRIMARY KEY NOT NULL, state TEXT NOT NULL, updated INTEGER NOT NULL);
-    PRAGMA application_id = 0x746f6f6c;
-    PRAGMA user_version = 1;
-";
-
-#[test]
-fn updates_files_of_version_1() {
-    let directory = Directory::new();
-    let run = Run::new(conversation()).with_conversation("user-7");
-    {
-        let file = Connection::open(directory.file()).unwrap();
-        file.execute_batch(VERSION_1).unwrap();
-        let state = serde_json::to_string(&run).unwrap();
-        for (id, state) in [("a", &*state), ("b", &state), ("broken", "{")] {
-            file.execute("INSERT INTO runs VALUES (?1, ?2, 0)", [id, state]).unwrap();
-        }
-        let message = serde_json::to_string(&Message::user("u")).unwrap();
-        file.execute("INSERT INTO messages (conversation, message) VALUES ('user-7', ?1)", [message])
-            .unwrap();
-    }
-    // Several processes may update it at once.
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| open(&directory.file()));
-        }
-    });
-    let store = open(&directory.file());
-    block_on(check_run_store(&store)).unwrap();
-    assert_eq!(block_on(store.runs_of(&"user-7".into())).unwrap(), ["a", "b"]);
-    assert_eq!(block_on(store.load(&id())).unwrap(), [Message::user("u")]);
-    assert_eq!(block_on(store.runs()).unwrap(), ["a", "b", "broken"]);
-    // One of two copies continues the run, whether it was loaded from the file or stored by the application.
-    let mut copies = [block_on(store.load_run("a")).unwrap().unwrap(), run.clone()];
-    assert_eq!((copies[0].messages(), copies[0].revision()), (&*conversation(), None));
-    block_on(store.save_run("a", &mut copies[0])).unwrap();
-    block_on(store.save_run("a", &mut copies[1])).unwrap_err().downcast::<RunConflict>().unwrap();
-    let another = &mut Run::new(conversation());
-    block_on(store.save_run("b", another)).unwrap_err().downcast::<RunConflict>().unwrap();
-    // A removed run does not return.
-    block_on(store.remove_run("b")).unwrap();
-    block_on(store.save_run("b", &mut copies[1])).unwrap_err().downcast::<RunConflict>().unwrap();
-    block_on(store.remove_run("broken")).unwrap();
-    assert_eq!(block_on(store.runs()).unwrap(), ["a"]);
 }
 
 /// Conversations are private, so no other user of the machine may read the files.

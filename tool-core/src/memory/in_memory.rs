@@ -201,7 +201,7 @@ impl RunStore for InMemoryStore {
         Box::pin(async move {
             let mut contents = self.contents();
             let is_current = match contents.runs.get(id) {
-                Some((stored, _)) => stored.revision() == expected,
+                Some((stored, _)) => expected.is_some() && stored.revision() == expected,
                 None => expected.is_none() && !contents.removed.contains(run.id()),
             };
             if !is_current {

@@ -241,8 +241,7 @@ pub trait ChatStore: Send + Sync {
 )]
 pub trait RunStore: Send + Sync {
     /// Stores the state of a run in place of the one with the revision `expected`, or reports a conflict and changes
-    /// nothing. With `None`, no state may be stored under the id, unless it is a state of the same run without a revision, from
-    /// an earlier version, and the run must not have been removed.
+    /// nothing. With `None`, no state may be stored under the id, and the run must not have been removed.
     ///
     /// The new state has the revision [`run.revision()`](Run::revision). Applications call [`save_run`](Self::save_run),
     /// which sets it.

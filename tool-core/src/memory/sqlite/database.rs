@@ -17,36 +17,23 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 const APPLICATION_ID: i64 = 0x746f_6f6c;
 
 /// The version of the tables. An incompatible change increments it.
-const SCHEMA_VERSION: i64 = 4;
+const SCHEMA_VERSION: i64 = 1;
 
+/// The tables. The times of leases and budgets are Unix times in milliseconds.
 const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
     CREATE INDEX messages_by_conversation ON messages (conversation);
-    CREATE TABLE runs (id TEXT PRIMARY KEY NOT NULL, state TEXT NOT NULL, updated INTEGER NOT NULL);
-";
-
-/// Adds to the tables of version 1 the run's own id and the revision of its state, and the ids of removed runs.
-const VERSION_2: &str = "
-    ALTER TABLE runs ADD COLUMN run TEXT;
-    ALTER TABLE runs ADD COLUMN revision TEXT;
-    UPDATE runs SET run = json_extract(state, '$.id') WHERE json_valid(state);
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, state TEXT NOT NULL, conversation TEXT,
+        updated INTEGER NOT NULL
+    );
+    CREATE INDEX runs_by_conversation ON runs (conversation);
     CREATE TABLE removed_runs (number INTEGER PRIMARY KEY, run TEXT NOT NULL);
     CREATE INDEX removed_runs_by_run ON removed_runs (run);
-";
-
-/// Adds the conversations of runs, leases, and inboxes. The times of leases are Unix times in milliseconds.
-const VERSION_3: &str = "
-    ALTER TABLE runs ADD COLUMN conversation TEXT;
-    UPDATE runs SET conversation = json_extract(state, '$.conversation') WHERE json_valid(state);
-    CREATE INDEX runs_by_conversation ON runs (conversation);
     CREATE TABLE leases (run TEXT PRIMARY KEY NOT NULL, driver TEXT NOT NULL, expires INTEGER NOT NULL);
     CREATE TABLE inbox (
         number INTEGER PRIMARY KEY, run TEXT NOT NULL, id TEXT NOT NULL, command TEXT NOT NULL, UNIQUE (run, id)
     );
-";
-
-/// Adds budgets, whose times are Unix times in milliseconds.
-const VERSION_4: &str = "
     CREATE TABLE budgets (
         key TEXT NOT NULL, starts INTEGER NOT NULL, ends INTEGER NOT NULL, spent INTEGER NOT NULL,
         PRIMARY KEY (key, starts)
@@ -98,8 +85,7 @@ pub(super) fn open_in_memory() -> Result<Connection, BoxError> {
     Ok(connection)
 }
 
-/// Creates the tables if the file is empty, and updates tables of earlier versions. A file of another program or of a later version
-/// is not modified.
+/// Creates the tables if the file is empty. A file of another program or another version is not modified.
 fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Another process may do the same at this time; the transaction ensures that only one creates the tables.
@@ -107,27 +93,13 @@ fn initialize(connection: &mut Connection) -> Result<(), BoxError> {
     let number = |pragma| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
         (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
-        (APPLICATION_ID, version @ 1..SCHEMA_VERSION) => {
-            if version == 1 {
-                transaction.execute_batch(VERSION_2)?;
-            }
-            if version < 3 {
-                transaction.execute_batch(VERSION_3)?;
-            }
-            transaction.execute_batch(VERSION_4)?;
-            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-            Ok(transaction.commit()?)
-        }
         (APPLICATION_ID, other) => Err(format!(
             "its tables have version {other}, but this program supports version {SCHEMA_VERSION}; \
-             update the program or use another file"
+             use the program that created it or another file"
         )
         .into()),
         (0, 0) if is_empty(&transaction)? => {
             transaction.execute_batch(TABLES)?;
-            transaction.execute_batch(VERSION_2)?;
-            transaction.execute_batch(VERSION_3)?;
-            transaction.execute_batch(VERSION_4)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             Ok(transaction.commit()?)

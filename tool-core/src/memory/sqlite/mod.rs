@@ -31,13 +31,11 @@ const REPLACE_STATE: &str = "
     WHERE id = ?1 AND revision = ?5
 ";
 
-/// Adds the state of a run that is neither stored nor removed, or replaces the state that an earlier version stored for it.
+/// Adds the state of a run that is neither stored nor removed.
 const INSERT_STATE: &str = "
     INSERT INTO runs (id, run, revision, state, conversation, updated) SELECT ?1, ?2, ?3, ?4, ?6, unixepoch()
     WHERE ?5 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2)
-    ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, state = excluded.state,
-    conversation = excluded.conversation, updated = excluded.updated
-    WHERE runs.revision IS NULL AND runs.run IS excluded.run
+    ON CONFLICT DO NOTHING
 ";
 
 /// The Unix time in milliseconds, which does not stand still in suspend.
@@ -52,8 +50,7 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
 /// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. The state of
 /// each run is a row of `runs`, with its revision, its conversation and the Unix time in seconds at which it was stored; `leases`
-/// and `inbox` have what belongs to runs in progress, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
-/// crate do not open it any more.
+/// and `inbox` have what belongs to runs in progress, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs.
 ///
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
 ///
@@ -78,7 +75,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or written, is not a file of this store, or was created by a newer version.
+    /// Returns an error if the file cannot be read or written, is not a file of this store, or was created by another version.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, MemoryError> {
         let path = path.as_ref().to_owned();
         let opened_path = path.clone();
@@ -175,7 +172,7 @@ impl ChatStore for SqliteStore {
                 let number: i64 = row.get(0)?;
                 messages.push(parse_column(row.get_ref(1)?).map_err(|location| {
                     format!(
-                        "row {number} of the table `messages` is corrupt or was written by a newer version \
+                        "row {number} of the table `messages` is corrupt or was written by another version \
                          ({location}); delete the row or clear the conversation"
                     )
                 })?);
@@ -259,8 +256,7 @@ impl RunStore for SqliteStore {
         let id = id.to_owned();
         self.0.run(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let remember =
-                "INSERT INTO removed_runs (run) SELECT run FROM runs WHERE id = ?1 AND run IS NOT NULL";
+            let remember = "INSERT INTO removed_runs (run) SELECT run FROM runs WHERE id = ?1";
             transaction.execute(remember, [&id])?;
             let forget =
                 "DELETE FROM removed_runs WHERE number <= (SELECT max(number) FROM removed_runs) - ?1";
@@ -365,7 +361,7 @@ impl RunStore for SqliteStore {
                 let id: String = row.get(0)?;
                 let command = parse_column(row.get_ref(1)?).map_err(|location| {
                     format!(
-                        "a row of the table `inbox` is corrupt or was written by a newer version ({location})"
+                        "a row of the table `inbox` is corrupt or was written by another version ({location})"
                     )
                 })?;
                 posted.push(PostedCommand { id, command });
