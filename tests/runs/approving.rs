@@ -383,27 +383,6 @@ async fn executes_a_call_only_with_the_approved_arguments() {
     assert_eq!(execution.output().unwrap().to_string(), "1");
 }
 
-/// States of earlier versions contain the policy, but no hash.
-#[tokio::test]
-async fn an_approval_without_a_hash_is_bound_to_the_policy() {
-    let mut at_most_once = wipe().policy().clone();
-    at_most_once.at_most_once = true;
-    for (definition, is_executed) in [
-        (wipe(), true),
-        (wipe().with_description("Wipes the disk"), true),
-        (wipe().with_policy(at_most_once), false),
-    ] {
-        let calls = Arc::default();
-        let mut state = serde_json::to_value(approved(&calls).await).unwrap();
-        state["format"] = 2.into();
-        let call = &mut state["stage"]["calling"]["calls"][0];
-        *call = serde_json::json!({ "policy": wipe().policy(), "leave": "given" });
-        let run: Run = serde_json::from_value(state).unwrap();
-        let outcome = wiping(definition, &calls, ScriptedModel::new().says("Done.")).resume(run).await;
-        assert_eq!((outcome.is_ok(), calls.load(Ordering::SeqCst)), (is_executed, u32::from(is_executed)));
-    }
-}
-
 /// A predicate requires approval after the policies were applied, and the run can be stored at once.
 #[tokio::test]
 async fn an_approval_that_a_predicate_requires_is_bound_to_the_definition() {

@@ -190,11 +190,6 @@ fn a_key_is_bounded_and_printable_whatever_the_id_of_the_call_is() {
             assert!(key.len() <= 72 && key.bytes().all(|byte| byte.is_ascii_graphic()), "{key}");
             keys.insert(key.to_owned());
         }
-        // An earlier version may have started the call under the whole id.
-        let mut state = serde_json::to_value(&run).unwrap();
-        state.as_object_mut().unwrap().remove("bounded_keys").unwrap();
-        let mut run: Run = serde_json::from_value(state).unwrap();
-        assert_eq!(run.begin_call(&id).unwrap().key.as_str(), format!("{}/{id}", run.id()));
     }
     assert_eq!(keys.len(), ids.len());
 }

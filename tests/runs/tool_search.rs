@@ -120,10 +120,10 @@ async fn the_state_of_a_run_has_the_found_tools() {
     let run = restored(first.ask("Rain?").await.unwrap_err().into_run());
     assert_eq!(run.found_tools(), ["forecast"]);
     let state = serde_json::to_value(&run).unwrap();
-    assert_eq!(state["found"], json!(["forecast"]));
+    assert_eq!(state["history"]["found_tools"], json!(["forecast"]));
     // Another process, whose agent no longer has one of the tools.
     let mut state = state.clone();
-    state["found"] = json!(["vanished", "forecast"]);
+    state["history"]["found_tools"] = json!(["vanished", "forecast"]);
     let run: Run = serde_json::from_value(state).unwrap();
     let model = ScriptedModel::new().expects(offers(&["sum", "search_tools", "forecast"])).says("Yes.");
     assert_eq!(agent(model, search()).build().unwrap().resume(run).await.unwrap().text(), "Yes.");

@@ -135,9 +135,10 @@ impl Witness {
 /// Returns the ids of the calls whose outcome is in the state.
 fn recorded(state: &Value) -> Vec<String> {
     let of_turn = state.pointer("/stage/calling/calls").and_then(Value::as_array);
-    let of_turn = of_turn.into_iter().flatten().filter_map(|one| one.pointer("/outcome/call/id"));
-    let over = state["calls"].as_array().into_iter().flatten().map(|one| &one["id"]);
-    let undone = state["undone"].as_array().into_iter().flatten().map(|one| &one["call"]["id"]);
+    let of_turn = of_turn.into_iter().flatten().filter_map(|one| one.pointer("/state/finished/call/id"));
+    let over = state["history"]["executions"].as_array().into_iter().flatten().map(|one| &one["id"]);
+    let undone =
+        state["history"]["undo_executions"].as_array().into_iter().flatten().map(|one| &one["call"]["id"]);
     let own = of_turn.chain(over).chain(undone).map(|id| id.as_str().unwrap().to_owned());
     let open = state.pointer("/stage/calling/calls").and_then(Value::as_array);
     let open = open.into_iter().flatten().filter_map(|one| one.pointer("/agent/run"));

@@ -192,13 +192,7 @@ fn the_origin_of_an_outcome_is_stored() {
     let state = serde_json::to_value(&run).unwrap();
     let origins = |run: &Run| run.tool_executions().iter().map(ToolExecution::origin).collect::<Vec<_>>();
     let expected = [Origin::Executed, Origin::Recorded, Origin::Executed];
-    assert_eq!(origins(&serde_json::from_value(state.clone()).unwrap()), expected);
-    // The form of earlier states.
-    let mut earlier = state;
-    let reused = earlier["calls"][1].as_object_mut().unwrap();
-    reused.remove("origin").unwrap();
-    reused.insert("from_record".into(), json!(true));
-    assert_eq!(origins(&serde_json::from_value(earlier).unwrap()), expected);
+    assert_eq!(origins(&serde_json::from_value(state).unwrap()), expected);
 }
 
 /// A run is restored where the tool has another policy than it had when the model called it.
@@ -267,8 +261,8 @@ fn refuses_a_state_with_a_call_that_is_recorded_twice() {
     run.record_result(ToolExecution::new(ToolCall::new("a", "work", "{}"), Ok(ToolOutput::text("1"))))
         .unwrap();
     let mut state = serde_json::to_value(&run).unwrap();
-    let recorded = state["calls"][0].clone();
-    state["calls"].as_array_mut().unwrap().push(recorded);
+    let recorded = state["history"]["executions"][0].clone();
+    state["history"]["executions"].as_array_mut().unwrap().push(recorded);
     let error = serde_json::from_value::<Run>(state).unwrap_err();
     let expected = "the state of the run is inconsistent: \
                     a finished call is missing from the messages, or recorded twice";
@@ -284,7 +278,8 @@ fn refuses_a_state_whose_open_call_has_the_id_of_a_finished_one() {
     run.record_response(calls("b", "{}")).unwrap();
     let state = serde_json::to_string(&run).unwrap();
     let error = serde_json::from_str::<Run>(&state.replace(r#""id":"b""#, r#""id":"a""#)).unwrap_err();
-    assert_eq!(error.to_string(), "the state of the run is inconsistent");
+    let expected = "the state of the run is inconsistent: a call of the turn has the id of an earlier call";
+    assert_eq!(error.to_string(), expected);
 }
 
 /// Servers choose how deep the data of their tools is.
@@ -316,7 +311,7 @@ fn refuses_calls_whose_state_is_incomplete() {
     let mut failed_once = begun.clone();
     failed_once.record_result(failed(ToolError::failed("busy"))).unwrap();
     for (run, field, expected) in [
-        (&begun, "", "the state of the run is inconsistent: a call has no state"),
+        (&begun, "", "missing field `state`"),
         (&begun, "running", "missing field `attempt`"),
         (&failed_once, "ready", "missing field `attempts`"),
     ] {
@@ -328,46 +323,6 @@ fn refuses_calls_whose_state_is_incomplete() {
         }
         assert_eq!(serde_json::from_value::<Run>(state).unwrap_err().to_string(), expected);
     }
-}
-
-/// Returns a run of format 2 whose only open calls, `a` and `b` of `work`, have these records.
-fn format_2(calls: [Value; 2]) -> Result<Run, serde_json::Error> {
-    let both = ["a", "b"].map(|id| ToolCall::new(id, "work", "{}"));
-    let mut run = Run::new([Message::user("Go")]);
-    run.record_response(ChatResponse::new(AssistantMessage::default().with_tool_calls(both))).unwrap();
-    let mut state = serde_json::to_value(&run).unwrap();
-    state["format"] = json!(2);
-    state["stage"]["calling"]["calls"] = json!(calls);
-    serde_json::from_value(state)
-}
-
-/// A field that is missing from a state of format 2 approves and repeats nothing.
-#[test]
-fn a_state_of_format_2_without_an_outcome_or_a_start_executes_nothing() {
-    let asking = tools(|policy| policy.needs_approval = true);
-    let waiting = json!({ "policy": { "needs_approval": true }, "leave": "waiting" });
-    let mut denied = format_2([waiting.clone(), waiting]).unwrap();
-    assert!(matches!(denied.next(&asking), Step::Waiting(waits) if waits.len() == 2));
-
-    let once = tools(|policy| policy.at_most_once = true);
-    let policy = json!({ "at_most_once": true });
-    for begun in [
-        json!({ "policy": policy, "attempts": 1 }),
-        json!({ "policy": policy, "attempts": 1, "is_begun": true }),
-        json!({ "policy": policy, "is_begun": true }),
-    ] {
-        let mut restored = format_2([begun, json!({ "policy": policy })]).unwrap();
-        assert!(
-            matches!(restored.next(&once), Step::CallTools(calls) if calls.len() == 1 && calls[0].id == "b")
-        );
-        let (_, execution) = restored.current_calls().next().unwrap();
-        let error = execution.unwrap().outcome().unwrap_err();
-        assert_eq!(error.kind(), ToolErrorKind::OutcomeUnknown);
-    }
-    let started = json!({ "leave": "waiting", "attempts": 1, "is_begun": true });
-    let error = format_2([started, json!({})]).unwrap_err().to_string();
-    let expected = "the state of the run is inconsistent: a call awaits approval although it was started";
-    assert_eq!(error, expected);
 }
 
 /// The present definition allows fewer attempts than the one under which the call failed.
@@ -479,6 +434,7 @@ fn refuses_a_state_whose_undo_call_awaits_approval() {
         let mut state = state.clone();
         state["stage"]["undoing"]["standing"]["state"] = waiting;
         let error = serde_json::from_value::<Run>(state).unwrap_err();
-        assert_eq!(error.to_string(), "the state of the run is inconsistent");
+        let expected = "the state of the run is inconsistent: a call that undoes another waits";
+        assert_eq!(error.to_string(), expected);
     }
 }

@@ -7,7 +7,7 @@ use super::fact::Fact;
 use super::history::History;
 use super::id::RunId;
 use super::limits::RunLimits;
-use super::revision::StoredState;
+use super::revision::{Format, StoredState};
 use super::settings::Settings;
 use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
@@ -21,6 +21,7 @@ impl Run {
     /// [`new_messages`](Self::new_messages) start with that one.
     pub fn new(messages: impl Into<Vec<Message>>) -> Self {
         Self {
+            format: Format,
             id: RunId::unique(),
             agent_name: None,
             history: History::new(messages.into()),
@@ -37,7 +38,6 @@ impl Run {
             inner_runs: Vec::new(),
             handoffs: Vec::new(),
             stage: Stage::Asking,
-            has_bounded_keys: true,
             stored: StoredState::default(),
             recorded: None,
             cache: RequestCache::default(),

@@ -21,16 +21,10 @@
 use std::fmt;
 
 use super::call_state::{ApprovalScope, CallState};
-use super::state::{CallRecord, InnerRun, Memo};
+use super::state::{CallRecord, InnerRun};
 use super::step_error::StepError;
 use crate::model::{ReturnDirect, ToolCall, ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
 use crate::tool::{CallNotes, DecisionKind, Origin, ToolError, ToolExecution};
-
-impl Memo {
-    fn is_waiting(&self) -> bool {
-        matches!(self, Self::Notes(notes) if notes.is_waiting())
-    }
-}
 
 /// Omits arguments.
 impl fmt::Debug for CallRecord {
@@ -66,32 +60,20 @@ impl CallRecord {
     }
 
     pub(super) fn inner(&self) -> Option<&InnerRun> {
-        match &self.memo {
-            Some(Memo::Inner(inner)) => Some(inner),
-            _ => None,
-        }
+        self.inner.as_deref()
     }
 
     pub(super) fn inner_mut(&mut self) -> Option<&mut InnerRun> {
-        match &mut self.memo {
-            Some(Memo::Inner(inner)) => Some(inner),
-            _ => None,
-        }
+        self.inner.as_deref_mut()
     }
 
     pub(super) fn notes(&self) -> Option<&CallNotes> {
-        match &self.memo {
-            Some(Memo::Notes(notes)) => Some(notes),
-            _ => None,
-        }
+        self.notes.as_deref()
     }
 
     /// Returns the notes of a call that waits for something in them.
     pub(super) fn waiting_notes(&mut self) -> Option<&mut CallNotes> {
-        match (&self.state, &mut self.memo) {
-            (CallState::Waiting { .. }, Some(Memo::Notes(notes))) => Some(notes),
-            _ => None,
-        }
+        matches!(self.state, CallState::Waiting { .. }).then_some(self.notes.as_deref_mut())?
     }
 
     /// Returns the hash of the definition that a person approved, if the call is in flight.
@@ -186,11 +168,11 @@ impl CallRecord {
         let is_at_most_once = self.policy.as_ref().is_some_and(|policy| policy.at_most_once);
         let (earlier, approved) = match &mut self.state {
             // The attempt continues: the run of the agent knows itself which of its calls were interrupted.
-            CallState::Running { attempt, .. } if matches!(self.memo, Some(Memo::Inner(_))) => {
+            CallState::Running { attempt, .. } if self.inner.is_some() => {
                 return Ok((*attempt, true));
             }
             CallState::Waiting { attempt, approved } => {
-                if self.memo.as_ref().is_some_and(Memo::is_waiting) {
+                if self.notes.as_ref().is_some_and(|notes| notes.is_waiting()) {
                     return Err(StepError("the call waits and cannot be continued"));
                 }
                 let (attempt, approved) = (*attempt, approved.take());
@@ -225,7 +207,7 @@ impl CallRecord {
             return Err(StepError("the call is not running"));
         };
         self.state = CallState::Waiting { attempt: *attempt, approved: approved.take() };
-        self.memo = Some(Memo::Notes(Box::new(notes)));
+        self.notes = Some(Box::new(notes));
         Ok(())
     }
 

@@ -37,8 +37,7 @@ pub(super) enum CallState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ApprovalScope {
-    /// No step has seen the definition since approval was required. Applies to any definition with the policy of the call, as
-    /// approvals of earlier versions do.
+    /// No step has seen the definition since approval was required. Applies to any definition with the policy of the call.
     #[default]
     Unbound,
     /// No tool had the name of the call.

@@ -58,10 +58,9 @@ impl Run {
             self.stop(StopReason::Blocked { layer, reason });
         } else if let Some(refusal) = self.refusal() {
             self.stop(StopReason::Refused(refusal.to_owned()));
-        } else if self.settings.wrong_answers >= limits.max_wrong_answers || self.is_last_turn() {
+        } else if self.settings.rejections.len() >= limits.max_wrong_answers as usize || self.is_last_turn() {
             self.stop(StopReason::WrongAnswer(why.to_owned()));
         } else {
-            self.settings.wrong_answers += 1;
             self.settings.rejections.push(self.new_messages().len());
             self.append(Fact::Said(format!("{why}{hint}").into()));
             self.stage = Stage::Asking;

@@ -1,20 +1,29 @@
 //! What has happened in a run, folded from its log. It only changes by a [`Fact`].
 
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
 use super::fact::{Amendment, Fact};
-use crate::model::{Message, ToolCall};
+use super::saved_execution;
+use crate::model::{Message, ToolCall, ToolMessage};
 use crate::tool::{ToolExecution, VerdictRecord};
 
 /// The conversation of a run and the records of its calls.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct History {
     messages: Vec<Message>,
     /// The number of messages before the ones that the run added. The first one added is the user's.
     given: usize,
+    #[serde(with = "saved_execution", default, skip_serializing_if = "Vec::is_empty")]
     executions: Vec<ToolExecution>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     undo_executions: Vec<ToolExecution>,
     /// What layers decided about the question and the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     verdicts: Vec<VerdictRecord>,
     /// The names of the tools that the model found by search or called, in that order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     found_tools: Vec<String>,
 }
 
@@ -24,14 +33,30 @@ impl History {
         Self { given: messages.len().saturating_sub(1), messages, ..Self::default() }
     }
 
-    /// Creates a history that was stored.
-    pub(super) fn restored(
-        (messages, given): (Vec<Message>, usize),
-        (executions, undo_executions): (Vec<ToolExecution>, Vec<ToolExecution>),
-        verdicts: Vec<VerdictRecord>,
-        found_tools: Vec<String>,
-    ) -> Self {
-        Self { messages, given, executions, undo_executions, verdicts, found_tools }
+    /// Adds the calls and results of the messages to the executions of a restored history. Returns `None` if one is missing, or if a
+    /// call was recorded twice, which would be undone twice.
+    pub(super) fn restore_executions(&mut self) -> Option<()> {
+        let mut calls: HashMap<&str, (Option<&ToolCall>, Option<&ToolMessage>)> = HashMap::new();
+        for message in &self.messages {
+            match message {
+                Message::Assistant(message) => {
+                    for call in &message.tool_calls {
+                        calls.entry(&call.id).or_default().0 = Some(call);
+                    }
+                }
+                Message::Tool(result) => calls.entry(&result.call_id).or_default().1 = Some(result),
+                _ => {}
+            }
+        }
+        for execution in &mut self.executions {
+            let (Some(call), Some(result)) = calls.remove(&*execution.call.id)? else { return None };
+            execution.call = call.clone();
+            execution.outcome = match &execution.outcome {
+                Ok(output) => Ok(output.clone().with_content(result.content.clone())),
+                Err(error) => Err(error.with_text(result.content.text().into_owned())),
+            };
+        }
+        Some(())
     }
 
     pub(super) fn messages(&self) -> &[Message] {

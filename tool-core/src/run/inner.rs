@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::handoff::Handoff;
-use super::state::{CallRecord, InnerRun, Memo, Run, Stage};
+use super::state::{CallRecord, InnerRun, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{ToolCall, Usage};
 #[cfg(feature = "unstable-internals")]
@@ -180,7 +180,7 @@ impl Run {
             return Ok(());
         }
         let record = self.open_record(&inner.call_id)?;
-        record.memo = Some(Memo::Inner(inner));
+        record.inner = Some(inner);
         if let Some(reason) = self.exceeded_limit() {
             self.stop(reason);
         }
@@ -192,7 +192,7 @@ impl Run {
     pub(super) fn retire_inner_run(&mut self, call_id: &str) {
         if let Ok(record) = self.open_record(call_id)
             && record.inner().is_some_and(|inner| inner.run.is_done())
-            && let Some(Memo::Inner(inner)) = record.memo.take()
+            && let Some(inner) = record.inner.take()
         {
             self.inner_runs.push(*inner);
         }
@@ -230,7 +230,7 @@ impl Run {
                 let path = inner.path_within(path).ok_or(StepError(NO_CALL))?;
                 inner.run.call_at(path, awaits)
             }
-            // Only in a state of an earlier version, which did not replace ids that look like paths.
+            // Only in an edited state, because ids that look like paths are replaced.
             _ => {
                 Err(StepError("several calls have this path; use `resolve` with the id of one of `waits()`"))
             }

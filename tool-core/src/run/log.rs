@@ -2,7 +2,7 @@
 
 use super::call_state::CallState;
 use super::fact::{Amendment, Fact};
-use super::state::{CallRecord, Memo, Run, Stage, Turn};
+use super::state::{CallRecord, Run, Stage, Turn};
 use crate::model::Message;
 use crate::tool::{ToolError, ToolExecution};
 
@@ -72,7 +72,7 @@ impl Run {
         let Stage::Calling(turn) = std::mem::replace(&mut self.stage, Stage::Asking) else { return };
         let (mut results, mut executions) = (Vec::with_capacity(turn.calls.len()), Vec::new());
         for (call, record) in self.history.last_calls().iter().zip(turn.calls) {
-            if let Some(Memo::Inner(inner)) = record.memo {
+            if let Some(inner) = record.inner {
                 self.inner_runs.push(*inner);
             }
             results.push(match &record.state {

@@ -5,7 +5,7 @@
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
 //! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and
-//! `saved_stage` are the stored form.
+//! `saved_execution` are the stored form.
 
 mod id;
 mod stop_reason;
@@ -23,6 +23,7 @@ mod resolve_error;
 mod step;
 mod call_state;
 mod fact;
+mod saved_execution;
 mod history;
 mod state;
 mod access;
@@ -48,7 +49,6 @@ mod answer;
 mod error;
 mod finish;
 mod reported;
-mod saved_stage;
 mod saved;
 mod changes;
 

@@ -2,8 +2,7 @@
 
 use super::call_state::CallState;
 use super::fact::{Amendment, Fact};
-use super::settings::Settings;
-use super::state::{CallRecord, Rewriters, Run, Stage};
+use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
@@ -68,15 +67,8 @@ impl Run {
 
     /// Returns the question of the run and further messages of the user.
     pub(crate) fn questions(&self) -> impl Iterator<Item = &Content> {
-        let Settings { wrong_answers, rejections, .. } = &self.settings;
-        // In a state without the positions, what directly follows a reply has rejected it.
-        let are_known = rejections.len() >= *wrong_answers as usize;
-        let new = self.new_messages();
-        let is_rejection = move |at: usize| match rejections.contains(&at) {
-            false if !are_known => at > 0 && new[at - 1].as_assistant().is_some(),
-            is_rejection => is_rejection,
-        };
-        let new = new.iter().enumerate().filter(move |(at, _)| !is_rejection(*at));
+        let rejections = &self.settings.rejections;
+        let new = self.new_messages().iter().enumerate().filter(|(at, _)| !rejections.contains(at));
         new.filter_map(|(_, message)| match message {
             Message::User(question) => Some(question),
             _ => None,
@@ -182,13 +174,8 @@ impl Run {
     /// Returns `true` if the layer with this level and name can still rewrite a call: the call has not begun, and the layer was not asked.
     pub(crate) fn can_be_rewritten(&self, call_id: &str, level: usize, layer: &str) -> bool {
         self.record(call_id).filter(|record| !record.has_begun()).is_some_and(|record| {
-            match &record.rewriters {
-                Some(Rewriters::These(asked)) => {
-                    !asked.iter().any(|(at, name)| (*at, &**name) == (level, layer))
-                }
-                Some(Rewriters::All(_)) => false,
-                None => true,
-            }
+            let mut asked = record.rewriters.iter().flatten();
+            !asked.any(|(at, name)| (*at, &**name) == (level, layer))
         })
     }
 
@@ -200,9 +187,7 @@ impl Run {
         verdicts: Vec<VerdictRecord>,
     ) -> Result<(), StepError> {
         let record = self.open_record(&rewritten.id)?;
-        if let Rewriters::These(all) = record.rewriters.get_or_insert(Rewriters::These(Vec::new())) {
-            all.extend(asked);
-        }
+        record.rewriters.get_or_insert_default().extend(asked);
         if verdicts.is_empty() {
             return Ok(());
         }

@@ -1,8 +1,9 @@
-//! Revisions of the stored state of a run.
+//! The format and the revisions of the stored state of a run.
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::impl_id;
 
@@ -29,12 +30,38 @@ impl From<String> for RunRevision {
 }
 
 /// The relation of a run to its stored state.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredState {
     /// The revision that was loaded, or that the store confirmed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) confirmed: Option<RunRevision>,
     /// The revision of a save without a known outcome: it is in progress, has failed, or its future was dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) in_doubt: Option<RunRevision>,
     /// The last attempt to drive the run failed, and can be repeated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_failed: bool,
+}
+
+/// The format of a stored state. A change that other versions cannot read raises it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Format;
+
+const FORMAT: u32 = 1;
+
+impl Serialize for Format {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        FORMAT.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Format {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u32::deserialize(deserializer)? {
+            FORMAT => Ok(Self),
+            other => Err(D::Error::custom(format_args!(
+                "unsupported run format {other}; this version reads format {FORMAT}"
+            ))),
+        }
+    }
 }

@@ -25,10 +25,7 @@ pub(super) struct Settings {
     /// Stored only if an agent can hand the run over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) question: Option<Box<QuestionSettings>>,
-    /// The number of answers that were rejected so far.
-    #[serde(skip_serializing_if = "is_default")]
-    pub(super) wrong_answers: u32,
-    /// The positions, from the end of the history, of the messages that rejected them. Earlier states have none.
+    /// The positions, from the end of the history, of the messages that rejected an answer.
     #[serde(rename = "rejected_at", skip_serializing_if = "Vec::is_empty")]
     pub(super) rejections: Vec<usize>,
 }

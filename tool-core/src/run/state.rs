@@ -12,7 +12,7 @@ use super::fact::Fact;
 use super::handoff::Handoff;
 use super::history::History;
 use super::id::RunId;
-use super::revision::StoredState;
+use super::revision::{Format, StoredState};
 use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
@@ -26,6 +26,7 @@ use crate::tool::{CallNotes, DecisionRecord, Timestamp, VerdictRecord};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Run {
+    pub(super) format: Format,
     pub(super) id: RunId,
     /// The name of the agent that was asked, if it has one.
     pub(super) agent_name: Option<String>,
@@ -49,8 +50,6 @@ pub struct Run {
     pub(super) inner_runs: Vec<InnerRun>,
     pub(super) handoffs: Vec<Handoff>,
     pub(super) stage: Stage,
-    /// The keys of calls are bounded. Runs that an earlier version has stored retain the keys of their attempts.
-    pub(super) has_bounded_keys: bool,
     pub(super) stored: StoredState,
     /// What has happened since the last save, if saves are expected.
     pub(super) recorded: Option<Vec<Fact>>,
@@ -61,7 +60,7 @@ pub struct Run {
 }
 
 /// The state that decides the next step.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {
     /// The next step is a request to the model.
@@ -79,7 +78,7 @@ pub(super) enum Stage {
 }
 
 /// The undo of a run that stopped: its calls are undone one by one, the last one first.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Undoing {
     #[serde(rename = "ending")]
     pub(super) reason: StopReason,
@@ -87,7 +86,7 @@ pub(super) struct Undoing {
     #[serde(rename = "standing")]
     pub(super) record: CallRecord,
     /// The call that undoes another. It follows from the rest of the run and is not stored.
-    #[serde(skip)]
+    #[serde(skip, default = "no_call")]
     pub(super) call: ToolCall,
     /// The position of the call to undo among the executions of the run.
     #[serde(skip)]
@@ -95,11 +94,11 @@ pub(super) struct Undoing {
 }
 
 /// The calls of the last message, in its order.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Turn {
     pub(super) calls: Vec<CallRecord>,
     /// User messages that arrived while calls were open. They are added after the results of the calls.
-    #[serde(rename = "said", skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "said", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) user_messages: Vec<Content>,
     /// The number of calls at the beginning that are known to be finished, so that they are not checked again for each result.
     #[serde(skip)]
@@ -107,7 +106,7 @@ pub(super) struct Turn {
 }
 
 /// A call of the model, or a call that undoes another.
-#[derive(Clone, Default, Serialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct CallRecord {
     /// The policy of the call's tool, once the run has seen its definition.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,50 +121,32 @@ pub(super) struct CallRecord {
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(super) original_arguments: Option<String>,
     /// An attempt may have had its effect, although no success was recorded for it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_uncertain: bool,
     /// The caller executes the call, whatever the policy of its tool is.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_left_to_caller: bool,
     /// How many levels outside of its run the approval of the call is demanded: approvers of the runs inside cannot give it.
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) approval_level: usize,
-    /// What the call needs when it is continued.
-    #[serde(flatten)]
-    pub(super) memo: Option<Memo>,
+    /// The replies to the questions of the call and what it has recorded, which outlive its attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) notes: Option<Box<CallNotes>>,
+    /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
+    #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
+    pub(super) inner: Option<Box<InnerRun>>,
     /// The time since when the call awaits approval or a result, once the run knows the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) decisions: Vec<DecisionRecord>,
     /// What layers decided about the call.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) verdicts: Vec<VerdictRecord>,
-    /// The layers that were asked to rewrite the arguments, once the arguments are final.
+    /// The levels and names of the layers that were asked to rewrite the arguments, once the arguments are final.
     #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
-    pub(super) rewriters: Option<Rewriters>,
+    pub(super) rewriters: Option<Vec<(usize, String)>>,
     pub(super) state: CallState,
-}
-
-/// The layers that were asked to rewrite a call.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Rewriters {
-    /// Their levels and names.
-    These(Vec<(usize, String)>),
-    /// In states without names.
-    All(bool),
-}
-
-/// What a call needs when it is continued, stored before each effect.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Memo {
-    /// The replies to its questions and what it has recorded, which belong to the call and outlive its attempts.
-    Notes(Box<CallNotes>),
-    /// The run of the agent that the current attempt asked. An attempt that is interrupted continues it.
-    #[serde(rename = "agent")]
-    Inner(Box<InnerRun>),
 }
 
 /// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
@@ -190,4 +171,9 @@ impl Stage {
             _ => &[],
         }
     }
+}
+
+/// Returns the place of a call that is not stored.
+fn no_call() -> ToolCall {
+    ToolCall::new("", "", "")
 }

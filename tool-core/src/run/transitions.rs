@@ -3,7 +3,7 @@
 use super::fact::Fact;
 use super::handoff::executions_of_agent;
 use super::room::InFlight;
-use super::state::{CallRecord, Memo, Stage};
+use super::state::{CallRecord, Stage};
 use crate::model::{ChatRequest, ChatResponse, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolExecution};
@@ -150,8 +150,7 @@ impl Run {
     }
 
     pub(super) fn key(&self, call_id: &str) -> IdempotencyKey {
-        let key = if self.has_bounded_keys { IdempotencyKey::new } else { IdempotencyKey::with_whole_id };
-        key(self.id.as_str(), call_id)
+        IdempotencyKey::new(self.id.as_str(), call_id)
     }
 
     /// Records the outcome of a call, which is identified by its id. If the call failed and is to be retried, it stays
@@ -181,7 +180,7 @@ impl Run {
         if will_retry {
             record.is_uncertain |= execution.leaves_effect_unknown();
             if let Some(notes) = notes {
-                record.memo = Some(Memo::Notes(notes));
+                record.notes = Some(notes);
             }
             self.append(Fact::Retried(id));
             return Ok(());
@@ -205,7 +204,7 @@ impl Run {
 
     /// Records the notes of an attempt in flight.
     pub(crate) fn record_notes(&mut self, call_id: &str, notes: CallNotes) -> Result<(), StepError> {
-        self.open_record(call_id)?.memo = Some(Memo::Notes(Box::new(notes)));
+        self.open_record(call_id)?.notes = Some(Box::new(notes));
         Ok(())
     }
 

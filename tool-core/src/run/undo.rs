@@ -48,12 +48,18 @@ impl Run {
         }
     }
 
-    /// Returns the stage of a restored run, whose next undo call has this state.
-    pub(super) fn restored_undoing(&self, reason: StopReason, record: CallRecord) -> Option<Stage> {
-        let executions = self.tool_executions().iter().enumerate().rev();
-        let mut undoable = executions.filter(|(_, execution)| self.is_undoable(execution));
-        let (position, _) = undoable.nth(self.undo_executions().len())?;
-        Some(self.undoing_at(position, reason, record))
+    /// Adds the call that is undone next to the stage of a restored run. Returns `None` if there is none.
+    pub(super) fn restore_undoing(&mut self) -> Option<()> {
+        match std::mem::replace(&mut self.stage, Stage::Asking) {
+            Stage::Undoing(undoing) => {
+                let executions = self.tool_executions().iter().enumerate().rev();
+                let mut undoable = executions.filter(|(_, execution)| self.is_undoable(execution));
+                let (position, _) = undoable.nth(self.undo_executions().len())?;
+                self.stage = self.undoing_at(position, undoing.reason, undoing.record);
+            }
+            stage => self.stage = stage,
+        }
+        Some(())
     }
 
     fn undoing_at(&self, position: usize, reason: StopReason, record: CallRecord) -> Stage {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::arguments::{Repair, without_whitespace};
 use crate::model::ToolCall;
@@ -61,21 +61,6 @@ impl Origin {
     }
 }
 
-/// Reads an origin, or the flag by which earlier states mark a reused outcome.
-fn read_origin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Origin, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Saved {
-        Origin(Origin),
-        IsReused(bool),
-    }
-    Ok(match Saved::deserialize(deserializer)? {
-        Saved::Origin(origin) => origin,
-        Saved::IsReused(true) => Origin::Recorded,
-        Saved::IsReused(false) => Origin::Executed,
-    })
-}
-
 /// The data of an execution besides the call and its outcome.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -92,11 +77,7 @@ pub(crate) struct ExecutionMetadata {
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(crate) original_arguments: Option<String>,
     /// As recorded; [`ToolExecution::origin`] also considers the error.
-    #[serde(
-        alias = "from_record",
-        deserialize_with = "read_origin",
-        skip_serializing_if = "Origin::is_executed"
-    )]
+    #[serde(skip_serializing_if = "Origin::is_executed")]
     pub(crate) origin: Origin,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<String>,

@@ -58,12 +58,7 @@ impl IdempotencyKey {
     /// Creates the key of a call. A model can write any id, so one that is long or not printable is replaced by its digest. No id
     /// contains a `/`, so the digest is not the key of another call.
     pub(crate) fn new(run: &str, call_id: &str) -> Self {
-        Self::with_whole_id(run, &bounded_id(call_id))
-    }
-
-    /// Creates the key of a call as earlier versions did, for runs that they have stored.
-    pub(crate) fn with_whole_id(run: &str, call_id: &str) -> Self {
-        Self([run, "/", call_id].concat().into())
+        Self([run, "/", &bounded_id(call_id)].concat().into())
     }
 
     /// Returns the key of one of several effects of the call. Steps with different names have different keys.
@@ -77,7 +72,7 @@ impl IdempotencyKey {
     #[must_use]
     pub fn step(&self, name: &str) -> Self {
         // No id contains a `/`, so this is the key of no call.
-        Self::with_whole_id(&self.0, &format!("step/{}", bounded_id(name)))
+        Self([&self.0, "/step/", &bounded_id(name)].concat().into())
     }
 
     /// Returns the key as text: the id of the run, a `/`, and the id of the call or its digest. It consists of printable ASCII characters

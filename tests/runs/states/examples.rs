@@ -1,5 +1,5 @@
-//! Stored states of earlier formats stay readable. The files of a format never change: an incompatible change of the
-//! form raises the format number and adds files.
+//! Examples of stored states in each stage of a run. They are rewritten with each change of the form, and are frozen before the first
+//! release.
 
 use std::path::PathBuf;
 
@@ -53,13 +53,16 @@ fn all_tools() -> ToolSet {
     tools![sum, ticket, erase, book, unbook, pick].with(locate).unwrap()
 }
 
-fn folder(format: u32) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("states/format_{format}"))
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("states/current")
 }
 
-fn golden(format: u32, name: &str) -> String {
-    let path = folder(format).join(format!("{name}.json"));
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+fn path(name: &str) -> PathBuf {
+    folder().join(format!("{name}.json"))
+}
+
+fn golden(name: &str) -> String {
+    std::fs::read_to_string(path(name)).unwrap()
 }
 
 /// Returns the end of a stored run that is resumed with a model that replies once more.
@@ -69,7 +72,9 @@ async fn resumed(state: &str) -> String {
     let mut outcomes = Vec::new();
     for run in [run, again] {
         let model = ScriptedModel::new().says("That is all.");
-        let agent = Agent::builder(model).tools(all_tools()).build().unwrap();
+        let eraser = Agent::builder(ScriptedModel::new()).tools(tools![erase]).build().unwrap();
+        let builder = Agent::builder(model).tools(all_tools()).tool(eraser.as_tool("eraser", "Erases"));
+        let agent = builder.build().unwrap();
         outcomes.push(match agent.resume(run).await {
             Ok(answer) => format!(
                 "{} ({} calls, {} tokens)",
@@ -82,34 +87,6 @@ async fn resumed(state: &str) -> String {
     }
     assert_eq!(outcomes[0], outcomes[1], "read, written and read again");
     outcomes.swap_remove(0)
-}
-
-#[tokio::test]
-async fn resumes_runs_of_format_1() {
-    let turns = "error: the model still called tools after 3 turns; raise `max_turns`, or check `tool_executions()` for what it attempts (4 calls)";
-    let cut = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
-    let table = [
-        ("asking", "That is all. (0 calls, 0 tokens)"),
-        ("calling", "That is all. (3 calls, 110 tokens)"),
-        ("asking_again", "That is all. (3 calls, 110 tokens)"),
-        ("answered", "It is 3. (3 calls, 220 tokens)"),
-        ("returned", "Ticket 7 (4 calls, 220 tokens)"),
-        ("out_of_turns", turns),
-        ("cut_short", cut),
-    ];
-    for (name, expected) in table {
-        assert_eq!(resumed(&golden(1, name)).await, expected, "{name}");
-    }
-    // Everything that a state of format 1 contains is retained.
-    let run: Run = serde_json::from_str(&golden(1, "calling")).unwrap();
-    assert_eq!((run.limits().max_turns, run.turns()), (3, 1));
-    assert_eq!(run.conversation().map(ToString::to_string).as_deref(), Some("user-7"));
-    let run: Run = serde_json::from_str(&golden(1, "asking_again")).unwrap();
-    let made = run.tool_executions();
-    assert_eq!(made[0].repairs().len(), 1);
-    assert!(made[0].started_at().is_some() && !made[0].duration().is_zero());
-    assert_eq!(made[1].outcome().unwrap_err().kind(), ToolErrorKind::Failed);
-    assert_eq!(made[2].output().unwrap().data(), Some(&serde_json::json!({ "n": 4 })));
 }
 
 fn reply(calls: &[(&str, &str, &str)]) -> ChatResponse {
@@ -135,13 +112,13 @@ fn runs() -> Vec<(&'static str, Run)> {
     };
 
     let mut found_tools = serde_json::to_value(&asking).unwrap();
-    found_tools["found"] = serde_json::json!(["sum", "ticket"]);
+    found_tools["history"]["found_tools"] = serde_json::json!(["sum", "ticket"]);
     let found_tools = serde_json::from_value(found_tools).unwrap();
 
     let cost = |micros: u64| serde_json::json!({ "micros": micros, "currency": "USD" });
     let mut charged = serde_json::to_value(&asking).unwrap();
     charged["usage"]["cost"] = cost(1_500);
-    charged["may_cost"] = cost(10_085);
+    charged["cost_in_flight"] = cost(10_085);
     charged["settings"]["limits"]["cost"] = cost(50_000);
     let charged = serde_json::from_value(charged).unwrap();
 
@@ -207,49 +184,39 @@ fn runs() -> Vec<(&'static str, Run)> {
 const CUT: &str = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
 const WAITS: &str = "error: calls await approval: `erase`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
 
+/// `BLESS=1` in the environment writes the files anew.
 #[tokio::test(start_paused = true)]
-async fn resumes_runs_of_format_2() {
-    let table = [
-        ("asking", "That is all. (0 calls, 0 tokens)"),
-        ("calling", WAITS),
-        ("waiting", WAITS),
-        ("waiting_with_hash", WAITS),
-        ("asking_again", "That is all. (3 calls, 110 tokens)"),
-        ("answered", "It is 3. (3 calls, 110 tokens)"),
-        ("returned", "Ticket 7 (4 calls, 220 tokens)"),
-        ("undoing", "error: the run was cancelled (4 calls)"),
-        ("ended", CUT),
-    ];
-    for (name, expected) in table {
-        assert_eq!(resumed(&golden(2, name)).await, expected, "{name}");
-        // Written again, it is the state of format 3 in the current one.
-        let same = match name {
-            // The approval is bound to no definition yet.
-            "calling" | "waiting" => continue,
-            "waiting_with_hash" => "waiting",
-            name => name,
-        };
-        let run: Run = serde_json::from_str(&golden(2, name)).unwrap();
-        let mut expected: Value = serde_json::from_str(&golden(3, same)).unwrap();
-        expected["format"] = 4.into();
-        assert_eq!(serde_json::to_value(&run).unwrap(), expected, "{name}");
+async fn stored_runs_have_their_examples_and_resume() {
+    let mut all = runs();
+    all.extend(asking_runs().await);
+    all.push(("layered", layered_run().await));
+    all.push(("agent_waiting", run_of_agents().await));
+    let mut names = Vec::new();
+    for (name, run) in all {
+        let mut state = serde_json::to_value(&run).unwrap();
+        fix_values(&mut state);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::create_dir_all(folder()).unwrap();
+            std::fs::write(path(name), serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
+        }
+        let stored: Value = serde_json::from_str(&golden(name)).unwrap();
+        assert_eq!(state, stored, "{name}");
+        names.push(format!("{name}.json"));
     }
-    let run: Run = serde_json::from_str(&golden(2, "asking_again")).unwrap();
-    assert_eq!(
-        run.tool_executions()[0].output().unwrap().data(),
-        Some(&serde_json::json!({ "exact": true }))
-    );
-    assert_eq!(run.tool_executions()[2].outcome().unwrap_err().kind(), ToolErrorKind::Denied);
-}
-
-#[tokio::test(start_paused = true)]
-async fn resumes_runs_of_format_3() {
+    names.sort();
+    let files =
+        std::fs::read_dir(folder()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    assert_eq!(files, names);
+    let refused = "error: the call cannot be approved with these arguments: invalid arguments: there is no argument `all`, the tool takes no arguments (0 calls)";
     let results = "error: calls await results of the caller: `locate`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (3 calls)";
-    let table = [
+    let asks = "error: calls ask the user: `pick`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
+    for (name, expected) in [
         ("asking", "That is all. (0 calls, 0 tokens)"),
         ("calling", WAITS),
         ("waiting", WAITS),
-        ("approved", "That is all. (3 calls, 110 tokens)"),
+        ("approved", refused),
         ("asking_again", "That is all. (3 calls, 110 tokens)"),
         ("answered", "It is 3. (3 calls, 110 tokens)"),
         ("returned", "Ticket 7 (4 calls, 220 tokens)"),
@@ -257,79 +224,46 @@ async fn resumes_runs_of_format_3() {
         ("awaiting_result", results),
         ("found_tools", "That is all. (0 calls, 0 tokens)"),
         ("ended", CUT),
-    ];
-    for (name, expected) in table {
-        assert_eq!(resumed(&golden(3, name)).await, expected, "{name}");
-    }
-}
-
-/// `BLESS=1` in the environment writes missing files.
-#[tokio::test]
-async fn resumes_runs_of_format_4_and_writes_them_unchanged() {
-    let mut all = runs();
-    all.extend(asking_runs().await);
-    all.push(("rewriters", layered_run().await));
-    for (name, run) in all {
-        let mut state = serde_json::to_value(&run).unwrap();
-        state["id"] = ID.into();
-        if state.get("time").is_some() {
-            state["time"] = 1000.into();
-        }
-        let state: Value = serde_json::from_str(&with_fixed_values(state.to_string())).unwrap();
-        let path = folder(4).join(format!("{name}.json"));
-        if std::env::var_os("BLESS").is_some() && !path.exists() {
-            std::fs::create_dir_all(folder(4)).unwrap();
-            std::fs::write(&path, serde_json::to_string_pretty(&state).unwrap() + "\n").unwrap();
-        }
-        let stored: Value = serde_json::from_str(&golden(4, name)).unwrap();
-        assert_eq!(state, stored, "{name}");
-    }
-    let refused = "error: the call cannot be approved with these arguments: invalid arguments: there is no argument `all`, the tool takes no arguments (0 calls)";
-    let waits = "error: calls ask the user: `pick`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
-    for (name, expected) in [
-        ("waiting", WAITS),
-        ("approved", refused),
-        ("undoing", "error: the run was cancelled (4 calls)"),
-        ("asking_user", waits),
+        ("asking_user", asks),
         ("answered_by_user", "That is all. (1 calls, 0 tokens)"),
-        // Which layers were asked to rewrite the calls is unknown.
         ("layered", WAITS_FOR_ERASE),
-        ("rewriters", WAITS_FOR_ERASE),
+        ("agent_waiting", WAITS),
     ] {
-        assert_eq!(resumed(&golden(4, name)).await, expected, "{name}");
+        assert_eq!(resumed(&golden(name)).await, expected, "{name}");
     }
-    let run: Run = serde_json::from_str(&golden(4, "layered")).unwrap();
-    let stored: Value = serde_json::from_str(&golden(4, "layered")).unwrap();
-    assert_eq!(serde_json::to_value(&run).unwrap(), stored);
-    // Nobody knows the outcome of the request in flight.
-    let run: Run = serde_json::from_str(&golden(4, "charged")).unwrap();
+    let run: Run = serde_json::from_str(&golden("asking_again")).unwrap();
+    let executions = run.tool_executions();
+    assert_eq!(executions[0].output().unwrap().data(), Some(&serde_json::json!({ "exact": true })));
+    assert_eq!(executions[2].outcome().unwrap_err().kind(), ToolErrorKind::Denied);
+    // The outcome of the request in flight is unknown.
+    let run: Run = serde_json::from_str(&golden("charged")).unwrap();
     assert_eq!(run.cost(), Some(Cost::new(11_585, Currency::USD)));
     assert_eq!(run.limits().max_cost, Some(Cost::usd(0.05)));
 }
 
-const ID: &str = "run_00000000000000000000000000000000";
-
-/// Replaces the ids of waits and the times of decisions, which differ from run to run.
-fn with_fixed_values(state: String) -> String {
-    let mut state: Value = serde_json::from_str(&state).unwrap();
-    fn fix(value: &mut Value) {
-        match value {
-            Value::Object(members) => {
-                members.retain(|name, _| !matches!(&**name, "started_at" | "duration"));
-                for (name, member) in members {
-                    match &**name {
-                        "wait" => *member = "00000000000000000000000000000000".into(),
-                        "since" | "at" => *member = 1_700_000_000_000_u64.into(),
-                        _ => fix(member),
-                    }
+/// Replaces the ids and times that differ from run to run.
+fn fix_values(state: &mut Value) {
+    match state {
+        Value::Object(members) => {
+            members.retain(|name, _| !matches!(&**name, "started_at" | "duration"));
+            if members.contains_key("format") && members.contains_key("time") {
+                members["time"] = 1000.into();
+            }
+            for (name, member) in members {
+                match &**name {
+                    "wait" => *member = "00000000000000000000000000000000".into(),
+                    "since" | "at" => *member = 1_700_000_000_000_u64.into(),
+                    "id" | "conversation" => match member.as_str().and_then(|id| id.split_once('_')) {
+                        Some((kind @ ("run" | "conversation"), _)) => *member = format!("{kind}_0").into(),
+                        _ => {}
+                    },
+                    _ => fix_values(member),
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(fix),
-            _ => {}
         }
+        Value::Array(items) => items.iter_mut().for_each(fix_values),
+        _ => {}
     }
-    fix(&mut state);
-    state.to_string()
 }
 
 #[tool]
@@ -359,6 +293,15 @@ async fn layered_run() -> Run {
         .build()
         .unwrap();
     agent.ask("Go").conversation("user-7").await.unwrap_err().into_run()
+}
+
+/// Returns a run whose call asked an agent, in whose run a call awaits approval.
+async fn run_of_agents() -> Run {
+    let eraser =
+        Agent::builder(ScriptedModel::new().calls("erase", "{}")).tools(tools![erase]).build().unwrap();
+    let model = ScriptedModel::new().calls("eraser", r#"{"question": "Erase it"}"#);
+    let agent = Agent::builder(model).tool(eraser.as_tool("eraser", "Erases")).build().unwrap();
+    agent.ask("Go").await.unwrap_err().into_run()
 }
 
 const CENTURY: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);

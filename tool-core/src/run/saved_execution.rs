@@ -1,0 +1,66 @@
+//! Finished calls as they are stored, without what the messages contain.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::model::ToolCall;
+use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+
+/// The part of a finished call that the messages do not contain.
+#[derive(Serialize, Deserialize)]
+struct SavedExecution<'a> {
+    id: Cow<'a, str>,
+    #[serde(flatten)]
+    notes: Cow<'a, ExecutionMetadata>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<ToolErrorKind>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_fatal: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<Cow<'a, Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left_out: Option<usize>,
+}
+
+impl<'a> SavedExecution<'a> {
+    fn new(execution: &'a ToolExecution) -> Self {
+        let (output, error) = (execution.output(), execution.outcome().err());
+        Self {
+            id: (&*execution.call.id).into(),
+            notes: Cow::Borrowed(&execution.metadata),
+            error: error.map(ToolError::kind),
+            is_fatal: error.is_some_and(ToolError::is_fatal),
+            data: output.and_then(ToolOutput::stored_data).map(Cow::Borrowed),
+            left_out: output.and_then(ToolOutput::omitted_chars),
+        }
+    }
+
+    fn into_execution(self) -> ToolExecution {
+        let outcome = match self.error {
+            Some(kind) => Err(ToolError::restored(kind, String::new(), self.is_fatal)),
+            None => {
+                let output = ToolOutput::text("").with_omitted_chars(self.left_out);
+                Ok(match self.data {
+                    Some(data) => output.with_data(data.into_owned()),
+                    None => output,
+                })
+            }
+        };
+        let call = ToolCall::new(self.id, "", "");
+        ToolExecution { call, outcome, metadata: self.notes.into_owned() }
+    }
+}
+
+pub(super) fn serialize<S: Serializer>(all: &[ToolExecution], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(all.iter().map(SavedExecution::new))
+}
+
+/// Returns executions with empty calls and outputs, which the messages complete.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<ToolExecution>, D::Error> {
+    let all = Vec::<SavedExecution<'_>>::deserialize(deserializer)?;
+    Ok(all.into_iter().map(SavedExecution::into_execution).collect())
+}
