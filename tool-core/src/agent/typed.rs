@@ -5,18 +5,16 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::agent::{Ask, RunDriver};
-use crate::arguments::{Contract, Mode};
+use crate::arguments::Contract;
 use crate::model::{FINAL_TOOL, ResponseFormat, ReturnDirect, ToolDefinition, ToolPolicy};
 use crate::run::{Answer, RunError, RunErrorKind};
 use crate::schema::{arguments_schema, arguments_schema_for_providers};
 use crate::tool::{
-    AnswerType, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput, arguments_contract,
-    decode_arguments,
+    AnswerType, Tool, ToolArguments, ToolContext, ToolFuture, ToolOutput, Wrapped, arguments_contract,
+    decode_answer,
 };
 use crate::toolset::ToolSet;
 
@@ -148,13 +146,7 @@ impl<T> fmt::Debug for TypedAsk<T> {
 pub(super) struct AnswerParser<T> {
     definition: ToolDefinition,
     contract: Contract,
-    parse: fn(&str, &Contract) -> Result<T, ToolError>,
-}
-
-/// Wraps a value that is not an object: models and tools produce only objects.
-#[derive(Deserialize, JsonSchema)]
-struct Wrapped<T> {
-    answer: T,
+    parse: fn(&str, &Contract) -> Result<T, String>,
 }
 
 /// Wraps an answer that is the value alone, as models that are not constrained write it: JSON other than an object that has the
@@ -183,13 +175,10 @@ fn wrap_bare_value(text: &str, contract: &Contract) -> Option<String> {
 impl<T: AnswerType> AnswerParser<T> {
     pub(super) fn new() -> Self {
         if schemars::schema_for!(T).get("type").is_some_and(|kind| kind == "object") {
-            Self::of::<T>(|text, contract| Ok(decode_arguments(text, contract, Mode::default())?.0))
+            Self::of::<T>(decode_answer)
         } else {
             Self::of::<Wrapped<T>>(|text, contract| {
-                let decode = |text: &str| {
-                    let (wrapped, _) = decode_arguments::<Wrapped<T>>(text, contract, Mode::default())?;
-                    Ok(wrapped.answer)
-                };
+                let decode = |text: &str| Ok(decode_answer::<Wrapped<T>>(text, contract)?.answer);
                 decode(text).or_else(|error| {
                     wrap_bare_value(text, contract).map_or(Err(error), |wrapped| decode(&wrapped))
                 })
@@ -197,7 +186,7 @@ impl<T: AnswerType> AnswerParser<T> {
         }
     }
 
-    fn of<Object: ToolArguments>(parse: fn(&str, &Contract) -> Result<T, ToolError>) -> Self {
+    fn of<Object: ToolArguments>(parse: fn(&str, &Contract) -> Result<T, String>) -> Self {
         let (parameters, _) = arguments_schema_for_providers(arguments_schema::<Object>());
         let description = "Gives the final answer to the user, once all the information for it is available";
         let definition =
@@ -233,12 +222,8 @@ impl<T> AnswerParser<T> {
     }
 
     pub(super) fn parse(&self, text: &str) -> Result<T, String> {
-        (self.parse)(text, &self.contract).map_err(|error| {
-            // The answer was parsed as arguments, which the model does not know.
-            let error = error.to_string();
-            let wrong = error.strip_prefix("invalid arguments: ").unwrap_or(&error);
-            format!("the answer does not have the requested form: {wrong}")
-        })
+        (self.parse)(text, &self.contract)
+            .map_err(|wrong| format!("the answer does not have the requested form: {wrong}"))
     }
 }
 
@@ -257,6 +242,9 @@ impl Tool for FinalTool {
 
 #[cfg(test)]
 mod tests {
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
     use super::*;
 
     #[derive(Deserialize, JsonSchema)]

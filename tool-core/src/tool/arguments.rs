@@ -1,6 +1,7 @@
 //! Types that a text of the model or of a person is decoded as: all arguments of a call, and answers.
 
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::error::ToolError;
@@ -32,6 +33,12 @@ pub trait AnswerType: DeserializeOwned + JsonSchema + Send + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + JsonSchema + Send + 'static> AnswerType for T {}
 
+/// Wraps an answer that is not an object, because models and tools produce only objects.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Wrapped<T> {
+    pub(crate) answer: T,
+}
+
 /// Returns what an object of all arguments must satisfy.
 pub(crate) fn arguments_contract<T: ToolArguments>() -> Contract {
     Contract::of_type(schema::arguments_schema::<T>())
@@ -51,4 +58,13 @@ pub(crate) fn decode_arguments<T: DeserializeOwned>(
         Some(arguments) => Ok((arguments, repairs)),
         None => Err(ToolError::invalid_arguments("the arguments do not match the type")),
     }
+}
+
+/// Decodes an answer like arguments, or returns what is wrong with it.
+pub(crate) fn decode_answer<T: DeserializeOwned>(text: &str, contract: &Contract) -> Result<T, String> {
+    decode_arguments(text, contract, Mode::default()).map(|(answer, _)| answer).map_err(|error| {
+        // Those who answer do not know of arguments.
+        let error = error.to_string();
+        error.strip_prefix("invalid arguments: ").unwrap_or(&error).to_owned()
+    })
 }

@@ -22,7 +22,7 @@ pub(crate) mod declared;
 mod dynamic;
 
 pub use self::arguments::{AnswerType, ToolArguments};
-pub(crate) use self::arguments::{arguments_contract, decode_arguments};
+pub(crate) use self::arguments::{Wrapped, arguments_contract, decode_answer, decode_arguments};
 pub use self::closure::{FunctionTool, ToolHandler};
 #[cfg(feature = "unstable-internals")]
 pub use self::context::CallRequest;

@@ -13,15 +13,14 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use schemars::JsonSchema;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::call_notes::{CallNotes, MAX_QUESTIONS, MAX_TEXT, Parked, Reply};
-use crate::arguments::{Contract, Mode};
+use crate::arguments::Contract;
 use crate::model::ToolPolicy;
 use crate::schema;
-use crate::tool::{AnswerType, Question, Timestamp, ToolError, decode_arguments};
+use crate::tool::{AnswerType, Question, Timestamp, ToolError, Wrapped, decode_answer};
 
 /// Asks a person from inside a call. A tool injects it, as `#[inject] user: &Asker`, or takes it from its
 /// [context](crate::ToolContext::asker).
@@ -109,7 +108,7 @@ impl Asker {
 
     /// Asks a question. Await the result; the options of the question are set before that.
     pub fn ask<T: AnswerType>(&self, text: impl Into<String>) -> AskQuestion<'_, T> {
-        let root = schema::arguments_schema::<Answer<T>>();
+        let root = schema::arguments_schema::<Wrapped<T>>();
         let mut schema = root["properties"]["answer"].clone();
         if let (Some(definitions), Some(schema)) = (root.get("$defs"), schema.as_object_mut()) {
             schema.insert("$defs".into(), definitions.clone());
@@ -257,12 +256,6 @@ impl fmt::Debug for Asker {
     }
 }
 
-/// The answer, as an object that is decoded like arguments.
-#[derive(Deserialize, JsonSchema)]
-struct Answer<T> {
-    answer: T,
-}
-
 /// A question that is asked once it is awaited; created by [`Asker::ask`].
 #[must_use = "a question is asked once it is awaited"]
 pub struct AskQuestion<'a, T> {
@@ -378,13 +371,7 @@ impl<T> fmt::Debug for AskQuestion<'_, T> {
 /// Reads an answer, or returns what is wrong with it.
 fn read<T: AnswerType>(answer: &str, contract: &Contract) -> Result<T, String> {
     let object = format!(r#"{{"answer":{answer}}}"#);
-    match decode_arguments::<Answer<T>>(&object, contract, Mode::default()) {
-        Ok((answer, _)) => Ok(answer.answer),
-        Err(error) => {
-            let error = error.to_string();
-            Err(error.strip_prefix("invalid arguments: ").unwrap_or(&error).to_owned())
-        }
-    }
+    Ok(decode_answer::<Wrapped<T>>(&object, contract)?.answer)
 }
 
 /// The questions and values of one execution of a call.
