@@ -393,6 +393,89 @@ async fn a_secret_is_never_stored() {
     assert_eq!(answer.messages()[2].text(), "9 letters");
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)]
+struct Login {
+    name: String,
+    #[schemars(range(max = 9999))]
+    pin: u16,
+    kind: Option<LoginKind>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum LoginKind {
+    Private,
+    Work,
+}
+
+/// Refuses each text, and quotes it.
+#[derive(JsonSchema)]
+#[schemars(with = "String")]
+struct Refused;
+
+impl<'de> Deserialize<'de> for Refused {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Err(serde::de::Error::custom(format_args!("`{text}` is none")))
+    }
+}
+
+#[tokio::test]
+async fn the_problem_of_a_secret_answer_does_not_quote_it() {
+    async fn check<T: tool_core::tool::AnswerType>(wrong: Value, expected: &str)
+    where
+        T: 'static,
+    {
+        let tool = FunctionTool::new("log_in", |_: (), context: ToolContext| async move {
+            context.asker().ask::<T>("Login?").secret().await?;
+            Ok::<_, ToolError>("in")
+        });
+        let model = ScriptedModel::new().calls("log_in", "{}");
+        let agent = Agent::builder(model).tool(tool).build().unwrap();
+        // Not restored, because the answer is not stored.
+        let mut run = agent.ask("Go").await.unwrap_err().into_run();
+        answer(&mut run, "Login?", wrong.clone());
+        let (mut events, mut shown) = (agent.resume(run).stream(), String::new());
+        let mut last = None;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => shown += &serde_json::to_string(&event.at(0)).unwrap_or_default(),
+                Err(error) => last = Some(error),
+            }
+        }
+        let error = last.unwrap();
+        shown += &format!("{error} {error:?}");
+        let run = error.into_run();
+        let wait = run.waits().remove(0);
+        assert_eq!(wait.question().unwrap().problem(), Some(expected), "{wrong}");
+        shown += &serde_json::to_string(&run).unwrap();
+        for secret in ["hunter2", "471104711"] {
+            assert!(!shown.contains(secret), "{wrong}: {shown}");
+        }
+    }
+    check::<u8>(json!("hunter2"), "expected an integer from 0 to 255").await;
+    check::<u8>(json!(471_104_711), "expected an integer from 0 to 255").await;
+    check::<bool>(json!("hunter2"), "expected true or false").await;
+    check::<LoginKind>(json!("hunter2"), r#"expected one of "private", "work""#).await;
+    check::<Refused>(json!("hunter2"), "expected a string").await;
+    check::<Vec<u8>>(json!(["hunter2"]), "expected a list").await;
+    let logins = [
+        json!("hunter2"),
+        json!({"name": "hunter2"}),
+        json!({"name": {"first": 471_104_711}, "pin": 1}),
+        json!({"name": "a", "pin": 471_104_711}),
+        json!({"name": "a", "pin": "hunter2"}),
+        json!({"name": "a", "pin": 1, "kind": "hunter2"}),
+        json!({"name": "a", "pin": 1, "hunter2": 1}),
+        json!({"name": "a", "pin": 1, "nam": "hunter2"}),
+    ];
+    for login in logins {
+        check::<Login>(login, "expected an object").await;
+    }
+}
+
 #[tool("Books a room", undo = "release")]
 async fn book_room(
     #[inject] user: &Asker,

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::describe::describe;
 use super::parameter::Parameter;
 use crate::schema::{SchemaOf, Shape, has_limits};
 
@@ -67,6 +68,12 @@ impl Contract {
 
     pub(crate) fn shape(&self) -> &Shape {
         self.shape.get_or_init(&self.create)
+    }
+
+    /// Describes what an argument must be, without reference to what was passed.
+    pub(crate) fn expected(&self, name: &str) -> String {
+        let shape = self.shape();
+        format!("expected {}", describe(shape, shape.property(name)))
     }
 
     pub(super) fn parameters(&self) -> &'static [Parameter] {

@@ -321,7 +321,10 @@ impl<'a, T> AskQuestion<'a, T> {
                     Ok(answer) => return Ok(answer),
                     Err(problem) => {
                         asking.lock().notes.forget(&self.question);
-                        self.question.problem = Some(problem);
+                        // The problem of a secret answer can quote it.
+                        let is_secret = self.question.is_secret;
+                        let expected = || self.contract.expected("answer");
+                        self.question.problem = Some(if is_secret { expected() } else { problem });
                     }
                 }
             }
