@@ -194,8 +194,8 @@ async fn the_error_of_a_layer_has_what_it_used() {
 async fn a_layer_around_an_agent_as_a_tool_has_one_part() {
     let inner = agent(acts()).layer(moderation()).build().unwrap();
     let inner = inner.as_tool("inner", "Acts").limits(RunLimits::new().max_cost(Cost::usd(1.0)));
-    let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(0, 0));
-    let model = model.says("Done.").with_usage(Usage::new(0, 0));
+    let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1, 1));
+    let model = model.says("Done.").with_usage(Usage::new(1, 1));
     let judged = guard::call_at(|_, at| {
         at.account().charge(Usage::new(1, 0));
         CallVerdict::Pass
@@ -206,13 +206,13 @@ async fn a_layer_around_an_agent_as_a_tool_has_one_part() {
     let parts = answer.usage_by_layer().into_iter().map(|(layer, used)| (layer, used.total_tokens));
     // Its own call, and the call of the agent inside.
     assert_eq!(parts.collect::<Vec<_>>(), [("moderation".into(), 104), ("guard::call".into(), 2)]);
-    assert_eq!(answer.cost().unwrap().micros(), 740);
+    assert_eq!(answer.cost().unwrap().micros(), 762);
 }
 
 #[tokio::test]
 async fn a_guard_inside_spends_from_the_limit_of_the_outer_run() {
     let inner = Agent::builder(ScriptedModel::new()).layer(moderation()).build().unwrap();
-    let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1_300, 0));
+    let model = ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1_290, 1));
     let outer = Agent::builder(model).tool(inner.as_tool("inner", "Acts")).prices(prices()).build().unwrap();
     let error = outer.ask("go").max_cost(Cost::usd(0.001_5)).await.unwrap_err();
     assert!(

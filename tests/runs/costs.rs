@@ -92,7 +92,7 @@ async fn prices_can_depend_on_the_length_of_the_input() {
     let cost = |input| prices.cost("m", Usage::new(input, 0)).unwrap().micros();
     assert_eq!((cost(200), cost(300)), (200, 600));
     // Before a request, the longest input is assumed.
-    let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(150, 0));
+    let model = ScriptedModel::new().fails("the line is dead").says("Hello").with_usage(Usage::new(150, 1));
     let agent = Agent::builder(model).prices(prices).max_cost(Cost::new(1_000, Currency::USD)).build();
     let agent = agent.unwrap();
     let error = agent.ask("a".repeat(300)).await.unwrap_err();
@@ -179,6 +179,43 @@ async fn a_request_without_usage_counts_as_the_worst_case() {
     assert_eq!(micros(error.run().cost()), Some(worst));
     let answer = agent.resume(error.into_run()).await.unwrap();
     assert_eq!(micros(answer.cost()), Some(2 * worst));
+}
+
+#[tokio::test]
+async fn a_usage_that_cannot_be_true_counts_as_the_worst_case() {
+    let worst = 64 + 16 + 5 + 1_000 * 10;
+    let with = |change: fn(&mut Usage)| {
+        let mut usage = Usage::new(100, 10);
+        change(&mut usage);
+        usage
+    };
+    let cases = [
+        (Usage::new(100, 10), 200),
+        (with(|usage| usage.cached_tokens = Some(100)), 200),
+        (with(|usage| usage.total_tokens = 120), 200),
+        (Usage::new(0, 0), worst),
+        (Usage::new(100, 0), worst),
+        (Usage::new(0, 10), worst),
+        (with(|usage| usage.total_tokens = 0), worst),
+        (with(|usage| (usage.cached_tokens, usage.cache_write_tokens) = (Some(60), Some(60))), worst),
+    ];
+    for (usage, cost) in cases {
+        let agent = |model: ScriptedModel| Agent::builder(model).prices(prices()).build().unwrap();
+        let model = || ScriptedModel::new().says("Hello").with_usage(usage);
+        let answer = agent(model()).ask("Hello").await.unwrap();
+        assert_eq!(micros(answer.cost()), Some(cost), "{usage:?}");
+        let events: Vec<_> = agent(model()).ask("Hello").stream().collect().await;
+        let Some(Ok(Event::Done(answer))) = events.last() else { panic!("{events:?}") };
+        assert_eq!(micros(answer.cost()), Some(cost), "{usage:?}");
+    }
+    // Nothing was written.
+    let model = ScriptedModel::new().says("").with_usage(Usage::new(100, 0));
+    let agent = Agent::builder(model).prices(prices()).build().unwrap();
+    let cost = match agent.ask("Hello").await {
+        Ok(answer) => answer.cost(),
+        Err(error) => error.run().cost(),
+    };
+    assert_eq!(micros(cost), Some(100));
 }
 
 #[tokio::test]

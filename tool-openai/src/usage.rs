@@ -30,12 +30,11 @@ struct TokenDetails {
 }
 
 impl WireUsage {
-    /// Returns the usage, unless there is none.
+    /// Returns the usage, unless one of its counts is missing.
     pub(crate) fn to_usage(self) -> Option<Usage> {
         let input = self.prompt_tokens.0.max(self.input_tokens.0);
         let output = self.completion_tokens.0.max(self.output_tokens.0);
-        input.or(output)?;
-        let mut usage = Usage::new(input.unwrap_or(0), output.unwrap_or(0));
+        let mut usage = Usage::new(input?, output?);
         usage.total_tokens = self.total_tokens.0.unwrap_or(usage.total_tokens);
         let details = self.prompt_tokens_details.0.or(self.input_tokens_details.0).unwrap_or_default();
         usage.cached_tokens = details.cached_tokens.0;
@@ -65,8 +64,15 @@ mod tests {
     }
 
     #[test]
-    fn a_usage_without_counts_is_unknown() {
-        for json in ["{}", r#"{"total_tokens":7}"#, r#"{"prompt_tokens":"?"}"#] {
+    fn a_usage_without_a_count_is_unknown() {
+        for json in [
+            "{}",
+            r#"{"total_tokens":7}"#,
+            r#"{"prompt_tokens":"?"}"#,
+            r#"{"prompt_tokens":3}"#,
+            r#"{"prompt_tokens":3,"completion_tokens":null}"#,
+            r#"{"output_tokens":3}"#,
+        ] {
             assert_eq!(serde_json::from_str::<WireUsage>(json).unwrap().to_usage(), None, "{json}");
         }
     }

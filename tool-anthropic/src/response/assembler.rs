@@ -163,6 +163,7 @@ impl Assembler for ReplyAssembler {
                 let message = parse(event.get("message").unwrap_or("{}"))?;
                 self.has_started = true;
                 self.update(&message, emit);
+                self.usage.forget_output();
             }
             Some("content_block_start") => {
                 self.has_started = true;
@@ -435,6 +436,21 @@ mod tests {
         assert_eq!(details.hosted_tool_uses["web_search_requests"], u64::MAX);
         assert_eq!(details.long_cache_write_tokens, Some(u64::MAX));
         assert_eq!(response.usage.unwrap().total_tokens, u64::MAX);
+    }
+
+    #[test]
+    fn the_usage_of_a_stream_without_its_final_count_is_unknown() {
+        let begun = r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
+        let ended = |usage: &str| {
+            format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},"usage":{usage}}}"#)
+        };
+        for (usage, expected) in [
+            (r#"{"output_tokens":9}"#, Some(tool_core::model::Usage::new(3, 9))),
+            (r#"{"output_tokens":null}"#, None),
+            ("{}", None),
+        ] {
+            assert_eq!(reply([begun, &ended(usage)]).usage, expected, "{usage}");
+        }
     }
 
     #[test]

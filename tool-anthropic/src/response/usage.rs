@@ -25,11 +25,16 @@ impl WireUsage {
         self.0.extend(counts.into_iter().filter(|(_, count)| !count.is_null()));
     }
 
-    /// Returns the usage, unless there is none. The three kinds of input tokens are disjoint, and compactions are not part of the
+    /// Removes the count of output tokens, which is preliminary until a message has ended.
+    pub(crate) fn forget_output(&mut self) {
+        self.0.remove("output_tokens");
+    }
+
+    /// Returns the usage, unless one of its counts is missing. The three kinds of input tokens are disjoint, and compactions are not part of the
     /// other counts.
     pub(crate) fn to_usage(&self) -> Option<Usage> {
         let count = |name: &str| self.0.get(name)?.as_u64();
-        count("input_tokens").or(count("output_tokens"))?;
+        count("input_tokens").and(count("output_tokens"))?;
         let iterations = self.0.get("iterations").and_then(Value::as_array).into_iter().flatten();
         let compactions = iterations.filter(|iteration| iteration["type"] == "compaction");
         let of_compactions =

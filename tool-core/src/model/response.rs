@@ -55,6 +55,21 @@ impl ChatResponse {
         self
     }
 
+    /// Returns the usage, unless it cannot be true: each request has input, content takes output, and parts are at most the whole.
+    pub(crate) fn credible_usage(&self) -> Option<Usage> {
+        let AssistantMessage { text, reasoning, refusal, tool_calls, .. } = &self.message;
+        let has_content =
+            !text.is_empty() || !tool_calls.is_empty() || reasoning.is_some() || refusal.is_some();
+        self.usage.filter(|usage| {
+            let cache = [usage.cached_tokens, usage.cache_write_tokens];
+            let cache = cache.into_iter().flatten().fold(0, u64::saturating_add);
+            usage.input_tokens > 0
+                && cache <= usage.input_tokens
+                && (usage.output_tokens > 0 || !has_content)
+                && usage.total_tokens >= usage.input_tokens.saturating_add(usage.output_tokens)
+        })
+    }
+
     /// Returns this response with another finish reason.
     #[must_use]
     pub fn with_finish_reason(mut self, reason: FinishReason) -> Self {

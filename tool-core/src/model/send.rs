@@ -4,8 +4,8 @@ use futures_util::{TryFutureExt, stream};
 
 use crate::content::Content;
 use crate::model::{
-    AssistantMessage, Attempt, ChatModel, ChatRequest, ChatStream, Delta, EarlierAttempt, Message, Meter,
-    ModelError, ModelErrorKind, ModelFuture, ProviderData, ToolDefinition, Usage,
+    AssistantMessage, Attempt, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, EarlierAttempt,
+    Message, Meter, ModelError, ModelErrorKind, ModelFuture, ProviderData, ToolDefinition, Usage,
 };
 
 // Tokens that are not part of any text. A byte of text is at most one token.
@@ -40,7 +40,7 @@ impl ChatRequest<'_> {
         Box::pin(async move {
             let request = self.begin(model, meter).await?;
             let response = model.chat(&request).await;
-            end(&request, response.as_ref().map(|response| response.usage)).await;
+            end(&request, response.as_ref().map(ChatResponse::credible_usage)).await;
             response
         })
     }
@@ -54,7 +54,7 @@ impl ChatRequest<'_> {
         ChatStream::sent_by(|mut sender| async move {
             let request = self.begin(model, meter).await?;
             let response = model.stream(&request).forward(&mut sender).await;
-            end(&request, response.as_ref().map(|response| response.usage)).await;
+            end(&request, response.as_ref().map(ChatResponse::credible_usage)).await;
             response
         })
     }
