@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let web = Web::new().agent("desk", agent.build()?);
     let app = Router::new()
         .route("/", get(async || Html(include_str!("chat.html"))))
-        .nest_service("/api/chat", web.ui_stream("desk").into_service())
+        .nest_service("/api/chat", web.ui_stream("desk")?)
         .nest_service("/runs", web.service());
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = listener.local_addr()?;

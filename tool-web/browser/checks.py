@@ -164,6 +164,24 @@ def questions(driver):
     find(driver, "#log", "Result: 3A on OS 87, business, code of 4")
 
 
+def secrets(driver):
+    """No part of a secret answer can be seen while it is typed."""
+    run = ask("card")
+    open_run(driver, run)
+    find(driver, ".wait", "Which card?")
+    assert not driver.find_elements(By.CSS_SELECTOR, '.wait select, .wait textarea, .wait .fields input:not([type="password"])')
+    find(driver, '.wait [data-field="number"]').send_keys("hunter2")
+    find(driver, '.wait [data-field="is_gold"]').send_keys("hunter3")
+    find(driver, '.wait [data-field="color"]').send_keys("blue")
+    click(driver, ".wait button", "Answer")
+    assert find(driver, "#notice", "Invalid JSON").text == "Invalid JSON"
+    gold = find(driver, '.wait [data-field="is_gold"]')
+    gold.clear()
+    gold.send_keys("true")
+    click(driver, ".wait button", "Answer")
+    find(driver, "#log", "Result: 7, true, Blue")
+
+
 def inside(driver):
     run = ask("inner")
     open_run(driver, run)
@@ -400,7 +418,7 @@ def screenshots():
 driver = browser()
 try:
     for check in (
-        list_and_filters, live_run, changed_arguments, denied, questions, inside, two_windows, cancelled, undone, hostile,
+        list_and_filters, live_run, changed_arguments, denied, questions, secrets, inside, two_windows, cancelled, undone, hostile,
         plain, requests, no_key, keyboard,
     ):
         try:

@@ -76,6 +76,26 @@ async fn book(flight: String, #[inject] user: &Asker) -> Result<String, ToolErro
     Ok(format!("{}{} on {flight}, {class}, code of {}", seat.row, seat.letter, code.len()))
 }
 
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct Card {
+    number: String,
+    is_gold: bool,
+    color: Color,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Color {
+    Red,
+    Blue,
+}
+
+#[tool("Adds a card")]
+async fn add_card(#[inject] user: &Asker) -> Result<String, ToolError> {
+    let card: Card = user.ask("Which card?").secret().await?;
+    Ok(format!("{}, {}, {:?}", card.number.len(), card.is_gold, card.color))
+}
+
 #[tool("Shares money", needs_approval)]
 fn share(parts: Vec<serde_json::Value>) -> usize {
     parts.len()
@@ -146,6 +166,7 @@ impl Scripted {
                 "two" => call(&[pay("Anna"), pay("Eve")]),
                 "inner" => call(&[("helper", r#"{"question": "pay"}"#.to_owned())]),
                 "book" => call(&[("book", r#"{"flight": "OS 87"}"#.to_owned())]),
+                "card" => call(&[("add_card", "{}".to_owned())]),
                 "slow" => call(&[("count", r#"{"to": 600}"#.to_owned())]),
                 "reserve" => {
                     call(&[("reserve", r#"{"table": 4}"#.to_owned()), ("count", r#"{"to": 600}"#.to_owned())])
@@ -215,7 +236,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let helper = Agent::builder(Scripted).tools(tools![pay]).build()?;
     let helper = helper.as_tool("helper", "Helps with a question");
     let agent = Agent::builder(Scripted)
-        .tools(tools![sum, pay, count, huge, hostile, book, reserve, share, twist].with(helper)?)
+        .tools(tools![sum, pay, count, huge, hostile, book, add_card, reserve, share, twist].with(helper)?)
         .undo_tools(tools![release])
         .run_store(store)
         .build()?;
@@ -228,9 +249,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .key("eve", "sk-eve", [Right::Read]);
     let app = Router::new()
         .fallback_service(web.service())
-        .nest_service("/api/chat", web.ui_stream("desk").into_service())
-        .nest_service("/api/plain", web.ui_stream("plain").into_service())
-        .nest_service("/api/ag-ui", web.ag_ui("desk").into_service())
+        .nest_service("/api/chat", web.ui_stream("desk")?)
+        .nest_service("/api/plain", web.ui_stream("plain")?)
+        .nest_service("/api/ag-ui", web.ag_ui("desk")?)
         .nest_service("/keys", keys.service());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/", listener.local_addr()?);

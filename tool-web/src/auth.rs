@@ -52,6 +52,10 @@ impl Principal {
         &self.name
     }
 
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
     /// Returns `true` if the principal has this right.
     #[must_use]
     pub fn may(&self, right: Right) -> bool {

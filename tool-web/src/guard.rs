@@ -1,6 +1,7 @@
 //! Admission of requests, and the errors that are sent.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -13,6 +14,11 @@ use tool_core::memory::MemoryError;
 use tool_http::server::{Access, Caller, Limiter, Limits, Rejection, require_json, respond_admitted};
 
 use crate::auth::{Authenticate, Principal, Right};
+use crate::bounded::lock;
+
+/// The number of streams that are read at once, by all senders and by each of them.
+const MAX_STREAMS: usize = 1_000;
+const MAX_STREAMS_OF_SENDER: usize = 100;
 
 /// Who is admitted.
 #[derive(Clone, Default)]
@@ -26,6 +32,8 @@ pub(crate) struct Admission {
 pub(crate) struct Guard {
     admission: Admission,
     limiter: Limiter,
+    /// The number of open streams by the names of their readers. Streams are long, so they are not counted as requests.
+    streams: Arc<Mutex<HashMap<Arc<str>, usize>>>,
     /// Browsers may send requests only from the server's own pages.
     is_same_origin: bool,
 }
@@ -82,11 +90,32 @@ impl From<MemoryError> for HttpError {
 
 /// Middleware that admits requests for data. Handlers find the [`Principal`] in the extensions of the request.
 pub(crate) async fn admit(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    with_headers(match guard.admit(&mut request).await {
+    let permit = match guard.identify(&mut request).await {
+        Ok(_) => guard.limiter.begin_request().map_err(Rejection::into_response),
+        Err(refused) => Err(refused),
+    };
+    respond(permit, request, next).await
+}
+
+/// Like [`admit`], for requests whose response is a stream.
+pub(crate) async fn admit_stream(
+    State(guard): State<Arc<Guard>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let permit = match guard.identify(&mut request).await {
+        Ok(reader) => guard.begin_stream(reader),
+        Err(refused) => Err(refused),
+    };
+    respond(permit, request, next).await
+}
+
+async fn respond(permit: Result<impl Send + 'static, Response>, request: Request, next: Next) -> Response {
+    with_headers(match permit {
         Ok(permit) => {
             respond_admitted(permit, next.run(request), || HttpError::internal().into_response()).await
         }
-        Err(rejection) => rejection.into_response(),
+        Err(refused) => refused,
     })
 }
 
@@ -100,29 +129,55 @@ pub(crate) async fn admit_page(State(guard): State<Arc<Guard>>, request: Request
 
 impl Guard {
     pub(crate) fn new(admission: Admission, is_same_origin: bool) -> Arc<Self> {
-        Arc::new(Self { admission, limiter: Limiter::new(limits()), is_same_origin })
+        Arc::new(Self { admission, limiter: Limiter::new(limits()), streams: Arc::default(), is_same_origin })
     }
 
-    async fn admit(&self, request: &mut Request) -> Result<impl Send + use<>, Rejection> {
+    /// Checks a request, and adds its sender to its extensions. Returns the sender's name.
+    async fn identify(&self, request: &mut Request) -> Result<Arc<str>, Response> {
+        let sender = self.sender(request).await.map_err(Rejection::into_response)?;
+        let unknown =
+            "not logged in, or the login is over; log in, and send the cookies or headers of the login";
+        let sender =
+            sender.ok_or_else(|| HttpError(StatusCode::UNAUTHORIZED, unknown.to_owned()).into_response())?;
+        let name = sender.shared_name();
+        request.extensions_mut().insert(sender);
+        Ok(name)
+    }
+
+    /// Returns the sender of a request that may be handled, or `None` if the program's own authentication finds none.
+    async fn sender(&self, request: &mut Request) -> Result<Option<Principal>, Rejection> {
         let Admission { access, principals, authentication } = &self.admission;
         let (uri, headers) = (request.uri(), request.headers());
         access.admit_without_key(uri, headers)?;
         if self.is_same_origin {
             Access::check_same_origin(request.method(), headers)?;
         }
-        let principal = match authentication {
-            Some(authentication) => {
-                authentication.authenticate(headers).await.ok_or(Rejection::Key { has_credentials: false })?
-            }
+        let sender = match authentication {
+            Some(authentication) => authentication.authenticate(headers).await,
             None => {
                 let caller = access.admit(uri, headers)?;
                 let known = principals.iter().find(|(known, _)| *known == caller);
-                known.map_or_else(Principal::local, |(_, principal)| principal.clone())
+                Some(known.map_or_else(Principal::local, |(_, principal)| principal.clone()))
             }
         };
         require_json(request)?;
-        request.extensions_mut().insert(principal);
-        self.limiter.begin_request()
+        Ok(sender)
+    }
+
+    /// Counts a stream as open until the permit is dropped.
+    fn begin_stream(&self, reader: Arc<str>) -> Result<StreamPermit, Response> {
+        let mut streams = lock(&self.streams);
+        if streams.values().sum::<usize>() >= MAX_STREAMS {
+            return Err(Rejection::Overloaded.into_response());
+        }
+        let open = streams.entry(Arc::clone(&reader)).or_default();
+        if *open >= MAX_STREAMS_OF_SENDER {
+            let text =
+                format!("`{reader}` reads {MAX_STREAMS_OF_SENDER} streams already; close some of them");
+            return Err(HttpError(StatusCode::TOO_MANY_REQUESTS, text).into_response());
+        }
+        *open += 1;
+        Ok(StreamPermit { streams: Arc::clone(&self.streams), reader })
     }
 
     /// Reads the body of a request as JSON.
@@ -130,6 +185,23 @@ impl Guard {
         let body = self.limiter.read_body(request.into_body()).await?;
         serde_json::from_slice(&body.bytes)
             .map_err(|error| HttpError::bad_request(format!("invalid request: {error}")))
+    }
+}
+
+/// Counts a stream as open until it is dropped.
+struct StreamPermit {
+    streams: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    reader: Arc<str>,
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        let mut streams = lock(&self.streams);
+        let Some(open) = streams.get_mut(&self.reader) else { return };
+        *open -= 1;
+        if *open == 0 {
+            streams.remove(&self.reader);
+        }
     }
 }
 

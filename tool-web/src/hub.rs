@@ -14,13 +14,13 @@ use tool_core::memory::{
 use tool_core::model::ChatRequest;
 use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
 use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
-use tool_core::{Agent, CancellationToken, ConversationId, Event, Message, ToolCall, ToolContext, ToolSet};
+use tool_core::{Agent, CancellationToken, ConversationId, Event, Message, ToolCall, ToolContext};
 
 use crate::bounded::{Bounded, lock};
 use crate::entry::{Decided, Entry};
 use crate::guard::HttpError;
 use crate::index::Index;
-use crate::log::RunLog;
+use crate::log::{FrontendTools, RunLog};
 use crate::wait::places;
 
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
@@ -38,6 +38,8 @@ pub(crate) struct Source {
     pub(crate) name: Arc<str>,
     pub(crate) agent: Option<Agent>,
     pub(crate) store: Arc<dyn RunStore>,
+    /// The latest run of each conversation of a frontend.
+    conversations: Mutex<Bounded<ConversationId, String, 10_000>>,
 }
 
 /// All that is watched.
@@ -79,11 +81,11 @@ pub(crate) struct Loaded {
 impl Source {
     pub(crate) fn agent(name: &str, agent: Agent) -> Self {
         let store = Arc::clone(agent.run_store_or(InMemoryStore::new().max_runs(MAX_LOGS)));
-        Self { name: name.into(), agent: Some(agent), store }
+        Self { name: name.into(), agent: Some(agent), store, conversations: Mutex::default() }
     }
 
     pub(crate) fn store(name: &str, store: Arc<dyn RunStore>) -> Self {
-        Self { name: name.into(), agent: None, store }
+        Self { name: name.into(), agent: None, store, conversations: Mutex::default() }
     }
 
     /// Loads a run with its status.
@@ -91,6 +93,15 @@ impl Source {
         match &self.agent {
             Some(agent) => agent.stored_run(id).await,
             None => StoredRun::load(&*self.store, id, None).await,
+        }
+    }
+
+    /// Returns the latest run of a conversation, which an earlier process can have stored.
+    pub(crate) async fn run_of(&self, conversation: &ConversationId) -> Option<String> {
+        let known = lock(&self.conversations).get(conversation).cloned();
+        match known {
+            Some(run) => Some(run),
+            None => self.store.runs_of(conversation).await.ok()?.pop(),
         }
     }
 
@@ -240,8 +251,7 @@ impl Hub {
         let conversation = run.conversation().cloned().filter(|_| agent.memory().is_none());
         let token = CancellationToken::new();
         *lock(&follower.0.token) = Some(token.clone());
-        let tools = lock(&follower.0.tools).clone();
-        let mut events = agent.resume(run).tools(tools).cancellation_token(token).stream();
+        let mut events = agent.resume(run).tools(follower.0.tools()).cancellation_token(token).stream();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
@@ -321,6 +331,9 @@ impl Hub {
         if is_direct && (status == RunStatus::RunningElsewhere || source.agent.is_none()) {
             return Err(HttpError::conflict("another program drives the run"));
         }
+        if is_direct {
+            check_budget(&run)?;
+        }
         let mut lost = None;
         for (wait, decision, mut recorded) in found {
             if !is_direct {
@@ -340,7 +353,7 @@ impl Hub {
         }
         if is_direct {
             self.drive(&source, run);
-        } else {
+        } else if check_budget(&run).is_ok() {
             self.resume_now(id).await?;
         }
         Ok(lost.map_or(Ok(answers), Err))
@@ -356,15 +369,27 @@ impl Hub {
         }
     }
 
-    /// Asks a question in a conversation. Returns the log of the run, or `None` if the source has no agent.
-    pub(crate) fn ask(
+    /// Asks a question in a conversation, or adds it to the run that waits there. Returns the log of the run, and the position of the
+    /// question.
+    pub(crate) async fn ask(
         self: &Arc<Self>,
         source: &Arc<Source>,
         conversation: &ConversationId,
         question: Content,
-        tools: ToolSet,
-    ) -> Option<Arc<RunLog>> {
-        let agent = source.agent.as_ref()?;
+        tools: FrontendTools,
+    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+        // Of two questions at once, the second finds the run of the first.
+        let _one = self.changing.lock().await;
+        let agent = source.agent.as_ref().ok_or_else(HttpError::unknown_run)?;
+        if let Some(run) = source.run_of(conversation).await {
+            if self.log(&run).is_some_and(|log| log.is_driven()) {
+                return Err(HttpError::conflict("the last question is still being answered"));
+            }
+            if let Some(log) = self.push_message(&run, &question).await? {
+                let (_, position) = log.questions();
+                return Ok((log, position));
+            }
+        }
         let mut ask = agent.ask(question).conversation(conversation.clone());
         if agent.memory().is_none() {
             let state = self.lock();
@@ -372,20 +397,22 @@ impl Hub {
         }
         let run = ask.start().into_run();
         let log = self.log_of(source, &run);
-        *lock(&log.tools) = tools;
+        log.offer(tools);
         self.drive(source, run);
-        Some(log)
+        lock(&source.conversations).insert(conversation.clone(), log.id.clone());
+        let first = log.first();
+        Ok((log, first))
     }
 
     /// Adds a message of the user to a run that waits: its calls are denied, and it goes on. Returns `None` if there is no such run.
-    pub(crate) async fn push_message(
+    async fn push_message(
         self: &Arc<Self>,
         id: &str,
         message: &Content,
-    ) -> Result<Option<Arc<RunLog>>, MemoryError> {
-        let _one = self.changing.lock().await;
+    ) -> Result<Option<Arc<RunLog>>, HttpError> {
         let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
         let Some(Loaded { source, mut run, .. }) = loaded else { return Ok(None) };
+        check_budget(&run)?;
         let log = self.log_of(&source, &run);
         for wait in run.waits() {
             let denial = Decision::deny("the user sent another message instead").by("the next message");
@@ -408,6 +435,7 @@ impl Hub {
     /// Continues a stored run, unless somebody drives it. Fails if nobody here can drive it.
     pub(crate) async fn resume(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
         let _one = self.changing.lock().await;
+        self.load(id).await?.map_or(Ok(()), |loaded| check_budget(&loaded.run))?;
         if self.resume_now(id).await? { Ok(()) } else { Err(self.refusal(id).await) }
     }
 
@@ -469,6 +497,16 @@ impl Source {
             .decided()
             .cloned()
             .filter(|first| Some(first) != record.as_ref())
+    }
+}
+
+/// Checks that a run is charged to nothing that only its program knows.
+pub(crate) fn check_budget(run: &Run) -> Result<(), HttpError> {
+    match run.has_own_budget() {
+        false => Ok(()),
+        true => Err(HttpError::conflict(
+            "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`",
+        )),
     }
 }
 

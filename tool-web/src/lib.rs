@@ -28,12 +28,12 @@ mod auth;
 mod bounded;
 mod guard;
 mod entry;
+mod sse;
 mod log;
 mod wait;
 mod index;
 mod hub;
 mod list;
-mod sse;
 mod frontend;
 mod plain;
 mod page;
@@ -45,7 +45,7 @@ use tool_core::Agent;
 
 pub use self::auth::{AuthFuture, Authenticate, Principal, Right};
 pub use self::frontend::Frontend;
-pub use self::web::{Web, ag_ui, ui_stream};
+pub use self::web::{AgentName, UnknownAgentError, Web, ag_ui, ui_stream};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
 /// Serves the page for the runs of an agent on a free loopback port, without login, until the returned server is dropped.

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use tool_core::{CancellationToken, Event, ToolSet};
 
 use crate::bounded::lock;
 use crate::entry::{Entry, executions, is_failure};
+use crate::sse::frames;
 
 /// The largest size of a log, in bytes.
 const MAX_BYTES: usize = 8 << 20;
@@ -68,17 +70,17 @@ pub(crate) struct Row {
     pub(crate) updated_at: Option<Timestamp>,
 }
 
-/// An entry, and its serialized form.
+/// An entry, and the server-sent event of its serialized form, which all readers share.
 #[derive(Debug)]
 pub(crate) struct Logged {
     pub(crate) entry: Entry,
-    pub(crate) json: String,
+    pub(crate) frame: Bytes,
 }
 
 impl Logged {
     /// Returns roughly the memory that it takes, in bytes.
     fn size(&self) -> usize {
-        2 * self.json.len() + size_of::<Self>()
+        2 * self.frame.len() + size_of::<Self>()
     }
 }
 
@@ -88,8 +90,6 @@ pub(crate) struct RunLog {
     pub(crate) id: String,
     /// Cancels the run, if it is driven by the page.
     pub(crate) token: Mutex<Option<CancellationToken>>,
-    /// The tools that a frontend executes.
-    pub(crate) tools: Mutex<ToolSet>,
     /// When the store was read for the readers of the log, and whether the run was there.
     pub(crate) refreshed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     state: Mutex<LogState>,
@@ -109,6 +109,16 @@ struct LogState {
     requests: VecDeque<(u32, String)>,
     /// The number of finished calls of the run itself.
     calls: usize,
+    /// The tools that the frontend executes which asked the question, until the run has ended.
+    tools: Option<FrontendTools>,
+}
+
+/// Tools that a frontend sends and executes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FrontendTools {
+    pub(crate) set: ToolSet,
+    /// Roughly the memory that they take, in bytes.
+    pub(crate) bytes: usize,
 }
 
 impl RunLog {
@@ -117,8 +127,8 @@ impl RunLog {
         let id = id.to_owned();
         let row = Row { id: id.clone(), agent: Arc::clone(source), ..Row::default() };
         let state = Mutex::new(LogState { row, ..LogState::default() });
-        let (token, tools, refreshed) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        let log = Self { id, token, tools, refreshed, state, end: watch::Sender::new(0) };
+        let (token, refreshed) = (Mutex::default(), tokio::sync::Mutex::default());
+        let log = Self { id, token, refreshed, state, end: watch::Sender::new(0) };
         log.append_history(run);
         log
     }
@@ -186,7 +196,7 @@ impl RunLog {
         }
         // These can always be serialized.
         let json = serde_json::to_string(&entry).unwrap_or_default();
-        let logged = Logged { entry, json };
+        let logged = Logged { entry, frame: frames(&[json], Some(state.end())) };
         state.bytes += logged.size();
         state.entries.push_back(Arc::new(logged));
         while state.bytes > MAX_BYTES && state.entries.len() > 1 {
@@ -214,7 +224,17 @@ impl RunLog {
 
     pub(crate) fn bytes(&self) -> usize {
         let state = self.lock();
-        state.bytes + state.request_bytes()
+        state.bytes + state.request_bytes() + state.tools.as_ref().map_or(0, |tools| tools.bytes)
+    }
+
+    /// Sets the tools that a frontend executes, unless the run has some: an open call of another party must not become one of them.
+    pub(crate) fn offer(&self, tools: FrontendTools) {
+        self.lock().tools.get_or_insert(tools);
+    }
+
+    /// Returns the tools that a frontend executes.
+    pub(crate) fn tools(&self) -> ToolSet {
+        self.lock().tools.as_ref().map(|tools| tools.set.clone()).unwrap_or_default()
     }
 
     /// Records a request to the model as JSON text. The oldest ones are dropped.
@@ -289,6 +309,9 @@ impl LogState {
             Entry::Cancelled => row.status = Status::Cancelled,
             Entry::Event(record) => self.summarize_event(&record.event),
             Entry::Decided(_) => {}
+        }
+        if matches!(self.row.status, Status::Done | Status::Cancelled) {
+            self.tools = None;
         }
     }
 

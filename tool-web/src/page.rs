@@ -15,14 +15,15 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tool_core::Message;
+use tool_core::memory::RunStatus;
 use tool_core::run::{Decision, Run};
 use tool_core::tool::{Timestamp, VerdictRecord, WaitId};
 use tool_http::server::{json_response, sse_response};
 use url::form_urlencoded;
 
 use crate::auth::{Principal, Right};
-use crate::guard::{Guard, HttpError, admit, admit_page, requires};
-use crate::hub::{Hub, POLL};
+use crate::guard::{Guard, HttpError, admit, admit_page, admit_stream, requires};
+use crate::hub::{Hub, POLL, check_budget};
 use crate::list::Filter;
 use crate::log::{Found, Row, RunLog};
 use crate::plain;
@@ -57,7 +58,6 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
     let data = Router::new()
         .route("/api/runs", requires(Right::Read, get(list)))
         .route("/api/runs/{id}", requires(Right::Read, get(show)))
-        .route("/api/runs/{id}/events", requires(Right::Read, get(events)))
         .route("/plain", requires(Right::Read, get(plain_list)))
         .route("/plain/{id}", requires(Right::Read, get(plain_run)))
         .route("/api/runs/{id}/state", requires(Right::Administer, get(state)))
@@ -66,7 +66,10 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/api/runs/{id}/resume", requires(Right::Administer, post(resume)))
         .route("/api/runs/{id}/decisions", requires(Right::Decide, post(decide)))
         .layer(from_fn_with_state(Arc::clone(&guard), admit));
-    files.merge(data).with_state(Arc::new(PageState { hub, guard }))
+    let streams = Router::new()
+        .route("/api/runs/{id}/events", requires(Right::Read, get(events)))
+        .layer(from_fn_with_state(Arc::clone(&guard), admit_stream));
+    files.merge(data).merge(streams).with_state(Arc::new(PageState { hub, guard }))
 }
 
 fn file(media_type: &str, text: impl IntoResponse) -> Response {
@@ -136,12 +139,15 @@ async fn show(State(state): Shared, Extension(sender): Sender, Path(id): Path<St
 }
 
 async fn shown(hub: &Hub, sender: &Principal, id: &str) -> Result<Shown, HttpError> {
-    let row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
+    let mut row = hub.row(id).await.ok_or_else(HttpError::unknown_run)?;
     // An unreadable run is shown with its error.
     let loaded = hub.load(id).await.ok().flatten();
     let verdicts = loaded.as_ref().map(|loaded| loaded.run.verdicts().to_vec()).unwrap_or_default();
+    let waits = loaded.as_ref().filter(|loaded| loaded.status == RunStatus::Waiting);
+    let stays = waits.and_then(|loaded| check_budget(&loaded.run).err()).map(|HttpError(_, why)| why);
     let open = loaded.map(|loaded| describe(&loaded.run, loaded.source.agent.as_ref()));
     let mut open = open.unwrap_or_default();
+    row.error = row.error.or(stays);
     open.iter_mut()
         .for_each(|open| open.recorded = hub.recorded(&open.wait.id).map(|recorded| recorded.record));
     let rights = Rights { decide: sender.may(Right::Decide), administer: sender.may(Right::Administer) };
@@ -241,7 +247,7 @@ fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Ite
         let (hub, mut reader) = state?;
         loop {
             let frame = match reader.next().await {
-                Found::Entry(position, logged) => sse::frames(&[&logged.json], Some(position)),
+                Found::Entry(_, logged) => logged.frame.clone(),
                 Found::Gap => RESET,
                 Found::End if timeout(POLL, reader.changed()).await.is_ok() => continue,
                 Found::End => match hub.log(&reader.log().id).filter(|log| !Arc::ptr_eq(log, reader.log())) {
@@ -257,4 +263,31 @@ fn watch(hub: Arc<Hub>, log: Arc<RunLog>, after: Option<u64>) -> impl Stream<Ite
         }
     });
     stream::iter(after.is_none().then_some(RESET)).chain(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tool_core::Event;
+    use tool_core::memory::InMemoryStore;
+
+    use super::*;
+    use crate::hub::Source;
+
+    /// A watcher that does not read holds one.
+    #[tokio::test]
+    async fn all_watchers_are_sent_the_same_bytes() {
+        let source = Arc::new(Source::store("store", Arc::new(InMemoryStore::new())));
+        let hub = Hub::new(vec![Arc::clone(&source)], false);
+        let log = hub.log_of(&source, &Run::new([Message::user("Hello")]));
+        log.push(Event::Text("x".repeat(1 << 20)).into());
+        let sent = async || {
+            let frames = pin!(watch(Arc::clone(&hub), Arc::clone(&log), Some(0)));
+            frames.take(1).collect::<Vec<_>>().await.remove(0)
+        };
+        let (one, other) = (sent().await, sent().await);
+        assert!(one.len() > 1 << 20 && one.starts_with(b"id: 1\ndata: "));
+        assert_eq!(one.as_ptr(), other.as_ptr());
+    }
 }

@@ -7,6 +7,8 @@ use axum::Router;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::net::ToSocketAddrs;
 use tool_core::Agent;
+use tool_core::arguments::nearest_name;
+use tool_core::content::printable;
 use tool_core::memory::RunStore;
 use tool_http::server::{Caller, HttpService, RunningServer, Shutdown, bind};
 
@@ -134,13 +136,30 @@ impl Web {
     }
 
     /// Returns a chat with an agent of this page, in the Vercel AI SDK's UI message stream. The page shows its runs.
-    pub fn ui_stream(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(ProtocolName::UiStream, self.hub(), agent.as_ref(), self.guard(false))
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the page has no agent of this name.
+    pub fn ui_stream(&self, agent: impl AgentName) -> Result<Frontend, UnknownAgentError> {
+        self.frontend(ProtocolName::UiStream, agent.as_name())
     }
 
     /// Returns a chat with an agent of this page, in AG-UI. The page shows its runs.
-    pub fn ag_ui(&self, agent: impl AsRef<str>) -> Frontend {
-        Frontend::new(ProtocolName::AgUi, self.hub(), agent.as_ref(), self.guard(false))
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the page has no agent of this name.
+    pub fn ag_ui(&self, agent: impl AgentName) -> Result<Frontend, UnknownAgentError> {
+        self.frontend(ProtocolName::AgUi, agent.as_name())
+    }
+
+    fn frontend(&self, protocol: ProtocolName, name: &str) -> Result<Frontend, UnknownAgentError> {
+        let agents = || self.sources.iter().filter(|source| source.agent.is_some());
+        let source = agents().find(|source| &*source.name == name).ok_or_else(|| {
+            let nearest = nearest_name(name, agents().map(|source| &*source.name));
+            UnknownAgentError { name: name.to_owned(), nearest: nearest.map(str::to_owned) }
+        })?;
+        Ok(Frontend::new(protocol, self.hub(), Arc::clone(source), self.guard(false)))
     }
 
     fn hub(&self) -> Arc<Hub> {
@@ -168,13 +187,61 @@ impl Web {
 /// Serves an agent to frontends of the Vercel AI SDK, versions 6 and 7, on loopback without login. For anything else, use
 /// [`Web::ui_stream`].
 pub fn ui_stream(agent: Agent) -> Frontend {
-    Web::new().agent("agent", agent).ui_stream("agent")
+    chat(ProtocolName::UiStream, agent)
 }
 
 /// Serves an agent to frontends of AG-UI, on loopback without login. For anything else, use [`Web::ag_ui`].
 pub fn ag_ui(agent: Agent) -> Frontend {
-    Web::new().agent("agent", agent).ag_ui("agent")
+    chat(ProtocolName::AgUi, agent)
 }
+
+fn chat(protocol: ProtocolName, agent: Agent) -> Frontend {
+    let source = Arc::new(Source::agent("agent", agent));
+    let hub = Hub::new(vec![Arc::clone(&source)], false);
+    Frontend::new(protocol, hub, source, Guard::new(Admission::default(), false))
+}
+
+/// The name that an agent of a [`Web`] has: a text.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the name of an agent",
+    label = "write the name that `Web::agent` was given, such as `\"desk\"`",
+    note = "for an agent without a page, use `tool_web::ui_stream(agent)` or `tool_web::ag_ui(agent)`"
+)]
+pub trait AgentName {
+    /// Returns the name.
+    fn as_name(&self) -> &str;
+}
+
+impl AgentName for &str {
+    fn as_name(&self) -> &str {
+        self
+    }
+}
+
+impl AgentName for &String {
+    fn as_name(&self) -> &str {
+        self
+    }
+}
+
+/// The error of a chat with an agent that is not one of the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAgentError {
+    name: String,
+    nearest: Option<String>,
+}
+
+impl fmt::Display for UnknownAgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown agent `{}`; ", printable(&self.name))?;
+        match &self.nearest {
+            Some(nearest) => write!(f, "did you mean `{}`?", printable(nearest)),
+            None => f.write_str("add it with `Web::agent`"),
+        }
+    }
+}
+
+impl std::error::Error for UnknownAgentError {}
 
 /// Shows the names of the agents and stores, never a key.
 impl fmt::Debug for Web {

@@ -1,8 +1,11 @@
 //! The page over HTTP, without a browser.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use axum::body::Body;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,14 +13,15 @@ use tool_core::agent::AgentBuilder;
 use tool_core::content::Content;
 use tool_core::layer::{AnswerVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome,
-    StoreFuture,
+    Budget, DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore,
+    SaveOutcome, StoreFuture,
 };
-use tool_core::model::{Prices, UnknownModel, Usage};
+use tool_core::model::{ModelOptions, Prices, UnknownModel, Usage};
 use tool_core::run::{Decision, Run, RunRevision};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
-use tool_web::{Right, RunningServer, Web};
+use tool_core::{Agent, ConversationId, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
+use tool_web::{ResponseBody, Right, RunningServer, Web};
+use tower_service::Service;
 
 #[tool("Pays a bill", needs_approval)]
 fn pay(cents: u64) -> String {
@@ -472,6 +476,20 @@ async fn what_layers_changed_is_named_and_stays_hidden() {
     }
 }
 
+#[tokio::test]
+async fn chats_show_nothing_that_layers_replaced() {
+    let hide = || rewrite::output(|_: &ToolCall, _: &ToolOutput| "a [secret]");
+    let model = || ScriptedModel::new().calls("read", "{}").says("Done.");
+    let agent = || Agent::builder(model()).tools(tools![read]).layer(hide()).build().unwrap();
+    let message = json!({ "role": "user", "content": "Go" });
+    let asked = json!({ "threadId": "c", "runId": "r", "messages": [message] });
+    let chats = [(tool_web::ui_stream(agent()), question("c")), (tool_web::ag_ui(agent()), asked)];
+    for (chat, asked) in chats {
+        let shown = text(call(&chat, http::Request::post("/"), "", asked).await).await;
+        assert!(shown.contains("a [secret]") && !shown.contains("hunter2"), "{shown}");
+    }
+}
+
 /// The run has the output, and layers judge it before the next step.
 #[tokio::test]
 async fn an_output_that_a_layer_failed_to_judge_stays_hidden() {
@@ -517,7 +535,7 @@ async fn answers_of_layers_are_shown_and_what_they_replaced_is_hidden() {
 async fn check_answer(agent: Agent) {
     let web = Web::new().agent("desk", agent);
     let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
-    let app = axum::Router::new().nest_service("/chat", web.ui_stream("desk").into_service());
+    let app = axum::Router::new().nest_service("/chat", web.ui_stream("desk").unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -550,7 +568,7 @@ async fn the_cost_is_shown() {
 /// Two pages post opposite decisions after both have read an empty inbox.
 #[tokio::test]
 async fn of_two_programs_that_decide_in_the_same_moment_the_second_learns_of_the_first() {
-    let store = std::sync::Arc::new(Simultaneous(InMemoryStore::new(), tokio::sync::Barrier::new(2)));
+    let store = std::sync::Arc::new(Simultaneous::new());
     let agent = agent(store.clone());
     let one = Web::new().store("one", store.clone()).key("anna", "sk", [Right::Read, Right::Decide]);
     let other = Web::new().store("other", store).key("eve", "sk", [Right::Read, Right::Decide]);
@@ -571,10 +589,25 @@ async fn of_two_programs_that_decide_in_the_same_moment_the_second_learns_of_the
     assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some(first));
 }
 
-/// A store whose posts are made two at a time.
-struct Simultaneous(InMemoryStore, tokio::sync::Barrier);
+/// A store whose posts are made two at a time, and so are its first two searches for the runs of a conversation.
+struct Simultaneous(InMemoryStore, tokio::sync::Barrier, AtomicUsize);
+
+impl Simultaneous {
+    fn new() -> Self {
+        Self(InMemoryStore::new(), tokio::sync::Barrier::new(2), AtomicUsize::new(0))
+    }
+}
 
 impl RunStore for Simultaneous {
+    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
+        Box::pin(async move {
+            if self.2.fetch_add(1, Ordering::Relaxed) < 2 {
+                tokio::time::timeout(Duration::from_secs(10), self.1.wait()).await?;
+            }
+            self.0.runs_of(conversation).await
+        })
+    }
+
     fn replace_run<'a>(
         &'a self,
         id: &'a str,
@@ -669,8 +702,8 @@ async fn each_route_takes_one_right() {
         .fold(web, |web, right| web.key(format!("{right:?}"), format!("sk-{right:?}"), [*right]));
     let app = axum::Router::new()
         .nest_service("/runs", web.service())
-        .nest_service("/ui", web.ui_stream("desk").into_service())
-        .nest_service("/ag", web.ag_ui("desk").into_service());
+        .nest_service("/ui", web.ui_stream("desk").unwrap())
+        .nest_service("/ag", web.ag_ui("desk").unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -725,4 +758,132 @@ async fn a_list_of_10_000_runs_opens_before_all_are_read() {
         assert!(started.elapsed() < Duration::from_secs(60));
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+/// Sends a request to a service, and returns the response, whose body can be a stream.
+async fn call<S>(
+    service: &S,
+    request: http::request::Builder,
+    key: &str,
+    body: Value,
+) -> http::Response<ResponseBody>
+where
+    S: Service<http::Request<Body>, Response = http::Response<ResponseBody>, Error = Infallible> + Clone,
+{
+    let request = request.header("host", "localhost").header("content-type", "application/json");
+    let request = request.header("authorization", format!("Bearer {key}"));
+    service.clone().call(request.body(Body::from(body.to_string())).unwrap()).await.unwrap()
+}
+
+async fn text(response: http::Response<ResponseBody>) -> String {
+    let body = axum::body::to_bytes(Body::new(response.into_body()), usize::MAX).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+fn question(chat: &str) -> Value {
+    json!({ "id": chat, "messages": [{ "role": "user", "parts": [{ "type": "text", "text": "Go" }] }] })
+}
+
+#[tool("Never ends")]
+async fn hang() {
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn of_two_questions_at_once_in_a_chat_the_second_is_refused() {
+    let model = ScriptedModel::new().calls("hang", "{}").calls("hang", "{}");
+    let agent = Agent::builder(model).tools(tools![hang]).run_store(Simultaneous::new()).build().unwrap();
+    let web = Web::new().agent("desk", agent);
+    let (one, other) = (web.ui_stream("desk").unwrap(), web.ui_stream("desk").unwrap());
+    let post = || http::Request::post("/");
+    let (one, other) =
+        tokio::join!(call(&one, post(), "", question("c")), call(&other, post(), "", question("c")));
+    let (asked, refused) = if one.status() == 200 { (one, other) } else { (other, one) };
+    assert_eq!((asked.status().as_u16(), refused.status().as_u16()), (200, 409));
+    assert_eq!(text(refused).await, "the last question is still being answered");
+}
+
+#[tokio::test]
+async fn an_unknown_agent_is_refused_when_its_chat_is_built() {
+    let store = InMemoryStore::new();
+    let web = Web::new().agent("desk", agent(store.clone())).store("elsewhere", store);
+    for (name, expected) in [
+        ("dsk", "unknown agent `dsk`; did you mean `desk`?"),
+        ("elsewhere", "unknown agent `elsewhere`; add it with `Web::agent`"),
+    ] {
+        assert_eq!(web.ui_stream(name).unwrap_err().to_string(), expected);
+        assert_eq!(web.ag_ui(name).unwrap_err().to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_streams_of_one_reader_keep_nobody_from_deciding() {
+    let agent = agent(InMemoryStore::new());
+    let run = agent.ask("Pay").await.unwrap_err().into_run();
+    let read = [Right::Read, Right::Decide];
+    let web = Web::new().agent("desk", agent).key("eve", "sk-eve", read).key("anna", "sk-anna", read);
+    let page = web.service();
+    let events = || http::Request::get(format!("/api/runs/{}/events", run.id()));
+    let mut streams = Vec::new();
+    for _ in 0..100 {
+        let stream = call(&page, events(), "sk-eve", json!(null)).await;
+        assert_eq!(stream.status(), 200);
+        streams.push(stream);
+    }
+    let refused = call(&page, events(), "sk-eve", json!(null)).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(text(refused).await, "`eve` reads 100 streams already; close some of them");
+    assert_eq!(call(&page, events(), "sk-anna", json!(null)).await.status(), 200);
+    streams.pop();
+    assert_eq!(call(&page, events(), "sk-eve", json!(null)).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_login_of_the_program_is_asked_for_without_bearer_tokens() {
+    let web = Web::new().authentication(|_: &http::HeaderMap| None);
+    let refused = call(&web.service(), http::Request::get("/api/runs"), "", json!(null)).await;
+    assert_eq!((refused.status().as_u16(), refused.headers().get("www-authenticate")), (401, None));
+    let expected =
+        "not logged in, or the login is over; log in, and send the cookies or headers of the login";
+    assert_eq!(text(refused).await, expected);
+}
+
+/// Only the program knows the budget of its question.
+#[tokio::test]
+async fn a_run_with_a_budget_of_its_own_is_decided_and_not_continued_here() {
+    let budget = Budget::tokens(InMemoryStore::new(), 1_000_000, Duration::from_secs(3_600));
+    let model = ScriptedModel::new().calls("pay", r#"{"cents": 7}"#).with_usage(Usage::new(40, 10));
+    let model = model.says("Done.").with_usage(Usage::new(40, 10));
+    let agent = Agent::builder(model).options(ModelOptions::default().with_max_output_tokens(500));
+    let agent = agent.tools(tools![pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let ask = agent.ask("Pay").conversation("local user/c").budget(budget.key("ada"));
+    let error = ask.await.unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
+    let run = error.into_run();
+    let web = Web::new().agent("desk", agent.clone());
+    let server = web.clone().spawn("127.0.0.1:0").await.unwrap();
+    let why = "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`";
+    assert_eq!(get(&server, &format!("api/runs/{}", run.id())).await["error"], why);
+    let refused = send(&server, &format!("POST /api/runs/{}/resume", run.id()), "", "").await;
+    assert_eq!(refused, (409, why.to_owned()));
+    let wait = run.waits().remove(0).id;
+    let part = json!({ "type": "tool-pay", "state": "approval-responded", "approval": { "id": wait, "approved": true } });
+    let approval = json!({ "id": "c", "messages": [{ "role": "assistant", "parts": [part] }] });
+    for body in [question("c"), approval] {
+        let chat = web.ui_stream("desk").unwrap();
+        let refused = call(&chat, http::Request::post("/"), "", body).await;
+        assert_eq!((refused.status().as_u16(), text(refused).await), (409, why.to_owned()));
+    }
+    let decision = json!({ "wait": wait, "decision": "approve" }).to_string();
+    let (status, recorded) =
+        send(&server, &format!("POST /api/runs/{}/decisions", run.id()), "", &decision).await;
+    assert_eq!(status, 200, "{recorded}");
+    let shown = get(&server, &format!("api/runs/{}", run.id())).await;
+    assert_eq!(
+        (&shown["status"], &shown["open"][0]["recorded"]["kind"]),
+        (&json!("waiting"), &json!("approved"))
+    );
+    // The program continues it with the decision.
+    let answer = agent.resume(run).budget(budget.key("ada")).await.unwrap();
+    assert_eq!(answer.text(), "Done.");
 }

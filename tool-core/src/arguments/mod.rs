@@ -36,7 +36,11 @@ pub(crate) use self::decode::{Decoder, Mode, decode, object_text};
 #[cfg(feature = "prompted")]
 pub(crate) use self::lenient::to_json;
 pub(crate) use self::members::{Members, write_object};
-pub(crate) use self::names::{MAX_NAME_CHARS, list_names, nearest_name};
+#[cfg(not(feature = "unstable-internals"))]
+pub(crate) use self::names::nearest_name;
+#[cfg(feature = "unstable-internals")]
+pub use self::names::nearest_name;
+pub(crate) use self::names::{MAX_NAME_CHARS, list_names};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;

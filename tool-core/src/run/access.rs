@@ -27,6 +27,7 @@ impl Run {
             history: History::new(messages.into()),
             settings: Settings::default(),
             conversation: None,
+            has_own_budget: false,
             has_loaded_history: false,
             stored_conversation_len: None,
             turns: 0,
@@ -172,6 +173,16 @@ impl Run {
     /// Returns `true` if an agent of this name may drive the run: the one that was asked, or any agent if that has no name.
     pub(crate) fn is_driven_by(&self, agent_name: Option<&str>) -> bool {
         self.agent_name.is_none() || self.agent_name() == agent_name
+    }
+
+    /// Returns `true` if the run is charged to a budget of its [question](crate::agent::Ask::budget), which continuing it needs again.
+    #[must_use]
+    pub fn has_own_budget(&self) -> bool {
+        self.has_own_budget
+    }
+
+    pub(crate) fn set_own_budget(&mut self) {
+        self.has_own_budget = true;
     }
 
     pub(crate) fn set_agent_name(&mut self, name: Option<&str>) {

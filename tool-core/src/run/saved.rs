@@ -34,6 +34,8 @@ struct SavedRun {
     conversation: Option<ConversationId>,
     history: History,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_own_budget: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_loaded_history: bool,
     #[serde(rename = "conversation_had", skip_serializing_if = "Option::is_none")]
     stored_conversation_len: Option<usize>,

@@ -33,6 +33,8 @@ pub struct Run {
     pub(super) history: History,
     pub(super) settings: Settings,
     pub(super) conversation: Option<ConversationId>,
+    /// The run is charged to a budget that only the program knows which drives it.
+    pub(super) has_own_budget: bool,
     /// The stored conversation was put before the question and need not be loaded again.
     pub(crate) has_loaded_history: bool,
     /// The length of the stored conversation at that time; the history may contain only a part of it.

@@ -1,14 +1,14 @@
 //! From the entries of a run to what all protocols of frontends have: blocks of text, steps, calls and ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tool_core::model::{FinishReason, Usage};
+use tool_core::model::{FinishReason, ToolKind, Usage};
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::{DecisionKind, DecisionRecord, Question, ToolErrorKind, ToolProgress, WaitId};
-use tool_core::{Event, ToolExecution};
+use tool_core::{Agent, Event, Tool, ToolExecution};
 
 use crate::entry::{Decided, Entry, output};
 
@@ -74,10 +74,42 @@ impl Serialize for Json {
     }
 }
 
+/// Who executes the calls that the run itself does not execute.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Executors {
+    /// The tools that the browser offered, or that are left to it.
+    pub(crate) browser: HashSet<String>,
+    /// Tools of the agent whose calls the application executes. Their arguments are not for the browser.
+    pub(crate) application: HashSet<String>,
+}
+
+impl Executors {
+    /// Adds the external tools of an agent, and of those that it hands runs over to. A person who approves their calls sees the arguments.
+    pub(crate) fn add_application_tools(&mut self, agent: &Agent) {
+        let tools = agent.tools().iter().map(Tool::definition);
+        let external = tools.filter(|tool| tool.kind() == ToolKind::Caller && !tool.policy().needs_approval);
+        self.application.extend(external.map(|tool| tool.name().to_owned()));
+        agent.handoffs().for_each(|(_, next)| self.add_application_tools(next));
+    }
+
+    /// Returns `true` if the browser may end a wait: it never supplies the result of a call that the application executes, or an agent
+    /// inside has made.
+    pub(crate) fn may_end(&self, wait: &Wait) -> bool {
+        !matches!(wait.reason, WaitReason::CallerResult(_))
+            || self.browser.contains(&wait.tool) && !wait.path.contains('/')
+    }
+
+    /// Returns the arguments of a call of the run, as the browser may see them.
+    pub(crate) fn visible<'a>(&self, tool: &str, arguments: &'a str) -> &'a str {
+        if self.application.contains(tool) { "{}" } else { arguments }
+    }
+}
+
 /// The state of a run's stream, which collects its parts.
 #[derive(Debug, Default)]
 pub(crate) struct Adapter {
     run: String,
+    executors: Executors,
     /// The parts that have not been taken yet.
     pub(crate) parts: Vec<Part>,
     /// The open block of text or reasoning, and the number of blocks so far.
@@ -88,7 +120,7 @@ pub(crate) struct Adapter {
     calls: BTreeMap<String, Call>,
     /// The ids and tools of the calls of this turn that were announced, by their position in the reply.
     announced: BTreeMap<usize, (String, String)>,
-    pub(crate) waits: Vec<Wait>,
+    waits: Vec<Wait>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +138,8 @@ enum Call {
 }
 
 impl Adapter {
-    pub(crate) fn new(run: &str) -> Self {
-        Self { run: run.to_owned(), ..Self::default() }
+    pub(crate) fn new(run: &str, executors: Executors) -> Self {
+        Self { run: run.to_owned(), executors, ..Self::default() }
     }
 
     /// Converts an entry.
@@ -152,7 +184,9 @@ impl Adapter {
                 }
             }
             Event::Arguments { index, text, .. } => {
-                if let Some((id, _)) = self.announced.get(index).filter(|_| !text.is_empty())
+                let shown =
+                    self.announced.get(index).filter(|(_, name)| self.executors.visible(name, text) == text);
+                if let Some((id, _)) = shown.filter(|_| !text.is_empty())
                     && let Some(call @ Call::Started { .. }) = self.calls.get_mut(id)
                 {
                     *call = Call::Started { has_deltas: true };
@@ -160,7 +194,10 @@ impl Adapter {
                     self.parts.push(Part::ToolInputDelta { tool_call_id, input_text_delta });
                 }
             }
-            Event::CallReady { call, .. } => self.ready(&call.id, &call.name, &call.arguments),
+            Event::CallReady { call, .. } => {
+                let arguments = self.executors.visible(&call.name, &call.arguments);
+                self.ready(&call.id, &call.name, arguments);
+            }
             Event::TurnFinished { .. } => {
                 self.end_block();
                 for (id, tool_name) in std::mem::take(&mut self.announced).into_values() {
@@ -186,8 +223,8 @@ impl Adapter {
                 self.end_block();
                 waits.iter().for_each(|wait| self.wait(wait));
                 self.waits.clone_from(waits);
-                let is_asked =
-                    |id: &String| waits.iter().any(|wait| wait.path == *id && wait.question().is_none());
+                let is_open = |wait: &Wait| wait.question().is_none() && self.executors.may_end(wait);
+                let is_asked = |id: &String| waits.iter().any(|wait| wait.path == *id && is_open(wait));
                 let open = self.calls.iter().filter(|(id, call)| **call != Call::HasOutput && !is_asked(id));
                 self.parts.extend(open.map(|(id, _)| Part::Pending { call: id.clone() }));
                 self.end_step();
@@ -204,7 +241,7 @@ impl Adapter {
     fn wait(&mut self, wait: &Wait) {
         let is_new = !self.waits.contains(wait);
         match &wait.reason {
-            WaitReason::Approval(call) | WaitReason::CallerResult(call) => {
+            WaitReason::Approval(call) | WaitReason::CallerResult(call) if self.executors.may_end(wait) => {
                 // A call inside an agent has not been shown before.
                 self.ready(&wait.path, &wait.tool, &call.arguments);
                 if is_new && matches!(wait.reason, WaitReason::Approval(_)) {
@@ -288,13 +325,18 @@ impl Adapter {
 
     fn finished(&mut self, id: &str, execution: &ToolExecution) {
         let call = execution.call();
-        self.ready(id, &call.name, &call.arguments);
+        self.ready(id, &call.name, self.executors.visible(&call.name, &call.arguments));
         let (tool_call_id, text) = (id.to_owned(), output(execution));
         match execution.outcome() {
             Ok(_) => self.output(id, Part::ToolOutputAvailable { tool_call_id, output: Json(text) }),
             Err(error) if error.kind() == ToolErrorKind::Denied => self.deny(id, text),
             Err(_) => self.output(id, Part::ToolOutputError { tool_call_id, error_text: text }),
         }
+    }
+
+    /// Returns what the browser may end.
+    pub(crate) fn open_waits(&self) -> Vec<Wait> {
+        self.waits.iter().filter(|wait| self.executors.may_end(wait)).cloned().collect()
     }
 
     fn deny(&mut self, id: &str, text: String) {

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Wait, WaitReason};
 use tool_core::tool::{ExternalTool, WaitId};
 use tool_core::{Agent, Message, Tool, ToolCall, ToolSet};
 
-use super::adapter::{Json, Part};
+use super::adapter::{Executors, Json, Part};
 use super::asked::{Asked, Reply, question};
 use super::stream::Protocol;
 use crate::guard::HttpError;
 use crate::hub::Source;
+use crate::log::FrontendTools;
 
 /// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like state and context.
 #[derive(Debug, Deserialize)]
@@ -34,8 +36,15 @@ struct FrontendTool {
     name: String,
     #[serde(default)]
     description: String,
-    parameters: Option<Value>,
+    parameters: Option<Box<RawValue>>,
 }
+
+/// The largest number of tools of a frontend, and the largest size of all their definitions in bytes.
+const MAX_TOOLS: usize = 128;
+const MAX_TOOL_BYTES: usize = 128 << 10;
+
+/// How much more memory a tool takes than the text of its definition, roughly.
+const MEMORY_FACTOR: usize = 16;
 
 impl Request {
     /// Returns what is asked for, and the tools of the frontend. They do not replace the agent's.
@@ -45,17 +54,8 @@ impl Request {
         source: &Source,
         waits: &[Wait],
         is_recorded: impl Fn(&WaitId) -> bool,
-    ) -> Result<(Asked, ToolSet), HttpError> {
-        let own = source.agent.as_ref().map(Agent::tools);
-        let foreign = std::mem::take(&mut self.tools).into_iter();
-        let foreign = foreign.filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
-        let external = foreign.map(|FrontendTool { name, description, parameters }| {
-            let definition = ToolDefinition::new(name).with_description(description);
-            let parameters = parameters.filter(Value::is_object);
-            let definition = parameters.into_iter().fold(definition, ToolDefinition::with_parameters);
-            Arc::new(ExternalTool::new(definition)) as Arc<dyn Tool>
-        });
-        let tools = ToolSet::new(external).map_err(|error| HttpError::bad_request(error.to_string()))?;
+    ) -> Result<(Asked, FrontendTools), HttpError> {
+        let tools = read_tools(std::mem::take(&mut self.tools), source)?;
         let asked = self.reply(waits)?;
         match &asked {
             Asked::Question(_) if waits.is_empty() => {}
@@ -98,6 +98,32 @@ impl Request {
     }
 }
 
+/// Returns the tools of a frontend that the agent does not have.
+fn read_tools(tools: Vec<FrontendTool>, source: &Source) -> Result<FrontendTools, HttpError> {
+    let size = |tool: &FrontendTool| {
+        let parameters = tool.parameters.as_ref().map_or(0, |json| json.get().len());
+        tool.name.len() + tool.description.len() + parameters
+    };
+    let bytes: usize = tools.iter().map(size).sum();
+    if tools.len() > MAX_TOOLS || bytes > MAX_TOOL_BYTES {
+        return Err(HttpError::bad_request(format!(
+            "`tools` has {} tools of {bytes} bytes, and can have {MAX_TOOLS} of {MAX_TOOL_BYTES} bytes; send fewer or shorter ones",
+            tools.len()
+        )));
+    }
+    let own = source.agent.as_ref().map(Agent::tools);
+    let foreign = tools.into_iter().filter(|tool| own.is_none_or(|own| own.get(&tool.name).is_none()));
+    let external = foreign.map(|FrontendTool { name, description, parameters }| {
+        let definition = ToolDefinition::new(name).with_description(description);
+        let parameters = parameters.and_then(|json| serde_json::from_str(json.get()).ok());
+        let parameters = parameters.filter(Value::is_object);
+        let definition = parameters.into_iter().fold(definition, ToolDefinition::with_parameters);
+        Arc::new(ExternalTool::new(definition)) as Arc<dyn Tool>
+    });
+    let set = ToolSet::new(external).map_err(|error| HttpError::bad_request(error.to_string()))?;
+    Ok(FrontendTools { set, bytes: MEMORY_FACTOR * bytes })
+}
+
 /// AG-UI's stream of a part of a run.
 #[derive(Debug)]
 pub(crate) struct AgUi {
@@ -120,7 +146,7 @@ impl AgUi {
     }
 
     /// Returns the conversation up to the question that is being answered, for a client that has none. The instructions are not part of it.
-    pub(crate) fn snapshot(messages: &[Message]) -> Option<String> {
+    pub(crate) fn snapshot(messages: &[Message], executors: &Executors) -> Option<String> {
         let end = messages.iter().rposition(|message| matches!(message, Message::User(_)))? + 1;
         let shown = |(index, message): (usize, &Message)| {
             let id = format!("message_{index}");
@@ -128,7 +154,8 @@ impl AgUi {
                 Message::User(content) => json!({ "id": id, "role": "user", "content": content.text() }),
                 Message::Assistant(reply) => {
                     let call = |call: &ToolCall| {
-                        let function = json!({ "name": call.name, "arguments": call.arguments });
+                        let arguments = executors.visible(&call.name, &call.arguments);
+                        let function = json!({ "name": call.name, "arguments": arguments });
                         json!({ "id": call.id, "type": "function", "function": function })
                     };
                     let calls: Vec<_> = reply.tool_calls.iter().map(call).collect();

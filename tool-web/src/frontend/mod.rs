@@ -10,31 +10,31 @@ mod ag_ui;
 mod ui;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use futures_util::stream::{self as streams, StreamExt};
-use tool_core::ToolSet;
-use tool_core::content::Content;
-use tool_core::model::ConversationId;
+use tool_core::model::{ConversationId, ToolDefinition};
 use tool_core::run::Wait;
 use tool_core::tool::{DecisionKind, WaitId};
 use tool_http::server::{HttpService, sse_response};
+use tower_service::Service;
 
+use self::adapter::Executors;
 use self::ag_ui::AgUi;
 use self::asked::{Asked, Reply};
 use self::stream::{Encoder, Protocol, events};
 use self::ui::UiStream;
 use crate::auth::{Principal, Right};
-use crate::bounded::{Bounded, lock};
-use crate::guard::{Guard, HttpError, admit, requires};
-use crate::hub::{Hub, Source};
-use crate::log::RunLog;
+use crate::guard::{Guard, HttpError, admit, admit_stream, requires};
+use crate::hub::{Hub, Source, check_budget};
+use crate::log::{FrontendTools, RunLog};
 use crate::sse;
 
 /// A chat with an agent, returned by [`ui_stream`](crate::ui_stream) and [`ag_ui`](crate::ag_ui).
@@ -47,6 +47,8 @@ use crate::sse;
 ///
 /// Closing a stream does not end its run.
 ///
+/// A `Frontend` is a service, like an [`HttpService`]:
+///
 /// ```
 /// use tool_core::Agent;
 /// use tool_core::testing::ScriptedModel;
@@ -54,14 +56,18 @@ use crate::sse;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = Agent::builder(ScriptedModel::new()).build()?;
 /// let app = axum::Router::new()
-///     .nest_service("/api/chat", tool_web::ui_stream(agent.clone()).into_service())
-///     .nest_service("/api/ag-ui", tool_web::ag_ui(agent).into_service());
+///     .nest_service("/api/chat", tool_web::ui_stream(agent.clone()))
+///     .nest_service("/api/ag-ui", tool_web::ag_ui(agent));
 /// # let _: axum::Router = app;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a chat does nothing until its service is served"]
-pub struct Frontend(Option<Arc<Chats>>);
+#[derive(Clone)]
+#[must_use = "a chat does nothing until it is served"]
+pub struct Frontend {
+    chats: Chats,
+    service: HttpService,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolName {
@@ -70,54 +76,68 @@ pub(crate) enum ProtocolName {
 }
 
 impl Frontend {
-    pub(crate) fn new(protocol: ProtocolName, hub: Arc<Hub>, agent: &str, guard: Arc<Guard>) -> Self {
-        let source = hub.sources.iter().find(|source| &*source.name == agent && source.agent.is_some());
-        Self(
-            source
-                .cloned()
-                .map(|source| Arc::new(Chats { protocol, hub, source, guard, runs: Mutex::default() })),
-        )
+    pub(crate) fn new(protocol: ProtocolName, hub: Arc<Hub>, source: Arc<Source>, guard: Arc<Guard>) -> Self {
+        let mut executors = Executors::default();
+        source.agent.iter().for_each(|agent| executors.add_application_tools(agent));
+        Self::of(Chats { protocol, hub, source, guard, executors })
     }
 
-    /// Returns the routes as a service, to serve them as part of an application. Without an agent of the name, all requests are
-    /// answered with status 404.
-    pub fn into_service(self) -> HttpService {
-        HttpService::new(self.routes())
+    fn of(chats: Chats) -> Self {
+        Self { service: HttpService::new(chats.clone().routes()), chats }
+    }
+
+    /// Lets the browser execute the calls of these [external tools](tool_core::tool::ExternalTool) of the agent: it reads their arguments
+    /// and supplies their results, which nothing trusts. Calls of others are the application's. Tools that an AG-UI frontend sends need no
+    /// permission.
+    pub fn browser_tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let Executors { browser, application } = &mut self.chats.executors;
+        browser.extend(names.into_iter().map(Into::into));
+        application.retain(|name| !browser.contains(name));
+        Self::of(self.chats)
     }
 
     /// Returns the routes as an [`axum::Router`].
     #[cfg(feature = "unstable-axum")]
     pub fn router(self) -> Router {
-        self.routes()
+        self.chats.routes()
+    }
+}
+
+impl<R> Service<R> for Frontend
+where
+    HttpService: Service<R>,
+{
+    type Response = <HttpService as Service<R>>::Response;
+    type Error = <HttpService as Service<R>>::Error;
+    type Future = <HttpService as Service<R>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.service.poll_ready(context)
     }
 
-    fn routes(self) -> Router {
-        let Some(chats) = self.0 else { return Router::new() };
-        Router::new()
-            .route("/", requires(Right::Ask, post(send)))
-            .route("/{chat}/stream", requires(Right::Ask, get(resume).delete(stop)))
-            .layer(from_fn_with_state(Arc::clone(&chats.guard), admit))
-            .with_state(chats)
+    fn call(&mut self, request: R) -> Self::Future {
+        self.service.call(request)
     }
 }
 
 impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Frontend").field(&self.0.as_ref().map(|chats| chats.protocol)).finish()
+        f.debug_tuple("Frontend").field(&self.chats.protocol).finish()
     }
 }
 
 /// The chats of one router.
+#[derive(Clone)]
 struct Chats {
     protocol: ProtocolName,
     hub: Arc<Hub>,
     source: Arc<Source>,
     guard: Arc<Guard>,
-    /// The latest run of each conversation.
-    runs: Mutex<Bounded<ConversationId, String, 10_000>>,
+    /// Without the tools that are sent with questions.
+    executors: Executors,
 }
 
-type Shared = State<Arc<Chats>>;
+type Shared = State<Chats>;
 type Sender = Extension<Principal>;
 type Answer = Result<Response, HttpError>;
 
@@ -129,9 +149,9 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
         ProtocolName::UiStream => {
             let request: ui::Request = chats.guard.read_json(request).await?;
             let conversation = conversation(&sender, &request.id)?;
-            let read = |waits: &[Wait]| Ok((request.asked(waits)?, ToolSet::default()));
+            let read = |waits: &[Wait]| Ok((request.asked(waits)?, FrontendTools::default()));
             let (log, from) = chats.take(&sender, &conversation, read).await?;
-            Ok(ui_response(&log, Some(from), true))
+            Ok(chats.ui_response(&log, Some(from), true))
         }
         ProtocolName::AgUi => {
             let request: ag_ui::Request = chats.guard.read_json(request).await?;
@@ -145,7 +165,7 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
             match chats.take(&sender, &conversation, read).await {
                 Ok((log, from)) => {
                     protocol.message = message_id(&log);
-                    Ok(response(&log, protocol, Some(from), vec![started]))
+                    Ok(chats.response(&log, protocol, Some(from), vec![started]))
                 }
                 Err(HttpError(status, text)) if status.is_client_error() => {
                     let error = serde_json::json!({ "type": "RUN_ERROR", "message": text }).to_string();
@@ -164,22 +184,24 @@ async fn resume(
     Path(chat): Path<String>,
     headers: HeaderMap,
 ) -> Answer {
-    let run = chats.run(&conversation(&sender, &chat)?).await;
+    let run = chats.source.run_of(&conversation(&sender, &chat)?).await;
     let log = run.and_then(|run| chats.hub.log(&run)).filter(|log| log.is_driven());
     let Some(log) = log else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     let known = sse::last_event(&headers).filter(|known| *known < log.end());
     let after = known.unwrap_or_else(|| log.questions().1);
     Ok(match chats.protocol {
-        ProtocolName::UiStream => ui_response(&log, Some(after), known.is_none()),
+        ProtocolName::UiStream => chats.ui_response(&log, Some(after), known.is_none()),
         ProtocolName::AgUi => {
             let protocol = AgUi { thread: chat, run: log.id.clone(), message: message_id(&log) };
             let mut first = Vec::new();
             if known.is_none() {
                 first.push(protocol.start());
                 let loaded = chats.hub.load(&log.id).await?;
-                first.extend(loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages())));
+                first.extend(
+                    loaded.and_then(|loaded| AgUi::snapshot(loaded.run.messages(), &chats.executors)),
+                );
             }
-            response(&log, protocol, Some(after), first)
+            chats.response(&log, protocol, Some(after), first)
         }
     })
 }
@@ -189,23 +211,10 @@ async fn stop(
     Extension(sender): Sender,
     Path(chat): Path<String>,
 ) -> Result<StatusCode, HttpError> {
-    let run = chats.run(&conversation(&sender, &chat)?).await.ok_or_else(HttpError::unknown_run)?;
+    let run = chats.source.run_of(&conversation(&sender, &chat)?).await;
+    let run = run.ok_or_else(HttpError::unknown_run)?;
     chats.hub.cancel(&run).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Streams a run from after a position on, behind the first events.
-fn response(log: &Arc<RunLog>, protocol: impl Protocol, after: Option<u64>, first: Vec<String>) -> Response {
-    let events = events(log.read(log.first()), Encoder::new(&log.id, protocol), after);
-    let opening = Some(first).filter(|first| !first.is_empty()).map(|first| sse::frames(&first, None));
-    sse_response(streams::iter(opening).chain(events))
-}
-
-fn ui_response(log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Response {
-    let first = if is_message { vec![ui::start(&message_id(log))] } else { Vec::new() };
-    let mut response = response(log, UiStream, after, first);
-    response.headers_mut().insert("x-vercel-ai-ui-message-stream", HeaderValue::from_static("v1"));
-    response
 }
 
 /// Returns the id of the assistant's current message. A run that is continued has the same.
@@ -226,13 +235,44 @@ fn conversation(sender: &Principal, chat: &str) -> Result<ConversationId, HttpEr
 }
 
 impl Chats {
-    /// Returns the latest run of a conversation, which an earlier process can have stored.
-    async fn run(&self, conversation: &ConversationId) -> Option<String> {
-        let known = lock(&self.runs).get(conversation).cloned();
-        match known {
-            Some(run) => Some(run),
-            None => self.source.store.runs_of(conversation).await.ok()?.pop(),
-        }
+    fn routes(self) -> Router {
+        let streams = Router::new()
+            .route("/", requires(Right::Ask, post(send)))
+            .route("/{chat}/stream", requires(Right::Ask, get(resume)))
+            .layer(from_fn_with_state(Arc::clone(&self.guard), admit_stream));
+        Router::new()
+            .route("/{chat}/stream", requires(Right::Ask, delete(stop)))
+            .layer(from_fn_with_state(Arc::clone(&self.guard), admit))
+            .merge(streams)
+            .with_state(self)
+    }
+
+    /// Returns who executes the calls of a run.
+    fn executors(&self, log: &RunLog) -> Executors {
+        let mut executors = self.executors.clone();
+        executors.browser.extend(log.tools().iter().map(|tool| tool.definition().name().to_owned()));
+        executors
+    }
+
+    /// Streams a run from after a position on, behind the first events.
+    fn response(
+        &self,
+        log: &Arc<RunLog>,
+        protocol: impl Protocol,
+        after: Option<u64>,
+        first: Vec<String>,
+    ) -> Response {
+        let encoder = Encoder::new(&log.id, self.executors(log), protocol);
+        let events = events(log.read(log.first()), encoder, after);
+        let opening = Some(first).filter(|first| !first.is_empty()).map(|first| sse::frames(&first, None));
+        sse_response(streams::iter(opening).chain(events))
+    }
+
+    fn ui_response(&self, log: &Arc<RunLog>, after: Option<u64>, is_message: bool) -> Response {
+        let first = if is_message { vec![ui::start(&message_id(log))] } else { Vec::new() };
+        let mut response = self.response(log, UiStream, after, first);
+        response.headers_mut().insert("x-vercel-ai-ui-message-stream", HeaderValue::from_static("v1"));
+        response
     }
 
     /// Takes what a request asks for, which `read` finds out from what the conversation waits for, with the tools of the client.
@@ -240,45 +280,31 @@ impl Chats {
         &self,
         sender: &Principal,
         conversation: &ConversationId,
-        read: impl FnOnce(&[Wait]) -> Result<(Asked, ToolSet), HttpError>,
+        read: impl FnOnce(&[Wait]) -> Result<(Asked, FrontendTools), HttpError>,
     ) -> Taken {
-        let run = self.run(conversation).await;
+        let run = self.source.run_of(conversation).await;
         let loaded = match &run {
             Some(run) => self.hub.load(run).await?,
             None => None,
         };
-        let waits = loaded.as_ref().map(|loaded| loaded.run.waits()).unwrap_or_default();
+        let mut waits = loaded.as_ref().map(|loaded| loaded.run.waits()).unwrap_or_default();
+        let log = loaded.as_ref().map(|loaded| self.hub.log_of(&loaded.source, &loaded.run));
+        let executors = log.as_ref().map_or_else(|| self.executors.clone(), |log| self.executors(log));
+        waits.retain(|wait| executors.may_end(wait));
         let (asked, tools) = read(&waits)?;
-        if let Some(loaded) = loaded.filter(|_| !tools.is_empty()) {
-            *lock(&self.hub.log_of(&loaded.source, &loaded.run).tools) = tools.clone();
-        }
         match asked {
-            Asked::Question(question) => self.ask(conversation, run, question, tools).await,
-            Asked::Replies(replies) => self.decide(sender, run, &waits, replies).await,
-        }
-    }
-
-    async fn ask(
-        &self,
-        conversation: &ConversationId,
-        run: Option<String>,
-        question: Content,
-        tools: ToolSet,
-    ) -> Taken {
-        if let Some(run) = run {
-            if self.hub.log(&run).is_some_and(|log| log.is_driven()) {
-                return Err(HttpError::conflict("the last question is still being answered"));
-            }
-            if let Some(log) = self.hub.push_message(&run, &question).await? {
-                let (_, from) = log.questions();
-                return Ok((log, from));
+            Asked::Question(question) => self.hub.ask(&self.source, conversation, question, tools).await,
+            Asked::Replies(replies) => {
+                if let Some((loaded, log)) = loaded.as_ref().zip(log) {
+                    check_budget(&loaded.run)?;
+                    // A run that was loaded again gets the tools, but not the calls of others that wait.
+                    let open = loaded.run.waits();
+                    let is_free = |tool: &ToolDefinition| open.iter().all(|wait| wait.tool != tool.name());
+                    log.offer(FrontendTools { set: tools.set.filter(is_free), ..tools });
+                }
+                self.decide(sender, run, &waits, replies).await
             }
         }
-        let log = self.hub.ask(&self.source, conversation, question, tools);
-        let log = log.ok_or_else(HttpError::unknown_run)?;
-        lock(&self.runs).insert(conversation.clone(), log.id.clone());
-        let from = log.first();
-        Ok((log, from))
     }
 
     /// Records replies of the client.

@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use futures_util::stream::{self, Stream};
 
-use super::adapter::{Adapter, Part};
+use super::adapter::{Adapter, Executors, Part};
 use crate::entry::Entry;
 use crate::log::{Found, Reader, Status};
 use crate::sse::frames;
@@ -34,8 +34,8 @@ pub(crate) struct Encoder<P> {
 }
 
 impl<P: Protocol> Encoder<P> {
-    pub(crate) fn new(run: &str, protocol: P) -> Self {
-        Self { adapter: Adapter::new(run), protocol }
+    pub(crate) fn new(run: &str, executors: Executors, protocol: P) -> Self {
+        Self { adapter: Adapter::new(run, executors), protocol }
     }
 
     /// Returns the JSON texts of the events of one entry.
@@ -48,7 +48,7 @@ impl<P: Protocol> Encoder<P> {
     pub(crate) fn stop(&mut self, stop: Stop) -> Vec<String> {
         self.adapter.end_step();
         self.adapter.parts.push(match stop {
-            Stop::Waits => Part::Waits { waits: self.adapter.waits.clone() },
+            Stop::Waits => Part::Waits { waits: self.adapter.open_waits() },
             Stop::Cut => Part::Error { error_text: "the stream was interrupted; read it again" },
         });
         self.write()

@@ -1,13 +1,22 @@
-//! What would end a client's stream: calls that were not announced, members that change prototypes, unfinished parts.
+//! What would end a client's stream: calls that were not announced, members that change prototypes, unfinished parts. What a client
+//! could take: memory, and calls of other parties.
 
+use axum::body::{Body, to_bytes};
 use serde_json::{Value, json};
-use tool_core::model::{AssistantMessage, ChatResponse};
-use tool_core::{Event, ToolCall, ToolError, ToolExecution, ToolOutput};
+use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition};
+use tool_core::testing::ScriptedModel;
+use tool_core::tool::ExternalTool;
+use tool_core::{Agent, Event, ToolCall, ToolError, ToolExecution, ToolOutput};
+use tower_service::Service;
 
+use super::adapter::Executors;
 use super::ag_ui::AgUi;
 use super::stream::{Encoder, Protocol, Stop};
 use super::ui::UiStream;
+use super::{Frontend, conversation};
+use crate::Principal;
 use crate::entry::Entry;
+use crate::log::RunLog;
 
 fn read(event: Value) -> Entry {
     let mut record = json!({ "position": 0 });
@@ -47,11 +56,15 @@ fn encode(mut encoder: Encoder<impl Protocol>, entries: &[Entry]) -> Vec<String>
 }
 
 fn ag_ui() -> Encoder<AgUi> {
-    Encoder::new("run", AgUi { thread: "t".into(), run: "r".into(), message: "m".into() })
+    Encoder::new(
+        "run",
+        Executors::default(),
+        AgUi { thread: "t".into(), run: "r".into(), message: "m".into() },
+    )
 }
 
 fn ui(entries: &[Entry]) -> Vec<String> {
-    encode(Encoder::new("run", UiStream), entries)
+    encode(Encoder::new("run", Executors::default(), UiStream), entries)
 }
 
 fn types(events: &[String]) -> Vec<String> {
@@ -156,4 +169,106 @@ fn a_stream_that_waits_or_breaks_says_so() {
     let last: Value = serde_json::from_str(encoder.stop(Stop::Waits).last().unwrap()).unwrap();
     assert_eq!(last["outcome"]["interrupts"][0]["id"], "w");
     assert_eq!(types(&encoder.stop(Stop::Cut)), ["RUN_ERROR"]);
+}
+
+/// Sends a request and returns the stream.
+async fn send(frontend: &Frontend, body: Value) -> String {
+    let request =
+        http::Request::post("/").header("host", "localhost").header("content-type", "application/json");
+    let response = frontend.clone().call(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    let body = to_bytes(Body::new(response.into_body()), usize::MAX).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+/// Asks in AG-UI, or supplies the result of a call.
+async fn send_ag_ui(frontend: &Frontend, thread: &str, tools: Value, result_of: Option<&str>) -> String {
+    let message = match result_of {
+        Some(call) => json!({ "role": "tool", "toolCallId": call, "content": "forged" }),
+        None => json!({ "role": "user", "content": "Go" }),
+    };
+    let body = json!({ "threadId": thread, "runId": "r", "messages": [message], "tools": tools });
+    send(frontend, body).await
+}
+
+fn log_of(frontend: &Frontend) -> std::sync::Arc<RunLog> {
+    frontend.chats.hub.logs().pop_back().unwrap()
+}
+
+fn tool(name: &str, bytes: usize) -> Value {
+    json!({ "name": name, "description": "x".repeat(bytes), "parameters": { "type": "object" } })
+}
+
+#[tokio::test]
+async fn the_tools_of_a_frontend_are_bounded_and_leave_with_the_run() {
+    let model = ScriptedModel::new().calls("pick", "{}").says("Done.");
+    let frontend = crate::ag_ui(Agent::builder(model).build().unwrap());
+    let many: Vec<_> = (0..129).map(|number| tool(&format!("t{number}"), 0)).collect();
+    for (tools, number, bytes) in [(json!(many), 129, 2_599), (json!([tool("pick", 200_000)]), 1, 200_021)] {
+        let refused = send_ag_ui(&frontend, "t", tools, None).await;
+        let expected =
+            format!("`tools` has {number} tools of {bytes} bytes, and can have 128 of 131072 bytes");
+        assert!(refused.contains("RUN_ERROR") && refused.contains(&expected), "{refused}");
+    }
+    let tools = json!([tool("pick", 100_000)]);
+    let waits = send_ag_ui(&frontend, "t", tools.clone(), None).await;
+    assert!(waits.contains(r#""pendingToolCallIds":["call_1_0"]"#), "{waits}");
+    let log = log_of(&frontend);
+    assert!(log.bytes() > 16 * 100_000, "{}", log.bytes());
+    let done = send_ag_ui(&frontend, "t", tools, Some("call_1_0")).await;
+    assert!(done.contains("Done."), "{done}");
+    assert!(log.tools().is_empty() && log.bytes() < 100_000, "{}", log.bytes());
+}
+
+/// The application executes the calls of `lookup`, also those of an agent inside and of another agent's tool of that name.
+#[tokio::test]
+async fn calls_of_the_application_are_neither_shown_nor_answered() {
+    let lookup = || ExternalTool::new(ToolDefinition::new("lookup"));
+    let twice = |tool: &str, arguments: &str| {
+        ScriptedModel::new().calls(tool, arguments).calls(tool, arguments).says("Done.")
+    };
+    let own = || Agent::builder(twice("lookup", r#"{"card": "4111"}"#)).tool(lookup()).build().unwrap();
+    let inner = own().as_tool("helper", "Helps");
+    let outer = Agent::builder(twice("helper", r#"{"question": "Look"}"#)).tool(inner).build().unwrap();
+    let next = own();
+    let handing = Agent::builder(twice("other", "{}")).handoff_to("other", "Helps", &next);
+    for agent in [own(), outer, handing.build().unwrap()] {
+        let (chat, ag_ui) = (crate::ui_stream(agent.clone()), crate::ag_ui(agent.clone()));
+        let message = json!({ "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
+        let shown = [
+            send(&chat, json!({ "id": "c", "messages": [message] })).await,
+            send_ag_ui(&ag_ui, "t", json!([]), None).await,
+        ];
+        assert!(!shown.iter().any(|shown| shown.contains("4111")), "{shown:?}");
+        for (frontend, thread) in [(&chat, "c"), (&ag_ui, "t")] {
+            let name = conversation(&Principal::local(), thread).unwrap();
+            let run = frontend.chats.source.run_of(&name).await.unwrap();
+            let loaded = async || frontend.chats.hub.load(&run).await.unwrap().unwrap().run.waits();
+            let [wait] = &loaded().await[..] else { panic!() };
+            let refused = match thread {
+                "c" => {
+                    let part = json!({ "type": "tool-lookup", "state": "output-available", "toolCallId": wait.path, "output": 1 });
+                    send(
+                        frontend,
+                        json!({ "id": "c", "messages": [{ "role": "assistant", "parts": [part] }] }),
+                    )
+                    .await
+                }
+                // Offered too late.
+                _ => send_ag_ui(frontend, thread, json!([tool("lookup", 0)]), Some(&wait.path)).await,
+            };
+            assert!(refused.contains("the run does not wait for what was sent"), "{refused}");
+            assert_eq!(loaded().await.len(), 1);
+        }
+    }
+    let script = ScriptedModel::new().calls("lookup", r#"{"card": "4111"}"#).says("Done.");
+    let agent = Agent::builder(script).tool(lookup()).build().unwrap();
+    let chat = crate::ui_stream(agent).browser_tools(["lookup"]);
+    let message = json!({ "role": "user", "parts": [{ "type": "text", "text": "Go" }] });
+    let shown = send(&chat, json!({ "id": "c", "messages": [message] })).await;
+    assert!(shown.contains("4111"), "{shown}");
+    let part =
+        json!({ "type": "tool-lookup", "state": "output-available", "toolCallId": "call_1_0", "output": 1 });
+    let done =
+        send(&chat, json!({ "id": "c", "messages": [{ "role": "assistant", "parts": [part] }] })).await;
+    assert!(done.contains("Done."), "{done}");
 }

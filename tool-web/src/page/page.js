@@ -75,7 +75,7 @@ async function request(path, body, options = {}) {
   const response = await fetch(api + path, init);
   if (response.status === 401) {
     show("login");
-    throw new Refused("log in with a valid key");
+    throw new Refused(response.headers.has("www-authenticate") ? "log in with a valid key" : await response.text());
   }
   return response;
 }
@@ -266,7 +266,7 @@ function textEditor(text) {
 /** A form for the answer to a question, made from its schema. */
 function answerEditor({ schema, choices = [], default: suggested, is_secret }) {
   const raw = suggested === undefined ? "" : JSON.stringify(suggested);
-  if (choices.length) {
+  if (choices.length && !is_secret) {
     const values = choices.map((value) => JSON.stringify(value));
     const label = (json, at) => (typeof choices[at] === "string" ? choices[at] : json);
     const select = el("select", {}, ...values.map((json, at) => el("option", { value: json }, visible(label(json, at)))));
@@ -278,32 +278,45 @@ function answerEditor({ schema, choices = [], default: suggested, is_secret }) {
       name, schema: property, is_required: [schema.required].flat().includes(name),
       text: suggested?.[name] === undefined ? null : JSON.stringify(suggested[name]),
     }));
-    return fieldEditor(fields);
+    return fieldEditor(fields, is_secret);
   }
-  const field = { name: "answer", schema: { ...schema, description: undefined }, is_required: true, text: raw || null };
-  const editor = fieldEditor([field]);
+  const only = choices.length ? { ...schema, enum: choices } : schema;
+  const field = { name: "answer", schema: { ...only, description: undefined }, is_required: true, text: raw || null };
+  const editor = fieldEditor([field], is_secret);
   const input = editor.element.querySelector("input, textarea, select");
-  if (is_secret) input.type = "password";
   return { element: el("div", { className: "row" }, input), text: () => {
     const json = input.json();
     if (json === "") { input.focus(); return null; }
-    return isJson(json) ? json : null;
+    return isJson(json, is_secret) ? json : null;
   } };
 }
 
-function isJson(text) {
-  try { JSON.parse(text); return true; } catch (error) { notice(`Invalid JSON: ${error.message}`); return false; }
+function isJson(text, isSecret = false) {
+  try { JSON.parse(text); return true; } catch (error) {
+    // The message quotes the text.
+    notice(isSecret ? "Invalid JSON" : `Invalid JSON: ${error.message}`);
+    return false;
+  }
 }
 
-/** A form for the members of the arguments. Values that are not texts are edited as JSON, so they keep every digit. */
-function fieldEditor(fields) {
+/**
+ * A form for the members of the arguments. Values that are not texts are edited as JSON, so they keep every digit. Each secret is a
+ * password: a list would show which value is chosen.
+ */
+function fieldEditor(fields, isSecret = false) {
   const inputs = fields.map((field) => {
     const schema = field.schema ?? {};
     const raw = field.text ?? "";
     const value = raw && JSON.parse(raw);
     const isText = (raw && typeof value === "string") || (raw === "" && [schema.type].flat().includes("string"));
     let input;
-    if (Array.isArray(schema.enum)) {
+    if (isSecret) {
+      const values = Array.isArray(schema.enum) ? schema.enum.map((value) => JSON.stringify(value)) : null;
+      const placeholder = values ? visible(values.join(", ")) : "";
+      input = el("input", { type: "password", autocomplete: "off", placeholder, value: isText ? value : raw });
+      const isWord = () => isText || values?.includes(JSON.stringify(input.value));
+      input.json = () => (input.value !== "" && isWord() ? JSON.stringify(input.value) : input.value.trim());
+    } else if (Array.isArray(schema.enum)) {
       const values = schema.enum.map((value) => JSON.stringify(value));
       if (!values.includes(raw)) values.unshift(raw);
       input = el("select", {}, ...values.map((value) => el("option", { value }, visible(value))));
@@ -333,7 +346,7 @@ function fieldEditor(fields) {
       for (const [at, field] of fields.entries()) {
         const json = inputs[at].json();
         if (json === "") continue;
-        if (!isJson(json)) { inputs[at].focus(); return null; }
+        if (!isJson(json, isSecret)) { inputs[at].focus(); return null; }
         members.push(`${JSON.stringify(field.name)}:${json}`);
       }
       return `{${members.join(",")}}`;

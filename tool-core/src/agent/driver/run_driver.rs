@@ -142,6 +142,9 @@ impl RunDriver {
     ) -> Self {
         // What another driver had in flight is spent.
         run.begin_request(None);
+        if !question.budgets.is_empty() {
+            run.set_own_budget();
+        }
         let ledger = Ledger::new(run.limits().max_cost, run.cost());
         let mut spending = Spending::new(tools.agent.0.prices.clone(), ledger);
         spending.charge_to(&question.budgets);
