@@ -18,8 +18,8 @@ use crate::agent::Event;
 use crate::model::{ToolCall, ToolKind};
 use crate::run::RunErrorKind;
 use crate::tool::{
-    Asker, Asking, Attempt, AttemptContext, CallDetails, Outcome, Progress, Tool, ToolContext, ToolError,
-    ToolErrorKind, ToolExecution, Undone,
+    Asker, Asking, Attempt, AttemptContext, Progress, Returned, Tool, ToolContext, ToolError, ToolErrorKind,
+    ToolExecution, Undone,
 };
 use crate::toolset::ToolSet;
 
@@ -131,14 +131,14 @@ impl CallExecutor {
         let span = self.trace.start_call(&call, &self.tools, number);
         let (started_at, clock) = (SystemTime::now(), Instant::now());
         let executed = self.execute_within_timeout(&call, &context, delegation.as_deref());
-        let (outcome, details) = match span.scope().instrument(asking.execute(executed)).await {
+        let (outcome, history) = match span.scope().instrument(asking.execute(executed)).await {
             Ok(executed) => executed,
             Err(notes) => {
                 span.suspend();
                 return ToolExecution::waiting(call, Some(notes));
             }
         };
-        let execution = ToolExecution::new(call, outcome).with_details(details).with_notes(asking.notes());
+        let execution = ToolExecution::new(call, outcome).with_history(history).with_notes(asking.notes());
         let execution = execution.with_timing(started_at, clock.elapsed());
         if !execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::TimedOut) {
             cancel_on_drop.disarm();
@@ -165,14 +165,14 @@ impl CallExecutor {
         call: &ToolCall,
         context: &ToolContext,
         delegation: Option<&Delegation>,
-    ) -> (Outcome, CallDetails) {
+    ) -> Returned {
         let mut execution = pin!(self.tools.execute_call(call, context));
         let Some(timeout) = self.timeout else { return execution.await };
         match tokio::time::timeout(timeout, execution.as_mut()).await {
             Ok(executed) => executed,
             // The run of an agent has this limit itself, because it undoes its calls when it stops.
             Err(_) if delegation.is_some() => execution.await,
-            Err(_) => (Err(ToolError::timed_out(timeout)), CallDetails::default()),
+            Err(_) => (Err(ToolError::timed_out(timeout)), None),
         }
     }
 }

@@ -336,7 +336,7 @@ impl Layers {
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
         let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
         let mut judged = execution.clone();
-        judged.metadata.judgement = Some(Judgement::Done);
+        judged.history.judgement = Some(Judgement::Done);
         for placed in self.that_see(Part::Output).filter(sees) {
             match self.ask(placed, run, &judged, |layer, it, at| layer.output(it, at)).await? {
                 OutputVerdict::Pass => {}

@@ -126,7 +126,7 @@ impl Run {
             Approval::Approve => record.approve(),
             Approval::ApproveWith(arguments) => {
                 record.approve();
-                record.original_arguments.get_or_insert(call.arguments);
+                record.history.original_arguments.get_or_insert(call.arguments);
                 // The model later reads the arguments that were executed.
                 let call = position.unwrap_or_default();
                 self.amend(Amendment::Arguments { call, arguments, is_rewritten: false });

@@ -142,7 +142,7 @@ impl CallRecord {
 
     /// Returns `true` if the call was approved with other arguments than the model's, and was not started.
     pub(super) fn is_approved_with_changes(&self) -> bool {
-        let last = self.decisions.last().map(|decision| decision.kind);
+        let last = self.history.decisions.last().map(|decision| decision.kind);
         last == Some(DecisionKind::ApprovedWithChanges)
             && matches!(self.state, CallState::Ready { attempts: 0, approved: Some(_) })
     }
@@ -152,7 +152,7 @@ impl CallRecord {
         if let CallState::Ready { approved: Some(scope), .. } = &mut self.state {
             self.state = CallState::AwaitingApproval(std::mem::take(scope));
         }
-        self.original_arguments.take()
+        self.history.original_arguments.take()
     }
 
     pub(super) fn return_direct(&self) -> ReturnDirect {
@@ -185,7 +185,7 @@ impl CallRecord {
             }
             CallState::Running { attempt, approved } => {
                 // The interrupted attempt may have had its effect, whatever the outcome of this one.
-                self.is_uncertain = true;
+                self.history.is_uncertain = true;
                 (*attempt, approved.take())
             }
             CallState::AwaitingApproval(_) => {
@@ -227,7 +227,7 @@ impl CallRecord {
             CallState::AwaitingApproval(_) => {
                 return Err(StepError("the call awaits approval and cannot have a result"));
             }
-            CallState::AwaitingResult => execution.metadata.origin = Origin::External,
+            CallState::AwaitingResult => execution.history.origin = Origin::External,
             CallState::Finished(_) => return Err(StepError("the call already has a result")),
             CallState::Ready { attempts, .. } => *attempts = attempts.saturating_add(1),
             CallState::Running { attempt, approved } | CallState::Waiting { attempt, approved } => {
@@ -239,12 +239,8 @@ impl CallRecord {
 
     /// Moves what the run knows about an open call into its execution.
     pub(super) fn complete(&mut self, mut execution: ToolExecution) -> ToolExecution {
-        execution.metadata.attempts = Some(self.attempts()).filter(|attempts| *attempts > 1);
-        execution.metadata.original_arguments = self.original_arguments.take();
-        execution.metadata.verdicts.splice(0..0, self.verdicts.drain(..));
-        execution.metadata.undo = self.undo.take();
-        execution.metadata.is_uncertain |= self.is_uncertain;
-        execution.metadata.decisions.append(&mut self.decisions);
+        execution.history = execution.history.preceded_by(std::mem::take(&mut self.history));
+        execution.history.attempts = Some(self.attempts()).filter(|attempts| *attempts > 1);
         execution
     }
 
@@ -297,7 +293,8 @@ impl CallRecord {
                 return Some(ToolExecution::new(call.clone(), Err(self.replaced_tool_error())));
             }
             self.restrict(definition.policy());
-            self.undo = definition.undo().map(str::to_owned).or(self.undo.take());
+            let undo = definition.undo().map(str::to_owned);
+            self.history.undo = undo.or(self.history.undo.take());
         }
         let policy = self.policy.as_ref().unwrap_or(&ToolPolicy::DEFAULT);
         let (is_pure, needs_approval) = (policy.pure, policy.needs_approval);

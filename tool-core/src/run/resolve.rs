@@ -135,7 +135,7 @@ impl Run {
 
     /// The id covers the definition, and the decisions before, so that it changes when approval is asked for again.
     fn approval_id(&self, call: &ToolCall, record: &CallRecord, scope: &ApprovalScope) -> WaitId {
-        wait_id(&self.id, &call.id, &("approval", call, scope, record.decisions.len()))
+        wait_id(&self.id, &call.id, &("approval", call, scope, record.history.decisions.len()))
     }
 
     /// Records a decision about something that the run [waits](Self::waits) for. The first decision is final.
@@ -240,7 +240,7 @@ impl Run {
         let Author { by, at, why } = author;
         let at = at.or_else(|| Some(self.now).filter(|now| *now != Timestamp::default()));
         if let (Some(kind), Ok(record)) = (kind, self.open_record(call_id)) {
-            record.decisions.push(DecisionRecord { wait, kind, by, at, why });
+            record.history.decisions.push(DecisionRecord { wait, kind, by, at, why });
         }
     }
 
@@ -248,7 +248,7 @@ impl Run {
     fn decision_about(&self, wait: &WaitId) -> Option<&DecisionRecord> {
         let open = self.stage.records().iter().flat_map(|record| {
             let finished = record.outcome().into_iter().flat_map(ToolExecution::decisions);
-            record.decisions.iter().chain(finished)
+            record.history.decisions.iter().chain(finished)
         });
         let own = self.tool_executions().iter().flat_map(ToolExecution::decisions).chain(open);
         own.into_iter()
@@ -277,7 +277,7 @@ impl Run {
             let expired = notes.tick(now);
             expired.iter().for_each(|question| notes.reply(question, Reply::Expired));
             has_changed |= !expired.is_empty() || notes.is_waiting() != was_waiting;
-            record.decisions.extend(
+            record.history.decisions.extend(
                 expired
                     .into_iter()
                     .map(|question| DecisionRecord::expired(wait_id(&run_id, &call.id, &question), now)),

@@ -77,7 +77,7 @@ impl Run {
 
     /// Returns the results of the last turn that layers have to see: the caller's, and results whose judgement is pending.
     pub(crate) fn unjudged_results(&self) -> Vec<ToolExecution> {
-        let is_unjudged = |execution: &&ToolExecution| match execution.metadata.judgement {
+        let is_unjudged = |execution: &&ToolExecution| match execution.history.judgement {
             Some(judgement) => judgement == Judgement::Pending,
             None => execution.origin() == Origin::External,
         };
@@ -147,7 +147,7 @@ impl Run {
     pub(crate) fn calls_to_judge(&self, is_judged: impl Fn(&str, usize) -> bool) -> Vec<(ToolCall, bool)> {
         let calls = self.calls_with_records();
         let calls = calls.filter(|(call, record)| {
-            record.is_to_be_judged() && !is_judged(&call.id, record.decisions.len())
+            record.is_to_be_judged() && !is_judged(&call.id, record.history.decisions.len())
         });
         // A call that asked a person continues with the arguments that it began with.
         let is_final = |record: &CallRecord| record.rewriters.is_some() || record.has_begun();
@@ -168,7 +168,7 @@ impl Run {
 
     /// Returns the number of decisions about an open call.
     pub(crate) fn decisions_about(&self, call_id: &str) -> usize {
-        self.record(call_id).map_or(0, |record| record.decisions.len())
+        self.record(call_id).map_or(0, |record| record.history.decisions.len())
     }
 
     /// Returns `true` if the layer with this level and name can still rewrite a call: the call has not begun, and the layer was not asked.
@@ -191,7 +191,7 @@ impl Run {
         if verdicts.is_empty() {
             return Ok(());
         }
-        record.verdicts.extend(verdicts);
+        record.history.verdicts.extend(verdicts);
         record.revoke_approval();
         self.write_arguments(rewritten)
     }
@@ -203,7 +203,7 @@ impl Run {
             // The model later reads the arguments that were executed.
             let (original, arguments) = (call.arguments.clone(), rewritten.arguments.clone());
             self.amend(Amendment::Arguments { call: position, arguments, is_rewritten: true });
-            self.open_record(&rewritten.id)?.original_arguments.get_or_insert(original);
+            self.open_record(&rewritten.id)?.history.original_arguments.get_or_insert(original);
         }
         Ok(())
     }
@@ -216,10 +216,10 @@ impl Run {
         ruling: Ruling,
     ) -> Result<(), StepError> {
         let record = self.open_record(&call.id)?;
-        let known = record.verdicts.len();
-        let is_new = |one: &VerdictRecord| !record.verdicts[..known].contains(one);
+        let known = record.history.verdicts.len();
+        let is_new = |one: &VerdictRecord| !record.history.verdicts[..known].contains(one);
         let new: Vec<_> = verdicts.into_iter().filter(is_new).collect();
-        record.verdicts.extend(new);
+        record.history.verdicts.extend(new);
         let execution = match ruling {
             Ruling::Pass { approval, is_left_to_caller } => {
                 record.is_left_to_caller |= is_left_to_caller;
@@ -234,7 +234,7 @@ impl Run {
                 return Ok(());
             }
         };
-        record.is_uncertain |= record.has_begun() && !record.waits_without_effect();
+        record.history.is_uncertain |= record.has_begun() && !record.waits_without_effect();
         self.finish_call(&call.id, execution.without_execution())
     }
 

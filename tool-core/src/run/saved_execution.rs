@@ -5,15 +5,16 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::settings::is_default;
 use crate::model::ToolCall;
-use crate::tool::{ExecutionMetadata, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
+use crate::tool::{CallHistory, ToolError, ToolErrorKind, ToolExecution, ToolOutput};
 
 /// The part of a finished call that the messages do not contain.
 #[derive(Serialize, Deserialize)]
 struct SavedExecution<'a> {
     id: Cow<'a, str>,
-    #[serde(flatten)]
-    notes: Cow<'a, ExecutionMetadata>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    history: Cow<'a, CallHistory>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<ToolErrorKind>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -29,7 +30,7 @@ impl<'a> SavedExecution<'a> {
         let (output, error) = (execution.output(), execution.outcome().err());
         Self {
             id: (&*execution.call.id).into(),
-            notes: Cow::Borrowed(&execution.metadata),
+            history: Cow::Borrowed(&execution.history),
             error: error.map(ToolError::kind),
             is_fatal: error.is_some_and(ToolError::is_fatal),
             data: output.and_then(ToolOutput::stored_data).map(Cow::Borrowed),
@@ -48,8 +49,8 @@ impl<'a> SavedExecution<'a> {
                 })
             }
         };
-        let call = ToolCall::new(self.id, "", "");
-        ToolExecution { call, outcome, metadata: self.notes.into_owned() }
+        let execution = ToolExecution::new(ToolCall::new(self.id, "", ""), outcome);
+        ToolExecution { history: self.history.into_owned(), ..execution }
     }
 }
 

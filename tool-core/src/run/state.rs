@@ -17,7 +17,7 @@ use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
 use crate::model::{ConversationId, Cost, FinishReason, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage};
-use crate::tool::{CallNotes, DecisionRecord, Timestamp, VerdictRecord};
+use crate::tool::{CallHistory, CallNotes, Timestamp};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -116,15 +116,9 @@ pub(super) struct CallRecord {
     /// The kind of the call's tool, once the run has seen its definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kind: Option<ToolKind>,
-    /// The name of the tool that undoes the call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) undo: Option<String>,
-    /// The model's arguments, if a layer or the approval changed them.
-    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
-    pub(super) original_arguments: Option<String>,
-    /// An attempt may have had its effect, although no success was recorded for it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_uncertain: bool,
+    /// What has happened to the call, which becomes part of its execution.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) history: CallHistory,
     /// The caller executes the call, whatever the policy of its tool is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_left_to_caller: bool,
@@ -140,11 +134,6 @@ pub(super) struct CallRecord {
     /// The time since when the call awaits approval or a result, once the run knows the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) decisions: Vec<DecisionRecord>,
-    /// What layers decided about the call.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) verdicts: Vec<VerdictRecord>,
     /// The levels and names of the layers that were asked to rewrite the arguments, once the arguments are final.
     #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
     pub(super) rewriters: Option<Vec<(usize, String)>>,

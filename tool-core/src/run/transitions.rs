@@ -161,7 +161,7 @@ impl Run {
     ///
     /// Fails if the run did not ask for the call, or if the call awaits approval or already has an outcome.
     pub fn record_result(&mut self, mut execution: ToolExecution) -> Result<(), StepError> {
-        let notes = execution.metadata.notes.take();
+        let notes = execution.notes.take();
         if execution.is_waiting() {
             return notes.map_or(Ok(()), |notes| self.record_waiting(&execution.call.id, *notes));
         }
@@ -178,7 +178,7 @@ impl Run {
         let record = self.open_record(&id)?;
         record.end_attempt(&mut execution)?;
         if will_retry {
-            record.is_uncertain |= execution.leaves_effect_unknown();
+            record.history.is_uncertain |= execution.leaves_effect_unknown();
             if let Some(notes) = notes {
                 record.notes = Some(notes);
             }
@@ -189,7 +189,7 @@ impl Run {
             self.finish_undo_call(execution);
             return Ok(());
         }
-        if execution.metadata.original_arguments.is_some() {
+        if execution.history.original_arguments.is_some() {
             // The layers of a set wrote others.
             self.write_arguments(&execution.call)?;
         }

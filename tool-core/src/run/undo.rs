@@ -15,7 +15,7 @@ pub(crate) fn may_be_undo(call_id: &str) -> bool {
 }
 
 fn is_undoable_by_tool(execution: &ToolExecution) -> bool {
-    execution.metadata.undo.is_some() && execution.may_have_had_effect()
+    execution.history.undo.is_some() && execution.may_have_had_effect()
 }
 
 impl Run {
@@ -68,7 +68,7 @@ impl Run {
         id.push_str(&execution.call.id);
         // An agent undoes the calls of its run itself.
         let undo = if is_undoable_by_tool(execution) {
-            execution.metadata.undo.clone().unwrap_or_default()
+            execution.history.undo.clone().unwrap_or_default()
         } else {
             execution.call.name.clone()
         };

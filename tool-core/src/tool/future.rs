@@ -10,14 +10,14 @@ use futures_util::FutureExt;
 
 use super::output::truncate_outcome;
 use crate::arguments::Repair;
-use crate::tool::{CallDetails, Outcome, ToolError, ToolOutput};
+use crate::tool::{CallHistory, Outcome, ToolError, ToolOutput};
 
 /// The future of one call of a [`Tool`](crate::Tool).
 ///
 /// The future of a synchronous tool contains the outcome and needs no allocation. That of an asynchronous tool is boxed.
 pub struct ToolFuture<'a> {
     pending: Pending<'a>,
-    details: CallDetails,
+    history: Option<Box<CallHistory>>,
 }
 
 /// A call as the generated code of one tool returns it. It is small, because that code exists once per tool.
@@ -26,11 +26,14 @@ pub enum Pending<'a> {
     Ready(Option<Outcome>),
     /// A call that must be awaited.
     Boxed(Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
-    /// A call that executes another, whose details are known when it finishes.
+    /// A call that executes another, whose history is known when it finishes.
     Wrapping(Wrapped<'a>),
 }
 
-type Wrapped<'a> = Pin<Box<dyn Future<Output = (Outcome, CallDetails)> + Send + 'a>>;
+type Wrapped<'a> = Pin<Box<dyn Future<Output = Returned> + Send + 'a>>;
+
+/// The outcome of a call, with what has happened to it.
+pub(crate) type Returned = (Outcome, Option<Box<CallHistory>>);
 
 impl<'a> Pending<'a> {
     /// Creates the future of a call that has finished.
@@ -59,16 +62,16 @@ impl<'a> ToolFuture<'a> {
         Self::from(Pending::boxed(future))
     }
 
-    /// Creates the future of a call that executes another and resolves to its outcome and details.
-    pub(crate) fn wrapping(call: impl Future<Output = (Outcome, CallDetails)> + Send + 'a) -> Self {
+    /// Creates the future of a call that executes another and resolves to its outcome and history.
+    pub(crate) fn wrapping(call: impl Future<Output = Returned> + Send + 'a) -> Self {
         Self::from(Pending::Wrapping(Box::pin(call)))
     }
 
-    /// Returns the outcome and the details if the call has finished, or else this future.
+    /// Returns the outcome and the history if the call has finished, or else this future.
     #[inline]
-    pub(crate) fn into_outcome(self) -> Result<(Outcome, CallDetails), Self> {
+    pub(crate) fn into_outcome(self) -> Result<Returned, Self> {
         match self {
-            Self { pending: Pending::Ready(Some(outcome)), details } => Ok((outcome, details)),
+            Self { pending: Pending::Ready(Some(outcome)), history } => Ok((outcome, history)),
             pending => Err(pending),
         }
     }
@@ -77,37 +80,40 @@ impl<'a> ToolFuture<'a> {
     pub(crate) fn take(&mut self) -> Self {
         Self {
             pending: std::mem::replace(&mut self.pending, Pending::Ready(None)),
-            details: self.take_details(),
+            history: self.take_history(),
         }
     }
 
     /// Returns this call with further repairs of its arguments in front of those it already has.
     pub(crate) fn with_repairs(mut self, mut repairs: Vec<Repair>) -> Self {
-        repairs.append(&mut self.details.repairs);
-        self.details.repairs = repairs;
+        if !repairs.is_empty() {
+            let history = self.history.get_or_insert_default();
+            repairs.append(&mut history.repairs);
+            history.repairs = repairs;
+        }
         self
     }
 
-    /// Replaces the call and leaves the details as they are.
+    /// Replaces the call and leaves its history as it is.
     pub(super) fn map_pending(self, map: impl FnOnce(Pending<'a>) -> Pending<'a>) -> Self {
-        Self { pending: map(self.pending), details: self.details }
+        Self { pending: map(self.pending), history: self.history }
     }
 
-    /// Executes the call, and returns the outcome and the details.
-    pub(crate) async fn finish(mut self) -> (Outcome, CallDetails) {
+    /// Executes the call, and returns the outcome and the history.
+    pub(crate) async fn finish(mut self) -> Returned {
         let outcome = (&mut self).await;
-        (outcome, self.take_details())
+        (outcome, self.take_history())
     }
 
-    /// Takes the details of the call. They are complete once it has finished.
-    pub(crate) fn take_details(&mut self) -> CallDetails {
-        std::mem::take(&mut self.details)
+    /// Takes the history of the call. It is complete once the call has finished.
+    pub(crate) fn take_history(&mut self) -> Option<Box<CallHistory>> {
+        self.history.take()
     }
 }
 
 impl<'a> From<Pending<'a>> for ToolFuture<'a> {
     fn from(pending: Pending<'a>) -> Self {
-        Self { pending, details: CallDetails::default() }
+        Self { pending, history: None }
     }
 }
 
@@ -137,7 +143,7 @@ pub(super) fn blocking_call<'a>(
     ToolFuture::wrapping(async move {
         match on_blocking_thread(function).await {
             Ok(call) => call.finish().await,
-            Err(error) => (Err(error), CallDetails::default()),
+            Err(error) => (Err(error), None),
         }
     })
 }
@@ -184,7 +190,7 @@ pub(super) fn with_timeout<'a>(pending: Pending<'a>, duration: Duration) -> Pend
         Pending::Wrapping(future) => Pending::Wrapping(Box::pin(async move {
             match tokio::time::timeout(duration, future).await {
                 Ok(outcome) => outcome,
-                Err(_) => (Err(ToolError::timed_out(duration)), CallDetails::default()),
+                Err(_) => (Err(ToolError::timed_out(duration)), None),
             }
         })),
     }
@@ -205,7 +211,7 @@ pub(super) fn map_outcome<'a>(
         Pending::Ready(outcome) => Pending::Ready(outcome.map(map)),
         Pending::Boxed(future) => Pending::boxed(future.map(map)),
         Pending::Wrapping(future) => {
-            Pending::Wrapping(Box::pin(future.map(|(outcome, details)| (map(outcome), details))))
+            Pending::Wrapping(Box::pin(future.map(|(outcome, history)| (map(outcome), history))))
         }
     }
 }
@@ -238,9 +244,11 @@ impl Future for ToolFuture<'_> {
         match &mut self.pending {
             Pending::Ready(outcome) => Poll::Ready(outcome.take().expect("polled after completion")),
             Pending::Boxed(future) => future.as_mut().poll(context),
-            Pending::Wrapping(future) => future.as_mut().poll(context).map(|(outcome, details)| {
-                self.details.repairs.extend(details.repairs);
-                self.details.reviewed = details.reviewed;
+            Pending::Wrapping(future) => future.as_mut().poll(context).map(|(outcome, history)| {
+                if let Some(mut history) = history {
+                    history.repairs.splice(0..0, self.history.take().into_iter().flat_map(|own| own.repairs));
+                    self.history = Some(history);
+                }
                 outcome
             }),
         }

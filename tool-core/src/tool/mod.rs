@@ -8,6 +8,7 @@ mod arguments;
 mod call_arguments;
 mod waiting;
 mod verdict_record;
+mod call_history;
 mod execution;
 mod message;
 mod context;
@@ -23,6 +24,8 @@ mod dynamic;
 
 pub use self::arguments::{AnswerType, ToolArguments};
 pub(crate) use self::arguments::{Wrapped, arguments_contract, decode_answer, decode_arguments};
+pub use self::call_history::Origin;
+pub(crate) use self::call_history::{CallHistory, Judgement};
 pub use self::closure::{FunctionTool, ToolHandler};
 #[cfg(feature = "unstable-internals")]
 pub use self::context::CallRequest;
@@ -33,9 +36,9 @@ pub(crate) use self::context::{AttemptContext, Connection, ProgressSink, RunRule
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
-pub(crate) use self::execution::{CallDetails, ExecutionMetadata, Judgement};
-pub use self::execution::{Origin, ToolExecution};
+pub use self::execution::ToolExecution;
 pub use self::external::ExternalTool;
+pub(crate) use self::future::Returned;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{Outcome, truncate_outcome, write_outcome, write_output};

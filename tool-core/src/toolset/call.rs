@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use futures_util::FutureExt;
 
 use crate::model::ToolCall;
-use crate::tool::{CallDetails, Outcome, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+use crate::tool::{Outcome, Returned, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
 use crate::toolset::ToolSet;
 
 impl ToolSet {
@@ -25,14 +25,10 @@ impl ToolSet {
         self.execute_call(call, context).await.0
     }
 
-    /// Executes one call. Returns the details of it, too.
-    pub(crate) async fn execute_call(
-        &self,
-        call: &ToolCall,
-        context: &ToolContext,
-    ) -> (Outcome, CallDetails) {
+    /// Executes one call. Returns its history, too.
+    pub(crate) async fn execute_call(&self, call: &ToolCall, context: &ToolContext) -> Returned {
         let Some(tool) = self.get(&call.name) else {
-            return (self.limit_output(Err(self.unknown_tool_error(call))), CallDetails::default());
+            return (self.limit_output(Err(self.unknown_tool_error(call))), None);
         };
         let reading = self.0.settings.reading;
         let call_context;
@@ -45,7 +41,7 @@ impl ToolSet {
         // After a panic, the tool is used only through its own methods, and it is responsible for the state that they
         // share. This justifies the assertions.
         let started = catch_unwind(AssertUnwindSafe(|| tool.call(&call.arguments, context)));
-        let (outcome, details) = match started.map(ToolFuture::into_outcome) {
+        let (outcome, history) = match started.map(ToolFuture::into_outcome) {
             Ok(Ok(finished)) => finished,
             Ok(Err(future)) => {
                 let mut call_in_flight = CallInFlight(future);
@@ -53,11 +49,11 @@ impl ToolSet {
                     let polled = catch_unwind(AssertUnwindSafe(|| call_in_flight.0.poll_unpin(waker)));
                     polled.unwrap_or_else(|panic| Poll::Ready(panicked(call, panic)))
                 });
-                (outcome.await, call_in_flight.0.take_details())
+                (outcome.await, call_in_flight.0.take_history())
             }
-            Err(panic) => (panicked(call, panic), CallDetails::default()),
+            Err(panic) => (panicked(call, panic), None),
         };
-        (self.limit_output(outcome), details)
+        (self.limit_output(outcome), history)
     }
 
     /// Checks arguments that a person wrote in place of the model's, without executing the call. Arguments of a tool that cannot
@@ -104,8 +100,8 @@ impl ToolSet {
     pub async fn execute(&self, call: ToolCall, context: &ToolContext) -> ToolExecution {
         let started_at = SystemTime::now();
         let clock = Instant::now();
-        let (outcome, details) = self.execute_call(&call, context).await;
-        ToolExecution::new(call, outcome).with_details(details).with_timing(started_at, clock.elapsed())
+        let (outcome, history) = self.execute_call(&call, context).await;
+        ToolExecution::new(call, outcome).with_history(history).with_timing(started_at, clock.elapsed())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::layer::{
 };
 use crate::model::{ToolCall, ToolDefinition};
 use crate::tool::{
-    CallDetails, Injection, Outcome, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone,
+    Injection, Outcome, Returned, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone,
     VerdictKind, VerdictRecord,
 };
 
@@ -83,7 +83,7 @@ impl Layered {
     }
 
     /// Executes a call between the layers.
-    async fn execute(&self, call: ToolCall, context: &ToolContext) -> (Outcome, CallDetails) {
+    async fn execute(&self, call: ToolCall, context: &ToolContext) -> Returned {
         let mut execution = ToolExecution::new(call, Err(ToolError::interrupted()));
         // What a run undoes is not judged beforehand, as by the layers of an agent.
         let is_judged = context.get::<Undone>().is_none() && !context.is_passed();
@@ -94,24 +94,24 @@ impl Layered {
         match given {
             Err(refused) => {
                 execution.outcome = Err(refused);
-                return execution.into_details();
+                return execution.into_returned();
             }
             Ok(Some(outcome)) => {
                 execution.outcome = outcome;
                 execution = execution.without_execution();
             }
             Ok(None) => {
-                let ToolExecution { call, metadata, .. } = execution;
-                let context = match metadata.verdicts.is_empty() {
+                let ToolExecution { call, history: earlier, .. } = execution;
+                let context = match earlier.verdicts.is_empty() {
                     true => context.clone(),
                     false => context.clone().with_arguments(&call.arguments),
                 };
-                let (outcome, details) = self.tool.get().call(&call.arguments, &context).finish().await;
-                execution = ToolExecution::new(call, outcome).with_details(details);
-                execution.metadata.verdicts.splice(0..0, metadata.verdicts);
+                let (outcome, history) = self.tool.get().call(&call.arguments, &context).finish().await;
+                execution = ToolExecution::new(call, outcome).with_history(history);
+                execution.history = execution.history.preceded_by(earlier);
             }
         }
-        self.review_output(execution, context).await.into_details()
+        self.review_output(execution, context).await.into_returned()
     }
 
     /// Rewrites and judges a call. Returns its outcome if it is not executed.
@@ -218,7 +218,7 @@ impl Layered {
             ask(&**layer, context, &decision, |layer, (it, call), at| layer.decided(it, Some(call), at))
                 .await?;
         }
-        execution.metadata.verdicts.push(record);
+        execution.history.verdicts.push(record);
         Ok(())
     }
 }

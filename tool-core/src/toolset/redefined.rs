@@ -81,13 +81,11 @@ impl Tool for Redefined {
         let future = match own {
             None => tool.call(arguments, context),
             Some(own) => ToolFuture::wrapping(async move {
-                let (outcome, mut details) = tool.call(&own, context).finish().await;
+                let (outcome, mut history) = tool.call(&own, context).finish().await;
                 // The wrapped tool has other arguments than this one.
-                details
-                    .reviewed
-                    .iter_mut()
-                    .for_each(|reviewed| arguments.clone_into(&mut reviewed.arguments));
-                (outcome, details)
+                let written = history.iter_mut().filter_map(|history| history.rewritten_arguments.as_mut());
+                written.for_each(|written| arguments.clone_into(written));
+                (outcome, history)
             }),
         };
         future.with_repairs(repairs)

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::arguments::Repair;
 use crate::content::{Content, Image, Part};
 use crate::model::{AssistantMessage, Message, ToolCall, ToolMessage};
-use crate::tool::{CallDetails, ToolError, ToolExecution, ToolOutput};
+use crate::tool::{CallHistory, ToolError, ToolExecution, ToolOutput};
 
 pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
     let sum = ToolCall::new("1", "sum", r#"{"a": "2", "b": 40}"#);
@@ -16,15 +16,15 @@ pub(super) fn conversation() -> (Vec<Message>, Vec<ToolExecution>) {
     let open = ToolCall::new("6", "now", "{}");
     let late = ToolCall::new("7", "now", "{}");
 
-    let details = |repairs| CallDetails { repairs, reviewed: None };
+    let history = |repairs| Some(CallHistory { repairs, ..CallHistory::default() }.into());
     let repaired = |name| Repair::for_argument(name, "\"2\"", "2");
     let executions = [
         ToolExecution::new(sum.clone(), Ok("42.0".into()))
-            .with_timing(SystemTime::UNIX_EPOCH, Duration::from_micros(1500))
-            .with_details(details(vec![repaired("a")])),
+            .with_history(history(vec![repaired("a")]))
+            .with_timing(SystemTime::UNIX_EPOCH, Duration::from_micros(1500)),
         ToolExecution::new(now.clone(), Err(ToolError::failed("no clock; sorry")))
-            .with_timing(SystemTime::UNIX_EPOCH, Duration::from_secs(2))
-            .with_details(details(vec![repaired("a"), Repair::for_ignored("b", "1"), repaired("c")])),
+            .with_history(history(vec![repaired("a"), Repair::for_ignored("b", "1"), repaired("c")]))
+            .with_timing(SystemTime::UNIX_EPOCH, Duration::from_secs(2)),
         ToolExecution::new(end.clone(), Err(ToolError::not_executed("it needs the approval of a person"))),
         ToolExecution::new(
             draw.clone(),

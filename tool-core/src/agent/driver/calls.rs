@@ -314,7 +314,7 @@ impl RunDriver {
             OutputRuling::Failed(why) if execution.error().is_some() => return Err(why),
             // The call is not executed again, and layers see the outcome before the model does.
             OutputRuling::Failed(why) => {
-                execution.metadata.judgement = Some(Judgement::Pending);
+                execution.history.judgement = Some(Judgement::Pending);
                 failure = Some(why);
             }
             OutputRuling::Interrupted(by) => {

@@ -67,9 +67,9 @@ impl RunDriver {
         });
         // The tools of a turn need not be known for it.
         let tools = &self.earlier_undoing().unwrap_or(&self.tools).agent.0.tools;
-        let (outcome, details) = tools.execute_call(&call, &context).await;
+        let (outcome, history) = tools.execute_call(&call, &context).await;
         let lent = lock(&lending.lent).take();
-        Ok(lent.ok_or_else(|| ToolExecution::new(call, outcome).with_details(details).into()))
+        Ok(lent.ok_or_else(|| ToolExecution::new(call, outcome).with_history(history).into()))
     }
 
     /// Executes a started call that searches for tools, and records its outcome with the tools that were found.

@@ -135,7 +135,7 @@ impl RunDriver {
             if self.run.is_in_turn() && self.offer.tools.get(&call.name).is_none() {
                 let error = self.offer.tools.unknown_tool_error(&call);
                 let mut refused = ToolExecution::new(call.clone(), Err(error));
-                refused.metadata.judgement = layers.see(Part::Output).then_some(Judgement::Pending);
+                refused.history.judgement = layers.see(Part::Output).then_some(Judgement::Pending);
                 self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(refused)))?;
             }
         }
@@ -250,7 +250,7 @@ impl RunDriver {
             return Ok(());
         }
         for mut execution in self.run.unjudged_results() {
-            let was_pending = execution.metadata.judgement == Some(Judgement::Pending);
+            let was_pending = execution.history.judgement == Some(Judgement::Pending);
             let end = match self.ask_about_output(&mut execution, &self.run).await {
                 OutputRuling::Failed(kind) => return Err(kind),
                 OutputRuling::Interrupted(interruption) => {
