@@ -416,6 +416,20 @@ async fn audits_arguments_only_if_they_are_asked_for() {
     }
 }
 
+#[tokio::test]
+async fn a_record_is_one_line_that_shows_every_character() {
+    let log: Arc<Mutex<Vec<AuditRecord>>> = Arc::default();
+    let seen = Arc::clone(&log);
+    let audit = Audit::new(move |record| seen.lock().unwrap().push(record));
+    let model = ScriptedModel::new().calls("echo\n`mail` passed", r#"{"text": "a"}"#).says("Done.");
+    let deny = guard::call(|call: &ToolCall| CallVerdict::deny(format!("no {}\u{1b}[2J\u{202e}", call.name)));
+    let agent = Agent::builder(model).tools(tools![echo]).layer(audit).layer(deny).build().unwrap();
+    agent.ask("go").await.unwrap();
+    let lines: Vec<_> = log.lock().unwrap().iter().map(ToString::to_string).collect();
+    let expected = r"`guard::call` denied the call `echo\n`mail` passed` (call_1_0): no echo\n`mail` passed\u{1b}[2J\u{202e}";
+    assert_eq!(lines, [expected]);
+}
+
 /// What cannot be recorded does not happen.
 #[tokio::test]
 async fn nothing_passes_if_the_audit_panics() {

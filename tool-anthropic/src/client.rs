@@ -27,6 +27,12 @@ impl Client {
         if has_version { self.connection.url(path) } else { self.connection.url(&format!("v1/{path}")) }
     }
 
+    /// Returns the name under which the blocks of replies are stored, which no other server has.
+    pub(crate) fn provider(&self) -> String {
+        let Endpoint { name, base_url, .. } = &*self.endpoint;
+        self.connection.server_name(Some(name), base_url.as_deref())
+    }
+
     /// Sends JSON, or asks for it if there is no body, with retries, and parses the response, which is short. `parse` returns `None` if
     /// the response does not follow the API.
     pub(crate) async fn fetch<T>(

@@ -86,7 +86,7 @@ impl<'a> Turn<'a> {
             request.reject_prefill()?;
         }
         let encoded = request.encode(self.purpose)?;
-        let provider: Arc<str> = request.client.endpoint.name.as_ref().into();
+        let provider: Arc<str> = request.client.provider().into();
         let paused = self.paused.clone();
         let assembler = move || {
             let assembler = ReplyAssembler::new(Arc::clone(&provider), encoded.prefix.clone());

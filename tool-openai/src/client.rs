@@ -35,8 +35,8 @@ impl Client {
 
     /// Returns the name under which an API of this endpoint stores its provider data.
     pub(crate) fn provider(&self, api: &str) -> String {
-        let name = self.endpoint.name.as_deref().unwrap_or_else(|| self.connection.base_url().authority());
-        format!("{name}/{api}")
+        let Endpoint { name, base_url, .. } = &*self.endpoint;
+        format!("{}/{api}", self.connection.server_name(name.as_deref(), base_url.as_deref()))
     }
 }
 

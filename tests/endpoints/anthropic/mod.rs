@@ -8,13 +8,15 @@ mod runs;
 use std::time::Duration;
 
 use tests::support::RawServer;
-use tool_anthropic::{Anthropic, AnthropicBuilder, Messages};
+use tool_anthropic::{Anthropic, AnthropicBuilder, Endpoint, Messages};
 
 /// The model that the corpus is about.
 const MODEL: &str = "claude-sonnet-5-5";
 
 fn builder(server: &RawServer) -> AnthropicBuilder {
-    Anthropic::builder().base_url(server.base_url()).max_retries(0)
+    let mut endpoint = Endpoint::anthropic();
+    endpoint.base_url = Some(server.base_url().into());
+    Anthropic::builder().endpoint(endpoint).base_url(server.base_url()).max_retries(0)
 }
 
 fn model(server: &RawServer) -> Messages {

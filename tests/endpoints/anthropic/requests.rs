@@ -293,11 +293,24 @@ async fn corrects_what_the_api_rejects() {
     let result = json!({ "type": "tool_result", "tool_use_id": id, "content": [text("the tool failed")], "is_error": true });
     let expected = json!([
         { "role": "user", "content": [text("One."), text("Two."), text("Three.")] },
-        { "role": "assistant", "content": [text("So."), call] },
+        { "role": "assistant", "content": [text("So. "), call] },
         { "role": "user", "content": [result, text("Be brief."), text("Four.")] },
     ]);
     assert_eq!(body["messages"], expected);
     assert_eq!(body.get("system"), None);
+}
+
+/// The API accepts trailing whitespace in all texts but the last one of a request.
+#[tokio::test]
+async fn texts_keep_their_last_spaces() {
+    for (messages, expected) in [
+        (vec![Message::user("Hi"), Message::assistant("Well, "), Message::user("Go on")], "Well, "),
+        (vec![Message::user("Hi"), Message::assistant("Well, ")], "Well,"),
+    ] {
+        let continues = |server: &RawServer| builder(server).build().unwrap().chat_model("claude-haiku-4-5");
+        let body = sent(continues, &ChatRequest::new(messages)).await;
+        assert_eq!(body["messages"][1]["content"][0]["text"], expected);
+    }
 }
 
 /// System messages are written in their place, except the leading ones, and never between a call and its result.
@@ -407,7 +420,7 @@ async fn writes_thinking_hosted_tools_and_files() {
         model(server)
             .thinking(Thinking::budget(2000).summarized())
             .hosted_tool(HostedTool::web_search().max_uses(3))
-            .hosted_tool(HostedTool::web_fetch().citations(true).max_content_tokens(9))
+            .hosted_tool(HostedTool::web_fetch().filtered().citations(true).max_content_tokens(9))
             .hosted_tool(HostedTool::code_execution())
             .citations(true)
     };
@@ -420,7 +433,7 @@ async fn writes_thinking_hosted_tools_and_files() {
         "thinking": { "type": "enabled", "budget_tokens": 2000, "display": "summarized" },
         "tools": [
             { "type": "web_search_20250305", "name": "web_search", "max_uses": 3 },
-            { "type": "web_fetch_20250910", "name": "web_fetch", "citations": { "enabled": true }, "max_content_tokens": 9 },
+            { "type": "web_fetch_20260318", "name": "web_fetch", "citations": { "enabled": true }, "max_content_tokens": 9 },
             { "type": "code_execution_20250825", "name": "code_execution" },
         ],
         "messages": [{ "role": "user", "content": [

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::support::sampling::{cases, size};
 use tests::support::{RawServer, whole_answer};
-use tool_anthropic::{ErrorKind, HostedTool, ReplyDetails, Thinking};
+use tool_anthropic::{Anthropic, ErrorKind, HostedTool, ReplyDetails, Thinking};
 use tool_core::memory::{InMemoryStore, Window};
 use tool_core::model::{AssistantMessage, ChatRequest, FinishReason};
 use tool_core::{Agent, ChatMemory, ChatModel, Event, Message, ModelOptions, ToolSet, tool, tools};
@@ -337,6 +337,26 @@ async fn a_conversation_changes_the_provider() {
         );
         assert_eq!(body["messages"][3], assistant(&json!([text("At 14:20.")])));
     }
+}
+
+/// Blocks go back to the server that wrote them alone, although both have the name of the API.
+#[tokio::test]
+async fn a_conversation_changes_the_server() {
+    let server = scripted(&[reply(json!([thinking(), text("At 14:20.")]), "end_turn")], false).await;
+    let client = |server: &RawServer| {
+        Anthropic::builder().base_url(server.base_url()).build().unwrap().chat_model(MODEL)
+    };
+    let response = client(&server).chat(&ChatRequest::new([Message::user("When?")])).await.unwrap();
+    let messages = [Message::user("When?"), Message::Assistant(response.message), Message::user("Sure?")];
+    let other = answering(json_answer(&reply(json!([text("Yes.")]), "end_turn"))).await;
+    client(&other).chat(&ChatRequest::new(messages.clone())).await.unwrap();
+    drop(client(&server).chat(&ChatRequest::new(messages)).await);
+    let content = |server: &RawServer| {
+        let body: Value = serde_json::from_str(&bodies(server).pop().unwrap()).unwrap();
+        body["messages"][1]["content"].clone()
+    };
+    assert_eq!(content(&other), json!([text("At 14:20.")]));
+    assert_eq!(content(&server), json!([thinking(), text("At 14:20.")]));
 }
 
 /// A conversation starts with another provider, goes to Claude, and back: each reads its own reasoning, and none of the other's.

@@ -14,7 +14,8 @@ pub(crate) fn model(server: &RawServer) -> Responses {
 }
 
 /// Returns the model `m` of an endpoint at this server.
-pub(crate) fn model_of(endpoint: Endpoint, server: &RawServer) -> Responses {
+pub(crate) fn model_of(mut endpoint: Endpoint, server: &RawServer) -> Responses {
+    endpoint.base_url = Some(server.base_url().into());
     let openai = OpenAi::builder().endpoint(endpoint).base_url(server.base_url()).max_retries(0);
     openai.build().unwrap().responses_model("m")
 }

@@ -34,12 +34,14 @@ pub(super) struct ReplyBlocks {
 }
 
 /// Returns the blocks of a reply. A refused one has none, as the API asks for.
-pub(super) fn blocks(message: &AssistantMessage, provider: &str) -> ReplyBlocks {
+pub(super) fn blocks(message: &AssistantMessage, provider: &str, is_last: bool) -> ReplyBlocks {
     if message.refusal.is_some() {
         return ReplyBlocks::default();
     }
     let details = ReplyDetails::for_provider(message, provider);
-    details.and_then(|details| stored_blocks(message, details)).unwrap_or_else(|| new_blocks(message))
+    details
+        .and_then(|details| stored_blocks(message, details))
+        .unwrap_or_else(|| new_blocks(message, is_last))
 }
 
 /// Returns the stored blocks, or `None` if they do not match the message.
@@ -97,9 +99,9 @@ fn updated_call(json: &str, call: &ToolCall) -> Option<String> {
 }
 
 /// Returns the blocks of a reply of another model, or of one that changed.
-fn new_blocks(message: &AssistantMessage) -> ReplyBlocks {
-    // The API rejects trailing whitespace in the last text.
-    let text = message.text.trim_end();
+fn new_blocks(message: &AssistantMessage, is_last: bool) -> ReplyBlocks {
+    // The API rejects trailing whitespace at the end of a request.
+    let text = if is_last { message.text.trim_end() } else { &message.text };
     let text = (!text.trim().is_empty()).then(|| text_block(text));
     let calls = message.tool_calls.iter().map(|call| {
         let (id, name) =
@@ -146,15 +148,15 @@ mod tests {
     }
 
     fn sent(message: &AssistantMessage, provider: &str) -> Vec<String> {
-        blocks(message, provider).blocks.into_iter().map(|block| block.json).collect()
+        blocks(message, provider, false).blocks.into_iter().map(|block| block.json).collect()
     }
 
     #[test]
     fn blocks_go_back_as_they_came() {
         let message = reply(&[THINKING, SEARCH, TEXT, r#"{"type":"text","text":""}"#, CALL]);
         assert_eq!(sent(&message, "anthropic"), [THINKING, SEARCH, TEXT, CALL]);
-        assert_eq!(blocks(&message, "anthropic").prefix.as_deref(), Some("p"));
-        assert_eq!(blocks(&reply(&[TEXT, CALL]), "anthropic").prefix, None);
+        assert_eq!(blocks(&message, "anthropic", false).prefix.as_deref(), Some("p"));
+        assert_eq!(blocks(&reply(&[TEXT, CALL]), "anthropic", false).prefix, None);
     }
 
     #[test]
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(sent(&edited, "anthropic"), [r#"{"type":"text","text":"Wait."}"#, call]);
         let mut refused = original;
         refused.refusal = Some("No.".into());
-        assert_eq!(blocks(&refused, "anthropic"), ReplyBlocks::default());
+        assert_eq!(blocks(&refused, "anthropic", false), ReplyBlocks::default());
     }
 
     #[test]

@@ -103,7 +103,8 @@ impl MessageCache {
             let start = length - json.len().min(length);
             let mut writer = Writer { json, start, state: &mut state };
             for (index, message) in messages.iter().enumerate().skip(writer.state.count.max(leading)) {
-                let stale = writer.write(index, message, provider, rules)?;
+                let is_last = index + 1 == messages.len();
+                let stale = writer.write((index, is_last), message, provider, rules)?;
                 if stale {
                     thinking_start = index + 1;
                 }
@@ -137,7 +138,7 @@ impl Writer<'_> {
     /// Writes a message. Returns `true` if its thinking is of another prefix.
     fn write(
         &mut self,
-        index: usize,
+        (index, is_last): (usize, bool),
         message: &Message,
         provider: &str,
         rules: ContentRules,
@@ -160,7 +161,7 @@ impl Writer<'_> {
             }
             Message::Tool(result) => self.write_result(result, rules)?,
             Message::Assistant(message) => {
-                let reply = assistant::blocks(message, provider);
+                let reply = assistant::blocks(message, provider, is_last);
                 let is_sent = !reply.blocks.is_empty();
                 let is_stale = self.write_reply(index, reply);
                 self.state.has_reply = true;

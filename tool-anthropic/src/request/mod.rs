@@ -119,7 +119,8 @@ impl ModelRequest<'_> {
         let mut prefix = Prefix { point: cache.prefix_point(), bytes: 0, digest: Sha256::new() };
         // A model that does not think rejects earlier thinking.
         let is_thinking = options.thinking.map(Thinking::is_on);
-        prefix.digest.update(format!("{} {model} {is_thinking:?} {} ", endpoint.name, json!(extra_tools)));
+        let provider = client.provider();
+        prefix.digest.update(format!("{provider} {model} {is_thinking:?} {} ", json!(extra_tools)));
         let tools = prefix.tools(options, &tools)?;
         let leading = request.messages().iter().take_while(|message| matches!(message, Message::System(_)));
         let leading = leading.count();
@@ -129,7 +130,7 @@ impl ModelRequest<'_> {
             ContentRules { supports_files: endpoint.supports_files, has_citations: options.has_citations };
 
         request.cached(|messages: &mut MessageCache| {
-            messages.append_new(request.messages(), leading, seed, &endpoint.name, content_rules)?;
+            messages.append_new(request.messages(), leading, seed, &provider, content_rules)?;
             reject_pending(&messages.state.pending)?;
             if messages.json.is_empty() {
                 return Err(Error::request("the request has no message with content; add a user message"));

@@ -1,6 +1,7 @@
 //! What is stored with a reply, for the API and for the application.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,7 +24,7 @@ const API: &str = "/messages";
 /// }
 /// # assert_eq!(searches(&AssistantMessage::text("Hello")), 0);
 /// ```
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplyDetails {
     /// A digest of all that the model read before it wrote the reply.
@@ -43,6 +44,17 @@ pub struct ReplyDetails {
     /// The container in which hosted tools executed code. The next request continues it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+}
+
+/// Omits the texts.
+impl fmt::Debug for ReplyDetails {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplyDetails")
+            .field("blocks", &self.blocks.len())
+            .field("hosted_tool_uses", &self.hosted_tool_uses)
+            .field("long_cache_write_tokens", &self.long_cache_write_tokens)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ReplyDetails {

@@ -1,13 +1,14 @@
 //! One record per decision of a layer.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::future::ready;
 
 use serde::{Deserialize, Serialize};
 
 use super::layer_trait::{Layer, LayerFuture, Part};
 use super::place::Place;
+use crate::content::printable;
 use crate::model::ToolCall;
 use crate::tool::{VerdictKind, VerdictRecord};
 
@@ -118,8 +119,16 @@ impl Layer for Audit {
     }
 }
 
+/// One line, in which texts of models cannot imitate another.
 impl fmt::Display for AuditRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.line()?).replace('\n', r"\n"))
+    }
+}
+
+impl AuditRecord {
+    fn line(&self) -> Result<String, fmt::Error> {
+        let mut f = String::new();
         if !self.agents.is_empty() {
             write!(f, "{}: ", self.agents.join("/"))?;
         }
@@ -141,9 +150,10 @@ impl fmt::Display for AuditRecord {
             _ => f.write_str("a text")?,
         }
         match &self.verdict.why {
-            Some(why) => write!(f, ": {why}"),
-            None => Ok(()),
+            Some(why) => write!(f, ": {why}")?,
+            None => {}
         }
+        Ok(f)
     }
 }
 

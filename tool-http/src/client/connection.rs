@@ -118,6 +118,18 @@ impl Connection {
         Some(Error::api(&String::from_utf8_lossy(&body), head, &self.redactor))
     }
 
+    /// Returns the name of the server that answers: `name` at its known base URL, and with the authority at any other, so that two
+    /// servers never have one name.
+    #[must_use]
+    pub fn server_name(&self, name: Option<&str>, known: Option<&str>) -> String {
+        let authority = self.base_url.authority();
+        match name {
+            Some(name) if known.is_some_and(|known| is_at(known, authority)) => name.to_owned(),
+            Some(name) => format!("{name}@{authority}"),
+            None => authority.to_owned(),
+        }
+    }
+
     /// Returns the base URL, which ends with a slash.
     #[must_use]
     pub fn base_url(&self) -> &Url {
@@ -143,6 +155,11 @@ impl fmt::Debug for Connection {
 /// Returns a header if it is text.
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
+}
+
+/// Returns `true` if the URL is of the server with this authority.
+fn is_at(url: &str, authority: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| url.authority() == authority)
 }
 
 /// Returns a text that may be a URL, without its query and fragment.

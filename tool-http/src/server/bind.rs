@@ -3,7 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::{TcpListener, ToSocketAddrs, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs, lookup_host};
+
+/// How many connections can wait until they are accepted. The system limits it, too. With 128, the default of the standard library, a
+/// few hundred clients that connect for each request lose some.
+const BACKLOG: u32 = 1_024;
 
 /// The reason that an address was not bound.
 #[derive(Debug)]
@@ -41,6 +45,26 @@ pub async fn bind(address: impl ToSocketAddrs, allows_remote: bool) -> Result<Tc
     let is_remote = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
     match addresses.iter().find(is_remote) {
         Some(remote) if !allows_remote => Err(BindError::Remote(*remote)),
-        _ => TcpListener::bind(&addresses[..]).await.map_err(BindError::Io),
+        _ => listen(&addresses).map_err(BindError::Io),
     }
+}
+
+/// Listens on the first of the addresses that can be bound.
+fn listen(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
+    let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for address in addresses {
+        match listen_on(*address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // On Windows, the option would let other programs take the port.
+    socket.set_reuseaddr(cfg!(unix))?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
