@@ -532,3 +532,32 @@ async fn calls_inside_an_undo_are_judged() {
         assert_eq!(log.take(), ["the call was denied: no"]);
     }
 }
+
+static READINGS: AtomicU32 = AtomicU32::new(0);
+
+/// A text that counts how often it is read.
+#[derive(tool_core::schemars::JsonSchema)]
+struct Counted(String);
+
+impl<'de> serde::Deserialize<'de> for Counted {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        READINGS.fetch_add(1, Ordering::SeqCst);
+        String::deserialize(deserializer).map(Self)
+    }
+}
+
+#[tool("Counts")]
+fn count(text: Counted) -> String {
+    text.0
+}
+
+/// The model's arguments, the ones that a layer of the agent wrote, and the ones that a layer of the set wrote are checked once each;
+/// the tool reads the last ones.
+#[tokio::test]
+async fn arguments_are_checked_once_per_text() {
+    let writes = |text: &'static str| rewrite::call(move |_| Some(format!(r#"{{"text":"{text}"}}"#)));
+    let model = ScriptedModel::new().calls("count", r#"{"text":"a"}"#).says("Done.");
+    let agent = Agent::builder(model).tools(tools![count].layer(writes("c"))).layer(writes("b"));
+    let answer = agent.build().unwrap().ask("go").await.unwrap();
+    assert_eq!((&*answer.messages()[2].text(), READINGS.swap(0, Ordering::SeqCst)), ("c", 4));
+}

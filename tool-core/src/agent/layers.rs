@@ -8,12 +8,12 @@ use super::spending::Spending;
 use crate::agent::Agent;
 use crate::content::Content;
 use crate::layer::{
-    Account, Accounts, AnswerVerdict, CallVerdict, Layer, LayerError, LayerFuture, OutputVerdict, Part,
-    Place, QuestionVerdict, RunEnded, await_verdict, panicked,
+    Account, Accounts, AnswerVerdict, Layer, LayerError, LayerFailure, Part, Place, QuestionVerdict, Review,
+    RunEnded, Seat, panicked,
 };
-use crate::model::{ToolCall, ToolDefinition, Usage};
-use crate::run::{Ruling, Run, RunErrorKind};
-use crate::tool::{Judgement, RunRules, ToolContext, ToolError, ToolExecution, VerdictKind, VerdictRecord};
+use crate::model::{ToolDefinition, Usage};
+use crate::run::{Run, RunErrorKind};
+use crate::tool::{Judgement, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
 #[derive(Clone)]
@@ -47,28 +47,6 @@ struct Placed {
     /// The position of the layer's agent among the agents of its run.
     agent: usize,
     layer: Arc<dyn Layer>,
-}
-
-impl Placed {
-    fn record(&self, kind: VerdictKind) -> VerdictRecord {
-        VerdictRecord::new(self.layer.name(), self.level, kind)
-    }
-
-    /// The end of the run, and its record.
-    fn end(&self, why: String) -> VerdictRecord {
-        self.record(VerdictKind::Ended).because(why)
-    }
-
-    fn failed(&self, error: LayerError) -> RunErrorKind {
-        RunErrorKind::Layer { layer: self.layer.name().to_owned(), error }
-    }
-
-    async fn ask<'a, V>(
-        &'a self,
-        ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
-    ) -> Result<V, RunErrorKind> {
-        await_verdict(&*self.layer, ask).await.map_err(|error| self.failed(error))
-    }
 }
 
 /// What the layers decided about a reply.
@@ -153,7 +131,8 @@ impl Layers {
         for placed in self.that_see(Part::Offer) {
             let place = Place { messages: run.sent_messages(), ..self.place(placed, run) };
             let offers = catch_unwind(AssertUnwindSafe(|| placed.layer.offers(tool, &place)));
-            if !offers.map_err(|panic| placed.failed(panicked(&*panic).into()))? {
+            let failed = |error: LayerError| LayerFailure { layer: placed.layer.name().to_owned(), error };
+            if !offers.map_err(|panic| failed(panicked(&*panic).into()))? {
                 return Ok(false);
             }
         }
@@ -166,18 +145,6 @@ impl Layers {
         let levels: Vec<_> = self.that_see(Part::Model).map(|placed| placed.level).collect();
         let level = levels.iter().rev().nth(inside).copied().unwrap_or_default();
         VerdictRecord::new(&layer, level, VerdictKind::Ended).because(ended.reason)
-    }
-
-    /// Asks about something of a run, with its place.
-    async fn ask<T: ?Sized, V>(
-        &self,
-        placed: &Placed,
-        run: &Run,
-        subject: &T,
-        ask: impl for<'a> FnOnce(&'a dyn Layer, &'a T, &'a Place<'a>) -> LayerFuture<'a, V>,
-    ) -> Result<V, RunErrorKind> {
-        let place = self.place(placed, run);
-        placed.ask(|layer| ask(layer, subject, &place)).await
     }
 
     fn place<'a>(&'a self, placed: &'a Placed, run: &'a Run) -> Place<'a> {
@@ -196,19 +163,14 @@ impl Layers {
         std::mem::take(&mut lock(&self.charges))
     }
 
-    /// Reports a decision to all layers.
-    pub(super) async fn report(
-        &self,
-        verdict: &VerdictRecord,
-        call: Option<&ToolCall>,
-        run: &Run,
-    ) -> Result<(), RunErrorKind> {
-        for placed in &self.all {
-            let decision = (verdict, call);
-            self.ask(placed, run, &decision, |layer, (verdict, call), at| layer.decided(verdict, *call, at))
-                .await?;
-        }
-        Ok(())
+    fn seat<'a>(&'a self, placed: &'a Placed, run: &'a Run) -> Seat<'a> {
+        let Placed { level, agent, layer } = placed;
+        Seat { layer: &**layer, level: *level, agent: *agent, place: self.place(placed, run) }
+    }
+
+    /// Returns the review of the calls of a run by all layers.
+    pub(super) fn review<'a>(&'a self, run: &'a Run) -> Review<'a> {
+        Review::new(self.all.iter().map(|placed| self.seat(placed, run)))
     }
 
     /// Returns the questions that layers of the run have not judged.
@@ -235,15 +197,15 @@ impl Layers {
         open: &OpenQuestion,
         run: &Run,
     ) -> Result<(VerdictRecord, Option<String>), RunErrorKind> {
-        let verdict =
-            self.ask(&open.placed, run, &open.question, |layer, it, at| layer.question(it, at)).await?;
+        let seat = self.seat(&open.placed, run);
+        let verdict = seat.ask(&open.question, |layer, it, at| layer.question(it, at)).await?;
         let record = |kind| VerdictRecord::new(&open.key, 0, kind);
         let (record, answer) = match verdict {
             QuestionVerdict::Pass => (record(VerdictKind::Passed), None),
             QuestionVerdict::Answer(text) => (record(VerdictKind::Answered), Some(text)),
             QuestionVerdict::End(why) => (record(VerdictKind::Ended).because(why), None),
         };
-        self.report(&record, None, run).await?;
+        self.review(run).report(&record, None).await?;
         Ok((record, answer))
     }
 
@@ -259,73 +221,6 @@ impl Layers {
         names.collect()
     }
 
-    /// Rewrites the arguments of a call. Returns who did.
-    pub(super) async fn rewrite(
-        &self,
-        call: &mut ToolCall,
-        run: &Run,
-    ) -> Result<Vec<VerdictRecord>, RunErrorKind> {
-        let mut records = Vec::new();
-        let id = call.id.clone();
-        for placed in self.rewriters(&id, run) {
-            let rewritten = self.ask(placed, run, &*call, |layer, it, at| layer.rewrite(it, at)).await?;
-            if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != call.arguments) {
-                call.arguments = arguments;
-                let record = placed.record(VerdictKind::Rewritten);
-                self.report(&record, Some(call), run).await?;
-                records.push(record);
-            }
-        }
-        Ok(records)
-    }
-
-    /// Judges a call.
-    pub(super) async fn judge(
-        &self,
-        call: &ToolCall,
-        run: &Run,
-    ) -> Result<(Vec<VerdictRecord>, Ruling), RunErrorKind> {
-        let (records, ruling) = self.rule(call, run).await?;
-        let end = if let Ruling::End(end) = &ruling { Some(end) } else { None };
-        for record in records.iter().chain(end) {
-            self.report(record, Some(call), run).await?;
-        }
-        Ok((records, ruling))
-    }
-
-    async fn rule(&self, call: &ToolCall, run: &Run) -> Result<(Vec<VerdictRecord>, Ruling), RunErrorKind> {
-        let mut records = Vec::new();
-        let (mut approval, mut is_left_to_caller) = (None, false);
-        let finish = |outcome| Ruling::Finish(Box::new(ToolExecution::new(call.clone(), outcome)));
-        for placed in self.that_see(Part::Judge) {
-            let ruling = match self.ask(placed, run, call, |layer, it, at| layer.judge(it, at)).await? {
-                CallVerdict::Pass => continue,
-                CallVerdict::NeedsApproval => {
-                    records.push(placed.record(VerdictKind::NeedsApproval));
-                    approval = approval.max(Some(placed.level));
-                    continue;
-                }
-                CallVerdict::LeaveToCaller => {
-                    records.push(placed.record(VerdictKind::LeftToCaller));
-                    is_left_to_caller = true;
-                    continue;
-                }
-                CallVerdict::Deny(why) => {
-                    let error = ToolError::denied(Some(&why));
-                    records.push(placed.record(VerdictKind::Denied).because(why));
-                    finish(Err(error))
-                }
-                CallVerdict::Replace(outcome) => {
-                    records.push(placed.record(VerdictKind::Replaced));
-                    finish(outcome)
-                }
-                CallVerdict::End(why) => Ruling::End(placed.end(why)),
-            };
-            return Ok((records, ruling));
-        }
-        Ok((records, Ruling::Pass { approval, is_left_to_caller }))
-    }
-
     /// Judges the outcome of a call. Returns the end of the run, if a layer ends it. If a layer fails, the outcome stays as it is.
     pub(super) async fn output(
         &self,
@@ -334,29 +229,9 @@ impl Layers {
     ) -> Result<Option<VerdictRecord>, RunErrorKind> {
         // The agent that executed a call undoes it; agents that took the run over do not see that.
         let last = run.handoffs_before_undone().unwrap_or(usize::MAX);
-        let sees = |placed: &&Placed| placed.level > 0 || placed.agent <= last;
-        let mut judged = execution.clone();
-        judged.history.judgement = Some(Judgement::Done);
-        for placed in self.that_see(Part::Output).filter(sees) {
-            match self.ask(placed, run, &judged, |layer, it, at| layer.output(it, at)).await? {
-                OutputVerdict::Pass => {}
-                OutputVerdict::Replace(outcome) => {
-                    let record = placed.record(VerdictKind::Replaced);
-                    self.report(&record, Some(judged.call()), run).await?;
-                    // To execute the call again would not satisfy a layer.
-                    let outcome = outcome.map_err(ToolError::without_retry);
-                    judged = judged.with_outcome(outcome).with_verdict(record);
-                }
-                OutputVerdict::End(why) => {
-                    let end = placed.end(why);
-                    self.report(&end, Some(judged.call()), run).await?;
-                    *execution = judged;
-                    return Ok(Some(end));
-                }
-            }
-        }
-        *execution = judged;
-        Ok(None)
+        let end = self.review(run).output(execution, |seat| seat.level > 0 || seat.agent <= last).await?;
+        execution.history.judgement = Some(Judgement::Done);
+        Ok(end)
     }
 
     /// Judges the text of a reply of the run. Returns the records of what was decided besides the end of the run, too.
@@ -366,21 +241,23 @@ impl Layers {
         run: &Run,
     ) -> Result<(Vec<VerdictRecord>, ReplyRuling), RunErrorKind> {
         let (mut records, mut ruling) = (Vec::new(), ReplyRuling::Pass);
+        let review = self.review(run);
         for placed in self.that_see(Part::Answer).filter(|placed| placed.level == 0) {
             let text = if let ReplyRuling::Replace(text) = &ruling { text } else { text };
             let kind;
-            (kind, ruling) = match self.ask(placed, run, text, |layer, it, at| layer.answer(it, at)).await? {
+            let seat = self.seat(placed, run);
+            (kind, ruling) = match seat.ask(text, |layer, it, at| layer.answer(it, at)).await? {
                 AnswerVerdict::Pass => continue,
                 AnswerVerdict::Replace(text) => (VerdictKind::Replaced, ReplyRuling::Replace(text)),
                 AnswerVerdict::Retry(message) => (VerdictKind::Retried, ReplyRuling::Retry(message)),
                 AnswerVerdict::End(why) => {
-                    let end = placed.end(why);
-                    self.report(&end, None, run).await?;
+                    let end = seat.record(VerdictKind::Ended).because(why);
+                    review.report(&end, None).await?;
                     return Ok((records, ReplyRuling::End(end)));
                 }
             };
-            let record = placed.record(kind);
-            self.report(&record, None, run).await?;
+            let record = seat.record(kind);
+            review.report(&record, None).await?;
             records.push(record);
             if let ReplyRuling::Retry(_) = ruling {
                 break;

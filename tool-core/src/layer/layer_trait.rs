@@ -21,7 +21,7 @@ use crate::tool::{ToolError, ToolExecution, VerdictRecord};
 pub type LayerError = Box<dyn Error + Send + Sync>;
 
 /// The error of a call whose arguments a layer has written and the tool refuses.
-pub(crate) fn refused_rewrite(layer: &str, error: &ToolError) -> ToolError {
+pub(super) fn refused_rewrite(layer: &str, error: &ToolError) -> ToolError {
     ToolError::not_executed(&format!("the layer `{layer}` wrote arguments that the tool refuses: {error}"))
 }
 
@@ -318,7 +318,7 @@ pub(crate) struct LayerPanicked {
 }
 
 /// Awaits what a layer decides. A panic is an error.
-pub(crate) async fn await_verdict<'a, V>(
+pub(super) async fn await_verdict<'a, V>(
     layer: &'a dyn Layer,
     ask: impl FnOnce(&'a dyn Layer) -> LayerFuture<'a, V>,
 ) -> Result<V, LayerError> {

@@ -4,6 +4,7 @@ mod verdict;
 mod account;
 mod place;
 mod layer_trait;
+mod review;
 mod closure;
 pub mod guard;
 pub mod rewrite;
@@ -17,11 +18,10 @@ pub(crate) use self::account::Accounts;
 pub use self::audit::{Audit, AuditRecord};
 pub use self::closure::{ClosureLayer, IntoVerdict, QuestionGuard};
 pub use self::layer_trait::{Deltas, Layer, LayerError, LayerFuture, Next, Part};
-pub(crate) use self::layer_trait::{
-    LayerPanicked, Route, RunEnded, await_verdict, panicked, refused_rewrite,
-};
+pub(crate) use self::layer_trait::{LayerPanicked, Route, RunEnded, panicked};
 pub use self::place::Place;
 #[cfg(feature = "rate-limit")]
 pub use self::rate_limit::RateLimit;
 pub use self::redact::Redact;
+pub(crate) use self::review::{LayerFailure, Review, Ruling, Seat};
 pub use self::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict, TextVerdict};

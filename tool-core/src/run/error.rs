@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
+use crate::layer::LayerFailure;
 use crate::model::{Cost, Message, ModelError, ToolCall, ToolDefinition};
 use crate::run::{ResolveError, Run, StepError, StopReason};
 use crate::tool::{Timestamp, ToolExecution};
@@ -246,6 +247,12 @@ impl RunError {
 /// # Ok(())
 /// # }
 /// ```
+impl From<LayerFailure> for RunErrorKind {
+    fn from(failure: LayerFailure) -> Self {
+        Self::Layer { layer: failure.layer, error: failure.error }
+    }
+}
+
 impl From<ModelError> for RunError {
     fn from(error: ModelError) -> Self {
         Self::new(RunErrorKind::Model(error), Run::new([]))

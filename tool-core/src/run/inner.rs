@@ -120,7 +120,8 @@ impl Run {
     pub(crate) fn call_in_flight(&self, call_id: &str) -> Option<(ToolCall, Attempt)> {
         let record = self.record(call_id).filter(|record| record.is_running())?;
         let (key, number) = (self.key(call_id), record.running_attempt()?);
-        let attempt = Attempt { key, number, is_continued: self.open_inner_run(call_id).is_some() };
+        let is_continued = self.open_inner_run(call_id).is_some();
+        let attempt = Attempt { is_continued, ..Attempt::new(key, number) };
         Some((self.requested_call(call_id)?.clone(), attempt))
     }
 

@@ -66,7 +66,7 @@ pub use self::limits::RunLimits;
 pub(crate) use self::normalize::{NormalizedResponse, clean_name};
 pub use self::reported::ReportedCalls;
 pub use self::resolve_error::{ResolveError, ResolveErrorKind};
-pub(crate) use self::review::{REJECTED, Ruling};
+pub(crate) use self::review::REJECTED;
 pub use self::revision::RunRevision;
 pub use self::room::InFlight;
 pub(crate) use self::settings::{AgentSettings, QuestionSettings};

@@ -6,18 +6,9 @@ use super::state::{CallRecord, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;
+use crate::layer::Ruling;
 use crate::model::{AssistantMessage, FinishReason, Message, ReturnDirect, ToolCall};
 use crate::tool::{Judgement, Origin, ToolError, ToolExecution, ToolOutput, VerdictKind, VerdictRecord};
-
-/// What the layers decided together about a call.
-pub(crate) enum Ruling {
-    /// It can be executed, once it has the approval that is demanded this many levels further out.
-    Pass { approval: Option<usize>, is_left_to_caller: bool },
-    /// It is not executed, and this is its record.
-    Finish(Box<ToolExecution>),
-    /// The run ends.
-    End(VerdictRecord),
-}
 
 /// The text that takes the place of one that layers rejected.
 pub(crate) const REJECTED: &str = "(this answer was rejected)";
@@ -228,7 +219,8 @@ impl Run {
                     Err(error) => ToolExecution::new(call.clone(), Err(error)),
                 }
             }
-            Ruling::Finish(execution) => *execution,
+            Ruling::Refuse(error) => ToolExecution::new(call.clone(), Err(error)),
+            Ruling::Give(execution) => *execution,
             Ruling::End(verdict) => {
                 self.stop_by_layer(verdict);
                 return Ok(());

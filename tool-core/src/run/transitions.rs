@@ -145,8 +145,9 @@ impl Run {
     /// Fails if the run did not ask for the call, if the call awaits approval or a result of the caller, if it has an outcome,
     /// or if it was started before and its tool is `at_most_once`.
     pub fn begin_call(&mut self, call_id: &str) -> Result<Attempt, StepError> {
-        let (number, is_continued) = self.open_record(call_id)?.begin()?;
-        Ok(Attempt { key: self.key(call_id), number, is_continued })
+        let record = self.open_record(call_id)?;
+        let ((number, is_continued), has_checked_arguments) = (record.begin()?, record.rewriters.is_some());
+        Ok(Attempt { key: self.key(call_id), number, is_continued, has_checked_arguments })
     }
 
     pub(super) fn key(&self, call_id: &str) -> IdempotencyKey {
@@ -233,8 +234,7 @@ impl Run {
         let Err(error) = &execution.outcome else { return false };
         let id = &*execution.call.id;
         let next_attempt = |record: &CallRecord| {
-            let failed =
-                Attempt { key: self.key(id), number: record.running_attempt()?, is_continued: false };
+            let failed = Attempt::new(self.key(id), record.running_attempt()?);
             record.policy.as_ref()?.next_attempt(&failed, error)
         };
         self.record(id).and_then(next_attempt).is_some()

@@ -41,11 +41,7 @@ impl ToolPolicy {
         };
         let is_allowed =
             is_repeatable && !error.is_fatal() && !error.is_last() && failed.number < self.attempts;
-        is_allowed.then(|| Attempt {
-            key: failed.key.clone(),
-            number: failed.number + 1,
-            is_continued: false,
-        })
+        is_allowed.then(|| Attempt { number: failed.number + 1, is_continued: false, ..failed.clone() })
     }
 }
 

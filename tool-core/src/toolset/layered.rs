@@ -4,14 +4,9 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::set::{Layered, ToolRef, ToolSet};
-use crate::layer::{
-    CallVerdict, Layer, LayerFuture, OutputVerdict, Part, Place, await_verdict, refused_rewrite,
-};
+use crate::layer::{Layer, Place, Review, Seat};
 use crate::model::{ToolCall, ToolDefinition};
-use crate::tool::{
-    Injection, Outcome, Returned, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone,
-    VerdictKind, VerdictRecord,
-};
+use crate::tool::{Injection, Returned, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone};
 
 impl ToolSet {
     /// Adds a layer that sees the calls of these tools and their outputs, however they are called: by an agent, by
@@ -78,163 +73,51 @@ impl ToolSet {
 }
 
 impl Layered {
-    fn that_see(&self, part: Part) -> impl Iterator<Item = &dyn Layer> {
-        self.layers.iter().map(|layer| &**layer).filter(move |layer| layer.sees(part))
+    fn review<'a>(&'a self, context: &'a ToolContext) -> Review<'a> {
+        Review::new(self.layers.iter().map(|layer| {
+            let place = Place { accounts: Some((layer.name(), context)), ..Place::new(context) };
+            Seat { layer: &**layer, level: 0, agent: 0, place }
+        }))
     }
 
     /// Executes a call between the layers.
-    async fn execute(&self, call: ToolCall, context: &ToolContext) -> Returned {
-        let mut execution = ToolExecution::new(call, Err(ToolError::interrupted()));
+    async fn execute(&self, mut call: ToolCall, context: &ToolContext) -> Returned {
+        let (review, tool, mut verdicts) = (self.review(context), self.tool.get(), Vec::new());
+        let check = |call: &ToolCall| tool.check_arguments(&call.arguments, context);
         // What a run undoes is not judged beforehand, as by the layers of an agent.
-        let is_judged = context.get::<Undone>().is_none() && !context.is_passed();
-        let given = match is_judged {
-            true => self.review(&mut execution, context).await,
-            false => Ok(None),
+        let given = match context.get::<Undone>().is_some() || context.is_passed() {
+            true => Ok(None),
+            false => {
+                review.call_alone(&mut call, context.has_checked_arguments(), &mut verdicts, check).await
+            }
         };
-        match given {
-            Err(refused) => {
-                execution.outcome = Err(refused);
-                return execution.into_returned();
-            }
-            Ok(Some(outcome)) => {
-                execution.outcome = outcome;
-                execution = execution.without_execution();
-            }
+        let is_refused = given.is_err();
+        let mut execution = match given {
+            Err(refused) => ToolExecution::new(call, Err(refused)),
+            Ok(Some(given)) => given.without_execution(),
             Ok(None) => {
-                let ToolExecution { call, history: earlier, .. } = execution;
-                let context = match earlier.verdicts.is_empty() {
+                let context = match verdicts.is_empty() {
                     true => context.clone(),
                     false => context.clone().with_arguments(&call.arguments),
                 };
-                let (outcome, history) = self.tool.get().call(&call.arguments, &context).finish().await;
-                execution = ToolExecution::new(call, outcome).with_history(history);
-                execution.history = execution.history.preceded_by(earlier);
+                let (outcome, history) = tool.call(&call.arguments, &context).finish().await;
+                ToolExecution::new(call, outcome).with_history(history)
             }
+        };
+        execution.history.verdicts.splice(0..0, verdicts);
+        if is_refused || context.is_suspended() {
+            return execution.into_returned();
         }
-        self.review_output(execution, context).await.into_returned()
-    }
-
-    /// Rewrites and judges a call. Returns its outcome if it is not executed.
-    async fn review(
-        &self,
-        execution: &mut ToolExecution,
-        context: &ToolContext,
-    ) -> Result<Option<Outcome>, ToolError> {
-        let not_executed = |why: String| ToolError::not_executed(&why);
-        let tool = self.tool.get();
-        if let Err(error) = tool.check_arguments(&execution.call.arguments, context) {
-            return Ok(Some(Err(error)));
-        }
-        for layer in self.that_see(Part::Rewrite) {
-            let rewritten = ask(layer, context, &execution.call, |layer, it, at| layer.rewrite(it, at)).await;
-            let rewritten = rewritten.map_err(not_executed)?;
-            if let Some(arguments) = rewritten.filter(|rewritten| *rewritten != execution.call.arguments) {
-                execution.call.arguments = arguments;
-                let rewritten = self.record(layer, VerdictKind::Rewritten, None, execution, context).await;
-                rewritten.map_err(not_executed)?;
-                if let Err(error) = tool.check_arguments(&execution.call.arguments, context) {
-                    return Ok(Some(Err(refused_rewrite(layer.name(), &error))));
+        match &execution.outcome {
+            Err(error) if context.will_retry(self.definition().policy(), error) => {
+                if review.sees_output() {
+                    execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
                 }
             }
+            _ => execution = review.output_alone(execution).await,
         }
-        for layer in self.that_see(Part::Judge) {
-            let verdict = ask(layer, context, &execution.call, |layer, it, at| layer.judge(it, at)).await;
-            let denied = |why: &str| Err(ToolError::denied(Some(why)));
-            let (kind, why, ruling) = match verdict.map_err(not_executed)? {
-                CallVerdict::Pass => continue,
-                CallVerdict::Replace(outcome) => (VerdictKind::Replaced, None, Ok(Some(outcome))),
-                CallVerdict::Deny(why) => (VerdictKind::Denied, Some(why.clone()), denied(&why)),
-                CallVerdict::NeedsApproval => (
-                    VerdictKind::NeedsApproval,
-                    None,
-                    denied("it needs approval, which nobody can give here"),
-                ),
-                CallVerdict::LeaveToCaller => {
-                    let error = ToolError::not_executed("it is left to the caller");
-                    (VerdictKind::LeftToCaller, None, Err(error))
-                }
-                CallVerdict::End(why) => (VerdictKind::Ended, Some(why.clone()), Err(ToolError::fatal(why))),
-            };
-            self.record(layer, kind, why, execution, context).await.map_err(not_executed)?;
-            return ruling;
-        }
-        Ok(None)
+        execution.into_returned()
     }
-
-    /// Judges the outcome of a call after its last attempt.
-    async fn review_output(&self, mut execution: ToolExecution, context: &ToolContext) -> ToolExecution {
-        if context.is_suspended() {
-            return execution;
-        }
-        if let Err(error) = &execution.outcome
-            && context.will_retry(self.definition().policy(), error)
-        {
-            if self.that_see(Part::Output).next().is_some() {
-                execution.outcome = Err(error.with_text("the attempt failed".to_owned()));
-            }
-            return execution;
-        }
-        if let Err(error) = self.judge_output(&mut execution, context).await {
-            execution = execution.with_outcome(Err(error));
-        }
-        // To execute the call again would not satisfy a layer.
-        execution.outcome = execution.outcome.map_err(ToolError::without_retry);
-        execution
-    }
-
-    /// Judges an outcome. Returns the error that takes its place if a layer fails or ends the run.
-    async fn judge_output(
-        &self,
-        execution: &mut ToolExecution,
-        context: &ToolContext,
-    ) -> Result<(), ToolError> {
-        for layer in self.that_see(Part::Output) {
-            let verdict = ask(layer, context, &*execution, |layer, it, at| layer.output(it, at)).await;
-            let (kind, why, outcome) = match verdict.map_err(ToolError::failed)? {
-                OutputVerdict::Pass => continue,
-                OutputVerdict::Replace(outcome) => (VerdictKind::Replaced, None, Ok(outcome)),
-                OutputVerdict::End(why) => {
-                    (VerdictKind::Ended, Some(why.clone()), Err(ToolError::fatal(why)))
-                }
-            };
-            self.record(layer, kind, why, execution, context).await.map_err(ToolError::failed)?;
-            execution.replace_outcome(outcome?);
-        }
-        Ok(())
-    }
-
-    /// Reports a decision to all layers of the set, and records it.
-    async fn record(
-        &self,
-        by: &dyn Layer,
-        kind: VerdictKind,
-        why: Option<String>,
-        execution: &mut ToolExecution,
-        context: &ToolContext,
-    ) -> Result<(), String> {
-        let record = VerdictRecord { why, ..VerdictRecord::new(by.name(), 0, kind) };
-        for layer in &self.layers {
-            let decision = (&record, &execution.call);
-            ask(&**layer, context, &decision, |layer, (it, call), at| layer.decided(it, Some(call), at))
-                .await?;
-        }
-        execution.history.verdicts.push(record);
-        Ok(())
-    }
-}
-
-/// Awaits what a layer decides. Its error is for the application, so what the model reads has only its name.
-async fn ask<T, V>(
-    layer: &dyn Layer,
-    context: &ToolContext,
-    subject: &T,
-    ask: impl for<'a> FnOnce(&'a dyn Layer, &'a T, &'a Place<'a>) -> LayerFuture<'a, V>,
-) -> Result<V, String> {
-    let name = layer.name();
-    let place = Place { accounts: Some((name, context)), ..Place::new(context) };
-    await_verdict(layer, |layer| ask(layer, subject, &place))
-        .await
-        .map_err(|_| format!("the layer `{name}` failed"))
 }
 
 impl Tool for Layered {

@@ -114,7 +114,8 @@ impl RunDriver {
                 Ok(ended) => {
                     self.trace.interrupt();
                     let (layers, end) = (Arc::clone(&self.layers), self.layers.end_of_reply(ended));
-                    let reported = layers.report(&end, None, &self.run).boxed();
+                    let review = layers.review(&self.run);
+                    let reported = review.report(&end, None).boxed();
                     match self.run_until_interrupted(reported).await {
                         Ok(reported) => {
                             reported?;

@@ -9,9 +9,9 @@ use futures_util::future::BoxFuture;
 use super::interruption::{Interruption, run_until_interrupted};
 use crate::agent::layers::{Layers, ReplyRuling};
 use crate::agent::{Event, RunDriver};
-use crate::layer::{Part, refused_rewrite};
+use crate::layer::{Part, Ruling, Seat};
 use crate::model::{ChatResponse, ToolCall};
-use crate::run::{REJECTED, Ruling, Run, RunErrorKind};
+use crate::run::{REJECTED, Run, RunErrorKind};
 use crate::tool::{Judgement, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The verdict about a question: its record, and the answer in place of the model's.
@@ -136,7 +136,7 @@ impl RunDriver {
                 let error = self.offer.tools.unknown_tool_error(&call);
                 let mut refused = ToolExecution::new(call.clone(), Err(error));
                 refused.history.judgement = layers.see(Part::Output).then_some(Judgement::Pending);
-                self.rule_on_call(&call, Vec::new(), Ruling::Finish(Box::new(refused)))?;
+                self.rule_on_call(&call, Vec::new(), Ruling::Give(Box::new(refused)))?;
             }
         }
         Ok(())
@@ -165,25 +165,19 @@ impl RunDriver {
         // A layer can be added while a run waits.
         let rewriters = layers.rewriter_names(&call.id, &self.run);
         if !is_final || !rewriters.is_empty() {
-            if let Err(error) = self.offer.tools.check_arguments(&call) {
-                return self.give_outcome(layers, Vec::new(), ToolExecution::new(call, Err(error))).await;
-            }
-            let rewritten = layers.rewrite(&mut call, &self.run).await?;
-            let by = rewritten.last().map(|verdict| verdict.layer.clone());
-            self.change_run().rewrite_call(&call, rewriters, rewritten).map_err(RunErrorKind::Step)?;
-            if let Some(layer) = by
-                && let Err(error) = self.offer.tools.check_arguments(&call)
-            {
-                let refused = ToolExecution::new(call, Err(refused_rewrite(&layer, &error)));
+            let (mut records, run, id) = (Vec::new(), &self.run, call.id.clone());
+            let can_rewrite = |seat: &Seat<'_>| run.can_be_rewritten(&id, seat.level, seat.layer.name());
+            let check = |call: &ToolCall| self.offer.tools.check_arguments(call);
+            let review = layers.review(run);
+            let refused = review.rewrite(&mut call, false, &mut records, can_rewrite, check).await?;
+            self.change_run().rewrite_call(&call, rewriters, records).map_err(RunErrorKind::Step)?;
+            if let Some(error) = refused {
+                let refused = ToolExecution::new(call, Err(error));
                 return self.give_outcome(layers, Vec::new(), refused).await;
             }
         }
-        match layers.judge(&call, &self.run).await? {
-            (verdicts, Ruling::Finish(given))
-                if verdicts.last().is_some_and(|verdict| verdict.kind == VerdictKind::Replaced) =>
-            {
-                self.give_outcome(layers, verdicts, *given).await
-            }
+        match layers.review(&self.run).judge(&call).await? {
+            (verdicts, Ruling::Give(given)) => self.give_outcome(layers, verdicts, *given).await,
             (verdicts, ruling) => self.rule_on_call(&call, verdicts, ruling),
         }
     }
@@ -208,7 +202,7 @@ impl RunDriver {
     ) -> Result<(), RunErrorKind> {
         let end = layers.output(&mut given, &self.run).await?;
         let call = given.call().clone();
-        self.rule_on_call(&call, verdicts, Ruling::Finish(Box::new(given)))?;
+        self.rule_on_call(&call, verdicts, Ruling::Give(Box::new(given)))?;
         if let Some(end) = end {
             self.change_run().stop_by_layer(end);
         }

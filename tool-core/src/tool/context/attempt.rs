@@ -23,13 +23,20 @@ pub struct Attempt {
     /// The attempt continues after the call has waited.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_continued: bool,
+    /// The arguments of the call were checked for the layers of its run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) has_checked_arguments: bool,
 }
 
 impl Attempt {
     /// Creates the first attempt of a call that does not belong to a run. Its key is unique.
     #[must_use]
     pub fn standalone(call_id: &str) -> Self {
-        Self { key: IdempotencyKey::new(&unique_id("run"), call_id), number: 1, is_continued: false }
+        Self::new(IdempotencyKey::new(&unique_id("run"), call_id), 1)
+    }
+
+    pub(crate) fn new(key: IdempotencyKey, number: u32) -> Self {
+        Self { key, number, is_continued: false, has_checked_arguments: false }
     }
 }
 

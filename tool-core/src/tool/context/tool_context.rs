@@ -230,6 +230,11 @@ impl ToolContext {
         attempt.and_then(|attempt| attempt.delegation.as_ref()).is_some_and(|it| it.is_passed())
     }
 
+    /// Returns `true` if the arguments of the call were checked for the layers of its run.
+    pub(crate) fn has_checked_arguments(&self) -> bool {
+        self.attempt_context().is_some_and(|running| running.attempt.has_checked_arguments)
+    }
+
     fn current_attempt(&self) -> Option<&Attempt> {
         let call = self.call.as_ref()?;
         Some(match &call.attempt {
