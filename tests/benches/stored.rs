@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
-use tool_core::run::{Run, RunRevision};
+use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::{Agent, ChatModel, SqliteStore, ToolCall, tool, tools};
 
 const TURNS: u32 = 810;
@@ -58,18 +58,21 @@ struct Counting {
 }
 
 impl RunStore for Counting {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         let before = cpu_time();
-        let bytes = serde_json::to_string(run).expect("a run can be serialized").len();
+        let parts = changes.parts().expect("a run can be serialized").into_iter();
+        let bytes: usize = parts.map(|(key, part)| key.len() + part.map_or(0, |part| part.len())).sum();
+        let entries = changes.entries().expect("a run can be serialized").into_iter();
+        let bytes = bytes + entries.map(|(_, entry)| entry.len()).sum::<usize>();
         COUNTING.fetch_add((cpu_time() - before).as_nanos() as u64, Relaxed);
         self.counts.0.fetch_add(bytes as u64, Relaxed);
         self.counts.1.fetch_add(1, Relaxed);
-        self.store.replace_run(id, expected, run)
+        self.store.append_run(id, expected, changes)
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {

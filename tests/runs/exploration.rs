@@ -173,8 +173,8 @@ enum Event {
 #[derive(Clone)]
 struct State {
     run: Run,
-    /// The run when it began to record what happens.
-    start: Run,
+    /// What is folded from the changes of the run, as a store has it.
+    stored: Run,
     calls: [Call; 6],
     /// The number of surprises that may still occur.
     surprises: u8,
@@ -196,20 +196,6 @@ fn index(id: &str) -> usize {
 
 fn saved(run: &Run) -> String {
     serde_json::to_string(run).unwrap()
-}
-
-/// Returns a run that records what happens, and itself without a record.
-fn recording(mut run: Run) -> (Run, Run) {
-    let start = run.clone();
-    run.start_recording();
-    (run, start)
-}
-
-/// Returns what is folded from the record of a run: its conversation and the records of its calls.
-fn folded(run: &Run) -> serde_json::Value {
-    let current: Vec<_> = run.current_calls().collect();
-    let executions = (run.tool_executions(), run.undo_executions());
-    json!([run.messages(), run.new_messages().len(), current, executions, run.verdicts(), run.found_tools()])
 }
 
 fn restore(run: &Run) -> Run {
@@ -245,9 +231,14 @@ impl Exploration {
     fn start(&self) -> State {
         let mut run = serde_json::to_value(Run::new([Message::user("Go")])).unwrap();
         run["id"] = "run_1".into();
-        let (run, start) = recording(serde_json::from_value(run).unwrap());
-        let mut state =
-            State { run, start, calls: Default::default(), surprises: self.surprises, is_asking: false };
+        let run: Run = serde_json::from_value(run).unwrap();
+        let mut state = State {
+            run: run.recording_copy(),
+            stored: run,
+            calls: Default::default(),
+            surprises: self.surprises,
+            is_asking: false,
+        };
         self.step(&mut state);
         state
     }
@@ -438,7 +429,7 @@ impl Exploration {
             }
             Event::Cancel => state.run.cancel(),
             Event::Crash => {
-                (state.run, state.start) = recording(restore(&state.run));
+                state.run = restore(&state.run).recording_copy();
                 for call in &mut state.calls {
                     call.is_uncertain |= call.is_running;
                     (call.is_running, call.execution) = (false, None);
@@ -446,12 +437,14 @@ impl Exploration {
             }
         }
         self.step(state);
+        state.stored.apply_changes(&state.run.changes()).unwrap();
+        state.run = state.run.recording_copy();
     }
 
     /// Checks the rules that hold in every state.
     fn check(&self, state: &State, saved_run: &str) {
         let run = &state.run;
-        assert_eq!(folded(&run.fold_onto(state.start.clone())), folded(run), "the record is incomplete");
+        assert_eq!(saved(&state.stored), saved_run, "the changes are incomplete");
         // A restored twin takes the same step, refuses what the run did not ask for, and is unchanged by both.
         let mut twin: Run = serde_json::from_str(saved_run).unwrap();
         if !state.calls.iter().any(|call| call.is_running) {

@@ -13,7 +13,7 @@ use tool_core::memory::{
     RunStore, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ChatRequest, ChatResponse, ConversationId, ModelError};
-use tool_core::run::{Decision, Run, RunRevision, StopReason};
+use tool_core::run::{Decision, Run, RunChanges, RunRevision, StopReason};
 use tool_core::testing::{ScriptedModel, check_run_store};
 use tool_core::{
     Agent, Answer, Approval, ChatMemory, ChatModel, Event, Message, RunError, RunErrorKind, SqliteStore,
@@ -157,22 +157,24 @@ fn approval(run: &Run) -> RunCommand {
 struct Faulty {
     store: InMemoryStore,
     fails_to_renew: AtomicBool,
-    hangs_when_acknowledging: AtomicBool,
-    fails_to_acknowledge: AtomicBool,
+    hangs_after_acknowledging: AtomicBool,
     ignores_expected_revisions: bool,
     /// Is posted when a lease is released, to the run with this id.
     posts_on_release: Mutex<Option<(String, PostedCommand)>>,
 }
 
 impl RunStore for Faulty {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            let outcome = self.store.replace_run(id, expected, run).await?;
+            let outcome = self.store.append_run(id, expected, changes).await?;
+            if self.hangs_after_acknowledging.load(Ordering::SeqCst) && !changes.acknowledged().is_empty() {
+                return pending().await;
+            }
             Ok(if self.ignores_expected_revisions { SaveOutcome::Saved } else { outcome })
         })
     }
@@ -218,16 +220,6 @@ impl RunStore for Faulty {
 
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
         self.store.posted(id)
-    }
-
-    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
-        if self.hangs_when_acknowledging.load(Ordering::SeqCst) {
-            return Box::pin(pending());
-        }
-        if self.fails_to_acknowledge.load(Ordering::SeqCst) {
-            return Box::pin(async { Err("the line is dead".into()) });
-        }
-        self.store.acknowledge(id, commands)
     }
 }
 
@@ -370,20 +362,6 @@ async fn a_posted_decision_about_another_call_does_not_interrupt_an_approver() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_waits_although_its_commands_cannot_be_acknowledged() {
-    let faulty = Arc::new(Faulty::default());
-    let (store, world): (Arc<dyn RunStore>, _) = (Arc::clone(&faulty) as _, World::default());
-    let agent = agent(ScriptedModel::new().calls("pay", "{}"), &store, &world);
-    let run = waiting_run(&agent).await;
-    faulty.fails_to_acknowledge.store(true, Ordering::SeqCst);
-    let command = RunCommand::resolve(&"another wait".into(), Decision::approve());
-    assert_eq!(agent.post(run.id().as_str(), command).await.unwrap(), PostOutcome::Posted);
-    let driver = tokio::spawn(agent.resume(run).into_future());
-    let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();
-    assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
-}
-
 /// The driver has looked into the inbox for the last time when the command is posted.
 #[tokio::test]
 async fn a_decision_that_is_posted_when_the_driver_stops_waiting_is_not_lost() {
@@ -401,16 +379,16 @@ async fn a_decision_that_is_posted_when_the_driver_stops_waiting_is_not_lost() {
     assert_eq!(world.effects(), ["hold", "pay"]);
 }
 
-/// The decision is stored, and its command is still in the inbox. Found again, it does not approve what nobody has seen.
+/// The driver dies after the save that has the decision. It does not approve what nobody has seen.
 #[tokio::test]
-async fn a_command_that_was_not_acknowledged_is_applied_once() {
+async fn the_save_that_has_a_decision_removes_its_command() {
     let faulty = Arc::new(Faulty::default());
     let (store, world): (Arc<dyn RunStore>, _) = (Arc::clone(&faulty) as _, World::default());
     let first = agent(ScriptedModel::new().calls("pay", "{}"), &store, &world);
     let run = waiting_run(&first).await;
     let id = run.id().to_string();
     assert_eq!(first.post(&id, approval(&run)).await.unwrap(), PostOutcome::Posted);
-    faulty.hangs_when_acknowledging.store(true, Ordering::SeqCst);
+    faulty.hangs_after_acknowledging.store(true, Ordering::SeqCst);
     let (dying, saved) = (first.clone(), store.load_run(&id).await.unwrap().unwrap());
     let before = saved.revision().cloned();
     let driver = tokio::spawn(async move { dying.resume(saved).await });
@@ -423,8 +401,8 @@ async fn a_command_that_was_not_acknowledged_is_applied_once() {
     tokio::time::timeout(PATIENCE, is_approved).await.unwrap();
     driver.abort();
     assert!(driver.await.unwrap_err().is_cancelled());
-    faulty.hangs_when_acknowledging.store(false, Ordering::SeqCst);
-    assert_eq!(store.posted(&id).await.unwrap().len(), 1);
+    faulty.hangs_after_acknowledging.store(false, Ordering::SeqCst);
+    assert_eq!(store.posted(&id).await.unwrap(), []);
 
     /// Another program has another tool under the name.
     #[tool(name = "pay", needs_approval)]
@@ -440,7 +418,6 @@ async fn a_command_that_was_not_acknowledged_is_applied_once() {
         assert!(matches!(error.kind(), RunErrorKind::Waiting), "{error}");
     }
     assert_eq!(world.effects(), Vec::<&str>::new());
-    assert_eq!(store.posted(&id).await.unwrap(), []);
 }
 
 /// The first driver is as one of a process that was suspended: it does not renew its lease.

@@ -4,7 +4,7 @@ use serde_json::json;
 use tool_anthropic::Anthropic;
 use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{ChatRequest, ModelFuture};
-use tool_core::run::{Run, RunRevision};
+use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatModel, tool, tools};
 use tool_openai::OpenAi;
@@ -163,11 +163,11 @@ async fn treats_invalid_utf8_in_a_url_as_an_unknown_url() {
 struct Contended;
 
 impl RunStore for Contended {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         _: &'a str,
         _: Option<&'a RunRevision>,
-        _: &'a Run,
+        _: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async { Ok(SaveOutcome::Conflict) })
     }

@@ -1,29 +1,33 @@
 //! Stores for tests.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
-use tool_core::run::{Run, RunRevision};
+use tool_core::run::{Run, RunChanges, RunRevision};
 
 /// A run store that records every state.
 #[derive(Clone, Debug, Default)]
-pub struct EveryState(Arc<Mutex<Vec<String>>>);
+pub struct EveryState(Arc<Mutex<(Vec<String>, HashMap<String, Run>)>>);
 
 impl EveryState {
     /// Returns the states in JSON, and forgets them.
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap())
+        std::mem::take(&mut self.0.lock().unwrap().0)
     }
 }
 
 impl RunStore for EveryState {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
-        _id: &'a str,
+        id: &'a str,
         _expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
-        self.0.lock().unwrap().push(serde_json::to_string(run).unwrap());
+        let (states, runs) = &mut *self.0.lock().unwrap();
+        let run = runs.entry(id.to_owned()).or_insert_with(|| Run::new([]));
+        run.apply_changes(changes).unwrap();
+        states.push(serde_json::to_string(run).unwrap());
         Box::pin(async { Ok(SaveOutcome::Saved) })
     }
 

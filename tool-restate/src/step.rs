@@ -198,8 +198,8 @@ impl Model {
                 let execution = execution.with_timing(started, Duration::from_micros(took));
                 Obstacle::Ended(outer.len(), limit::limited(execution, self.max_bytes).into())
             })?;
-            if let Ok(before) = tree.run() {
-                return Ok(Inside::Rejected(inside.run().changes_since(before)));
+            if tree.run().is_ok() {
+                return Ok(Inside::Rejected(inside.run().changes().without_time()));
             }
             let (has_own_limits, agent) = (inside.has_own_limits(), inside.agent().clone());
             Ok(Inside::Started(self.started(inside.into_run(), &agent, has_own_limits)?.into()))
@@ -210,7 +210,6 @@ impl Model {
     /// Judges something of a copy of a run. Fails if a layer does.
     pub(crate) async fn judge(&self, tree: &Tree<'_>, subject: Subject) -> Recorded<RunChanges> {
         let judging = async {
-            let before = tree.run()?;
             let mut driver = descend(self.resume(tree)?.start(), tree.path).await?;
             match subject {
                 Subject::DecidedCalls => driver.judge_decided_calls().await?,
@@ -218,7 +217,7 @@ impl Model {
                 Subject::Search(call) => driver.search(&call).await?,
                 Subject::Next => driver.next().await.map(drop)?,
             }
-            Ok(driver.run().changes_since(before))
+            Ok(driver.run().changes().without_time())
         };
         record(judging).await
     }
@@ -239,7 +238,7 @@ impl Model {
 
     /// Resumes a copy of the outermost run with the tools of the agent that it may have.
     pub(crate) fn resume(&self, tree: &Tree<'_>) -> Result<Ask, Failure> {
-        let mut ask = self.agent.resume(tree.outermost.clone());
+        let mut ask = self.agent.resume(tree.outermost.recording_copy());
         match self.compare_tools(tree.started_with).map_err(Failure::Repeated)? {
             Tools::Same => {}
             Tools::Refused(reason) => return Err(reason.into()),

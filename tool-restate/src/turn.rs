@@ -101,7 +101,7 @@ impl Model {
             let Some(left) = time_left else { return taken.await };
             // If it is up, the run around it ends with the time that is counted.
             let taken = tokio::time::timeout(left, taken).await;
-            taken.unwrap_or_else(|_| Ok(Taken::without_calls(before.changes_since(before))))
+            taken.unwrap_or_else(|_| Ok(Taken::without_calls(before.recording_copy().changes().without_time())))
         };
         let Some((publishing, events)) = publishing.zip(events.take()) else { return taken.await };
         let publish = events.for_each(|event| {
@@ -118,7 +118,7 @@ impl Model {
 }
 
 async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> Result<Taken, Failure> {
-    let ended = |driver: &RunDriver| Taken::without_calls(driver.run().changes_since(before));
+    let ended = |driver: &RunDriver| Taken::without_calls(driver.run().changes().without_time());
     let Step::CallModel(_) = driver.next().await? else {
         // A layer has answered the question, or ended the run.
         return Ok(ended(&driver));
@@ -134,8 +134,7 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
         Ok(response) => response,
         // A layer or the limit of time has ended the request.
         Err(error)
-            if matches!(error.kind(), RunErrorKind::Step(_))
-                && !driver.run().changes_since(before).is_empty() =>
+            if matches!(error.kind(), RunErrorKind::Step(_)) && !driver.run().changes().is_empty() =>
         {
             return Ok(ended(&driver));
         }
@@ -159,7 +158,7 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let tools: Vec<_> = names.iter().filter_map(|name| called_tool(&driver, name)).collect();
     let all = || driver.tools().definitions().iter().map(|one| one.name().to_owned()).collect();
     let offered = if tools.len() < names.len() { all() } else { Vec::new() };
-    let changes = driver.run().changes_since(before);
+    let changes = driver.run().changes().without_time();
     let handoff = before.handoffs().last().filter(|handoff| handoff.turn() == before.turns());
     let profile = handoff.map(|_| Profile::of(driver.agent()));
     Ok(Taken { changes, reply, tools, offered, profile, is_unjudged })

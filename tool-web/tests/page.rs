@@ -17,7 +17,7 @@ use tool_core::memory::{
     SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ModelOptions, Prices, UnknownModel, Usage};
-use tool_core::run::{Decision, Run, RunRevision};
+use tool_core::run::{Decision, Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ConversationId, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
 use tool_web::{ResponseBody, Right, RunningServer, Web};
@@ -608,13 +608,13 @@ impl RunStore for Simultaneous {
         })
     }
 
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
-        self.0.replace_run(id, expected, run)
+        self.0.append_run(id, expected, changes)
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
@@ -647,10 +647,6 @@ impl RunStore for Simultaneous {
 
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
         self.0.posted(id)
-    }
-
-    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
-        self.0.acknowledge(id, commands)
     }
 }
 

@@ -1,19 +1,20 @@
-use sqlx::{SqlitePool, query, query_scalar, raw_sql};
+use sqlx::{SqlitePool, query, query_as, query_scalar, raw_sql};
 use tool_core::Message;
 use tool_core::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::ConversationId;
-use tool_core::run::{Run, RunRevision};
+use tool_core::run::{Run, RunChanges, RunRevision};
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
-    CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, run TEXT NOT NULL, revision TEXT NOT NULL, state TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, run TEXT NOT NULL, revision TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS run_parts (id TEXT, key TEXT, part TEXT NOT NULL, PRIMARY KEY (id, key));
+    CREATE TABLE IF NOT EXISTS run_log (id TEXT, position INTEGER, entry TEXT NOT NULL, PRIMARY KEY (id, position));
     CREATE TABLE IF NOT EXISTS removed_runs (run TEXT PRIMARY KEY);";
 
-const UPDATE_RUN: &str = "
-    UPDATE runs SET run = ?2, revision = ?3, state = ?4 WHERE id = ?1 AND revision = ?5";
+const UPDATE_RUN: &str = "UPDATE runs SET revision = ?3 WHERE id = ?1 AND run = ?2 AND revision = ?4";
 
 const INSERT_RUN: &str = "
-    INSERT INTO runs (id, run, revision, state) SELECT ?1, ?2, ?3, ?4
+    INSERT INTO runs (id, run, revision) SELECT ?1, ?2, ?3
     WHERE NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING";
 
 #[derive(Clone)]
@@ -64,27 +65,49 @@ impl ChatStore for Store {
 }
 
 impl RunStore for Store {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            let revision = run.revision().map(RunRevision::as_str);
-            let replace = query(if expected.is_some() { UPDATE_RUN } else { INSERT_RUN });
-            let replace = replace.bind(id).bind(run.id().as_str()).bind(revision);
-            let replace = replace.bind(serde_json::to_string(run)?).bind(expected.map(RunRevision::as_str));
-            let changed = replace.execute(&self.0).await?.rows_affected();
-            Ok(if changed == 0 { SaveOutcome::Conflict } else { SaveOutcome::Saved })
+            let mut transaction = self.0.begin().await?; // all changes or none
+            let revise = query(if expected.is_some() { UPDATE_RUN } else { INSERT_RUN });
+            let revise = revise.bind(id).bind(changes.run_id().as_str());
+            let revise = revise.bind(changes.revision().map(RunRevision::as_str));
+            let revise = revise.bind(expected.map(RunRevision::as_str));
+            if revise.execute(&mut *transaction).await?.rows_affected() == 0 {
+                return Ok(SaveOutcome::Conflict);
+            }
+            if changes.is_whole() {
+                query("DELETE FROM run_parts WHERE id = ?").bind(id).execute(&mut *transaction).await?;
+                query("DELETE FROM run_log WHERE id = ?").bind(id).execute(&mut *transaction).await?;
+            }
+            for (key, part) in changes.parts()? {
+                let change = match &part {
+                    Some(_) => query("INSERT OR REPLACE INTO run_parts VALUES (?1, ?2, ?3)"),
+                    None => query("DELETE FROM run_parts WHERE id = ?1 AND key = ?2 AND ?3 IS NULL"),
+                };
+                change.bind(id).bind(key).bind(part).execute(&mut *transaction).await?;
+            }
+            for (position, entry) in changes.entries()? {
+                let add = query("INSERT INTO run_log VALUES (?, ?, ?)").bind(id);
+                add.bind(i64::try_from(position)?).bind(entry).execute(&mut *transaction).await?;
+            }
+            transaction.commit().await?;
+            Ok(SaveOutcome::Saved)
         })
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         Box::pin(async move {
-            let state = query_scalar("SELECT state FROM runs WHERE id = ?").bind(id);
-            let state: Option<String> = state.fetch_optional(&self.0).await?;
-            Ok(state.map(|state| serde_json::from_str(&state)).transpose()?)
+            let mut transaction = self.0.begin().await?; // one state, whatever others save meanwhile
+            let parts = query_as("SELECT key, part FROM run_parts WHERE id = ?").bind(id);
+            let parts: Vec<(String, String)> = parts.fetch_all(&mut *transaction).await?;
+            let log = query_scalar("SELECT entry FROM run_log WHERE id = ? ORDER BY position").bind(id);
+            let log: Vec<String> = log.fetch_all(&mut *transaction).await?;
+            Ok(if log.is_empty() { None } else { Some(Run::restore(parts, log)?) })
         })
     }
 
@@ -94,7 +117,11 @@ impl RunStore for Store {
             let remember =
                 query("INSERT OR IGNORE INTO removed_runs SELECT run FROM runs WHERE id = ?").bind(id);
             remember.execute(&mut *transaction).await?;
-            query("DELETE FROM runs WHERE id = ?").bind(id).execute(&mut *transaction).await?;
+            for delete in
+                ["runs", "run_parts", "run_log"].map(|table| format!("DELETE FROM {table} WHERE id = ?"))
+            {
+                query(&delete).bind(id).execute(&mut *transaction).await?;
+            }
             Ok(transaction.commit().await?)
         })
     }

@@ -102,14 +102,16 @@ async fn a_run_that_a_tool_asks_itself_is_undone_if_it_has_to_wait() {
 #[tokio::test]
 async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
     /// Takes longer than the run may.
-    struct Slow;
+    struct Slow(std::sync::Mutex<Run>);
     impl RunStore for Slow {
-        fn replace_run<'a>(
+        fn append_run<'a>(
             &'a self,
             _id: &'a str,
             _expected: Option<&'a RunRevision>,
-            run: &'a Run,
+            changes: &'a RunChanges,
         ) -> StoreFuture<'a, SaveOutcome> {
+            let mut run = self.0.lock().unwrap();
+            run.apply_changes(changes).unwrap();
             if run.inner_runs().next().is_some_and(|inner| !inner.run().is_done()) {
                 std::thread::sleep(Duration::from_millis(150));
             }
@@ -130,7 +132,9 @@ async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
     }
     let inner = Agent::builder(Replies(&[&[("close", "{}")]], "Booked.")).tools(tools![close]);
     let inner = inner.build().unwrap().as_tool("hotels", "Books").own_limits(RunLimits::new());
-    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy.")).tool(inner).run_store(Slow);
+    let agent = Agent::builder(Replies(&[&[("hotels", HOTELS)]], "Enjoy."))
+        .tool(inner)
+        .run_store(Slow(Run::new([]).into()));
     let limits = RunLimits::new().max_time(Duration::from_millis(100));
     let error = agent.build().unwrap().ask("Go").limits(limits).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))), "{error}");

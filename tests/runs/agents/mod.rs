@@ -19,7 +19,7 @@ use tool_core::memory::{InMemoryStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelFuture, ModelOptions, Usage,
 };
-use tool_core::run::{Run, RunLimits, RunRevision, Step, StopReason};
+use tool_core::run::{Run, RunChanges, RunLimits, RunRevision, Step, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{IdempotencyKey, ToolExecution, ToolFuture, Undone};
 use tool_core::{

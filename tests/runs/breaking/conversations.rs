@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tool_core::memory::{ChatStore, InMemoryStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatResponse, ConversationId, ModelError};
-use tool_core::run::{Run, RunRevision};
+use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, tool, tools};
 
 use super::{Puppet, call, conversation, history, memories, reply};
@@ -151,13 +151,13 @@ impl ChatStore for Refusing {
 }
 
 impl RunStore for Refusing {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
-        self.unless_refusing(self.store.replace_run(id, expected, run))
+        self.unless_refusing(self.store.append_run(id, expected, changes))
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {

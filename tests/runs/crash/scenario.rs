@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::join;
 use tool_core::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelFuture};
-use tool_core::run::{Decision, Run, RunRevision};
+use tool_core::run::{Decision, Run, RunChanges, RunRevision};
 use tool_core::tool::{Asker, Question};
 use tool_core::{
     Agent, Approval, ChatMemory, ChatModel, Message, SqliteStore, ToolCall, ToolContext, ToolError, tool,
@@ -357,13 +357,13 @@ impl ChatStore for Mortal {
 }
 
 impl RunStore for Mortal {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
-        self.through(self.store.replace_run(id, expected, run))
+        self.through(self.store.append_run(id, expected, changes))
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {

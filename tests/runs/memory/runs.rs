@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use futures_util::FutureExt;
 use tests::support::ways::restored;
 use tool_core::memory::{InMemoryStore, RunConflict, RunStore, SaveOutcome, StoreFuture};
-use tool_core::run::{Run, RunRevision};
+use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore};
 
@@ -152,16 +152,16 @@ const HANGS: u8 = 2;
 const HAS_EFFECT: u8 = 4;
 
 impl RunStore for Uncertain {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
             let fault = self.fault.swap(0, Ordering::SeqCst);
             if fault == 0 || fault & HAS_EFFECT != 0 {
-                let outcome = self.store.replace_run(id, expected, run).await?;
+                let outcome = self.store.append_run(id, expected, changes).await?;
                 if fault == 0 {
                     return Ok(outcome);
                 }

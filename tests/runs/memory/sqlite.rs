@@ -270,7 +270,7 @@ fn reports_a_corrupt_run() {
     let store = open(&directory.file());
     block_on(store.save_run("a\nb", &mut Run::new([Message::user("secret")]))).unwrap();
     let file = Connection::open(directory.file()).unwrap();
-    file.execute("UPDATE runs SET state = '{}'", []).unwrap();
+    file.execute("UPDATE run_log SET entry = '{}'", []).unwrap();
     let error = block_on(store.load_run("a\nb")).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -291,7 +291,7 @@ fn a_corrupt_run_does_not_hide_the_others() {
         block_on(store.save_run(id, &mut Run::new([Message::user(id)]))).unwrap();
     }
     let file = Connection::open(directory.file()).unwrap();
-    file.execute("UPDATE runs SET state = '{}' WHERE id = 'b'", []).unwrap();
+    file.execute("UPDATE run_log SET entry = '{}' WHERE run = 'b'", []).unwrap();
     let agent = Agent::builder(ScriptedModel::new()).run_store(store).build().unwrap();
     let stored = block_on(agent.stored_runs()).unwrap();
     let texts: Vec<_> = stored.runs.iter().map(|stored| stored.run.messages()[0].text()).collect();

@@ -1,7 +1,7 @@
 //! The connection between a call in flight and the driver of the run that the call belongs to.
 //!
 //! A call that asks an agent drives the inner run, and the outer driver owns the state that contains it. Before each step with
-//! effects, the inner driver sends its state, and continues once the outer state is stored. A call that records a value sends its notes in
+//! effects, the inner driver sends what has changed, and continues once the outer state is stored. A call that records a value sends its notes in
 //! the same way.
 
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use super::emitter::EventEmitter;
 use super::gate::Gate;
 use super::lock::lock;
 use crate::model::ToolCall;
-use crate::run::{InnerRun, Run, RunErrorKind};
+use crate::run::{InnerRun, Run, RunChanges, RunErrorKind};
 use crate::tool::{CallNotes, Connection};
 
 /// The connection of one call to the driver of its run.
@@ -39,7 +39,9 @@ pub(super) struct Delegation {
 
 /// What a call in flight needs when it is continued, to be stored as a part of the run.
 pub(super) enum CallMemo {
+    /// The run of an agent at its beginning, and what then changes in it.
     Inner(Box<InnerRun>),
+    Changes(String, Box<RunChanges>),
     Notes(String, CallNotes),
 }
 
@@ -70,9 +72,15 @@ impl Connection for Delegation {
 
 impl Delegation {
     /// Makes the state of the inner run part of the outer one, and waits until that is stored.
-    pub(super) async fn store(&self, run: &Run, has_own_limits: bool) -> Result<(), RunErrorKind> {
+    pub(super) async fn store(&self, run: &mut Run, has_own_limits: bool) -> Result<(), RunErrorKind> {
         let Some(memos) = self.memos.clone() else { return Ok(()) };
-        let run = InnerRun::new(&self.call, has_own_limits, run.clone());
-        memos.store(CallMemo::Inner(Box::new(run))).await
+        let memo = if run.is_recording() {
+            CallMemo::Changes(self.call.id.clone(), Box::new(run.take_changes()))
+        } else {
+            let inner = InnerRun::new(&self.call, has_own_limits, run.clone());
+            run.record_changes(0);
+            CallMemo::Inner(Box::new(inner))
+        };
+        memos.store(memo).await
     }
 }

@@ -1,6 +1,7 @@
 //! A store in memory.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -11,7 +12,7 @@ use crate::memory::{
     PostedCommand, RunStore, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, unique_id};
-use crate::run::{Run, RunId, RunRevision};
+use crate::run::{Run, RunChanges, RunId, RunRevision};
 use crate::tool::Timestamp;
 
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
@@ -192,30 +193,37 @@ impl ChatStore for InMemoryStore {
 }
 
 impl RunStore for InMemoryStore {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
             let mut contents = self.contents();
-            let is_current = match contents.runs.get(id) {
-                Some((stored, _)) => expected.is_some() && stored.revision() == expected,
-                None => expected.is_none() && !contents.removed.contains(run.id()),
+            let removed = contents.removed.contains(changes.run_id());
+            let (run, stored_at) = match contents.runs.entry(id.to_owned()) {
+                Entry::Occupied(stored) if expected.is_some() && stored.get().0.revision() == expected => {
+                    stored.into_mut()
+                }
+                Entry::Vacant(vacant) if expected.is_none() && !removed => {
+                    vacant.insert((Run::new([]), SystemTime::now()))
+                }
+                _ => return Ok(SaveOutcome::Conflict),
             };
-            if !is_current {
-                return Ok(SaveOutcome::Conflict);
+            run.apply_changes(changes)?;
+            run.confirm_save();
+            *stored_at = SystemTime::now();
+            if let Some(inbox) = contents.inboxes.get_mut(id) {
+                inbox.retain(|posted| !changes.acknowledged().contains(&posted.id));
             }
-            let stored = run.clone().with_revision(run.revision().cloned());
-            contents.runs.insert(id.to_owned(), (stored, SystemTime::now()));
             contents.make_room_beside(id);
             Ok(SaveOutcome::Saved)
         })
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        Box::pin(async move { Ok(self.contents().runs.get(id).map(|(run, _)| run.clone())) })
+        Box::pin(async move { Ok(self.contents().runs.get(id).map(|(run, _)| run.clone().into_loaded(1))) })
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
@@ -281,15 +289,6 @@ impl RunStore for InMemoryStore {
         Box::pin(async move { Ok(self.contents().inboxes.get(id).cloned().unwrap_or_default()) })
     }
 
-    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            if let Some(inbox) = self.contents().inboxes.get_mut(id) {
-                inbox.retain(|posted| !commands.contains(&posted.id));
-            }
-            Ok(())
-        })
-    }
-
     fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
         Box::pin(async move {
             let contents = self.contents();
@@ -340,7 +339,7 @@ mod tests {
         let removed = store.load_run("c").await.unwrap().unwrap();
         save("d").await;
         assert_eq!(store.runs().await.unwrap(), ["d", "driven"]);
-        let outcome = store.replace_run("c", None, &removed).await.unwrap();
+        let outcome = store.append_run("c", None, &removed.changes()).await.unwrap();
         assert_eq!(outcome, SaveOutcome::Conflict);
     }
 

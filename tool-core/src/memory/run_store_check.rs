@@ -1,14 +1,16 @@
 //! Checks a store of runs against the contract.
 
+use std::error::Error;
 use std::time::Duration;
 
 use crate::memory::{
     DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunConflict, RunStore,
 };
-use crate::model::{ConversationId, Message};
+use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolCall};
 use crate::run::{Decision, Run};
+use crate::tool::{ToolExecution, ToolOutput};
 
-type Checked = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type Checked = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// Long enough for any machine.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -53,6 +55,12 @@ async fn ensure_conflict(store: &dyn RunStore, id: &str, copy: &mut Run, rule: &
     ensure(is_conflict && revision(&before) == revision(&after), rule)
 }
 
+/// Returns `true` if the run is stored as it is.
+async fn is_stored(store: &dyn RunStore, id: &str, run: &Run) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    let stored = store.load_run(id).await?.ok_or("a stored run can be loaded")?;
+    Ok(serde_json::to_value(&stored)? == serde_json::to_value(run)?)
+}
+
 async fn check_states(store: &dyn RunStore) -> Checked {
     let (a, b) = ("check-a", "check-b'; --\0\u{1f600}");
     let mut run = new_run();
@@ -70,7 +78,20 @@ async fn check_states(store: &dyn RunStore) -> Checked {
     ensure_conflict(store, a, &mut never_stored, "without an expected revision, no state is replaced")
         .await?;
     ensure_conflict(store, a, &mut new_run(), "another run does not replace a state").await?;
+    for turn in 1..=3 {
+        let calls = [ToolCall::new(format!("call {turn}"), "work", "{}")];
+        run.record_response(ChatResponse::new(AssistantMessage::text("Well.").with_tool_calls(calls)))?;
+        run.begin_call(&format!("call {turn}"))?;
+        store.save_run(a, &mut run).await?;
+        ensure(is_stored(store, a, &run).await?, "the loaded run has what an earlier save stored")?;
+        let call = run.current_calls().next().map(|(call, _)| call.clone()).ok_or("the call is open")?;
+        run.record_result(ToolExecution::new(call, Ok(ToolOutput::text("Done."))))?;
+        store.save_run(a, &mut run).await?;
+        ensure(is_stored(store, a, &run).await?, "a save removes parts that are no longer needed")?;
+    }
+    let mut run: Run = serde_json::from_str(&serde_json::to_string(&run)?)?;
     store.save_run(a, &mut run).await?;
+    ensure(is_stored(store, a, &run).await?, "a whole run replaces what is stored of it")?;
     ensure_conflict(store, a, &mut copy, "only the expected revision is replaced").await?;
     store.remove_run(a).await?;
     ensure(store.load_run(a).await?.is_none(), "a removed run is not stored any more")?;
@@ -155,10 +176,14 @@ async fn check_inboxes(store: &dyn RunStore) -> Checked {
         let posted = store.posted(id).await?;
         ensure(posted == commands, "posted commands stay in the inbox in their order, each once")?;
     }
+    let acknowledged = [commands[0].id.clone(), "unknown".to_owned()];
+    let mut outdated = store.load_run(id).await?.ok_or("a stored run can be loaded")?;
     store.save_run(id, &mut run).await?;
-    store.acknowledge(id, &[commands[0].id.clone(), "unknown".to_owned()]).await?;
+    let refused = store.save_run_after(id, &mut outdated, &acknowledged).await;
+    ensure(refused.is_err() && store.posted(id).await? == commands, "a conflict acknowledges no command")?;
+    store.save_run_after(id, &mut run, &acknowledged).await?;
     let posted = store.posted(id).await?;
-    ensure(posted == commands[1..], "acknowledged commands leave the inbox, and no others do")?;
+    ensure(posted == commands[1..], "a save removes the commands that it acknowledges, and no others")?;
     store.remove_run(id).await?;
     ensure(store.posted(id).await?.is_empty(), "a removed run has no inbox")
 }

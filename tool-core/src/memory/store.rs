@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::memory::{DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict};
 use crate::model::{ConversationId, Message};
-use crate::run::{Run, RunRevision};
+use crate::run::{Run, RunChanges, RunRevision};
 
 /// The future of one operation of a [`ChatStore`] or a [`RunStore`].
 pub type StoreFuture<'a, T> =
@@ -143,9 +143,9 @@ pub trait ChatStore: Send + Sync {
 ///
 /// # Contract
 ///
-/// - [`replace_run`](Self::replace_run) compares and replaces in one atomic operation, for all processes that use the store.
-///   If its future is dropped before it completes, either the previous state or the new one is stored.
-/// - The loaded run has the revision of the stored state. The serialized form of a run contains it.
+/// - [`append_run`](Self::append_run) compares the revision and stores all changes in one atomic operation, for all processes that use
+///   the store. If its future is dropped before it completes, either all of them are stored or none.
+/// - The log of a run only grows: a save adds entries, and replaces small parts whose size does not depend on the length of the run.
 /// - After [`remove_run`](Self::remove_run), no earlier copy of the run is stored again. Copies with a revision find no state
 ///   to replace. For a copy that was never stored, the store remembers the [id](Run::id) of the removed run for a time; the
 ///   stores of this crate remember the last 1,000.
@@ -164,15 +164,15 @@ pub trait ChatStore: Send + Sync {
 /// # Several processes
 ///
 /// Four methods are for services in which several drivers work on one store. Their default implementations support nothing:
-/// all stored runs then look free, and only [`replace_run`](Self::replace_run) protects them, which is enough for their safety.
+/// all stored runs then look free, and only [`append_run`](Self::append_run) protects them, which is enough for their safety.
 ///
 /// - The [lease](Self::lease) of a run states which driver works on it. It is stored beside the state and changes no revision.
 ///   It saves others from loading a run that is being driven, and nothing depends on it: a process that was suspended and wakes
 ///   up after its lease has expired can finish one effect, started before, that the next driver repeats or undoes. Its next
 ///   save is a conflict.
 /// - The inbox of a run has the commands of callers that do not hold it: they [`post`](Self::post) a decision instead of saving
-///   the run, which would be a conflict for its driver. The driver reads the [posted](Self::posted) commands, stores their
-///   effect with the state, and only then [acknowledges](Self::acknowledge) them.
+///   the run, which would be a conflict for its driver. The driver reads the [posted](Self::posted) commands, and the save that
+///   stores their effect removes them.
 /// - [`runs_of`](Self::runs_of) finds what waits in a conversation, and [`age`](Self::age) what nobody has continued for long.
 ///
 /// ```
@@ -180,46 +180,65 @@ pub trait ChatStore: Send + Sync {
 /// use std::sync::Mutex;
 ///
 /// use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
-/// use tool_core::run::{Run, RunId, RunRevision};
+/// use tool_core::run::{Run, RunChanges, RunRevision};
 ///
-/// /// Holds states as JSON. A database would do the same in a transaction.
+/// /// A stored run as JSON. A database would have a table of parts and one of entries, and change them in a transaction.
 /// #[derive(Default)]
-/// struct JsonStore(Mutex<(BTreeMap<String, String>, HashSet<RunId>)>);
+/// struct Stored {
+///     run: String,
+///     revision: Option<RunRevision>,
+///     parts: BTreeMap<String, String>,
+///     log: Vec<String>,
+/// }
+///
+/// #[derive(Default)]
+/// struct JsonStore(Mutex<(BTreeMap<String, Stored>, HashSet<String>)>);
 ///
 /// impl RunStore for JsonStore {
-///     fn replace_run<'a>(
+///     fn append_run<'a>(
 ///         &'a self,
 ///         id: &'a str,
 ///         expected: Option<&'a RunRevision>,
-///         run: &'a Run,
+///         changes: &'a RunChanges,
 ///     ) -> StoreFuture<'a, SaveOutcome> {
 ///         Box::pin(async move {
-///             let (states, removed) = &mut *self.0.lock().unwrap();
-///             let is_current = match states.get(id) {
-///                 Some(state) => serde_json::from_str::<Run>(state)?.revision() == expected,
-///                 None => expected.is_none() && !removed.contains(run.id()),
+///             let (runs, removed) = &mut *self.0.lock().unwrap();
+///             let is_current = match runs.get(id) {
+///                 Some(stored) => expected.is_some() && stored.revision.as_ref() == expected,
+///                 None => expected.is_none() && !removed.contains(changes.run_id().as_str()),
 ///             };
 ///             if !is_current {
 ///                 return Ok(SaveOutcome::Conflict);
 ///             }
-///             states.insert(id.to_owned(), serde_json::to_string(run)?);
+///             let stored = runs.entry(id.to_owned()).or_default();
+///             stored.run = changes.run_id().to_string();
+///             stored.revision = changes.revision().cloned();
+///             if changes.is_whole() {
+///                 (stored.parts, stored.log) = Default::default();
+///             }
+///             for (key, part) in changes.parts()? {
+///                 match part {
+///                     Some(part) => stored.parts.insert(key, part),
+///                     None => stored.parts.remove(&key),
+///                 };
+///             }
+///             stored.log.extend(changes.entries()?.into_iter().map(|(_, entry)| entry));
 ///             Ok(SaveOutcome::Saved)
 ///         })
 ///     }
 ///
 ///     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
 ///         Box::pin(async move {
-///             let state = self.0.lock().unwrap().0.get(id).cloned();
-///             Ok(state.map(|state| serde_json::from_str(&state)).transpose()?)
+///             let (runs, _) = &*self.0.lock().unwrap();
+///             let run = runs.get(id).map(|stored| Run::restore(&stored.parts, &stored.log));
+///             Ok(run.transpose()?)
 ///         })
 ///     }
 ///
 ///     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
 ///         Box::pin(async move {
-///             let (states, removed) = &mut *self.0.lock().unwrap();
-///             if let Some(state) = states.remove(id) {
-///                 removed.insert(serde_json::from_str::<Run>(&state)?.id().clone());
-///             }
+///             let (runs, removed) = &mut *self.0.lock().unwrap();
+///             removed.extend(runs.remove(id).map(|stored| stored.run));
 ///             Ok(())
 ///         })
 ///     }
@@ -240,20 +259,22 @@ pub trait ChatStore: Send + Sync {
     note = "write `InMemoryStore::new()`, or `SqliteStore::open(\"…\")` with the feature `sqlite`"
 )]
 pub trait RunStore: Send + Sync {
-    /// Stores the state of a run in place of the one with the revision `expected`, or reports a conflict and changes
-    /// nothing. With `None`, no state may be stored under the id, and the run must not have been removed.
+    /// Stores what has changed in a run whose stored state has the revision `expected`, or reports a conflict and changes nothing. With
+    /// `None`, no state may be stored under the id, the run must not have been removed, and the changes are all that the run has.
     ///
-    /// The new state has the revision [`run.revision()`](Run::revision). Applications call [`save_run`](Self::save_run),
-    /// which sets it.
+    /// In one transaction, the store adds the [entries](RunChanges::entries) to the log of the run, replaces or removes its
+    /// [parts](RunChanges::parts), sets its [revision](RunChanges::revision), and removes the
+    /// [acknowledged](RunChanges::acknowledged) commands from its inbox. If the changes are the [whole](RunChanges::is_whole) run, it first
+    /// removes earlier entries and parts. Applications call [`save_run`](Self::save_run).
     ///
     /// # Errors
     ///
-    /// The future resolves to an error if the state cannot be stored.
-    fn replace_run<'a>(
+    /// The future resolves to an error if the changes cannot be stored.
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome>;
 
     /// Returns the last stored state of a run, or `None` if there is none.
@@ -286,13 +307,28 @@ pub trait RunStore: Send + Sync {
     /// The future resolves to a [`RunConflict`] if the stored state is not the one that this copy continues, and to another
     /// error if the state cannot be stored.
     fn save_run<'a>(&'a self, id: &'a str, run: &'a mut Run) -> StoreFuture<'a, ()> {
+        self.save_run_after(id, run, &[])
+    }
+
+    /// Stores the state of a run like [`save_run`](Self::save_run), and removes the commands with these ids, whose effect is part of it,
+    /// from its inbox. Implementations do not override this.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`save_run`](Self::save_run).
+    fn save_run_after<'a>(
+        &'a self,
+        id: &'a str,
+        run: &'a mut Run,
+        commands: &'a [String],
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             if run.is_save_in_doubt() {
                 let stored = self.load_run(id).await?;
                 run.end_save(stored.as_ref().and_then(Run::revision));
             }
-            let expected = run.begin_save();
-            let outcome = self.replace_run(id, expected.as_ref(), run).await?;
+            let (expected, changes) = run.begin_save();
+            let outcome = self.append_run(id, expected.as_ref(), &changes.acknowledging(commands)).await?;
             let stored = run.revision().cloned().filter(|_| outcome == SaveOutcome::Saved);
             run.end_save(stored.as_ref());
             match outcome {
@@ -337,15 +373,6 @@ pub trait RunStore: Send + Sync {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Removes the commands with these ids from the inbox of a run. Unknown ids have no effect.
-    ///
-    /// # Errors
-    ///
-    /// The future resolves to an error if the commands cannot be removed.
-    fn acknowledge<'a>(&'a self, _id: &'a str, _commands: &'a [String]) -> StoreFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
     /// Returns the ids of the stored runs of a [conversation](Run::conversation), sorted. By default, there are none, and a
     /// question is answered [while another one waits](crate::agent::WhileWaiting).
     ///
@@ -367,7 +394,7 @@ pub trait RunStore: Send + Sync {
     }
 }
 
-/// The outcome of [`RunStore::replace_run`].
+/// The outcome of [`RunStore::append_run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "nothing was stored if there was a conflict"]
 pub enum SaveOutcome {
@@ -403,13 +430,13 @@ impl<S: ChatStore + ?Sized> ChatStore for Arc<S> {
 }
 
 impl<S: RunStore + ?Sized> RunStore for Arc<S> {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
-        (**self).replace_run(id, expected, run)
+        (**self).append_run(id, expected, changes)
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
@@ -439,10 +466,6 @@ impl<S: RunStore + ?Sized> RunStore for Arc<S> {
 
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
         (**self).posted(id)
-    }
-
-    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
-        (**self).acknowledge(id, commands)
     }
 
     fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::error_policy::ErrorPolicy;
-use super::fact::Fact;
 use super::history::History;
 use super::id::RunId;
 use super::limits::RunLimits;
 use super::revision::{Format, StoredState};
 use super::settings::Settings;
-use super::state::{CallRecord, Run, Stage};
+use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{
     ConversationId, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice, Usage,
@@ -40,7 +39,8 @@ impl Run {
             handoffs: Vec::new(),
             stage: Stage::Asking,
             stored: StoredState::default(),
-            recorded: None,
+            is_revoked: false,
+            recording: None,
             cache: RequestCache::default(),
             call_index: None,
         }
@@ -330,7 +330,9 @@ impl Run {
         }
     }
 
+    /// Returns the record of an open call, to be changed.
     pub(super) fn open_record(&mut self, call_id: &str) -> Result<&mut CallRecord, StepError> {
+        self.touch();
         let position = self.call_position(call_id);
         let record = match &mut self.stage {
             Stage::Undoing(undoing) if undoing.call.id == call_id => &mut undoing.record,
@@ -340,6 +342,7 @@ impl Run {
             }
             _ => return Err(StepError("no call with this id is open")),
         };
+        record.is_touched = true;
         if record.is_open() { Ok(record) } else { Err(StepError("the call already has a result")) }
     }
 }

@@ -1,8 +1,8 @@
 //! Calls that a person has to approve.
 
+use super::amendment::Amendment;
 use super::approval::Approval;
-use super::fact::{Amendment, Fact};
-use super::state::{CallRecord, Run, Stage};
+use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, Decision, WaitReason};
 use crate::content::Content;
@@ -152,6 +152,7 @@ impl Run {
                 && let Err(error) = check(call)
                 && let Some(original) = record.refuse_approval()
             {
+                record.is_touched = true;
                 refused.push((position, original));
                 first.get_or_insert(error);
             }

@@ -286,6 +286,32 @@ impl CallRecord {
         tools: &ToolDefinitions,
         finished: &[ToolExecution],
     ) -> Option<ToolExecution> {
+        let what_changes = |record: &Self| {
+            let (scope, state) = (record.approval_scope().cloned(), std::mem::discriminant(&record.state));
+            (record.policy.clone(), record.kind, record.history.undo.clone(), scope, state)
+        };
+        let before = what_changes(self);
+        let outcome = self.apply_current_policy(call, tools, finished);
+        self.is_touched |= what_changes(self) != before;
+        outcome
+    }
+
+    fn approval_scope(&self) -> Option<&ApprovalScope> {
+        match &self.state {
+            CallState::AwaitingApproval(scope) => Some(scope),
+            CallState::Ready { approved, .. }
+            | CallState::Running { approved, .. }
+            | CallState::Waiting { approved, .. } => approved.as_ref(),
+            CallState::AwaitingResult | CallState::Finished(_) => None,
+        }
+    }
+
+    fn apply_current_policy(
+        &mut self,
+        call: &ToolCall,
+        tools: &ToolDefinitions,
+        finished: &[ToolExecution],
+    ) -> Option<ToolExecution> {
         let stored = self.policy.clone();
         let definition = tools.iter().find(|definition| definition.name() == call.name);
         if let Some(definition) = definition {

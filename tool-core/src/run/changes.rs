@@ -1,149 +1,470 @@
-//! What a step has changed in a run, for drivers that record steps and not states.
+//! What has changed in a run since its last save: the form in which stores, drivers of runs inside and recorded steps have it.
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::state::Run;
+use super::call_state::CallState;
+use super::handoff::Handoff;
+use super::id::RunId;
+use super::revision::{RunRevision, StoredState};
+use super::settings::Settings;
+use super::state::{CallRecord, LogEntry, Recording, Run, Stage};
 use super::step_error::StepError;
+use crate::model::{ConversationId, Cost, Usage};
 
-/// What a step has changed in a run. It grows with the step and not with the run.
-///
-/// ```
-/// use tool_core::Message;
-/// use tool_core::model::{AssistantMessage, ChatResponse};
-/// use tool_core::run::{Run, RunChanges};
-///
-/// let run = Run::new([Message::user("Hello")]);
-/// let mut copy = run.clone();
-/// copy.record_response(ChatResponse::new(AssistantMessage::text("Good morning!")))?;
-/// let stored = serde_json::to_string(&copy.changes_since(&run))?;
-///
-/// let changes: RunChanges = serde_json::from_str(&stored)?;
-/// let mut replayed = run;
-/// replayed.apply_changes(&changes)?;
-/// assert_eq!(replayed.finish()?.text(), "Good morning!");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RunChanges(Option<Change>);
+const OTHER_STATE: StepError = StepError("the changes are of another state of the run");
 
-/// A change of a JSON value.
+/// What has changed in a run since its last save. It grows with what has happened, and not with the run.
+///
+/// A [store](crate::memory::RunStore) adds the [entries](Self::entries) to the log of the run, and replaces the [parts](Self::parts)
+/// of its state. [`Run::restore`] reads both.
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Change {
-    Set(Value),
-    /// Changes of members. Those without a change are removed.
-    Members(BTreeMap<String, Option<Change>>),
-    /// Changes of items, and further items.
-    Items {
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        changed: BTreeMap<usize, Change>,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        added: Vec<Value>,
-    },
+pub struct RunChanges {
+    id: RunId,
+    /// A run that was never saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    given: Option<Box<Run>>,
+    /// The changes of the run, and those of the runs inside, each after the run around it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    runs: Vec<ChangedRun>,
+    /// The number of entries saved before.
+    #[serde(skip)]
+    position: u64,
+    #[serde(skip)]
+    acknowledged: Vec<String>,
 }
 
-impl Change {
-    fn between(before: Value, after: Value) -> Option<Self> {
-        match (before, after) {
-            (before, after) if before == after => None,
-            (Value::Object(before), Value::Object(after)) => Some(Self::of_members(before, after)),
-            (Value::Array(before), Value::Array(after)) if before.len() <= after.len() => {
-                let known = before.len();
-                let mut after = after.into_iter();
-                let pairs = before.into_iter().zip(after.by_ref().take(known)).enumerate();
-                let changed = pairs.filter_map(|(index, (before, after))| {
-                    Self::between(before, after).map(|change| (index, change))
-                });
-                let changed = changed.collect();
-                Some(Self::Items { changed, added: after.collect() })
+/// What has changed in one run of a tree.
+#[derive(Clone, Serialize, Deserialize)]
+struct ChangedRun {
+    id: RunId,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    entries: Vec<LogEntry>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head: Option<Box<Head>>,
+    /// The calls whose records have changed, or are no longer needed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<(String, Option<ChangedCall>)>,
+    /// More than the time has changed.
+    #[serde(skip)]
+    is_touched: bool,
+}
+
+/// The record of a call without its outcome, which is an entry, and without the run that it asked, which has changes of its own.
+#[derive(Clone, Serialize, Deserialize)]
+struct ChangedCall {
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_finished: bool,
+    record: CallRecord,
+}
+
+/// What a run has besides its log and the records of its calls. Its size does not depend on the length of the run.
+#[derive(Clone, Serialize, Deserialize)]
+struct Head {
+    #[serde(rename = "agent", default, skip_serializing_if = "Option::is_none")]
+    agent_name: Option<String>,
+    #[serde(default)]
+    stored: StoredState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conversation: Option<ConversationId>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_own_budget: bool,
+    #[serde(rename = "remembers", default, skip_serializing_if = "std::ops::Not::not")]
+    has_loaded_history: bool,
+    #[serde(rename = "conversation_had", default, skip_serializing_if = "Option::is_none")]
+    stored_conversation_len: Option<usize>,
+    settings: Settings,
+    turns: u32,
+    usage: Usage,
+    #[serde(rename = "layers", default, skip_serializing_if = "Vec::is_empty")]
+    layer_usage: Vec<(String, Usage)>,
+    #[serde(rename = "may_cost", default, skip_serializing_if = "Option::is_none")]
+    cost_in_flight: Option<Cost>,
+    /// The time that the run has taken. A recorded step leaves it out.
+    #[serde(rename = "time", default, skip_serializing_if = "Option::is_none")]
+    elapsed: Option<Duration>,
+    #[serde(rename = "handed_over", default, skip_serializing_if = "Vec::is_empty")]
+    handoffs: Vec<Handoff>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_revoked: bool,
+    /// Without the records of calls.
+    stage: Stage,
+}
+
+impl RunChanges {
+    fn add(&mut self, run: &Run, recording: &Recording) {
+        let is_outermost = self.runs.is_empty();
+        let closed = recording.closed_calls.iter().map(|id| (id.clone(), None));
+        let touched = run.calls_with_records().filter(|(_, record)| record.is_touched);
+        let touched = touched.map(|(call, record)| (call.id.clone(), Some(ChangedCall::of(record))));
+        let calls: Vec<_> = closed.chain(touched).collect();
+        if is_outermost || recording.is_touched || !calls.is_empty() {
+            let head = (is_outermost || recording.is_touched).then(|| Box::new(Head::of(run)));
+            let entries = recording.entries.clone();
+            self.runs.push(ChangedRun {
+                id: run.id.clone(),
+                entries,
+                head,
+                calls,
+                is_touched: recording.is_touched,
+            });
+        }
+        for inner in run.inner_runs() {
+            // One without a recording is part of an entry.
+            if let Some(recording) = &inner.run.recording {
+                self.add(&inner.run, recording);
             }
-            (_, after) => Some(Self::Set(after)),
         }
     }
 
-    fn of_members(mut before: Map<String, Value>, after: Map<String, Value>) -> Self {
-        let mut members = BTreeMap::new();
-        for (name, after) in after {
-            match before.remove(&name) {
-                Some(before) => {
-                    if let Some(change) = Self::between(before, after) {
-                        members.insert(name, Some(change));
-                    }
-                }
-                None => drop(members.insert(name, Some(Self::Set(after)))),
-            }
-        }
-        members.extend(before.into_iter().map(|(name, _)| (name, None)));
-        Self::Members(members)
+    pub(crate) fn acknowledging(self, commands: &[String]) -> Self {
+        Self { acknowledged: commands.to_vec(), ..self }
     }
 
-    /// Returns `None` if the value has another form.
-    fn apply(&self, value: &mut Value) -> Option<()> {
-        match self {
-            Self::Set(after) => *value = after.clone(),
-            Self::Members(members) => {
-                let object = value.as_object_mut()?;
-                for (name, change) in members {
-                    match change {
-                        Some(change) => change.apply(object.entry(name.clone()).or_insert(Value::Null))?,
-                        None => drop(object.remove(name)),
-                    }
-                }
+    /// Returns the ids of the commands that leave the inbox of the run with this save, because their effect is part of it.
+    #[must_use]
+    pub fn acknowledged(&self) -> &[String] {
+        &self.acknowledged
+    }
+
+    /// Returns the [id](Run::id) of the run.
+    #[must_use]
+    pub fn run_id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// Returns the [revision](Run::revision) that the stored run has after this save.
+    #[must_use]
+    pub fn revision(&self) -> Option<&RunRevision> {
+        match &self.given {
+            Some(run) => run.revision(),
+            None => self.head()?.stored.in_doubt.as_ref(),
+        }
+    }
+
+    /// Returns the conversation that the run belongs to, if it is known.
+    #[must_use]
+    pub fn conversation(&self) -> Option<&ConversationId> {
+        match &self.given {
+            Some(run) => run.conversation(),
+            None => self.head()?.conversation.as_ref(),
+        }
+    }
+
+    fn head(&self) -> Option<&Head> {
+        self.runs.first()?.head.as_deref()
+    }
+
+    /// Returns `true` if these are all entries and parts of the run: it was never saved, or this copy was serialized since. A store
+    /// then removes those that it has.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// Returns the parts of the state that have changed: their keys and, unless they are to be removed, their contents as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a part cannot be serialized.
+    pub fn parts(&self) -> serde_json::Result<Vec<(String, Option<String>)>> {
+        let mut parts = Vec::new();
+        for run in &self.runs {
+            if let Some(head) = &run.head {
+                parts.push((run.id.to_string(), Some(serde_json::to_string(head)?)));
             }
-            Self::Items { changed, added } => {
-                let list = value.as_array_mut()?;
-                for (index, change) in changed {
-                    change.apply(list.get_mut(*index)?)?;
-                }
-                list.extend(added.iter().cloned());
+            for (call, changed) in &run.calls {
+                let changed = changed.as_ref().map(serde_json::to_string).transpose()?;
+                parts.push((format!("{}/{call}", run.id), changed));
             }
         }
-        Some(())
+        Ok(parts)
+    }
+
+    /// Returns the new entries of the log: their positions, and their contents as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an entry cannot be serialized.
+    pub fn entries(&self) -> serde_json::Result<Vec<(u64, String)>> {
+        if let Some(run) = &self.given {
+            return Ok(vec![(0, serde_json::to_string(run)?)]);
+        }
+        let entries = self.runs.iter().flat_map(|run| run.entries.iter().map(|entry| (&run.id, entry)));
+        (self.position..).zip(entries).map(|(at, entry)| Ok((at, serde_json::to_string(&entry)?))).collect()
+    }
+
+    /// Returns `true` if nothing was changed but the time that the run has taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.given.is_none() && self.runs.iter().all(|run| !run.is_touched && run.calls.is_empty())
+    }
+
+    /// Leaves out the time that the run has taken, which its driver counts itself.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_time(mut self) -> Self {
+        self.runs.iter_mut().filter_map(|run| run.head.as_mut()).for_each(|head| head.elapsed = None);
+        self
     }
 }
 
 impl Run {
-    /// Returns what a step has changed in this run since this state of it, except for the time that it took.
+    /// Returns what has changed since the last save, or everything if there was none.
+    #[doc(hidden)]
     #[must_use]
-    pub fn changes_since(&self, before: &Self) -> RunChanges {
-        // A run can always be serialized.
-        let state = |run: &Self| serde_json::to_value(run).unwrap_or_default();
-        let mut after = self.clone();
-        after.elapsed = before.elapsed;
-        RunChanges(Change::between(state(before), state(&after)))
+    pub fn changes(&self) -> RunChanges {
+        let (id, mut given) = (self.id.clone(), None);
+        let position = self.recording.as_ref().map_or(0, |recording| recording.position);
+        if self.recording.is_none() {
+            given = Some(Box::new(self.clone()));
+        }
+        let mut changes = RunChanges { id, given, runs: Vec::new(), position, acknowledged: Vec::new() };
+        if let Some(recording) = &self.recording {
+            changes.add(self, recording);
+        }
+        changes
     }
 
-    /// Applies what a step has changed in this state of the run. The time of the run stays as it is.
+    /// Applies changes to the state in which they were made.
     ///
     /// # Errors
     ///
     /// Fails if the changes are of another state.
     pub fn apply_changes(&mut self, changes: &RunChanges) -> Result<(), StepError> {
-        let Some(change) = &changes.0 else { return Ok(()) };
-        let mut state = serde_json::to_value(&*self).unwrap_or_default();
-        let changed = change.apply(&mut state).and_then(|()| serde_json::from_value::<Self>(state).ok());
-        let changed = changed.ok_or(StepError("the changes are of another state of the run"))?;
-        *self = Self { now: self.now, ..changed };
+        if let Some(given) = &changes.given {
+            *self = Self::clone(given);
+        }
+        for changed in &changes.runs {
+            let run = self.run_with_id(&changed.id).ok_or(OTHER_STATE)?;
+            run.apply_changed(changed.clone())?;
+        }
+        let mut restored = Ok(());
+        self.for_each_run(&mut |run| restored = restored.and(run.restore_undoing().ok_or(OTHER_STATE)));
+        restored
+    }
+
+    fn apply_changed(&mut self, changed: ChangedRun) -> Result<(), StepError> {
+        self.call_index = None;
+        for LogEntry { time, fact } in changed.entries {
+            self.now = self.now.max(time);
+            self.append(fact);
+        }
+        if let Some(head) = changed.head {
+            head.set(self)?;
+            self.touch();
+        }
+        for (call, changed) in changed.calls {
+            let Some(changed) = changed else { continue };
+            let position = self.call_position(&call).ok_or(OTHER_STATE)?;
+            let Stage::Calling(turn) = &mut self.stage else { return Err(OTHER_STATE) };
+            changed.set(turn.calls.get_mut(position).ok_or(OTHER_STATE)?)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the run of this tree that has this id.
+    fn run_with_id(&mut self, id: &RunId) -> Option<&mut Self> {
+        if self.id == *id {
+            return Some(self);
+        }
+        let open = match &mut self.stage {
+            Stage::Calling(turn) => &mut *turn.calls,
+            _ => &mut [],
+        };
+        let open = open.iter_mut().rev().filter_map(CallRecord::inner_mut);
+        open.chain(self.inner_runs.iter_mut().rev()).find_map(|inner| inner.run.run_with_id(id))
+    }
+
+    /// Restores a stored run from its [parts](RunChanges::parts), with their keys, and from all [entries](RunChanges::entries) of its
+    /// log in their order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they are not of one run, or are inconsistent.
+    pub fn restore<K: AsRef<str>, P: AsRef<str>, E: AsRef<str>>(
+        parts: impl IntoIterator<Item = (K, P)>,
+        entries: impl IntoIterator<Item = E>,
+    ) -> serde_json::Result<Self> {
+        let mut entries = entries.into_iter();
+        let given = entries.next().ok_or_else(|| serde_json::Error::custom("the log of the run is empty"))?;
+        let mut run: Self = serde_json::from_str(given.as_ref())?;
+        let (mut runs, mut position): (Vec<ChangedRun>, u64) = (vec![ChangedRun::new(run.id.clone())], 1);
+        for entry in entries {
+            let (id, entry): (RunId, LogEntry) = serde_json::from_str(entry.as_ref())?;
+            ChangedRun::of(id, &mut runs).entries.push(entry);
+            position += 1;
+        }
+        for (key, part) in parts {
+            let (key, part) = (key.as_ref(), part.as_ref());
+            match key.split_once('/') {
+                None => {
+                    ChangedRun::of(key.to_owned().into(), &mut runs).head = Some(serde_json::from_str(part)?)
+                }
+                Some((id, call)) => {
+                    let calls = &mut ChangedRun::of(id.to_owned().into(), &mut runs).calls;
+                    calls.push((call.to_owned(), Some(serde_json::from_str(part)?)));
+                }
+            }
+        }
+        let changes =
+            RunChanges { id: run.id.clone(), given: None, runs, position, acknowledged: Vec::new() };
+        let applied = run.apply_changes(&changes).map_err(serde_json::Error::custom);
+        applied.and_then(|()| run.check().map_err(serde_json::Error::custom))?;
+        Ok(run.into_loaded(position))
+    }
+
+    /// Returns a stored run as a store loads it.
+    pub(crate) fn into_loaded(mut self, position: u64) -> Self {
+        self.confirm_save();
+        self.record_changes(position);
+        self
+    }
+}
+
+impl ChangedRun {
+    fn new(id: RunId) -> Self {
+        Self { id, entries: Vec::new(), head: None, calls: Vec::new(), is_touched: false }
+    }
+
+    /// Returns the changes of the run with this id.
+    fn of(id: RunId, all: &mut Vec<Self>) -> &mut Self {
+        let position = all.iter().position(|run| run.id == id).unwrap_or_else(|| {
+            all.push(Self::new(id));
+            all.len() - 1
+        });
+        &mut all[position]
+    }
+}
+
+impl Head {
+    fn of(run: &Run) -> Self {
+        // Without `..`, so that no new field is forgotten.
+        let Run {
+            agent_name,
+            stored,
+            conversation,
+            has_own_budget,
+            has_loaded_history,
+            stored_conversation_len,
+            settings,
+            turns,
+            usage,
+            layer_usage,
+            cost_in_flight,
+            handoffs,
+            is_revoked,
+            elapsed,
+            stage,
+            format: _,
+            id: _,
+            history: _,
+            inner_runs: _,
+            now: _,
+            recording: _,
+            cache: _,
+            call_index: _,
+        } = run;
+        Self {
+            agent_name: agent_name.clone(),
+            stored: stored.clone(),
+            conversation: conversation.clone(),
+            has_own_budget: *has_own_budget,
+            has_loaded_history: *has_loaded_history,
+            stored_conversation_len: *stored_conversation_len,
+            settings: settings.clone(),
+            turns: *turns,
+            usage: *usage,
+            layer_usage: layer_usage.clone(),
+            cost_in_flight: *cost_in_flight,
+            handoffs: handoffs.clone(),
+            is_revoked: *is_revoked,
+            elapsed: Some(*elapsed),
+            stage: stage.without_calls(),
+        }
+    }
+
+    fn set(self, run: &mut Run) -> Result<(), StepError> {
+        let (elapsed, stage);
+        Self {
+            agent_name: run.agent_name,
+            stored: run.stored,
+            conversation: run.conversation,
+            has_own_budget: run.has_own_budget,
+            has_loaded_history: run.has_loaded_history,
+            stored_conversation_len: run.stored_conversation_len,
+            settings: run.settings,
+            turns: run.turns,
+            usage: run.usage,
+            layer_usage: run.layer_usage,
+            cost_in_flight: run.cost_in_flight,
+            handoffs: run.handoffs,
+            is_revoked: run.is_revoked,
+            elapsed,
+            stage,
+        } = self;
+        run.elapsed = elapsed.unwrap_or(run.elapsed);
+        run.set_stage(stage)
+    }
+}
+
+impl ChangedCall {
+    fn of(record: &CallRecord) -> Self {
+        let is_finished = !record.is_open();
+        let state = if is_finished { CallState::default() } else { record.state.clone() };
+        // The run inside can be large.
+        let CallRecord { policy, kind, history, notes, since, rewriters, .. } = record;
+        let record = CallRecord {
+            policy: policy.clone(),
+            kind: *kind,
+            history: history.clone(),
+            notes: notes.clone(),
+            inner: None,
+            since: *since,
+            rewriters: rewriters.clone(),
+            state,
+            is_touched: false,
+            ..*record
+        };
+        Self { is_finished, record }
+    }
+
+    fn set(self, record: &mut CallRecord) -> Result<(), StepError> {
+        if self.is_finished == record.is_open() {
+            return Err(OTHER_STATE);
+        }
+        let inner = record.inner.take();
+        let state =
+            if self.is_finished { std::mem::take(&mut record.state) } else { self.record.state.clone() };
+        *record = CallRecord { inner, state, is_touched: true, ..self.record };
         Ok(())
     }
 }
 
-impl RunChanges {
-    /// Returns `true` if nothing was changed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+impl Run {
+    /// Sets the stage, but for the records of calls.
+    fn set_stage(&mut self, stage: Stage) -> Result<(), StepError> {
+        let before = std::mem::replace(&mut self.stage, stage);
+        match (&mut self.stage, before) {
+            (Stage::Calling(turn), Stage::Calling(before)) => {
+                turn.calls = before.calls;
+                Ok(())
+            }
+            (Stage::Calling(_), _) | (_, Stage::Calling(_)) => Err(OTHER_STATE),
+            _ => Ok(()),
+        }
     }
 }
 
 /// Omits all values, because conversations are private.
 impl fmt::Debug for RunChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunChanges").field("is_empty", &self.is_empty()).finish_non_exhaustive()
+        f.debug_struct("RunChanges")
+            .field("id", &self.id)
+            .field("is_empty", &self.is_empty())
+            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! The end of a run: with an answer, at a limit, or cancelled.
 
-use super::fact::Fact;
-use super::state::Stage;
+use super::state::{Fact, Stage};
 use crate::model::{FinishReason, Message};
 use crate::run::{Answer, Run, RunError, RunErrorKind, StepError, StopReason};
 use crate::tool::VerdictKind;
@@ -30,6 +29,7 @@ impl Run {
 
     /// Stops the run without an answer. Every call gets a result, so that the conversation remains valid for a model.
     pub(crate) fn stop(&mut self, reason: StopReason) {
+        self.touch();
         self.close_turn(reason.why_not_executed());
         self.stage = self.stage_after_stop(reason);
     }

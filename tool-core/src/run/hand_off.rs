@@ -1,6 +1,6 @@
 //! Handing a run over to another agent.
 
-use super::fact::Amendment;
+use super::amendment::Amendment;
 use super::handoff::Handoff;
 use super::settings::{AgentSettings, QuestionSettings};
 use super::state::{CallRecord, Run, Stage, Turn};

@@ -1,10 +1,10 @@
-//! What has happened in a run, folded from its log. It only changes by a [`Fact`].
+//! What has happened in a run, folded from its log, which alone changes it.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::fact::{Amendment, Fact};
+use super::amendment::Amendment;
 use super::saved_execution;
 use crate::model::{Message, ToolCall, ToolMessage};
 use crate::tool::{ToolExecution, VerdictRecord};
@@ -107,26 +107,31 @@ impl History {
         self.executions.extend(executions);
     }
 
-    /// Applies what concerns no open call.
-    pub(super) fn apply(&mut self, fact: Fact) {
-        match fact {
-            Fact::Remembered(messages) => {
-                let is_system = |message: &&Message| matches!(message, Message::System(_));
-                let place = self.messages.iter().take_while(is_system).count().min(self.given);
-                self.given += messages.len();
-                self.messages.splice(place..place, messages);
-            }
-            Fact::Replied(message) => self.messages.push(Message::Assistant(message)),
-            Fact::Said(content) => self.messages.push(Message::User(content)),
-            Fact::Undone(execution) => self.undo_executions.push(*execution),
-            Fact::Judged(verdict) => self.verdicts.push(verdict),
-            Fact::Found(names) => self.found_tools.extend(names),
-            Fact::Amended(amendment) => self.amend(amendment),
-            Fact::Finished(_) | Fact::Retried(_) | Fact::Closed(_) => {}
-        }
+    /// Inserts messages after the instructions and before the question.
+    pub(super) fn remember(&mut self, messages: Vec<Message>) {
+        let is_system = |message: &&Message| matches!(message, Message::System(_));
+        let place = self.messages.iter().take_while(is_system).count().min(self.given);
+        self.given += messages.len();
+        self.messages.splice(place..place, messages);
     }
 
-    fn amend(&mut self, amendment: Amendment) {
+    pub(super) fn add_message(&mut self, message: Message) {
+        self.messages.push(message);
+    }
+
+    pub(super) fn add_undo_execution(&mut self, execution: ToolExecution) {
+        self.undo_executions.push(execution);
+    }
+
+    pub(super) fn add_verdict(&mut self, verdict: VerdictRecord) {
+        self.verdicts.push(verdict);
+    }
+
+    pub(super) fn add_found_tools(&mut self, names: Vec<String>) {
+        self.found_tools.extend(names);
+    }
+
+    pub(super) fn amend(&mut self, amendment: Amendment) {
         match amendment {
             Amendment::Arguments { call, arguments, is_rewritten } => {
                 let Some(Message::Assistant(message)) = self.messages.last_mut() else { return };

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::changes::RunChanges;
 use super::handoff::Handoff;
-use super::state::{CallRecord, InnerRun, Run, Stage};
+use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{ToolCall, Usage};
 #[cfg(feature = "unstable-internals")]
@@ -18,7 +19,7 @@ type Awaits = fn(&CallRecord) -> bool;
 impl InnerRun {
     pub(crate) fn new(call: &ToolCall, has_own_limits: bool, run: Run) -> Self {
         let (call_id, agent) = (call.id.clone(), call.name.clone());
-        Self { call_id, agent, has_own_limits, is_revoked: false, run }
+        Self { call_id, agent, has_own_limits, run }
     }
 
     /// Returns the id of the call of the outer run that asked the agent.
@@ -67,13 +68,14 @@ impl InnerRun {
 
     /// Stops the run, also if it has an answer already.
     pub(super) fn revoke(&mut self) {
-        self.is_revoked = true;
+        self.run.is_revoked = true;
+        self.run.touch();
         self.run.revoke();
     }
 
     /// Returns `true` if calls of the run are to be undone with the outer run's calls, or were.
     pub(super) fn is_undoable(&self) -> bool {
-        self.is_revoked || !self.is_ended() && self.run.has_undoable_calls()
+        self.run.is_revoked || !self.is_ended() && self.run.has_undoable_calls()
     }
 
     fn is_ended(&self) -> bool {
@@ -176,26 +178,35 @@ impl Run {
     ///
     /// Fails if no such call is open.
     pub(crate) fn record_inner_run(&mut self, inner: Box<InnerRun>) -> Result<(), StepError> {
-        if let Some(position) = self.undone_inner_run(&inner.call_id) {
-            self.inner_runs[position].run = inner.run;
-            return Ok(());
-        }
-        let record = self.open_record(&inner.call_id)?;
-        record.inner = Some(inner);
-        if let Some(reason) = self.exceeded_limit() {
-            self.stop(reason);
-        }
+        self.open_record(&inner.call_id)?;
+        self.append(Fact::Began(inner));
+        self.stop_at_limits();
         Ok(())
     }
 
-    /// Moves the run of a failed attempt out of the record of its call, which is executed again. A run that has not ended
-    /// stays there and is continued.
-    pub(super) fn retire_inner_run(&mut self, call_id: &str) {
-        if let Ok(record) = self.open_record(call_id)
-            && record.inner().is_some_and(|inner| inner.run.is_done())
-            && let Some(inner) = record.inner.take()
-        {
-            self.inner_runs.push(*inner);
+    /// Records what has changed in the run of the agent that an open call asked, or whose calls it undoes. The outer run stops if its
+    /// limits are exceeded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no such call is open, or if the changes are of another state.
+    pub(crate) fn record_inner_changes(
+        &mut self,
+        call_id: &str,
+        changes: &RunChanges,
+    ) -> Result<(), StepError> {
+        if let Some(position) = self.undone_inner_run(call_id) {
+            return self.inner_runs[position].run.apply_changes(changes);
+        }
+        let inner = self.open_record(call_id)?.inner_mut().ok_or(StepError(NO_CALL))?;
+        inner.run.apply_changes(changes)?;
+        self.stop_at_limits();
+        Ok(())
+    }
+
+    fn stop_at_limits(&mut self) {
+        if let Some(reason) = self.exceeded_limit() {
+            self.stop(reason);
         }
     }
 

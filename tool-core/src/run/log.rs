@@ -1,16 +1,17 @@
 //! The log of a run: the only writer of its history and of the outcomes of its calls.
 
+use super::amendment::Amendment;
 use super::call_state::CallState;
-use super::fact::{Amendment, Fact};
-use super::state::{CallRecord, Run, Stage, Turn};
+use super::state::{CallRecord, Fact, LogEntry, Run, Stage, Turn};
 use crate::model::Message;
 use crate::tool::{ToolError, ToolExecution};
 
 impl Run {
     /// Records what has happened.
     pub(super) fn append(&mut self, fact: Fact) {
-        if let Some(recorded) = &mut self.recorded {
-            recorded.push(fact.clone());
+        if let Some(recording) = &mut self.recording {
+            recording.entries.push(LogEntry { time: self.now, fact: fact.clone() });
+            recording.is_touched = true;
         }
         self.apply(fact);
     }
@@ -20,42 +21,56 @@ impl Run {
         self.append(Fact::Amended(amendment));
     }
 
-    /// Records from now on what happens.
-    #[doc(hidden)]
-    #[cfg(feature = "unstable-internals")]
-    pub fn start_recording(&mut self) {
-        self.recorded = Some(Vec::new());
-    }
-
-    /// Adds what this run has recorded to the history that it had when it started to.
-    #[doc(hidden)]
-    #[cfg(feature = "unstable-internals")]
-    pub fn fold_onto(&self, mut start: Self) -> Self {
-        self.recorded.iter().flatten().cloned().for_each(|fact| start.apply(fact));
-        start
+    /// Notes that something else than the history may have changed.
+    pub(super) fn touch(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.is_touched = true;
+        }
     }
 
     /// Changes the history and the outcomes as a fact states. What else follows from it is decided by the rules.
     fn apply(&mut self, fact: Fact) {
         match fact {
+            Fact::Remembered(messages) => {
+                (self.cache, self.call_index) = Default::default();
+                self.history.remember(messages);
+            }
             Fact::Replied(message) => {
                 let calls = message.tool_calls.len();
-                self.history.apply(Fact::Replied(message));
+                self.history.add_message(Message::Assistant(message));
                 if calls > 0 {
                     self.stage = Stage::Calling(Turn::new(vec![CallRecord::default(); calls], Vec::new()));
                 }
             }
             Fact::Finished(execution) => self.set_outcome(*execution),
+            Fact::Retried { call, is_inner_done } => {
+                // A run that has not ended is continued.
+                let inner = self.open_record(&call).ok().filter(|_| is_inner_done);
+                let inner = inner.and_then(|record| record.inner.take());
+                self.inner_runs.extend(inner.map(|inner| *inner));
+            }
+            Fact::Began(mut inner) => {
+                if self.recording.is_some() {
+                    inner.run.record_changes(0);
+                }
+                if let Ok(record) = self.open_record(&inner.call_id) {
+                    record.inner = Some(inner);
+                }
+            }
+            Fact::Closed(why) => self.close(&why),
+            Fact::Said(content) => self.history.add_message(Message::User(content)),
+            Fact::Undone(execution) => self.history.add_undo_execution(*execution),
+            Fact::Judged(verdict) => self.history.add_verdict(verdict),
+            Fact::Found(names) => self.history.add_found_tools(names),
             Fact::Amended(Amendment::Result(execution)) if matches!(self.stage, Stage::Calling(_)) => {
                 self.set_outcome(*execution);
             }
-            Fact::Retried(call) => self.retire_inner_run(&call),
-            Fact::Closed(why) => self.close(&why),
-            Fact::Remembered(_) | Fact::Amended(Amendment::Instructions { .. }) => {
-                (self.cache, self.call_index) = Default::default();
-                self.history.apply(fact);
+            Fact::Amended(amendment) => {
+                if let Amendment::Instructions { .. } = &amendment {
+                    (self.cache, self.call_index) = Default::default();
+                }
+                self.history.amend(amendment);
             }
-            fact => self.history.apply(fact),
         }
     }
 
@@ -65,16 +80,19 @@ impl Run {
             && let Some(record) = turn.calls.get_mut(position)
         {
             record.state = CallState::Finished(Box::new(execution));
+            record.is_touched = true;
         }
     }
 
     fn close(&mut self, why_not_executed: &str) {
         let Stage::Calling(turn) = std::mem::replace(&mut self.stage, Stage::Asking) else { return };
+        let calls = self.history.last_calls();
+        if let Some(recording) = &mut self.recording {
+            recording.closed_calls.extend(calls.iter().map(|call| call.id.clone()));
+        }
         let (mut results, mut executions) = (Vec::with_capacity(turn.calls.len()), Vec::new());
-        for (call, record) in self.history.last_calls().iter().zip(turn.calls) {
-            if let Some(inner) = record.inner {
-                self.inner_runs.push(*inner);
-            }
+        for (call, record) in calls.iter().zip(turn.calls) {
+            self.inner_runs.extend(record.inner.map(|inner| *inner));
             results.push(match &record.state {
                 CallState::Finished(execution) => Message::tool(call, &execution.outcome),
                 _ => Message::tool(call, &Err(ToolError::not_executed(why_not_executed))),

@@ -1,6 +1,6 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
-//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. What has happened is a `fact`: `log` records it and alone
+//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens it and alone
 //! changes the `history` and the outcomes of calls. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
@@ -22,7 +22,7 @@ mod wait;
 mod resolve_error;
 mod step;
 mod call_state;
-mod fact;
+mod amendment;
 mod saved_execution;
 mod history;
 mod state;
@@ -33,6 +33,7 @@ mod log;
 mod call_ids;
 mod ledger;
 mod check_limits;
+mod changes;
 mod revise;
 mod inner;
 mod hand_off;
@@ -50,7 +51,6 @@ mod error;
 mod finish;
 mod reported;
 mod saved;
-mod changes;
 
 pub use self::answer::Answer;
 pub use self::approval::Approval;

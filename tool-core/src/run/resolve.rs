@@ -267,16 +267,18 @@ impl Run {
         let mut has_changed = false;
         for (call, record) in self.history.last_calls().iter().zip(&mut turn.calls) {
             if record.awaits_approval() || record.awaits_result() {
+                record.is_touched |= record.since.is_none();
                 record.since.get_or_insert(now);
             }
             if let Some(inner) = record.inner_mut() {
                 has_changed |= inner.run.tick(now);
             }
             let Some(notes) = record.waiting_notes() else { continue };
-            let was_waiting = notes.is_waiting();
+            let before = notes.clone();
             let expired = notes.tick(now);
             expired.iter().for_each(|question| notes.reply(question, Reply::Expired));
-            has_changed |= !expired.is_empty() || notes.is_waiting() != was_waiting;
+            has_changed |= !expired.is_empty() || notes.is_waiting() != before.is_waiting();
+            record.is_touched |= record.notes() != Some(&before);
             record.history.decisions.extend(
                 expired
                     .into_iter()

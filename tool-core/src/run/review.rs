@@ -1,8 +1,8 @@
 //! What layers decide about a run: its question, its calls, and its answer. A run that is driven without an agent has no layers.
 
+use super::amendment::Amendment;
 use super::call_state::CallState;
-use super::fact::{Amendment, Fact};
-use super::state::{CallRecord, Run, Stage};
+use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::StepError;
 use super::stop_reason::StopReason;
 use crate::content::Content;

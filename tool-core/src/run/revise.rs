@@ -1,7 +1,8 @@
 //! Saves of a run. Each gives it a new revision.
 
-use super::revision::{RunRevision, StoredState};
-use super::state::Run;
+use super::changes::RunChanges;
+use super::revision::RunRevision;
+use super::state::{CallRecord, Recording, Run, Stage};
 use crate::model::unique_id;
 
 impl Run {
@@ -12,10 +13,18 @@ impl Run {
         self.stored.in_doubt.as_ref().or(self.stored.confirmed.as_ref())
     }
 
-    /// Gives the run a new revision. Returns the one that the stored state must have to be replaced.
-    pub(crate) fn begin_save(&mut self) -> Option<RunRevision> {
+    /// Gives the run a new revision. Returns the one that the stored state must have to be replaced, and what has changed.
+    pub(crate) fn begin_save(&mut self) -> (Option<RunRevision>, RunChanges) {
         self.stored.in_doubt = Some(unique_id("revision").into());
-        self.stored.confirmed.clone()
+        let changes = self.changes();
+        match self.recording {
+            Some(_) => self.hold_changes(),
+            None => {
+                self.record_changes(1);
+                self.recording.iter_mut().for_each(|recording| recording.is_first = true);
+            }
+        }
+        (self.stored.confirmed.clone(), changes)
     }
 
     /// Returns `true` if it is unknown whether the last save replaced the stored state.
@@ -25,16 +34,91 @@ impl Run {
 
     /// Ends a save, given the revision of the stored state after it.
     pub(crate) fn end_save(&mut self, stored: Option<&RunRevision>) {
-        if let Some(revision) = self.stored.in_doubt.take()
-            && stored == Some(&revision)
-        {
+        let Some(revision) = self.stored.in_doubt.take() else { return };
+        if stored == Some(&revision) {
             self.stored.confirmed = Some(revision);
+            self.forget_held_changes();
+        } else if self.recording.as_ref().is_some_and(|recording| recording.is_first) {
+            self.recording = None;
+        } else {
+            // What was held is still in the recordings.
+            self.for_each_run(&mut |run| run.set_touched(true));
         }
     }
 
-    pub(crate) fn with_revision(mut self, revision: Option<RunRevision>) -> Self {
-        self.stored = StoredState { confirmed: revision, in_doubt: None, ..self.stored };
-        self
+    /// Records from now on what changes, after so many entries that were saved before.
+    pub(crate) fn record_changes(&mut self, position: u64) {
+        self.for_each_run(&mut |run| {
+            run.recording = Some(Box::new(Recording { position, ..Recording::default() }));
+            run.set_touched(false);
+        });
+    }
+
+    /// Returns a copy that records what changes.
+    #[doc(hidden)]
+    pub fn recording_copy(&self) -> Self {
+        let mut copy = self.clone();
+        copy.record_changes(0);
+        copy
+    }
+
+    /// Returns `true` if the run records what changes, because others have its state.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// Returns what has changed, which the run then no longer records.
+    pub(crate) fn take_changes(&mut self) -> RunChanges {
+        let changes = self.changes();
+        self.hold_changes();
+        self.forget_held_changes();
+        changes
+    }
+
+    /// Marks what is part of a save without a known outcome.
+    fn hold_changes(&mut self) {
+        self.for_each_run(&mut |run| {
+            let recording = run.recording.get_or_insert_default();
+            recording.pending = (recording.entries.len(), recording.closed_calls.len());
+            run.set_touched(false);
+        });
+    }
+
+    /// Forgets what was saved.
+    fn forget_held_changes(&mut self) {
+        let mut saved = 0;
+        self.for_each_run(&mut |run| {
+            let Some(recording) = &mut run.recording else { return };
+            let (entries, closed_calls) = std::mem::take(&mut recording.pending);
+            saved += recording.entries.drain(..entries).len() as u64;
+            recording.closed_calls.drain(..closed_calls);
+            recording.is_first = false;
+        });
+        self.recording.iter_mut().for_each(|recording| recording.position += saved);
+    }
+
+    fn set_touched(&mut self, is_touched: bool) {
+        self.recording.iter_mut().for_each(|recording| recording.is_touched = is_touched);
+        if let Stage::Calling(turn) = &mut self.stage {
+            turn.calls.iter_mut().for_each(|record| record.is_touched = is_touched);
+        }
+    }
+
+    /// Visits this run and those of the agents inside.
+    pub(super) fn for_each_run(&mut self, visit: &mut dyn FnMut(&mut Self)) {
+        visit(self);
+        if let Stage::Calling(turn) = &mut self.stage {
+            turn.calls
+                .iter_mut()
+                .filter_map(CallRecord::inner_mut)
+                .for_each(|inner| inner.run.for_each_run(visit));
+        }
+        self.inner_runs.iter_mut().for_each(|inner| inner.run.for_each_run(visit));
+    }
+
+    /// Ends the save of a state that is stored.
+    pub(crate) fn confirm_save(&mut self) {
+        self.stored.confirmed = self.stored.in_doubt.take().or(self.stored.confirmed.take());
     }
 
     /// Returns `true` if the last attempt to drive the run failed, and can be repeated.

@@ -10,11 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call_index::CallIndex;
 use super::call_state::CallState;
-use super::fact::Fact;
 use super::history::History;
 use super::revision::{Format, StoredState};
 use super::settings::{Settings, is_default};
-use super::state::{CallRecord, Stage};
+use super::state::{CallRecord, Recording, Stage};
 use crate::model::{ConversationId, Cost, Message, RequestCache, ToolCall, Usage};
 use crate::run::{Handoff, InnerRun, Run, RunId};
 use crate::tool::timing::micros;
@@ -30,6 +29,8 @@ struct SavedRun {
     agent_name: Option<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     stored: StoredState,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_revoked: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<ConversationId>,
     history: History,
@@ -56,7 +57,7 @@ struct SavedRun {
     handoffs: Vec<Handoff>,
     stage: Stage,
     #[serde(skip)]
-    recorded: Option<Vec<Fact>>,
+    recording: Option<Box<Recording>>,
     #[serde(skip)]
     cache: RequestCache,
     #[serde(skip)]
@@ -73,7 +74,7 @@ impl Serialize for Run {
 impl<'de> Deserialize<'de> for Run {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut run = SavedRun::deserialize(deserializer)?;
-        let checked = run.restore().and_then(|()| run.check());
+        let checked = run.complete().and_then(|()| run.check());
         let inconsistent =
             |why| D::Error::custom(format_args!("the state of the run is inconsistent: {why}"));
         checked.map(|()| run).map_err(inconsistent)
@@ -82,14 +83,14 @@ impl<'de> Deserialize<'de> for Run {
 
 impl Run {
     /// Adds what is not stored, because it follows from the rest.
-    fn restore(&mut self) -> Result<(), &'static str> {
+    fn complete(&mut self) -> Result<(), &'static str> {
         let missing = "a finished call is missing from the messages, or recorded twice";
         self.history.restore_executions().ok_or(missing)?;
         self.restore_undoing().ok_or("no call is left to undo")
     }
 
     /// Checks the invariants that the rules rely on.
-    fn check(&self) -> Result<(), &'static str> {
+    pub(super) fn check(&self) -> Result<(), &'static str> {
         let ensure = |is_valid, why| if is_valid { Ok(()) } else { Err(why) };
         let (calls, messages) = (self.calls(), self.messages());
         match &self.stage {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::amendment::Amendment;
 use super::call_index::CallIndex;
 use super::call_state::CallState;
-use super::fact::Fact;
 use super::handoff::Handoff;
 use super::history::History;
 use super::id::RunId;
@@ -16,8 +16,11 @@ use super::revision::{Format, StoredState};
 use super::settings::{Settings, is_default};
 use super::stop_reason::StopReason;
 use crate::content::Content;
-use crate::model::{ConversationId, Cost, FinishReason, RequestCache, ToolCall, ToolKind, ToolPolicy, Usage};
-use crate::tool::{CallHistory, CallNotes, Timestamp};
+use crate::model::{
+    AssistantMessage, ConversationId, Cost, FinishReason, Message, RequestCache, ToolCall, ToolKind,
+    ToolPolicy, Usage,
+};
+use crate::tool::{CallHistory, CallNotes, Timestamp, ToolExecution, VerdictRecord};
 
 /// A state machine for the loop between a model and its tools.
 ///
@@ -53,8 +56,10 @@ pub struct Run {
     pub(super) handoffs: Vec<Handoff>,
     pub(super) stage: Stage,
     pub(super) stored: StoredState,
-    /// What has happened since the last save, if saves are expected.
-    pub(super) recorded: Option<Vec<Fact>>,
+    /// The run around this one stopped, and the calls of both are undone.
+    pub(super) is_revoked: bool,
+    /// What has changed since the last save, once there was one.
+    pub(super) recording: Option<Box<Recording>>,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
     /// Built with the first response, to keep waiting runs small.
@@ -138,6 +143,64 @@ pub(super) struct CallRecord {
     #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
     pub(super) rewriters: Option<Vec<(usize, String)>>,
     pub(super) state: CallState,
+    /// The record may have changed since the last save.
+    #[serde(skip)]
+    pub(super) is_touched: bool,
+}
+
+/// What happens in a run while it is saved, since the last save.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recording {
+    pub(super) entries: Vec<LogEntry>,
+    /// The calls of turns that are over, whose records are no longer needed.
+    pub(super) closed_calls: Vec<String>,
+    /// Something else than the history and the records of calls may have changed.
+    pub(super) is_touched: bool,
+    /// The number of entries saved before.
+    pub(super) position: u64,
+    /// The numbers of entries and closed calls in a save without a known outcome.
+    pub(super) pending: (usize, usize),
+    /// The save without a known outcome is the first one, which has everything.
+    pub(super) is_first: bool,
+}
+
+/// One entry of the log of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct LogEntry {
+    /// The latest time that the run knew.
+    pub(super) time: Timestamp,
+    pub(super) fact: Fact,
+}
+
+/// One thing that has happened in a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Fact {
+    /// The messages of the conversation were inserted after the instructions and before the question.
+    Remembered(Vec<Message>),
+    /// The model replied, or a layer in its place.
+    Replied(AssistantMessage),
+    /// A call of the open turn has an outcome.
+    Finished(Box<ToolExecution>),
+    /// An attempt of this call failed, and another one follows. A run that the attempt had asked, and that is done, is not continued.
+    Retried {
+        call: String,
+        is_inner_done: bool,
+    },
+    /// A call asked an agent, whose run has got so far.
+    Began(Box<InnerRun>),
+    /// The open turn is over: its results follow the reply in the order of the calls. Those without an outcome were not executed,
+    /// for this reason.
+    Closed(String),
+    /// A message of the user, or one that rejects an answer.
+    Said(Content),
+    /// A call undid another.
+    Undone(Box<ToolExecution>),
+    /// A layer decided about the question or the answer.
+    Judged(VerdictRecord),
+    /// The model is offered further tools.
+    Found(Vec<String>),
+    Amended(Amendment),
 }
 
 /// The run of an agent that a call [asked](crate::Agent::as_tool), as part of the state of the outer run.
@@ -148,13 +211,18 @@ pub struct InnerRun {
     pub(super) agent: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_own_limits: bool,
-    /// The outer run stopped, and the calls of this one are undone with the outer run's.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_revoked: bool,
     pub(super) run: Run,
 }
 
 impl Stage {
+    /// Returns the stage without the records of calls.
+    pub(super) fn without_calls(&self) -> Self {
+        match self {
+            Self::Calling(turn) => Self::Calling(Turn::new(Vec::new(), turn.user_messages.clone())),
+            stage => stage.clone(),
+        }
+    }
+
     /// Returns the records of the calls of the current turn.
     pub(super) fn records(&self) -> &[CallRecord] {
         match self {

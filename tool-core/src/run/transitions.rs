@@ -1,9 +1,8 @@
 //! The transitions of a run: the next step, and the changes by each recorded event.
 
-use super::fact::Fact;
 use super::handoff::executions_of_agent;
 use super::room::InFlight;
-use super::state::{CallRecord, Stage};
+use super::state::{CallRecord, Fact, Stage};
 use crate::model::{ChatRequest, ChatResponse, ToolDefinitions, ToolPolicy};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolExecution};
@@ -183,7 +182,8 @@ impl Run {
             if let Some(notes) = notes {
                 record.notes = Some(notes);
             }
-            self.append(Fact::Retried(id));
+            let is_inner_done = record.inner().is_some_and(|inner| inner.run.is_done());
+            self.append(Fact::Retried { call: id, is_inner_done });
             return Ok(());
         }
         if self.is_undoing() {

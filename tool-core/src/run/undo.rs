@@ -1,7 +1,6 @@
 //! Undoing the calls of a run that failed.
 
-use super::fact::Fact;
-use super::state::{CallRecord, Stage, Undoing};
+use super::state::{CallRecord, Fact, Stage, Undoing};
 use crate::model::{ToolCall, ToolPolicy};
 use crate::run::{InnerRun, Run, StopReason};
 use crate::tool::{ToolExecution, Undone};

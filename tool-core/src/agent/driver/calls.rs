@@ -19,7 +19,7 @@ use crate::agent::run_tools::RunTools;
 use crate::agent::{Event, RunDriver};
 use crate::layer::Part;
 use crate::model::ToolCall;
-use crate::run::{InFlight, MAX_DEPTH, RunErrorKind};
+use crate::run::{InFlight, MAX_DEPTH, Run, RunErrorKind};
 use crate::tool::{Asking, Attempt, Judgement, ToolError, ToolExecution};
 
 impl RunDriver {
@@ -189,6 +189,7 @@ impl RunDriver {
         let was_undoing = self.run.is_undoing();
         let recorded = match memo {
             CallMemo::Inner(inner) => self.change_run().record_inner_run(inner),
+            CallMemo::Changes(call_id, changes) => self.change_run().record_inner_changes(&call_id, &changes),
             CallMemo::Notes(call_id, notes) => self.change_run().record_notes(&call_id, notes),
         };
         recorded.map_err(RunErrorKind::Step)?;
@@ -247,7 +248,7 @@ impl RunDriver {
             gate: executor.inner_gate(call),
             emitter: self.emitter.clone(),
             memos,
-            continued: Mutex::new(self.run.open_inner_run(&call.id).cloned()),
+            continued: Mutex::new(self.run.open_inner_run(&call.id).map(Run::recording_copy)),
             suspended: Mutex::default(),
         })
     }

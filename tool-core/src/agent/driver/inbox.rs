@@ -53,8 +53,7 @@ impl RunDriver {
         self.take_posted().await
     }
 
-    /// Applies the commands in the inbox and stores their effect before anything else happens. A driver that finds them again,
-    /// because they could not be acknowledged, finds the calls decided already.
+    /// Applies the commands in the inbox and stores their effect before anything else happens. The same save removes them.
     pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
         let RunLease::Held(held) = &self.lease else { return Ok(()) };
         let mut posted = held.posted_commands().await?;
@@ -65,11 +64,7 @@ impl RunDriver {
         self.applied_commands.extend(posted.iter().map(|posted| posted.id.clone()));
         let run = self.change_run();
         posted.into_iter().for_each(|posted| posted.command.apply(run));
-        self.store_run().await?;
-        let RunLease::Held(held) = &self.lease else { return Ok(()) };
-        // If this fails, the commands are known and not applied again.
-        let _ = held.store.acknowledge(&held.id, &self.applied_commands).await;
-        Ok(())
+        self.store_run().await
     }
 
     /// Returns a future that completes when commands are in the inbox.

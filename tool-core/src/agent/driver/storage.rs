@@ -106,11 +106,11 @@ impl RunDriver {
         }
         match (&self.outer, self.origin.0.run_store.get()) {
             (Some(Inside { delegation: Some(delegation), has_own_limits, .. }), _) => {
-                delegation.store(&self.run, *has_own_limits).await?;
+                delegation.store(&mut self.run, *has_own_limits).await?;
             }
             (None, Some(store)) => {
                 let id = self.run.id().clone();
-                let saved = store.save_run(id.as_str(), &mut self.run).await;
+                let saved = store.save_run_after(id.as_str(), &mut self.run, &self.applied_commands).await;
                 saved.map_err(|error| {
                     if error.is::<RunConflict>() {
                         RunErrorKind::Conflict
@@ -122,6 +122,7 @@ impl RunDriver {
             _ => {}
         }
         self.has_unsaved_changes = false;
+        self.applied_commands.clear();
         Ok(())
     }
 

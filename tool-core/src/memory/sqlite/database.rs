@@ -24,10 +24,13 @@ const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
     CREATE INDEX messages_by_conversation ON messages (conversation);
     CREATE TABLE runs (
-        id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, state TEXT NOT NULL, conversation TEXT,
-        updated INTEGER NOT NULL
+        id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, conversation TEXT, updated INTEGER NOT NULL
     );
     CREATE INDEX runs_by_conversation ON runs (conversation);
+    CREATE TABLE run_parts (run TEXT NOT NULL, key TEXT NOT NULL, part TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
+    CREATE TABLE run_log (
+        run TEXT NOT NULL, position INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (run, position)
+    ) WITHOUT ROWID;
     CREATE TABLE removed_runs (number INTEGER PRIMARY KEY, run TEXT NOT NULL);
     CREATE INDEX removed_runs_by_run ON removed_runs (run);
     CREATE TABLE leases (run TEXT PRIMARY KEY NOT NULL, driver TEXT NOT NULL, expires INTEGER NOT NULL);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::{OptionalExtension, TransactionBehavior, params};
 use serde::de::DeserializeOwned;
 
 use self::worker::Worker;
@@ -20,22 +20,20 @@ use crate::memory::{
     PostOutcome, PostedCommand, RunStore, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message};
-use crate::run::{Run, RunRevision};
+use crate::run::{Run, RunChanges, RunRevision};
 use crate::tool::Timestamp;
 
 const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
 
-/// Replaces the state with the expected revision (`?5`).
-const REPLACE_STATE: &str = "
-    UPDATE runs SET run = ?2, revision = ?3, state = ?4, conversation = ?6, updated = unixepoch()
-    WHERE id = ?1 AND revision = ?5
+/// Gives a run that has the expected revision (`?4`) a new one.
+const REVISE: &str = "
+    UPDATE runs SET revision = ?3, conversation = ?5, updated = unixepoch() WHERE id = ?1 AND run = ?2 AND revision = ?4
 ";
 
-/// Adds the state of a run that is neither stored nor removed.
-const INSERT_STATE: &str = "
-    INSERT INTO runs (id, run, revision, state, conversation, updated) SELECT ?1, ?2, ?3, ?4, ?6, unixepoch()
-    WHERE ?5 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2)
-    ON CONFLICT DO NOTHING
+/// Adds a run that is neither stored nor removed.
+const INSERT: &str = "
+    INSERT INTO runs (id, run, revision, conversation, updated) SELECT ?1, ?2, ?3, ?5, unixepoch()
+    WHERE ?4 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING
 ";
 
 /// The Unix time in milliseconds, which does not stand still in suspend.
@@ -48,9 +46,11 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 /// blocks no thread of one.
 ///
 /// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
-/// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. The state of
-/// each run is a row of `runs`, with its revision, its conversation and the Unix time in seconds at which it was stored; `leases`
-/// and `inbox` have what belongs to runs in progress, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs.
+/// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. Each run is
+/// a row of `runs`, with its revision, its conversation and the Unix time in seconds at which it was stored; `run_log` has what
+/// has happened in it, and `run_parts` what else belongs to its state, as JSON; `leases`
+/// and `inbox` have what belongs to runs in progress, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
+/// crate do not open it any more.
 ///
 /// This requires the feature `sqlite`, which compiles SQLite and needs a C compiler.
 ///
@@ -208,47 +208,76 @@ impl ChatStore for SqliteStore {
 }
 
 impl RunStore for SqliteStore {
-    fn replace_run<'a>(
+    fn append_run<'a>(
         &'a self,
         id: &'a str,
         expected: Option<&'a RunRevision>,
-        run: &'a Run,
+        changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
             let text = |revision: &RunRevision| revision.as_str().to_owned();
-            let (expected, revision) = (expected.map(text), run.revision().map(text));
-            let conversation = run.conversation().map(ToString::to_string);
-            let (id, run, state) = (id.to_owned(), run.id().to_string(), serde_json::to_string(run)?);
-            let replace = self.0.run(move |connection| {
-                let sql = match expected {
-                    Some(_) => REPLACE_STATE,
-                    None => INSERT_STATE,
-                };
-                let changed =
-                    connection.execute(sql, params![id, run, revision, state, expected, conversation])?;
-                Ok(if changed == 0 { SaveOutcome::Conflict } else { SaveOutcome::Saved })
+            let (expected, revision) = (expected.map(text), changes.revision().map(text));
+            let (conversation, run) =
+                (changes.conversation().map(ToString::to_string), changes.run_id().to_string());
+            let (id, acknowledged) = (id.to_owned(), changes.acknowledged().to_vec());
+            let (parts, entries, is_whole) = (changes.parts()?, changes.entries()?, changes.is_whole());
+            let append = self.0.run(move |connection| {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let sql = if expected.is_some() { REVISE } else { INSERT };
+                if transaction.execute(sql, params![id, run, revision, expected, conversation])? == 0 {
+                    return Ok(SaveOutcome::Conflict);
+                }
+                if is_whole {
+                    transaction.execute("DELETE FROM run_parts WHERE run = ?1", [&id])?;
+                    transaction.execute("DELETE FROM run_log WHERE run = ?1", [&id])?;
+                }
+                let mut set = transaction.prepare("INSERT OR REPLACE INTO run_parts VALUES (?1, ?2, ?3)")?;
+                let mut remove = transaction.prepare("DELETE FROM run_parts WHERE run = ?1 AND key = ?2")?;
+                for (key, part) in parts {
+                    match part {
+                        Some(part) => set.execute(params![id, key, part])?,
+                        None => remove.execute(params![id, key])?,
+                    };
+                }
+                let mut add = transaction.prepare("INSERT INTO run_log VALUES (?1, ?2, ?3)")?;
+                for (position, entry) in entries {
+                    add.execute(params![id, i64::try_from(position)?, entry])?;
+                }
+                for command in acknowledged {
+                    transaction
+                        .execute("DELETE FROM inbox WHERE run = ?1 AND id = ?2", params![id, command])?;
+                }
+                drop((set, remove, add));
+                transaction.commit()?;
+                Ok(SaveOutcome::Saved)
             });
-            replace.await
+            append.await
         })
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
         let id = id.to_owned();
         self.0.run(move |connection| {
-            let mut statement = connection.prepare("SELECT state, revision FROM runs WHERE id = ?1")?;
-            let read = |row: &Row<'_>| {
-                let revision = row.get::<_, Option<String>>(1)?.map(RunRevision::from);
-                Ok(parse_column(row.get_ref(0)?).map(|run: Run| run.with_revision(revision)))
-            };
-            let state = statement.query_row([&id], read).optional()?;
-            let run = state.transpose().map_err(|location| {
-                let id = id.escape_debug();
+            // One state, whatever others save meanwhile.
+            let transaction = connection.transaction()?;
+            let is_stored = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
+            if !transaction.query_row(is_stored, [&id], |row| row.get(0))? {
+                return Ok(None);
+            }
+            let mut parts = transaction.prepare("SELECT key, part FROM run_parts WHERE run = ?1")?;
+            let parts = parts.query_map([&id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let parts: Vec<(String, String)> = parts.collect::<Result<_, _>>()?;
+            let mut log =
+                transaction.prepare("SELECT entry FROM run_log WHERE run = ?1 ORDER BY position")?;
+            let log: Vec<String> = log.query_map([&id], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            let run = Run::restore(parts, log).map_err(|error| {
+                let (id, location) = (id.escape_debug(), location(&error));
                 format!(
                     "the state of the run `{id}` is corrupt or was written by another version ({location}); \
                      remove the run"
                 )
             })?;
-            Ok(run)
+            Ok(Some(run))
         })
     }
 
@@ -263,6 +292,8 @@ impl RunStore for SqliteStore {
             transaction.execute(forget, [MAX_REMOVED as i64])?;
             for delete in [
                 "DELETE FROM runs WHERE id = ?1",
+                "DELETE FROM run_parts WHERE run = ?1",
+                "DELETE FROM run_log WHERE run = ?1",
                 "DELETE FROM leases WHERE run = ?1",
                 "DELETE FROM inbox WHERE run = ?1",
             ] {
@@ -370,18 +401,6 @@ impl RunStore for SqliteStore {
         })
     }
 
-    fn acknowledge<'a>(&'a self, id: &'a str, commands: &'a [String]) -> StoreFuture<'a, ()> {
-        let (run, commands) = (id.to_owned(), commands.to_vec());
-        self.0.run(move |connection| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for command in commands {
-                let sql = "DELETE FROM inbox WHERE run = ?1 AND id = ?2";
-                transaction.execute(sql, params![run, command])?;
-            }
-            Ok(transaction.commit()?)
-        })
-    }
-
     fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
         let conversation = conversation.to_string();
         self.0.run(move |connection| {
@@ -405,7 +424,12 @@ impl RunStore for SqliteStore {
 /// Returns the location of the error. It does not include the content, which may be a secret.
 fn parse_column<T: DeserializeOwned>(value: ValueRef<'_>) -> Result<T, String> {
     let text = value.as_str().map_err(|_| "it is not text".to_owned())?;
-    serde_json::from_str(text).map_err(|error| format!("line {}, column {}", error.line(), error.column()))
+    serde_json::from_str(text).map_err(|error| location(&error))
+}
+
+/// Returns the location of an error. It does not include the content, which may be a secret.
+fn location(error: &serde_json::Error) -> String {
+    format!("line {}, column {}", error.line(), error.column())
 }
 
 impl fmt::Debug for SqliteStore {

@@ -1,0 +1,20 @@
+//! Changes of what has happened in a run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::content::Content;
+use crate::tool::ToolExecution;
+
+/// A change of something in the open turn, of the answer, or of the instructions. Nothing else ever changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Amendment {
+    /// The call at this position has other arguments.
+    Arguments { call: usize, arguments: String, is_rewritten: bool },
+    /// The answer has another text.
+    Text(String),
+    /// Layers replaced the outcome of a call.
+    Result(Box<ToolExecution>),
+    /// The run was handed off to an agent with these instructions.
+    Instructions { had_some: bool, instructions: Option<Content> },
+}
