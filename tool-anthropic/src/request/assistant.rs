@@ -172,7 +172,7 @@ mod tests {
     fn another_provider_gets_text_and_calls() {
         let message = reply(&[THINKING, SEARCH, TEXT, CALL]);
         let call = r#"{"type":"tool_use","id":"toolu_1","name":"get_tide","input":{"b":1.10}}"#;
-        assert_eq!(sent(&message, "deepseek"), [r#"{"type":"text","text":"Looking."}"#, call]);
+        assert_eq!(sent(&message, "deepseek"), [r#"{"type":"text","text":"Looking. "}"#, call]);
     }
 
     #[test]
