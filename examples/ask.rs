@@ -23,7 +23,7 @@ use tool_core::tool::{Asker, IdempotencyKey, Question};
 use tool_core::{Agent, RunError, RunErrorKind, SqliteStore, ToolError, tool, tools};
 use tool_offline::OfflineModel;
 
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 struct Seat {
     row: u8,
     letter: char,
@@ -37,7 +37,8 @@ async fn book(
 ) -> Result<String, ToolError> {
     println!("  (looking for free seats)"); // again after a restart, because it stands before the question
     let free = [Seat { row: 3, letter: 'A' }, Seat { row: 12, letter: 'C' }];
-    let seat: Seat = user.ask(format!("Which seat on {flight}?")).choices(free).await?;
+    let free = free.map(|seat| (seat, format!("row {}, seat {}", seat.row, seat.letter)));
+    let seat: Seat = user.ask(format!("Which seat on {flight}?")).choices_with_labels(free).await?;
     println!("  (reserving under the key {})", key.step("reserve"));
     Ok(format!("Booked seat {}{} on {flight}.", seat.row, seat.letter))
 }
@@ -49,8 +50,8 @@ impl Answerer for Terminal {
     fn answer<'a>(&'a self, question: &'a Question) -> AnswererFuture<'a> {
         Box::pin(async move {
             println!("{}", question.text());
-            for (number, choice) in question.choices().iter().enumerate() {
-                println!("  {}: {choice}", number + 1);
+            for (number, (label, _)) in question.labeled_choices().enumerate() {
+                println!("  {}: {label}", number + 1);
             }
             loop {
                 let line = tokio::task::spawn_blocking(|| io::stdin().lines().next()).await;

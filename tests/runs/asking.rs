@@ -36,7 +36,7 @@ fn text(wait: &Wait) -> &str {
 }
 
 /// Answers the question with this text.
-fn answer(run: &mut Run, question: &str, answer: impl Into<Value>) {
+fn answer(run: &mut Run, question: &str, answer: impl Serialize) {
     let wait = run.waits().into_iter().find(|wait| text(wait) == question);
     run.resolve(&wait.unwrap_or_else(|| panic!("{question}")).id, Decision::answer(answer)).unwrap();
 }
@@ -391,6 +391,42 @@ async fn a_secret_is_never_stored() {
     answer(&mut run, "Code?", "12");
     let answer = agent.resume(run).await.unwrap();
     assert_eq!(answer.messages()[2].text(), "9 letters");
+}
+
+#[tokio::test]
+async fn choices_can_have_labels() {
+    let tool = FunctionTool::new("book", |_: (), context: ToolContext| async move {
+        let free = [3, 12].map(|row| (Seat { row, letter: 'A' }, format!("row {row}")));
+        let seat: Seat = context.asker().ask("Which seat?").choices_with_labels(free).await?;
+        let size: String =
+            context.asker().ask("Which size?").choices(["small", "large"]).default("small").await?;
+        Ok::<_, ToolError>(format!("{}{} {size}", seat.row, seat.letter))
+    });
+    let agent =
+        Agent::builder(ScriptedModel::new().calls("book", "{}").says("Booked.")).tool(tool).build().unwrap();
+    let mut run = waiting(agent.ask("Go").await);
+    let wait = run.waits().remove(0);
+    let question = wait.question().unwrap();
+    let labels: Vec<_> = question.labeled_choices().map(|(label, _)| label.into_owned()).collect();
+    assert_eq!(labels, ["row 3", "row 12"]);
+    let chosen = Decision::answer_text(question, "row 12");
+    assert!(chosen == Decision::answer(Seat { row: 12, letter: 'A' }));
+    assert_eq!(
+        run.resolve(&wait.id, Decision::answer(Seat { row: 4, letter: 'A' })).unwrap_err().kind(),
+        ResolveErrorKind::InvalidAnswer
+    );
+    // Maps with keys that are no strings are no JSON.
+    let unwritable = std::collections::HashMap::from([((1, 2), 3)]);
+    let error = run.resolve(&wait.id, Decision::answer(unwritable)).unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::InvalidAnswer, "{error}");
+    run.resolve(&wait.id, chosen).unwrap();
+    let mut run = waiting(agent.resume(run).await);
+    let wait = run.waits().remove(0);
+    let labels: Vec<_> =
+        wait.question().unwrap().labeled_choices().map(|(label, _)| label.into_owned()).collect();
+    assert_eq!(labels, ["small", "large"]);
+    answer(&mut run, "Which size?", "large");
+    assert_eq!(agent.resume(run).await.unwrap().messages()[2].text(), "12A large");
 }
 
 #[derive(Deserialize, JsonSchema)]

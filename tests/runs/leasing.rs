@@ -295,10 +295,7 @@ async fn a_driver_takes_the_decisions_that_are_posted_to_it() {
             world.0.release.notify_one();
             assert_eq!(driver.await.unwrap(), "Done.");
             assert_eq!(world.effects(), ["hold", "pay"]);
-            assert_eq!(
-                first.post(run.id().as_str(), RunCommand::Cancel).await.unwrap(),
-                PostOutcome::UnknownRun
-            );
+            assert_eq!(first.post(run.id(), RunCommand::Cancel).await.unwrap(), PostOutcome::UnknownRun);
         }
     }
 }

@@ -214,8 +214,8 @@ impl<W: Write> Session<W> {
         reply: oneshot::Sender<Decision>,
     ) -> io::Result<()> {
         self.screen.line(question.text())?;
-        for (position, choice) in question.choices().iter().enumerate() {
-            self.screen.line(&format!("  {}: {}", position + 1, show_value(choice)))?;
+        for (position, (label, _)) in question.labeled_choices().enumerate() {
+            self.screen.line(&format!("  {}: {label}", position + 1))?;
         }
         if let Some(problem) = question.problem() {
             self.screen.line(&format!("the last answer was refused: {problem}"))?;

@@ -34,7 +34,7 @@ pub enum Outcome {
     Answer(Answer),
     /// Calls await [approvals](Run::awaiting_approval) or [results](Run::awaiting_results). Resolve them and
     /// [resume](crate::Agent::resume) the run.
-    Waiting(Box<Run>),
+    Waiting(Run),
     /// The run has no answer. The error has a [kind](RunError::kind), and states whether it
     /// [is resumable](RunError::is_resumable).
     Failed(RunError),
@@ -44,9 +44,7 @@ impl From<Result<Answer, RunError>> for Outcome {
     fn from(result: Result<Answer, RunError>) -> Self {
         match result {
             Ok(answer) => Self::Answer(answer),
-            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => {
-                Self::Waiting(Box::new(error.into_run()))
-            }
+            Err(error) if matches!(error.kind(), RunErrorKind::Waiting) => Self::Waiting(error.into_run()),
             Err(error) => Self::Failed(error),
         }
     }

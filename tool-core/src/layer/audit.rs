@@ -149,9 +149,8 @@ impl AuditRecord {
             (.., VerdictKind::Passed | VerdictKind::Answered) => f.write_str("the question")?,
             _ => f.write_str("a text")?,
         }
-        match &self.verdict.why {
-            Some(why) => write!(f, ": {why}")?,
-            None => {}
+        if let Some(why) = &self.verdict.why {
+            write!(f, ": {why}")?;
         }
         Ok(f)
     }

@@ -74,6 +74,14 @@ macro_rules! impl_id {
             }
         }
 
+        impl std::ops::Deref for $id {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                self.as_str()
+            }
+        }
+
         impl std::fmt::Display for $id {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())

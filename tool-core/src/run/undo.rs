@@ -125,7 +125,8 @@ impl Run {
     /// Returns the call that the next call undoes.
     pub(crate) fn next_undone(&self) -> Option<Undone> {
         let execution = self.undone_execution()?;
-        Some(Undone { call: execution.call.clone(), output: execution.original_outcome().ok().cloned() })
+        let call = execution.call.clone();
+        Some(Undone { key: self.key(&call.id), call, output: execution.original_outcome().ok().cloned() })
     }
 
     /// Applies the policy of its tool to the next undo call, and finishes the calls that must not be executed again.

@@ -168,9 +168,10 @@ impl Decision {
         Approval::deny(reason).into()
     }
 
-    /// Answers a question.
-    pub fn answer(answer: impl Into<Value>) -> Self {
-        Self::new(Verdict::Answer(answer.into().to_string()))
+    /// Answers a question. An answer that cannot be serialized as JSON is refused when the question is resolved.
+    pub fn answer(answer: impl Serialize) -> Self {
+        let json = serde_json::to_string(&answer);
+        Self::new(Verdict::Answer(json.unwrap_or_else(|error| error.to_string())))
     }
 
     /// Answers a question with a JSON text, which keeps every digit.
@@ -178,7 +179,7 @@ impl Decision {
         Self::new(Verdict::Answer(answer.into()))
     }
 
-    /// Answers a question with what a person wrote or a program sent: one of the choices, a JSON text, or else a text.
+    /// Answers a question with what a person wrote or a program sent: one of the choices or its label, a JSON text, or else a text.
     ///
     /// ```
     /// use tool_core::run::Decision;
@@ -191,9 +192,12 @@ impl Decision {
     /// # Ok::<_, serde_json::Error>(())
     /// ```
     pub fn answer_text(question: &Question, text: &str) -> Self {
+        if let Some((_, choice)) = question.labeled_choices().find(|(label, _)| label == text) {
+            return Self::answer(choice);
+        }
         let is_text = question.schema()["type"] == "string";
         let is_json = serde_json::from_str(text).is_ok_and(|value: Value| value.is_string() || !is_text);
-        if is_json && !question.choices().contains(&text.into()) {
+        if is_json {
             return Self::answer_json(text);
         }
         Self::answer(text)

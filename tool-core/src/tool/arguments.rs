@@ -68,3 +68,27 @@ pub(crate) fn decode_answer<T: DeserializeOwned>(text: &str, contract: &Contract
         error.strip_prefix("invalid arguments: ").unwrap_or(&error).to_owned()
     })
 }
+
+/// A value that answers a question of the type `T`: one of the type, or a `&str` for a `String`. The
+/// [choices](crate::tool::AskQuestion::choices) and the [default](crate::tool::AskQuestion::default) of a question are such values.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not answer a question whose answer is a `{T}`",
+    label = "not a `{T}`",
+    note = "pass values of the type that the question returns; `choices_with_labels` takes a text beside each"
+)]
+pub trait IntoAnswer<T> {
+    /// Converts the value into the answer.
+    fn into_answer(self) -> T;
+}
+
+impl<T> IntoAnswer<T> for T {
+    fn into_answer(self) -> T {
+        self
+    }
+}
+
+impl IntoAnswer<String> for &str {
+    fn into_answer(self) -> String {
+        self.to_owned()
+    }
+}

@@ -22,7 +22,7 @@ pub(crate) mod declared;
 #[cfg(feature = "dynamic")]
 mod dynamic;
 
-pub use self::arguments::{AnswerType, ToolArguments};
+pub use self::arguments::{AnswerType, IntoAnswer, ToolArguments};
 pub(crate) use self::arguments::{Wrapped, arguments_contract, decode_answer, decode_arguments};
 pub use self::call_history::Origin;
 pub(crate) use self::call_history::{CallHistory, Judgement};

@@ -28,6 +28,9 @@ struct Arguments<'q> {
     schema: &'q Value,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     choices: &'q [Value],
+    /// What a person sees in place of the choices, if they have labels.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    labels: &'q [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<&'q Value>,
     /// What was wrong with the last answer.
@@ -41,6 +44,7 @@ pub(super) fn question_call(question: &Question) -> ToolCall {
         question: question.text(),
         schema: question.schema(),
         choices: question.choices(),
+        labels: question.labels(),
         default: question.default(),
         problem: question.problem(),
     };

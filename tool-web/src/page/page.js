@@ -264,11 +264,11 @@ function textEditor(text) {
 }
 
 /** A form for the answer to a question, made from its schema. */
-function answerEditor({ schema, choices = [], default: suggested, is_secret }) {
+function answerEditor({ schema, choices = [], labels = [], default: suggested, is_secret }) {
   const raw = suggested === undefined ? "" : JSON.stringify(suggested);
   if (choices.length && !is_secret) {
     const values = choices.map((value) => JSON.stringify(value));
-    const label = (json, at) => (typeof choices[at] === "string" ? choices[at] : json);
+    const label = (json, at) => labels[at] ?? (typeof choices[at] === "string" ? choices[at] : json);
     const select = el("select", {}, ...values.map((json, at) => el("option", { value: json }, visible(label(json, at)))));
     if (values.includes(raw)) select.value = raw;
     return { element: el("div", { className: "row" }, select), text: () => select.value };

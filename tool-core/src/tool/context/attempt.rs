@@ -134,6 +134,8 @@ impl From<String> for IdempotencyKey {
 pub struct Undone {
     /// The call.
     pub call: ToolCall,
+    /// The idempotency key under which the call was executed, for a service that finds what was done by it.
+    pub key: IdempotencyKey,
     /// The output of the call before layers, or `None` if it was interrupted, timed out or panicked, so that it is unknown whether it
     /// took effect.
     #[serde(default, serialize_with = "write_output", skip_serializing_if = "Option::is_none")]

@@ -20,7 +20,7 @@ use super::call_notes::{CallNotes, MAX_QUESTIONS, MAX_TEXT, Parked, Reply};
 use crate::arguments::Contract;
 use crate::model::ToolPolicy;
 use crate::schema;
-use crate::tool::{AnswerType, Question, Timestamp, ToolError, Wrapped, decode_answer};
+use crate::tool::{AnswerType, IntoAnswer, Question, Timestamp, ToolError, Wrapped, decode_answer};
 
 /// Asks a person from inside a call. A tool injects it, as `#[inject] user: &Asker`, or takes it from its
 /// [context](crate::ToolContext::asker).
@@ -119,6 +119,7 @@ impl Asker {
             text,
             schema,
             choices: Vec::new(),
+            labels: Vec::new(),
             default: None,
             is_secret: false,
             expires: None,
@@ -271,9 +272,32 @@ pub struct AskQuestion<'a, T> {
 impl<'a, T> AskQuestion<'a, T> {
     /// Sets the answers to choose from. If the call is executed again and the answer is no longer among them, the question is asked
     /// again.
-    pub fn choices<C: Serialize>(mut self, choices: impl IntoIterator<Item = C>) -> Self {
-        let choices: Result<Vec<_>, _> =
-            choices.into_iter().map(|choice| serde_json::to_value(choice)).collect();
+    pub fn choices<C: IntoAnswer<T>>(self, choices: impl IntoIterator<Item = C>) -> Self
+    where
+        T: Serialize,
+    {
+        self.choose_from(choices.into_iter().map(IntoAnswer::into_answer))
+    }
+
+    /// Sets the answers to choose from, like [`choices`](Self::choices), each with the text that the person sees in its place.
+    pub fn choices_with_labels<C: IntoAnswer<T>, L: Into<String>>(
+        mut self,
+        choices: impl IntoIterator<Item = (C, L)>,
+    ) -> Self
+    where
+        T: Serialize,
+    {
+        let (choices, labels): (Vec<_>, _) =
+            choices.into_iter().map(|(choice, label)| (choice.into_answer(), label.into())).unzip();
+        self.question.labels = labels;
+        self.choose_from(choices)
+    }
+
+    fn choose_from(mut self, choices: impl IntoIterator<Item = T>) -> Self
+    where
+        T: Serialize,
+    {
+        let choices: Result<Vec<_>, _> = choices.into_iter().map(serde_json::to_value).collect();
         match choices {
             Ok(choices) if choices.is_empty() => {
                 self.invalid = Some("there is nothing to choose from".into())
@@ -285,8 +309,11 @@ impl<'a, T> AskQuestion<'a, T> {
     }
 
     /// Sets the answer that is suggested, and that holds if the question expires or nobody can be asked.
-    pub fn default(mut self, answer: impl Serialize) -> Self {
-        match serde_json::to_value(answer) {
+    pub fn default(mut self, answer: impl IntoAnswer<T>) -> Self
+    where
+        T: Serialize,
+    {
+        match serde_json::to_value(answer.into_answer()) {
             Ok(answer) => self.question.default = Some(answer),
             Err(error) => self.invalid = Some(error.to_string()),
         }

@@ -1,5 +1,6 @@
 //! A question of a tool to a person.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ pub struct Question {
     pub(super) schema: Value,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) choices: Vec<Value>,
+    /// What a person sees in place of the choices, or nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) labels: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) default: Option<Value>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -57,6 +61,20 @@ impl Question {
     #[must_use]
     pub fn choices(&self) -> &[Value] {
         &self.choices
+    }
+
+    /// Returns the labels of the [choices](Self::choices), or nothing if they have none.
+    #[must_use]
+    pub fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    /// Returns the [choices](Self::choices), each with what a person sees of it: its label, its text, or else its JSON.
+    pub fn labeled_choices(&self) -> impl ExactSizeIterator<Item = (Cow<'_, str>, &Value)> {
+        self.choices.iter().enumerate().map(|(position, choice)| match self.labels.get(position) {
+            Some(label) => (label.into(), choice),
+            None => (choice.as_str().map_or_else(|| choice.to_string().into(), Cow::Borrowed), choice),
+        })
     }
 
     /// Returns the answer that holds if the question expires or nobody can be asked, to be suggested.
