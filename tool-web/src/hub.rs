@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tool_core::content::Content;
 use tool_core::memory::{
-    InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore, StoredRun,
-    Window,
+    ChatStore, InMemoryStore, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore,
+    StoredRun, Window,
 };
 use tool_core::model::ChatRequest;
 use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
@@ -30,8 +30,9 @@ const MAX_LOG_BYTES: usize = 64 << 20;
 /// The time between two readings of a stored run that is shown.
 pub(crate) const POLL: Duration = Duration::from_millis(1_500);
 
-/// The number of messages that are remembered in a conversation of an agent without a memory.
+/// The number of messages that are remembered in a conversation of an agent without a memory, and the memory that all take.
 const MAX_HISTORY: usize = 200;
+const MAX_HISTORY_BYTES: usize = 64 << 20;
 
 /// Where runs come from.
 pub(crate) struct Source {
@@ -46,6 +47,8 @@ pub(crate) struct Source {
 pub(crate) struct Hub {
     pub(crate) sources: Vec<Arc<Source>>,
     pub(crate) index: Index,
+    /// The conversations of agents without a memory.
+    histories: InMemoryStore,
     state: Mutex<State>,
     /// Held while a stored run is changed, so that each is driven once.
     changing: tokio::sync::Mutex<()>,
@@ -58,8 +61,6 @@ struct State {
     /// The logs of other stored runs, as long as somebody reads them.
     shown: HashMap<String, Weak<RunLog>>,
     decisions: Bounded<WaitId, Recorded, 10_000>,
-    /// The messages of conversations of agents without a memory.
-    histories: Bounded<ConversationId, Vec<Message>, 1_000>,
 }
 
 /// A decision that was recorded here.
@@ -157,7 +158,8 @@ impl Hub {
             }
             let (index, state, changing) =
                 (Index::default(), Mutex::default(), tokio::sync::Mutex::default());
-            Self { sources, index, state, changing }
+            let histories = InMemoryStore::new().max_conversation_bytes(MAX_HISTORY_BYTES);
+            Self { sources, index, histories, state, changing }
         })
     }
 
@@ -257,7 +259,7 @@ impl Hub {
             while let Some(event) = events.next().await {
                 match (event, &conversation) {
                     (Ok(Event::Done(answer)), Some(conversation)) => {
-                        hub.lock().remember(conversation, answer.into_messages());
+                        hub.remember(conversation, answer.into_messages()).await;
                     }
                     (Ok(_), _) => {}
                     (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
@@ -392,8 +394,7 @@ impl Hub {
         }
         let mut ask = agent.ask(question).conversation(conversation.clone());
         if agent.memory().is_none() {
-            let state = self.lock();
-            ask = ask.history(state.histories.get(conversation).into_iter().flatten().cloned());
+            ask = ask.history(self.histories.load(conversation).await.unwrap_or_default());
         }
         let run = ask.start().into_run();
         let log = self.log_of(source, &run);
@@ -461,6 +462,16 @@ impl Hub {
             return Err(self.refusal(id).await);
         }
         Ok(())
+    }
+
+    /// Remembers the messages of an answer. A conversation that is too large is forgotten.
+    async fn remember(&self, conversation: &ConversationId, messages: Vec<Message>) {
+        let mut history = self.histories.load(conversation).await.unwrap_or_default();
+        history.extend(messages);
+        let history = Window::messages(MAX_HISTORY).apply(history);
+        if self.histories.replace(conversation, &history).await.is_err() {
+            drop(self.histories.clear(conversation).await);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -536,13 +547,6 @@ impl State {
             bytes -= self.logs.remove(index).map_or(0, |log| log.bytes());
         }
         self.logs.push_back(log);
-    }
-
-    /// Remembers the messages of an answer.
-    fn remember(&mut self, conversation: &ConversationId, messages: Vec<Message>) {
-        let mut history = self.histories.get(conversation).cloned().unwrap_or_default();
-        history.extend(messages);
-        self.histories.insert(conversation.clone(), Window::messages(MAX_HISTORY).apply(history));
     }
 }
 

@@ -15,7 +15,12 @@ use crate::model::{ConversationId, Message, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
 use crate::tool::Timestamp;
 
+/// The memory that a conversation takes beside its messages.
+const CONVERSATION_BYTES: usize = 500;
+
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
+///
+/// Conversations take at most [256 MiB](Self::max_conversation_bytes).
 ///
 /// ```
 /// use tool_core::memory::{ChatStore, InMemoryStore};
@@ -35,7 +40,7 @@ pub struct InMemoryStore(Arc<Mutex<Contents>>);
 
 #[derive(Default)]
 struct Contents {
-    conversations: BTreeMap<ConversationId, Vec<Message>>,
+    conversations: Conversations,
     /// The state of each run, with the time at which it was stored.
     runs: BTreeMap<String, (Run, SystemTime)>,
     max_runs: Option<usize>,
@@ -46,6 +51,66 @@ struct Contents {
     removed: VecDeque<RunId>,
     /// What was spent in each period of a key, by its start.
     budgets: HashMap<(String, Timestamp), BudgetSum>,
+}
+
+/// The conversations, which are forgotten in the order of their last changes if they take too much memory.
+struct Conversations {
+    by_id: BTreeMap<ConversationId, Conversation>,
+    by_change: BTreeMap<u64, ConversationId>,
+    changes: u64,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+#[derive(Default)]
+struct Conversation {
+    messages: Vec<Message>,
+    bytes: usize,
+    changed: u64,
+}
+
+impl Default for Conversations {
+    fn default() -> Self {
+        let (by_id, by_change) = (BTreeMap::new(), BTreeMap::new());
+        Self { by_id, by_change, changes: 0, bytes: 0, max_bytes: 256 << 20 }
+    }
+}
+
+impl Conversations {
+    /// Adds messages to a conversation, or replaces its messages.
+    fn store(&mut self, id: &ConversationId, messages: &[Message], replaces: bool) -> Result<(), String> {
+        let empty = CONVERSATION_BYTES + id.as_str().len();
+        let earlier = self.by_id.get(id).filter(|_| !replaces).map_or(empty, |known| known.bytes);
+        let added: usize = messages.iter().map(Message::approximate_bytes).sum();
+        let bytes = earlier + added;
+        if bytes > self.max_bytes {
+            let max = self.max_bytes;
+            return Err(format!(
+                "the conversation takes more than {max} bytes; begin another one, or raise \
+                 `InMemoryStore::max_conversation_bytes`"
+            ));
+        }
+        let mut conversation = self.remove(id).filter(|_| !replaces).unwrap_or_default();
+        conversation.messages.extend_from_slice(messages);
+        self.changes += 1;
+        self.by_change.insert(self.changes, id.clone());
+        self.bytes += bytes;
+        self.by_id.insert(id.clone(), Conversation { bytes, changed: self.changes, ..conversation });
+        while self.bytes > self.max_bytes
+            && let Some((_, oldest)) = self.by_change.first_key_value()
+        {
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, id: &ConversationId) -> Option<Conversation> {
+        let removed = self.by_id.remove(id)?;
+        self.by_change.remove(&removed.changed);
+        self.bytes -= removed.bytes;
+        Some(removed)
+    }
 }
 
 /// What was spent of a budget in a period, with the reservations that are part of it.
@@ -68,6 +133,14 @@ impl InMemoryStore {
     #[must_use]
     pub fn max_runs(self, runs: usize) -> Self {
         self.contents().max_runs = Some(runs);
+        self
+    }
+
+    /// Limits the memory that all conversations take together, about 256 MiB by default. If they take more, those that were changed least
+    /// recently are forgotten. Storing a conversation that alone takes more is an error, and changes nothing.
+    #[must_use]
+    pub fn max_conversation_bytes(self, bytes: usize) -> Self {
+        self.contents().conversations.max_bytes = bytes;
         self
     }
 
@@ -157,13 +230,16 @@ impl BudgetStore for InMemoryStore {
 
 impl ChatStore for InMemoryStore {
     fn load<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Message>> {
-        Box::pin(async move { Ok(self.contents().conversations.get(id).cloned().unwrap_or_default()) })
+        Box::pin(async move {
+            let contents = self.contents();
+            Ok(contents.conversations.by_id.get(id).map(|known| known.messages.clone()).unwrap_or_default())
+        })
     }
 
     fn append<'a>(&'a self, id: &'a ConversationId, messages: &'a [Message]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             if !messages.is_empty() {
-                self.contents().conversations.entry(id.clone()).or_default().extend_from_slice(messages);
+                self.contents().conversations.store(id, messages, false)?;
             }
             Ok(())
         })
@@ -174,7 +250,7 @@ impl ChatStore for InMemoryStore {
             let conversations = &mut self.contents().conversations;
             match messages {
                 [] => drop(conversations.remove(id)),
-                _ => drop(conversations.insert(id.clone(), messages.to_vec())),
+                _ => conversations.store(id, messages, true)?,
             }
             Ok(())
         })
@@ -188,7 +264,7 @@ impl ChatStore for InMemoryStore {
     }
 
     fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
-        Box::pin(async move { Ok(self.contents().conversations.keys().cloned().collect()) })
+        Box::pin(async move { Ok(self.contents().conversations.by_id.keys().cloned().collect()) })
     }
 }
 
@@ -311,7 +387,7 @@ impl fmt::Debug for InMemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let contents = self.contents();
         f.debug_struct("InMemoryStore")
-            .field("conversations", &contents.conversations.len())
+            .field("conversations", &contents.conversations.by_id.len())
             .field("runs", &contents.runs.len())
             .finish()
     }
@@ -320,6 +396,7 @@ impl fmt::Debug for InMemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::{Image, Part};
 
     #[tokio::test]
     async fn the_oldest_run_that_nobody_drives_is_removed() {
@@ -341,6 +418,32 @@ mod tests {
         assert_eq!(store.runs().await.unwrap(), ["d", "driven"]);
         let outcome = store.append_run("c", None, &removed.changes()).await.unwrap();
         assert_eq!(outcome, SaveOutcome::Conflict);
+    }
+
+    #[tokio::test]
+    async fn conversations_that_were_changed_least_recently_are_forgotten_if_they_take_too_much_memory() {
+        let image = Image::from_bytes("image/png", vec![0; 20_000]);
+        let message = Message::user(Part::from(image));
+        let store = InMemoryStore::new().max_conversation_bytes(100_000);
+        let [a, b, c] = ["a", "b", "c"].map(ConversationId::new);
+        for id in [&a, &b, &a, &c] {
+            store.append(id, std::slice::from_ref(&message)).await.unwrap();
+        }
+        assert_eq!(store.conversations().await.unwrap(), [a.clone(), c.clone()]);
+        let messages = vec![message; 4];
+        for stored in [store.append(&c, &messages).await, store.replace(&c, &messages).await] {
+            assert_eq!(
+                stored.unwrap_err().to_string(),
+                "the conversation takes more than 100000 bytes; begin another one, or raise \
+                 `InMemoryStore::max_conversation_bytes`"
+            );
+        }
+        assert_eq!([store.load(&a).await.unwrap().len(), store.load(&c).await.unwrap().len()], [2, 1]);
+        store.replace(&a, &messages[..1]).await.unwrap();
+        store.replace(&b, &messages[..1]).await.unwrap();
+        store.clear(&a).await.unwrap();
+        store.append(&b, &messages[..1]).await.unwrap();
+        assert_eq!(store.conversations().await.unwrap(), [b, c]);
     }
 
     #[tokio::test]

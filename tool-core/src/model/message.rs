@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::content::Content;
+use crate::content::{Content, Part};
 use crate::model::ProviderData;
 
 /// One message of a conversation.
@@ -95,6 +95,31 @@ impl From<&Message> for Message {
     }
 }
 
+impl Message {
+    /// Returns about how many bytes of memory the message takes, with its images and files.
+    #[must_use]
+    pub fn approximate_bytes(&self) -> usize {
+        let of_content = |content: &Content| content.parts().iter().map(of_part).sum::<usize>();
+        size_of::<Self>()
+            + match self {
+                Self::System(content) | Self::User(content) => of_content(content),
+                Self::Assistant(message) => {
+                    message.content_bytes() + message.tool_calls.len() * size_of::<ToolCall>()
+                }
+                Self::Tool(result) => of_content(&result.content) + result.name.len() + result.call_id.len(),
+            }
+    }
+}
+
+fn of_part(part: &Part) -> usize {
+    let data = match part {
+        Part::Image(image) => Some(image.url()),
+        Part::File(file) => file.url(),
+        _ => part.as_text(),
+    };
+    size_of::<Part>() + data.map_or(0, str::len)
+}
+
 impl From<AssistantMessage> for Message {
     fn from(message: AssistantMessage) -> Self {
         Self::Assistant(message)
@@ -130,6 +155,17 @@ pub struct AssistantMessage {
 }
 
 impl AssistantMessage {
+    /// Returns the bytes of what a provider reads of the message.
+    pub(crate) fn content_bytes(&self) -> usize {
+        let of_data =
+            |data: &ProviderData| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len());
+        let calls = self.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len());
+        let data = self.tool_calls.iter().filter_map(|call| call.provider_data.as_ref());
+        let data = data.chain(&self.provider_data).map(of_data);
+        let texts = self.reasoning.iter().chain(&self.refusal).map(String::len);
+        self.text.len() + calls.chain(data).chain(texts).sum::<usize>()
+    }
+
     /// Creates a message with only a text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {

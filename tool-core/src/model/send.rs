@@ -4,8 +4,8 @@ use futures_util::{TryFutureExt, stream};
 
 use crate::content::Content;
 use crate::model::{
-    AssistantMessage, Attempt, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, EarlierAttempt,
-    Message, Meter, ModelError, ModelErrorKind, ModelFuture, ProviderData, ToolDefinition, Usage,
+    Attempt, ChatModel, ChatRequest, ChatResponse, ChatStream, Delta, EarlierAttempt, Message, Meter,
+    ModelError, ModelErrorKind, ModelFuture, ToolDefinition, Usage,
 };
 
 // Tokens that are not part of any text. A byte of text is at most one token.
@@ -154,20 +154,10 @@ fn max_tokens(message: &Message) -> u64 {
     };
     let tokens = match message {
         Message::System(content) | Message::User(content) => of_content(content),
-        Message::Assistant(message) => bytes_of_reply(message) as u64,
+        Message::Assistant(message) => message.content_bytes() as u64,
         Message::Tool(result) => {
             of_content(&result.content) + (result.name.len() + result.call_id.len()) as u64
         }
     };
     tokens.saturating_add(TOKENS_PER_MESSAGE)
-}
-
-fn bytes_of_reply(message: &AssistantMessage) -> usize {
-    let of_data =
-        |data: &ProviderData| data.for_provider(data.provider()).map_or(0, |json| json.as_str().len());
-    let calls = message.tool_calls.iter().map(|call| call.id.len() + call.name.len() + call.arguments.len());
-    let data = message.tool_calls.iter().filter_map(|call| call.provider_data.as_ref());
-    let data = data.chain(&message.provider_data).map(of_data);
-    let texts = message.reasoning.iter().chain(&message.refusal).map(String::len);
-    message.text.len() + calls.chain(data).chain(texts).sum::<usize>()
 }
