@@ -306,9 +306,9 @@ async fn a_fingerprint_pins_the_instructions() {
     let tools = server_with_instructions(Some("Be gentle.")).pinned(gentle.clone()).connect().await.unwrap();
     assert_eq!(tools.instructions().as_deref(), Some("Be gentle."));
 
-    // A fingerprint of an earlier version has no instructions and pins only the tools.
+    // Without the instructions, nothing would pin them.
     let mut stored = serde_json::to_value(&gentle).unwrap();
     stored.as_object_mut().unwrap().remove("instructions").unwrap();
-    let tools_only: Fingerprint = serde_json::from_value(stored).unwrap();
-    server_with_instructions(Some(INJECTED)).pinned(tools_only).connect().await.unwrap();
+    let error = serde_json::from_value::<Fingerprint>(stored).unwrap_err();
+    assert_eq!(error.to_string(), "missing field `instructions`");
 }

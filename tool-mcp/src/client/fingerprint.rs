@@ -15,9 +15,6 @@ use super::text::hex;
 /// A snapshot of a server's tools and instructions, to be stored and [pinned](super::McpServer::pinned). A server whose tools
 /// or instructions change later is then refused.
 ///
-/// A fingerprint that was stored by a version without instructions still loads. It pins the tools alone: create a new one
-/// with [`McpTools::fingerprint`](super::McpTools::fingerprint) to pin the instructions as well.
-///
 /// It is serialized with `serde`, for example as JSON. It contains the definitions and not only their hashes, so that a
 /// mismatch can show what changed; this takes a few kilobytes for most servers. The hash of each definition (SHA-256 of its
 /// JSON with sorted keys) lets people compare fingerprints. It is verified on deserialization, so that a fingerprint that
@@ -29,21 +26,13 @@ use super::text::hex;
 /// println!("{} tools", fingerprint.len());
 /// # Ok(())
 /// # }
-/// # read(r#"{"tools":{}}"#).unwrap();
+/// # read(&serde_json::to_string(&tool_mcp::Fingerprint::default()).unwrap()).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Serialized", into = "Serialized")]
 pub struct Fingerprint {
     tools: BTreeMap<String, Map<String, Value>>,
-    instructions: Instructions,
-}
-
-#[derive(Clone, PartialEq, Default)]
-enum Instructions {
-    /// The fingerprint is older than the pinning of instructions.
-    #[default]
-    Unknown,
-    Known(Option<String>),
+    instructions: Option<String>,
 }
 
 impl Fingerprint {
@@ -52,7 +41,7 @@ impl Fingerprint {
             .tools
             .iter()
             .map(|tool| (tool.original_name().to_owned(), pinned_fields(&tool.as_listed())));
-        Self { tools: tools.collect(), instructions: Instructions::Known(listing.instructions.clone()) }
+        Self { tools: tools.collect(), instructions: listing.instructions.clone() }
     }
 
     /// Returns the number of tools.
@@ -75,7 +64,7 @@ impl Fingerprint {
             hash.update(Value::from(name.as_str()).to_string());
             hash.update(canonical(&Value::Object(definition.clone())));
         }
-        if let Instructions::Known(Some(instructions)) = &self.instructions {
+        if let Some(instructions) = &self.instructions {
             hash.update(Value::from(instructions.as_str()).to_string());
         }
         hex(&hash.finalize())
@@ -85,10 +74,8 @@ impl Fingerprint {
     #[must_use]
     pub fn difference(&self, later: &Self) -> Option<Difference> {
         let mut changes = Vec::new();
-        if let (Instructions::Known(before), Instructions::Known(after)) =
-            (&self.instructions, &later.instructions)
-            && before != after
-        {
+        let (before, after) = (&self.instructions, &later.instructions);
+        if before != after {
             changes.push(Change::Instructions { before: before.clone(), after: after.clone() });
         }
         for (tool, before) in &self.tools {
@@ -130,9 +117,7 @@ fn pinned_fields(tool: &Tool) -> Map<String, Value> {
 #[derive(Serialize, Deserialize)]
 struct Serialized {
     tools: BTreeMap<String, SerializedTool>,
-    /// Missing in fingerprints of versions that did not pin the instructions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    instructions: Option<SerializedInstructions>,
+    instructions: SerializedInstructions,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,10 +141,8 @@ impl From<Fingerprint> for Serialized {
         let serialize = |(name, definition): (_, Map<_, _>)| {
             (name, SerializedTool { sha256: sha256(definition.clone()), definition })
         };
-        let instructions = match fingerprint.instructions {
-            Instructions::Unknown => None,
-            Instructions::Known(text) => Some(SerializedInstructions { sha256: sha256(text.clone()), text }),
-        };
+        let text = fingerprint.instructions;
+        let instructions = SerializedInstructions { sha256: sha256(text.clone()), text };
         Self { tools: fingerprint.tools.into_iter().map(serialize).collect(), instructions }
     }
 }
@@ -182,16 +165,11 @@ impl TryFrom<Serialized> for Fingerprint {
             }
         };
         let tools = serialized.tools.into_iter().map(verify).collect::<Result<_, _>>()?;
-        let instructions = match serialized.instructions {
-            None => Instructions::Unknown,
-            Some(SerializedInstructions { sha256: expected, text }) => {
-                if sha256(text.clone()) != expected {
-                    return Err(modified("the instructions do"));
-                }
-                Instructions::Known(text)
-            }
-        };
-        Ok(Self { tools, instructions })
+        let SerializedInstructions { sha256: expected, text } = serialized.instructions;
+        if sha256(text.clone()) != expected {
+            return Err(modified("the instructions do"));
+        }
+        Ok(Self { tools, instructions: text })
     }
 }
 
@@ -215,7 +193,7 @@ mod tests {
         let definition = |value: &Value| value.as_object().unwrap().clone();
         Fingerprint {
             tools: tools.iter().map(|(name, value)| ((*name).to_owned(), definition(value))).collect(),
-            instructions: Instructions::Known(Some("Be gentle".into())),
+            instructions: Some("Be gentle".into()),
         }
     }
 
