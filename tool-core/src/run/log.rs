@@ -42,7 +42,7 @@ impl Run {
                     self.stage = Stage::Calling(Turn::new(vec![CallRecord::default(); calls], Vec::new()));
                 }
             }
-            Fact::Finished(execution) => self.set_outcome(*execution),
+            Fact::Finished(execution) => self.set_outcome(execution),
             Fact::Retried { call, is_inner_done } => {
                 // A run that has not ended is continued.
                 let inner = self.open_record(&call).ok().filter(|_| is_inner_done);
@@ -63,7 +63,7 @@ impl Run {
             Fact::Judged(verdict) => self.history.add_verdict(verdict),
             Fact::Found(names) => self.history.add_found_tools(names),
             Fact::Amended(Amendment::Result(execution)) if matches!(self.stage, Stage::Calling(_)) => {
-                self.set_outcome(*execution);
+                self.set_outcome(execution);
             }
             Fact::Amended(amendment) => {
                 if let Amendment::Instructions { .. } = &amendment {
@@ -74,33 +74,33 @@ impl Run {
         }
     }
 
-    fn set_outcome(&mut self, execution: ToolExecution) {
+    fn set_outcome(&mut self, execution: Box<ToolExecution>) {
         let position = self.call_position(&execution.call.id);
         if let (Stage::Calling(turn), Some(position)) = (&mut self.stage, position)
             && let Some(record) = turn.calls.get_mut(position)
         {
-            record.state = CallState::Finished(Box::new(execution));
+            record.state = CallState::Finished(execution);
             record.is_touched = true;
         }
     }
 
     fn close(&mut self, why_not_executed: &str) {
-        let Stage::Calling(turn) = std::mem::replace(&mut self.stage, Stage::Asking) else { return };
+        let Stage::Calling(mut turn) = std::mem::replace(&mut self.stage, Stage::Asking) else { return };
         let calls = self.history.last_calls();
         if let Some(recording) = &mut self.recording {
             recording.closed_calls.extend(calls.iter().map(|call| call.id.clone()));
         }
-        let (mut results, mut executions) = (Vec::with_capacity(turn.calls.len()), Vec::new());
-        for (call, record) in calls.iter().zip(turn.calls) {
-            self.inner_runs.extend(record.inner.map(|inner| *inner));
-            results.push(match &record.state {
-                CallState::Finished(execution) => Message::tool(call, &execution.outcome),
-                _ => Message::tool(call, &Err(ToolError::not_executed(why_not_executed))),
-            });
-            if let CallState::Finished(execution) = record.state {
-                executions.push(*execution);
-            }
-        }
+        let results = calls.iter().zip(&turn.calls).map(|(call, record)| match record.outcome() {
+            Some(execution) => Message::tool(call, &execution.outcome),
+            None => Message::tool(call, &Err(ToolError::not_executed(why_not_executed))),
+        });
+        let results: Vec<_> = results.collect();
+        let inner = turn.calls.iter_mut().filter_map(|record| record.inner.take());
+        self.inner_runs.extend(inner.map(|inner| *inner));
+        let executions = turn.calls.into_iter().filter_map(|record| match record.state {
+            CallState::Finished(execution) => Some(*execution),
+            _ => None,
+        });
         self.history.close(results, executions);
     }
 }

@@ -1,7 +1,7 @@
 //! The loop between a model and its tools as a state machine: all of its rules, no I/O and no clock.
 //!
-//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens it and alone
-//! changes the `history` and the outcomes of calls. `turn` has the calls of one reply, and `call` the
+//! `state` has the data of a [`Run`] and of its calls, and `access` reads it. `log` records what happens and alone
+//! changes the `history` and the outcomes of calls; `changes` is what a save writes. `turn` has the calls of one reply, and `call` the
 //! transitions of one call. `transitions` decides the next step and records its outcome; `normalize` corrects the calls of a reply,
 //! and `call_ids` their ids. `check_limits`, `ledger` (what it costs), `inner` (the runs of agents as tools), `hand_off`, `repeated_calls`, `undo`, `approve`,
 //! `resolve` and `finish` each have one further rule. `review` records what layers decide. `remote` is for drivers that execute calls in other processes. `saved` and

@@ -2,6 +2,7 @@
 //!
 //! The types are in one file because each contains the next, and the last contains the first.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -191,7 +192,7 @@ pub(super) enum Fact {
     Began(Box<InnerRun>),
     /// The open turn is over: its results follow the reply in the order of the calls. Those without an outcome were not executed,
     /// for this reason.
-    Closed(String),
+    Closed(Cow<'static, str>),
     /// A message of the user, or one that rejects an answer.
     Said(Content),
     /// A call undid another.

@@ -279,7 +279,7 @@ impl Run {
     }
 
     /// Ends the turn, if one is open: each call gets a result, and what the user has said meanwhile follows.
-    pub(super) fn close_turn(&mut self, why_not_executed: &str) {
+    pub(super) fn close_turn(&mut self, why_not_executed: &'static str) {
         let Stage::Calling(turn) = &mut self.stage else { return };
         let user_messages = std::mem::take(&mut turn.user_messages);
         let calls = self.history.last_calls().iter().zip(&turn.calls).enumerate();
@@ -289,7 +289,7 @@ impl Run {
         for (position, execution) in begun.collect::<Vec<_>>() {
             self.finish_record(position, execution);
         }
-        self.append(Fact::Closed(why_not_executed.to_owned()));
+        self.append(Fact::Closed(why_not_executed.into()));
         user_messages.into_iter().for_each(|message| self.append(Fact::Said(message)));
     }
 }

@@ -50,7 +50,7 @@ pub struct CallHistory {
     /// The model's arguments, if a layer or a person changed them.
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub(crate) original_arguments: Option<String>,
-    /// As recorded; [`ToolExecution::origin`](crate::tool::ToolExecution::origin) also considers the error.
+    /// As recorded; [`ToolExecution::origin`] also considers the error.
     #[serde(skip_serializing_if = "Origin::is_executed")]
     pub(crate) origin: Origin,
     /// The name of the tool that undoes the call.
