@@ -13,6 +13,7 @@ use tool_core::run::{Decision, ErrorPolicy, Step, StopReason};
 use tool_core::schemars::{self, JsonSchema};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{DecisionKind, ExternalTool, VerdictKind};
+use tool_core::toolset::{ToolProvider, ToolProviderFuture, ToolProviderRequest};
 use tool_core::{Agent, Approval, RunErrorKind, ToolCall, ToolError, ToolOutput, tool, tools};
 
 #[tool("Acts")]
@@ -59,6 +60,50 @@ fn build_refuses_invalid_layers() {
         assert_eq!(refused(builder), expected);
     }
     agent().layer(pass()).layer(pass().named("another")).layer(answers()).build().unwrap();
+}
+
+#[derive(serde::Deserialize, serde::Serialize, JsonSchema)]
+struct Text {
+    text: String,
+}
+
+fn renames(tool: &str) -> tool_core::layer::ClosureLayer {
+    rewrite::arguments(tool, |text: Text| text)
+}
+
+/// Supplies the tool `act`.
+struct Acts;
+
+impl ToolProvider for Acts {
+    fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
+        Box::pin(async { Ok(tools![act].into()) })
+    }
+}
+
+/// A layer that never sees its tool would let everything pass in silence.
+#[tokio::test]
+async fn a_layer_names_only_tools_that_exist() {
+    let unknown = "the layer `rewrite::arguments` is invalid: there is no tool `atc`; did you mean `act`?";
+    let agent = || Agent::builder(ScriptedModel::new().says("Done.")).layer(renames("act"));
+    agent().tools(tools![act]).build().unwrap();
+    assert_eq!(refused(agent()), "the layer `rewrite::arguments` is invalid: there is no tool `act`");
+    assert_eq!(
+        refused(Agent::builder(ScriptedModel::new()).tools(tools![act]).layer(renames("atc"))),
+        unknown
+    );
+    let set = tools![act].layer(renames("atc"));
+    assert_eq!(refused(Agent::builder(ScriptedModel::new()).tools(set)), unknown);
+    // The tool of a provider is known when it is first offered.
+    let provided = |tool| {
+        let builder = Agent::builder(ScriptedModel::new().says("Done.")).tool_provider(Acts);
+        builder.layer(renames(tool)).build().unwrap()
+    };
+    assert_eq!(provided("act").ask("go").await.unwrap().text(), "Done.");
+    let error = provided("atc").ask("go").await.unwrap_err();
+    assert!(error.to_string().contains(unknown), "{error}");
+    // An agent inside has tools of its own.
+    let inner = Agent::builder(ScriptedModel::new()).tools(tools![act]).build().unwrap();
+    agent().tool(inner.as_tool("inner", "Acts")).build().unwrap();
 }
 
 #[tokio::test]

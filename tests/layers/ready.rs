@@ -6,7 +6,7 @@ use futures_util::stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tool_core::content::{Content, File};
+use tool_core::content::{Content, File, Part};
 use tool_core::layer::{
     AnswerVerdict, Audit, AuditRecord, CallVerdict, QuestionVerdict, Redact, guard, rewrite,
 };
@@ -16,7 +16,7 @@ use tool_core::model::{
 };
 use tool_core::testing::ScriptedModel;
 use tool_core::{
-    Agent, ChatModel, Event, Message, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
+    Agent, ChatModel, Event, FunctionTool, Message, ToolCall, ToolContext, ToolError, ToolOutput, tool, tools,
 };
 
 /// A model that streams these chunks one by one, and says `End.` to the results of calls.
@@ -286,6 +286,31 @@ async fn redacts_outputs_and_errors_everywhere() {
         original,
         "{\"card\":4111111111111111,\"mail\":\"a@b.org\",\"id\":12345678901234567890}\na@b.org"
     );
+}
+
+#[tokio::test]
+async fn redacts_secrets_across_parts_and_in_ids() {
+    let tool = FunctionTool::new("card", |_: ()| async {
+        Ok::<_, ToolError>(ToolOutput::from(Content::from_iter([
+            Part::from("4111 1111 "),
+            "1111 1111!".into(),
+        ])))
+    });
+    let model = ScriptedModel::new();
+    let call = ToolCall::new("call a@b.org", "card", "{}");
+    let reply = ChatResponse::new(AssistantMessage::default().with_tool_calls([call]));
+    let model = model.replies(reply).says("Done.");
+    let agent = Agent::builder(model.clone()).tool(tool).layer(redact()).build().unwrap();
+    let events: Vec<_> = futures_util::StreamExt::collect(agent.ask("Pay").stream()).await;
+    let Some(Ok(Event::Done(answer))) = events.last() else { panic!("{events:?}") };
+    assert_eq!(answer.messages()[2].text(), "[card number]!");
+    let announced = events.iter().find_map(|event| match event {
+        Ok(Event::CallAnnounced { id, .. }) => Some(id.clone()),
+        _ => None,
+    });
+    assert!(!announced.unwrap().contains("a@b.org"));
+    assert!(!format!("{:?}", answer.tool_executions()[0].call().id).contains("a@b.org"));
+    assert_eq!(redact().text("Pay with 4111111111111111"), "Pay with [card number]");
 }
 
 #[tokio::test]

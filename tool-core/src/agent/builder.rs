@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use super::shared::Shared;
 use super::undo_tools::{Source, UndoTools};
 use crate::agent::{Agent, BuildError, BuildErrorKind, ToolSearch};
+use crate::arguments::nearest_name;
 use crate::content::Content;
 use crate::layer::Part;
-use crate::model::{ChatModel, ModelOptions, ToolChoice};
+use crate::model::{ChatModel, ModelOptions, ToolChoice, ToolDefinition, ToolKind};
 use crate::run::{ErrorPolicies, RunLimits};
 use crate::tool::{Injectable, Tool, ToolContext};
 use crate::toolset::{
@@ -264,6 +265,7 @@ impl AgentBuilder {
                 search.check_always(&self.agent.tools)?;
             }
             check_tool_choice(&self.agent.tool_choice, &self.agent.tools)?;
+            check_tools_of_layers(&self.agent, &self.agent.tools)?;
         }
         Ok(Agent(Arc::new(self.agent)))
     }
@@ -283,6 +285,24 @@ fn check_layers(agent: &Shared) -> Result<(), BuildError> {
         if let Some(reason) = mistake {
             return Err(BuildErrorKind::InvalidLayer { name: name.to_owned(), reason }.into());
         }
+    }
+    Ok(())
+}
+
+/// Fails if a layer refers to a tool that does not exist. Agents among the tools have tools of their own.
+pub(super) fn check_tools_of_layers(agent: &Shared, tools: &ToolSet) -> Result<(), BuildError> {
+    let leads_to_agent = |tool: &ToolDefinition| matches!(tool.kind(), ToolKind::Agent | ToolKind::Handoff);
+    if tools.definitions().iter().any(leads_to_agent) {
+        return Ok(());
+    }
+    for layer in agent.layers.iter().map(|layer| &**layer).chain(tools.layers()) {
+        let names = layer.tools();
+        let is_unknown = |name: &&&str| tools.get(name).or(agent.undo_tools.get(name)).is_none();
+        let Some(unknown) = names.iter().find(is_unknown) else { continue };
+        let known = tools.definitions().iter().map(ToolDefinition::name);
+        let nearest = nearest_name(unknown, known).map(|name| format!("; did you mean `{name}`?"));
+        let reason = format!("there is no tool `{unknown}`{}", nearest.unwrap_or_default());
+        return Err(BuildErrorKind::InvalidLayer { name: layer.name().to_owned(), reason }.into());
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
@@ -91,11 +92,17 @@ pub(super) enum Closure {
 pub struct ClosureLayer {
     name: Cow<'static, str>,
     closure: Closure,
+    /// The only tool that it concerns.
+    tool: Option<Arc<str>>,
 }
 
 impl ClosureLayer {
     pub(super) fn new(name: &'static str, closure: Closure) -> Self {
-        Self { name: name.into(), closure }
+        Self { name: name.into(), closure, tool: None }
+    }
+
+    pub(super) fn about(self, tool: Arc<str>) -> Self {
+        Self { tool: Some(tool), ..self }
     }
 
     /// Sets the name, which is unique among the layers of an agent. It is the path of the function by default.
@@ -120,6 +127,10 @@ impl Layer for ClosureLayer {
             Closure::Output(_) => Part::Output,
             Closure::Answer(_) => Part::Answer,
         }
+    }
+
+    fn tools(&self) -> Vec<&str> {
+        self.tool.as_deref().into_iter().collect()
     }
 
     fn mistake(&self) -> Option<String> {

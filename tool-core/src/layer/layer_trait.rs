@@ -114,6 +114,13 @@ pub trait Layer: Send + Sync {
         None
     }
 
+    /// Returns the names of the tools that the layer refers to. An agent without one of them is not
+    /// [built](crate::agent::AgentBuilder::build); with a provider of tools, its first turn fails. Tools of agents that it asks, or hands
+    /// over to, are not known then: with such agents, names are not checked.
+    fn tools(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// Judges the question of a run, before the model is asked.
     fn question<'a>(&'a self, question: &'a Content, at: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
         let _ = (question, at);

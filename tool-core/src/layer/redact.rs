@@ -1,5 +1,6 @@
 //! Removes secrets from what the model reads and from what it writes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::ready;
 use std::iter;
@@ -29,7 +30,8 @@ use crate::tool::ToolExecution;
 /// answer arrives at once. In arguments, strings and numbers are searched after they are decoded.
 ///
 /// Not searched are the definitions of tools, images, files, the [data](crate::ToolOutput::data) of outputs, and what the provider keeps to
-/// itself. Add this layer first: the layers after it see replies before it does.
+/// itself. Not found is what stands in another form than its own: encoded (Base64, percent signs), spelled out, or split over messages or
+/// by other parts. Add this layer first: the layers after it see replies before it does.
 ///
 /// ```
 /// use tool_core::layer::Redact;
@@ -156,6 +158,19 @@ impl Redact {
     }
 
     /// Returns the text without its secrets, or `None` if it has none.
+    /// Returns a text without what is redacted, such as a question before it is asked.
+    ///
+    /// ```
+    /// use tool_core::layer::Redact;
+    ///
+    /// let redact = Redact::new().email_addresses();
+    /// assert_eq!(redact.text("Write to ada@example.com"), "Write to [e-mail address]");
+    /// ```
+    #[must_use]
+    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.redact(text).map_or(Cow::Borrowed(text), Cow::Owned)
+    }
+
     fn redact(&self, text: &str) -> Option<String> {
         let mut found: Vec<(Range<usize>, &str)> = Vec::new();
         let mut start = 0;
@@ -211,10 +226,27 @@ impl Redact {
             }),
             _ => None,
         });
-        parts.map(|parts| parts.into_iter().collect())
+        let whole = self.redact_across(parts.as_deref().unwrap_or(content.parts()));
+        whole.or(parts).map(|parts| parts.into_iter().collect())
     }
 
-    /// Removes secrets from a message of the model. Returns `false` if it has none.
+    /// Joins texts that follow each other and contain a secret only together.
+    fn redact_across(&self, parts: &[ContentPart]) -> Option<Vec<ContentPart>> {
+        let text = |part: &ContentPart| match part {
+            ContentPart::Text { text } => Some(text.clone()),
+            _ => None,
+        };
+        let mut joined = Vec::new();
+        for texts in parts.chunk_by(|one, next| text(one).is_some() && text(next).is_some()) {
+            let whole = (texts.len() > 1).then(|| texts.iter().filter_map(text).collect::<String>());
+            match whole.and_then(|whole| self.redact(&whole)) {
+                Some(redacted) => joined.push(redacted.into()),
+                None => joined.extend_from_slice(texts),
+            }
+        }
+        (joined.len() < parts.len()).then_some(joined)
+    }
+
     fn redact_reply(&self, message: &mut AssistantMessage, is_json: bool) -> bool {
         let replace = |text: &mut String, is_json| {
             let redacted = if is_json { self.redact_json(text) } else { self.redact(text) };
@@ -233,7 +265,10 @@ impl Redact {
             is_changed |= replace(text, false);
         }
         for call in &mut message.tool_calls {
-            if replace(&mut call.name, false) | replace(&mut call.arguments, true) {
+            if replace(&mut call.id, false)
+                | replace(&mut call.name, false)
+                | replace(&mut call.arguments, true)
+            {
                 call.provider_data = None;
                 is_changed = true;
             }
@@ -248,10 +283,13 @@ impl Redact {
     fn redact_message(&self, message: &Message) -> Option<Message> {
         let mut message = message.clone();
         let is_changed = match &mut message {
-            Message::System(content)
-            | Message::User(content)
-            | Message::Tool(ToolMessage { content, .. }) => {
+            Message::System(content) | Message::User(content) => {
                 self.redact_content(content).map(|redacted| *content = redacted).is_some()
+            }
+            Message::Tool(ToolMessage { call_id, content, .. }) => {
+                let id = self.redact(call_id).map(|redacted| *call_id = redacted);
+                let content = self.redact_content(content).map(|redacted| *content = redacted);
+                id.or(content).is_some()
             }
             Message::Assistant(reply) => self.redact_reply(reply, false),
         };
@@ -339,6 +377,12 @@ impl Reply<'_> {
             Ok(Delta::Text(chunk)) => (&mut self.held.text, chunk),
             Ok(Delta::Reasoning(chunk)) => (self.held.reasoning.get_or_insert_default(), chunk),
             Ok(Delta::Refusal(chunk)) => (self.held.refusal.get_or_insert_default(), chunk),
+            Ok(Delta::ToolCall { id, name, .. }) => {
+                for text in [id, name] {
+                    *text = self.redact.text(text).into_owned();
+                }
+                return vec![delta];
+            }
             Ok(Delta::Done(response)) => {
                 if self.redact.redact_reply(&mut response.message, self.is_json) {
                     response.logprobs.clear();

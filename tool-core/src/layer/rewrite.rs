@@ -1,5 +1,7 @@
 //! Layers from closures that rewrite what passes.
 
+use std::sync::Arc;
+
 use super::closure::{Closure, ClosureLayer, IntoVerdict};
 use super::place::Place;
 use super::verdict::OutputVerdict;
@@ -116,16 +118,17 @@ pub fn arguments<T: ToolArguments + serde::Serialize>(
     tool: impl Into<String>,
     rewrite: impl Fn(T) -> T + Send + Sync + 'static,
 ) -> ClosureLayer {
-    let tool = tool.into();
+    let tool: Arc<str> = tool.into().into();
+    let concerned = Arc::clone(&tool);
     let rewrite = Box::new(move |call: &ToolCall, _: &Place<'_>| {
-        let rewritten = (call.name == tool).then(|| {
+        let rewritten = (*call.name == *concerned).then(|| {
             // Arguments that the type refuses must not pass unchanged.
             let arguments = call.arguments_as().map_err(crate::layer::LayerError::from)?;
             serde_json::to_string(&rewrite(arguments)).map_err(crate::layer::LayerError::from)
         });
         rewritten.transpose().into_verdict()
     });
-    ClosureLayer::new("rewrite::arguments", Closure::Rewrite(rewrite))
+    ClosureLayer::new("rewrite::arguments", Closure::Rewrite(rewrite)).about(tool)
 }
 
 /// Rewrites the output of each call that succeeded. The record contains both.

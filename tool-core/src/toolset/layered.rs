@@ -70,6 +70,15 @@ impl ToolSet {
         });
         Self::from_unique(tools.collect()).with_settings(self.0.settings)
     }
+
+    /// Returns the layers of the tools. One that several tools have is returned for each.
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &dyn Layer> {
+        let layered = self.0.tools.iter().filter_map(|tool| match tool {
+            ToolRef::Layered(layered) => Some(&layered.layers),
+            _ => None,
+        });
+        layered.flatten().map(|layer| &**layer)
+    }
 }
 
 impl Layered {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::hold::Hold;
 use super::interruption::run_until_interrupted;
 use super::offer::{Offer, next_step, undo_policy, without_earlier_turns};
-use crate::agent::builder::check_tool_choice;
+use crate::agent::builder::{check_tool_choice, check_tools_of_layers};
 use crate::agent::layers::ReplyRuling;
 use crate::agent::run_tools::invalid_tools;
 use crate::agent::tool_search::{Mode, unwrap_call, wrap_calls};
@@ -258,6 +258,10 @@ impl RunDriver {
         };
         if run.is_asking() {
             check_tool_choice(run.current_tool_choice(), &tools).map_err(invalid_tools)?;
+        }
+        let agent = &self.tools.agent.0;
+        if run.turns() == 0 && !agent.providers.is_empty() {
+            check_tools_of_layers(agent, &tools).map_err(invalid_tools)?;
         }
         let sends_all = self.tools.agent.0.sends_earlier_turns || !run.is_asking();
         let messages = if sends_all { None } else { without_earlier_turns(run) };
