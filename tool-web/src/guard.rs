@@ -1,7 +1,6 @@
 //! Admission of requests, and the errors that are sent.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -11,10 +10,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use serde::de::DeserializeOwned;
 use tool_core::memory::MemoryError;
-use tool_http::server::{Access, Caller, Limiter, Limits, Rejection, require_json, respond_admitted};
+use tool_http::server::{
+    Access, Caller, Limiter, Limits, PermitLimit, Rejection, SenderPermit, SenderPermits, require_json,
+    respond_admitted,
+};
 
 use crate::auth::{Authenticate, Principal, Right};
-use crate::bounded::lock;
 
 /// The number of streams that are read at once, by all senders and by each of them.
 const MAX_STREAMS: usize = 1_000;
@@ -32,8 +33,8 @@ pub(crate) struct Admission {
 pub(crate) struct Guard {
     admission: Admission,
     limiter: Limiter,
-    /// The number of open streams by the names of their readers. Streams are long, so they are not counted as requests.
-    streams: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    /// Streams are long, so they are not counted as requests.
+    streams: SenderPermits,
     /// Browsers may send requests only from the server's own pages.
     is_same_origin: bool,
 }
@@ -63,6 +64,14 @@ impl HttpError {
     /// The reason of the store is for the operator, not for the reader.
     pub(crate) fn store() -> Self {
         Self(StatusCode::SERVICE_UNAVAILABLE, "the store is not available; try again later".to_owned())
+    }
+
+    /// The error of a sender that has too many of something, or of all senders together.
+    pub(crate) fn too_many(limit: PermitLimit, of_sender: impl FnOnce(usize) -> String) -> Self {
+        match limit {
+            PermitLimit::All => Rejection::Overloaded.into(),
+            PermitLimit::Sender(max) => Self(StatusCode::TOO_MANY_REQUESTS, of_sender(max)),
+        }
     }
 
     pub(crate) fn internal() -> Self {
@@ -129,7 +138,8 @@ pub(crate) async fn admit_page(State(guard): State<Arc<Guard>>, request: Request
 
 impl Guard {
     pub(crate) fn new(admission: Admission, is_same_origin: bool) -> Arc<Self> {
-        Arc::new(Self { admission, limiter: Limiter::new(limits()), streams: Arc::default(), is_same_origin })
+        let streams = SenderPermits::new(MAX_STREAMS, MAX_STREAMS_OF_SENDER);
+        Arc::new(Self { admission, limiter: Limiter::new(limits()), streams, is_same_origin })
     }
 
     /// Checks a request, and adds its sender to its extensions. Returns the sender's name.
@@ -165,19 +175,12 @@ impl Guard {
     }
 
     /// Counts a stream as open until the permit is dropped.
-    fn begin_stream(&self, reader: Arc<str>) -> Result<StreamPermit, Response> {
-        let mut streams = lock(&self.streams);
-        if streams.values().sum::<usize>() >= MAX_STREAMS {
-            return Err(Rejection::Overloaded.into_response());
-        }
-        let open = streams.entry(Arc::clone(&reader)).or_default();
-        if *open >= MAX_STREAMS_OF_SENDER {
-            let text =
-                format!("`{reader}` reads {MAX_STREAMS_OF_SENDER} streams already; close some of them");
-            return Err(HttpError(StatusCode::TOO_MANY_REQUESTS, text).into_response());
-        }
-        *open += 1;
-        Ok(StreamPermit { streams: Arc::clone(&self.streams), reader })
+    fn begin_stream(&self, reader: Arc<str>) -> Result<SenderPermit, Response> {
+        let permit = self.streams.acquire(Arc::clone(&reader));
+        permit.map_err(|limit| {
+            let too_many = |max| format!("`{reader}` reads {max} streams already; close some of them");
+            HttpError::too_many(limit, too_many).into_response()
+        })
     }
 
     /// Reads the body of a request as JSON.
@@ -185,23 +188,6 @@ impl Guard {
         let body = self.limiter.read_body(request.into_body()).await?;
         serde_json::from_slice(&body.bytes)
             .map_err(|error| HttpError::bad_request(format!("invalid request: {error}")))
-    }
-}
-
-/// Counts a stream as open until it is dropped.
-struct StreamPermit {
-    streams: Arc<Mutex<HashMap<Arc<str>, usize>>>,
-    reader: Arc<str>,
-}
-
-impl Drop for StreamPermit {
-    fn drop(&mut self) {
-        let mut streams = lock(&self.streams);
-        let Some(open) = streams.get_mut(&self.reader) else { return };
-        *open -= 1;
-        if *open == 0 {
-            streams.remove(&self.reader);
-        }
     }
 }
 

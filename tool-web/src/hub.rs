@@ -15,6 +15,7 @@ use tool_core::model::ChatRequest;
 use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
 use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
 use tool_core::{Agent, CancellationToken, ConversationId, Event, Message, ToolCall, ToolContext};
+use tool_http::server::{SenderPermit, SenderPermits};
 
 use crate::bounded::{Bounded, lock};
 use crate::entry::{Decided, Entry};
@@ -26,6 +27,10 @@ use crate::wait::places;
 /// The number of logs, and their total size in bytes. Also the number of runs that are stored for agents without a store.
 const MAX_LOGS: usize = 1_000;
 const MAX_LOG_BYTES: usize = 64 << 20;
+
+/// The number of runs that are driven at once for all senders, and for each of them, also if nobody reads them any more.
+const MAX_DRIVEN: usize = 1_000;
+const MAX_DRIVEN_FOR_SENDER: usize = 100;
 
 /// The time between two readings of a stored run that is shown.
 pub(crate) const POLL: Duration = Duration::from_millis(1_500);
@@ -49,6 +54,8 @@ pub(crate) struct Hub {
     pub(crate) index: Index,
     /// The conversations of agents without a memory.
     histories: InMemoryStore,
+    /// The runs that are driven for senders.
+    driven: SenderPermits,
     state: Mutex<State>,
     /// Held while a stored run is changed, so that each is driven once.
     changing: tokio::sync::Mutex<()>,
@@ -159,7 +166,8 @@ impl Hub {
             let (index, state, changing) =
                 (Index::default(), Mutex::default(), tokio::sync::Mutex::default());
             let histories = InMemoryStore::new().max_conversation_bytes(MAX_HISTORY_BYTES);
-            Self { sources, index, histories, state, changing }
+            let driven = SenderPermits::new(MAX_DRIVEN, MAX_DRIVEN_FOR_SENDER);
+            Self { sources, index, histories, driven, state, changing }
         })
     }
 
@@ -243,8 +251,17 @@ impl Hub {
         }
     }
 
-    /// Drives a run in a task of its own: who asked or decided can leave.
-    fn drive(self: &Arc<Self>, source: &Arc<Source>, run: Run) {
+    /// Counts a run as driven for a sender until the permit is dropped.
+    fn permit_run(&self, sender: &str) -> Result<SenderPermit, HttpError> {
+        self.driven.acquire(sender).map_err(|limit| {
+            HttpError::too_many(limit, |max| {
+                format!("`{sender}` has {max} runs in progress already; wait until one ends, or cancel one")
+            })
+        })
+    }
+
+    /// Drives a run in a task of its own, which holds the permit: who asked or decided can leave.
+    fn drive(self: &Arc<Self>, source: &Arc<Source>, run: Run, permit: Option<SenderPermit>) {
         let Some(agent) = &source.agent else { return };
         let id = run.id().to_string();
         self.index.forget(&id);
@@ -256,6 +273,7 @@ impl Hub {
         let mut events = agent.resume(run).tools(follower.0.tools()).cancellation_token(token).stream();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
+            let _permit = permit;
             while let Some(event) = events.next().await {
                 match (event, &conversation) {
                     (Ok(Event::Done(answer)), Some(conversation)) => {
@@ -300,6 +318,7 @@ impl Hub {
         if open.is_empty() {
             return Ok(Ok(answers));
         }
+        let permit = self.permit_run(by)?;
         let Some(Loaded { source, mut run, status }) = self.load(id).await? else {
             return Err(self.refusal(id).await);
         };
@@ -354,9 +373,9 @@ impl Hub {
             answers.push(recorded);
         }
         if is_direct {
-            self.drive(&source, run);
+            self.drive(&source, run, Some(permit));
         } else if check_budget(&run).is_ok() {
-            self.resume_now(id).await?;
+            self.resume_now(id, Some(permit)).await?;
         }
         Ok(lost.map_or(Ok(answers), Err))
     }
@@ -379,6 +398,7 @@ impl Hub {
         conversation: &ConversationId,
         question: Content,
         tools: FrontendTools,
+        sender: &str,
     ) -> Result<(Arc<RunLog>, u64), HttpError> {
         // Of two questions at once, the second finds the run of the first.
         let _one = self.changing.lock().await;
@@ -387,11 +407,12 @@ impl Hub {
             if self.log(&run).is_some_and(|log| log.is_driven()) {
                 return Err(HttpError::conflict("the last question is still being answered"));
             }
-            if let Some(log) = self.push_message(&run, &question).await? {
+            if let Some(log) = self.push_message(&run, &question, sender).await? {
                 let (_, position) = log.questions();
                 return Ok((log, position));
             }
         }
+        let permit = self.permit_run(sender)?;
         let mut ask = agent.ask(question).conversation(conversation.clone());
         if agent.memory().is_none() {
             ask = ask.history(self.histories.load(conversation).await.unwrap_or_default());
@@ -399,7 +420,7 @@ impl Hub {
         let run = ask.start().into_run();
         let log = self.log_of(source, &run);
         log.offer(tools);
-        self.drive(source, run);
+        self.drive(source, run, Some(permit));
         lock(&source.conversations).insert(conversation.clone(), log.id.clone());
         let first = log.first();
         Ok((log, first))
@@ -410,10 +431,12 @@ impl Hub {
         self: &Arc<Self>,
         id: &str,
         message: &Content,
+        sender: &str,
     ) -> Result<Option<Arc<RunLog>>, HttpError> {
         let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
         let Some(Loaded { source, mut run, .. }) = loaded else { return Ok(None) };
         check_budget(&run)?;
+        let permit = self.permit_run(sender)?;
         let log = self.log_of(&source, &run);
         for wait in run.waits() {
             let denial = Decision::deny("the user sent another message instead").by("the next message");
@@ -429,22 +452,27 @@ impl Hub {
             return Ok(None);
         }
         log.push(Entry::Question { text: message.text().into_owned() });
-        self.drive(&source, run);
+        self.drive(&source, run, Some(permit));
         Ok(Some(log))
     }
 
     /// Continues a stored run, unless somebody drives it. Fails if nobody here can drive it.
-    pub(crate) async fn resume(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
+    pub(crate) async fn resume(self: &Arc<Self>, id: &str, sender: &str) -> Result<(), HttpError> {
         let _one = self.changing.lock().await;
         self.load(id).await?.map_or(Ok(()), |loaded| check_budget(&loaded.run))?;
-        if self.resume_now(id).await? { Ok(()) } else { Err(self.refusal(id).await) }
+        let permit = self.permit_run(sender)?;
+        if self.resume_now(id, Some(permit)).await? { Ok(()) } else { Err(self.refusal(id).await) }
     }
 
-    async fn resume_now(self: &Arc<Self>, id: &str) -> Result<bool, MemoryError> {
+    async fn resume_now(
+        self: &Arc<Self>,
+        id: &str,
+        permit: Option<SenderPermit>,
+    ) -> Result<bool, MemoryError> {
         self.index.forget(id);
         let Some(loaded) = self.load(id).await? else { return Ok(false) };
         if loaded.status != RunStatus::RunningElsewhere {
-            self.drive(&loaded.source, loaded.run);
+            self.drive(&loaded.source, loaded.run, permit);
         }
         Ok(loaded.source.agent.is_some())
     }
@@ -457,7 +485,8 @@ impl Hub {
         if let Some(loaded) = self.load(id).await?
             && loaded.source.post(id, &PostedCommand::new(RunCommand::Cancel)).await.is_ok()
         {
-            self.resume_now(id).await?;
+            // It only ends, which needs no permit.
+            self.resume_now(id, None).await?;
         } else if token.is_none() {
             return Err(self.refusal(id).await);
         }

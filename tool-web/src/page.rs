@@ -185,8 +185,12 @@ async fn cancel(State(state): Shared, Path(id): Path<String>) -> Result<NoConten
     state.hub.cancel(&id).await.map(|()| NoContent)
 }
 
-async fn resume(State(state): Shared, Path(id): Path<String>) -> Result<NoContent, HttpError> {
-    state.hub.resume(&id).await.map(|()| NoContent)
+async fn resume(
+    State(state): Shared,
+    Extension(sender): Sender,
+    Path(id): Path<String>,
+) -> Result<NoContent, HttpError> {
+    state.hub.resume(&id, sender.name()).await.map(|()| NoContent)
 }
 
 /// A decision, as the page sends it. In new arguments and answers, numbers keep every digit.

@@ -834,6 +834,30 @@ async fn the_streams_of_one_reader_keep_nobody_from_deciding() {
     assert_eq!(call(&page, events(), "sk-eve", json!(null)).await.status(), 200);
 }
 
+/// A sender that asks and leaves again and again.
+#[tokio::test]
+async fn runs_count_for_their_sender_until_they_end_also_if_nobody_reads_them() {
+    let model = (0..103).fold(ScriptedModel::new(), |model, _| model.calls("hang", "{}"));
+    let agent = Agent::builder(model).tools(tools![hang]).build().unwrap();
+    let ask = [Right::Ask];
+    let web = Web::new().agent("desk", agent).key("eve", "sk-eve", ask).key("anna", "sk-anna", ask);
+    let chats = web.ui_stream("desk").unwrap();
+    let asks = async |key, chat: String| call(&chats, http::Request::post("/"), key, question(&chat)).await;
+    for chat in 0..100 {
+        assert_eq!(asks("sk-eve", chat.to_string()).await.status(), 200);
+    }
+    let refused = asks("sk-eve", "more".to_owned()).await;
+    assert_eq!(refused.status(), 429);
+    let expected = "`eve` has 100 runs in progress already; wait until one ends, or cancel one";
+    assert_eq!(text(refused).await, expected);
+    assert_eq!(asks("sk-anna", "0".to_owned()).await.status(), 200);
+    let cancelled = call(&chats, http::Request::delete("/7/stream"), "sk-eve", json!(null)).await;
+    assert_eq!(cancelled.status(), 204);
+    while asks("sk-eve", "more".to_owned()).await.status() != 200 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_login_of_the_program_is_asked_for_without_bearer_tokens() {
     let web = Web::new().authentication(|_: &http::HeaderMap| None);

@@ -293,7 +293,9 @@ impl Chats {
         waits.retain(|wait| executors.may_end(wait));
         let (asked, tools) = read(&waits)?;
         match asked {
-            Asked::Question(question) => self.hub.ask(&self.source, conversation, question, tools).await,
+            Asked::Question(question) => {
+                self.hub.ask(&self.source, conversation, question, tools, sender.name()).await
+            }
             Asked::Replies(replies) => {
                 if let Some((loaded, log)) = loaded.as_ref().zip(log) {
                     check_budget(&loaded.run)?;
