@@ -216,6 +216,17 @@ impl<'a> Next<'a> {
         Self { route: Route { model, ..self.route }, ..self }
     }
 
+    /// Returns what counts the attempts of the request.
+    #[cfg(feature = "rate-limit")]
+    pub(super) fn meter(&self) -> Option<&'a dyn Meter> {
+        self.route.meter
+    }
+
+    #[cfg(feature = "rate-limit")]
+    pub(super) fn with_meter(self, meter: &'a dyn Meter) -> Self {
+        Self { route: Route { meter: Some(meter), ..self.route }, ..self }
+    }
+
     /// Returns the model. [`call`](Self::call) asks it; what is asked in another way is not counted for the run.
     #[must_use]
     pub fn model(&self) -> &'a dyn ChatModel {

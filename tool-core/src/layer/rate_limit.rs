@@ -3,10 +3,10 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::BoxFuture;
 use governor::clock::Clock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
@@ -14,10 +14,12 @@ use governor::{Quota, RateLimiter};
 use tokio::sync::Mutex;
 
 use super::layer_trait::{Deltas, Layer, Next, Part};
-use crate::model::{ChatRequest, ChatStream, Delta};
+use crate::model::{
+    Attempt, Begun, ChatRequest, ChatStream, EarlierAttempt, Meter, ModelError, ModelInfo, Usage,
+};
 
-/// Limits how many requests are sent to the model per minute, and how many tokens they use. A request that exceeds a limit waits; the
-/// cancellation and the time limit of its run end the wait.
+/// Limits how many requests are sent to the model per minute, and how many tokens they use. Each request of a
+/// [`Fallback`](crate::model::Fallback) and each retry of a provider counts. A request that exceeds a limit waits; the cancellation and the time limit of its run end the wait.
 ///
 /// Clones share the limits, for example the limits of an account that several agents use. A minute's worth is available at once. Tokens
 /// are counted when a reply is complete, so requests in flight can exceed their limit, for which the next ones wait.
@@ -161,18 +163,65 @@ impl Layer for RateLimit {
     }
 
     fn model<'a>(&'a self, request: ChatRequest<'a>, next: Next<'a>) -> Deltas<'a> {
-        let deltas = stream::once(async move {
-            self.wait().await;
-            next.call(request)
-        });
-        ChatStream::new(deltas.flatten().inspect(|delta| {
-            if let Ok(Delta::Done(response)) = delta
-                && self.tokens.is_some()
-            {
-                let used = response.usage.map_or(0, |usage| usage.total_tokens);
-                self.used.fetch_add(used, Ordering::Relaxed);
+        ChatStream::sent_by(|mut sender| async move {
+            let meter = Paced { limit: self, inner: next.meter(), may_send: AtomicBool::new(false) };
+            next.with_meter(&meter).call(request).forward(&mut sender).await
+        })
+    }
+}
+
+/// Lets each attempt wait, where models send it: a request can be several attempts.
+struct Paced<'a> {
+    limit: &'a RateLimit,
+    inner: Option<&'a dyn Meter>,
+    /// An attempt that has waited was refused, so the next one need not wait.
+    may_send: AtomicBool,
+}
+
+impl Meter for Paced<'_> {
+    fn known(&self, model: &str) -> ModelInfo {
+        self.inner.map(|inner| inner.known(model)).unwrap_or_default()
+    }
+
+    fn is_limited(&self) -> bool {
+        self.inner.is_some_and(Meter::is_limited)
+    }
+
+    fn remember(&self, model: &str, info: ModelInfo) {
+        self.inner.iter().for_each(|inner| inner.remember(model, info.clone()));
+    }
+
+    fn begin<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Result<Begun, ModelError>> {
+        Box::pin(async move {
+            if !self.may_send.swap(false, Ordering::Relaxed) {
+                self.limit.wait().await;
             }
-        }))
+            let Some(inner) = self.inner else { return Ok(Begun { id: 0, max_output_tokens: None }) };
+            let begun = inner.begin(attempt).await;
+            self.may_send.store(begun.is_err(), Ordering::Relaxed);
+            begun
+        })
+    }
+
+    fn repeat(&self, id: usize, earlier: EarlierAttempt) -> BoxFuture<'_, Result<(), ModelError>> {
+        Box::pin(async move {
+            self.limit.wait().await;
+            match self.inner {
+                Some(inner) => inner.repeat(id, earlier).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn end(&self, id: usize, usage: Result<Option<Usage>, EarlierAttempt>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let (Ok(Some(usage)), Some(_)) = (&usage, &self.limit.tokens) {
+                self.limit.used.fetch_add(usage.total_tokens, Ordering::Relaxed);
+            }
+            if let Some(inner) = self.inner {
+                inner.end(id, usage).await;
+            }
+        })
     }
 }
 
@@ -188,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::agent::{Agent, AgentBuilder, Event};
-    use crate::model::Usage;
+    use crate::model::{ChatModel, ChatResponse, Fallback, ModelErrorKind, ModelFuture};
     use crate::testing::ScriptedModel;
 
     async fn streamed(agent: &Agent) -> String {
@@ -225,6 +274,30 @@ mod tests {
         }
         assert_eq!(times, [0, 0, 0, 20, 40, 60]);
         assert_eq!(waits.lock().unwrap().iter().map(Duration::as_secs).collect::<Vec<_>>(), [20, 20, 20]);
+    }
+
+    /// Repeats each request once, as providers do.
+    struct Retrying;
+
+    impl ChatModel for Retrying {
+        fn chat<'a>(&'a self, request: &'a ChatRequest<'a>) -> ModelFuture<'a> {
+            Box::pin(async move {
+                request.repeat(EarlierAttempt::Unbilled).await?;
+                Ok(ChatResponse::new(crate::model::AssistantMessage::text("Yes.")))
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_request_of_a_fallback_and_each_retry_counts() {
+        let limit = RateLimit::new().requests_per_minute(1);
+        let down = ScriptedModel::new().fails("down");
+        let model = Fallback::new(down).or(Retrying).on([ModelErrorKind::Other]);
+        let agent = Agent::builder(model).layer(limit).build().unwrap();
+        let start = tokio::time::Instant::now();
+        let _ = agent.ask("go").await.unwrap();
+        // Three requests: one fails, one is repeated.
+        assert_eq!(start.elapsed().as_secs(), 120);
     }
 
     #[tokio::test(start_paused = true)]
