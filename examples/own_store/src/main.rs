@@ -40,8 +40,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    use tool_core::memory::{ChatStore, RunConflict, RunStore};
-    use tool_core::run::Run;
+    use tool_core::memory::ChatStore;
+    use tool_core::testing::check_run_store;
     use tool_core::{Message, SqliteStore};
 
     use super::*;
@@ -53,21 +53,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_is_replaced_only_by_the_copy_that_continues_it() {
-        let store = open("sqlite::memory:").await.unwrap();
-        let mut run = Run::new([Message::user("Go")]);
-        let mut never_stored = run.clone();
-        store.save_run("a", &mut run).await.unwrap();
-        let mut copy = store.load_run("a").await.unwrap().unwrap();
-        store.save_run("a", &mut run).await.unwrap();
-        assert!(store.save_run("a", &mut copy).await.unwrap_err().is::<RunConflict>());
-        assert!(store.save_run("a", &mut never_stored).await.unwrap_err().is::<RunConflict>());
-        assert_eq!(store.runs().await.unwrap(), ["a"]);
-        store.remove_run("a").await.unwrap();
-        assert!(store.save_run("a", &mut run).await.unwrap_err().is::<RunConflict>());
-        assert!(store.save_run("a", &mut never_stored).await.unwrap_err().is::<RunConflict>());
-        assert!(store.load_run("a").await.unwrap().is_none());
-        store.save_run("a", &mut Run::new([Message::user("Another")])).await.unwrap();
+    async fn runs_are_stored_by_the_contract() {
+        check_run_store(&open("sqlite::memory:").await.unwrap()).await.unwrap();
     }
 
     #[tokio::test]
