@@ -3,10 +3,12 @@
 use rmcp::model::{ErrorCode, SubscriptionFilter};
 use rmcp::service::ServiceError;
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tool_core::tools;
 use tool_mcp::server::{Server, ServerErrorKind};
 
 use super::client::{Client, Connection, wait_until};
+use super::guarding::initialize;
 use super::tools::{Witness, hello, sum, wait};
 
 #[tokio::test]
@@ -42,6 +44,29 @@ async fn notifies_clients_and_serves_the_new_tools() {
         assert_eq!(error.code, ErrorCode::INVALID_PARAMS, "{error}");
         assert_eq!(client.text("hello", json!({})).await.0, "hello you");
     }
+}
+
+/// The client knows the tools of the time when it connected, however late its next message is served.
+#[tokio::test]
+async fn a_replacement_before_the_session_is_initialized_is_reported() {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (input, output) = tokio::io::split(theirs);
+    let server = Server::new(tools![sum]);
+    let handle = server.tools_handle();
+    let serving = tokio::spawn(server.serve_streams(input, output));
+    let (read, mut write) = tokio::io::split(ours);
+    let mut lines = BufReader::new(read).lines();
+    let greeting =
+        initialize("http://localhost").build().unwrap().body().unwrap().as_bytes().unwrap().to_vec();
+    write.write_all(&[&greeting, &b"\n"[..]].concat()).await.unwrap();
+    assert!(lines.next_line().await.unwrap().unwrap().contains("protocolVersion"));
+    handle.replace(tools![hello]).unwrap();
+    write.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await.unwrap();
+    let next = tokio::time::timeout(std::time::Duration::from_secs(30), lines.next_line());
+    let next = next.await.expect("the client is notified").unwrap().unwrap();
+    assert!(next.contains("notifications/tools/list_changed"), "{next}");
+    drop((write, lines));
+    serving.await.unwrap().unwrap();
 }
 
 #[tokio::test]

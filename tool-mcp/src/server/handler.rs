@@ -17,7 +17,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleServer, Subscriptio
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, watch};
 use tokio::task::AbortHandle;
 use tool_core::tool::ToolErrorKind;
 use tool_core::{ToolCall, ToolError};
@@ -27,7 +27,7 @@ use super::catalog::ToolCatalog;
 use super::config::Config;
 use super::log::SessionLogLevel;
 use super::progress::with_progress;
-use super::tools_handle::ToolsHandle;
+use super::tools_handle::{Generation, ToolsHandle};
 use super::{call, output};
 use crate::quiet::{SdkRuntime, run_on};
 
@@ -84,13 +84,21 @@ impl ServerState {
 pub(super) struct Handler {
     state: Arc<ServerState>,
     log_level: SessionLogLevel,
+    /// The replacements of tools since the session began, or since the client last read the list.
+    changes: Mutex<watch::Receiver<Generation>>,
     /// The task that notifies the client of replaced tools.
     change_notifier: Mutex<Option<AbortHandle>>,
 }
 
 impl Handler {
     pub(super) fn new(state: Arc<ServerState>) -> Self {
-        Self { state, log_level: SessionLogLevel::default(), change_notifier: Mutex::default() }
+        let changes = Mutex::new(state.tools.subscribe());
+        Self { state, log_level: SessionLogLevel::default(), changes, change_notifier: Mutex::default() }
+    }
+
+    /// Returns a receiver of the replacements that the client does not know.
+    fn unknown_changes(&self) -> watch::Receiver<Generation> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -118,6 +126,8 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
+        // Before the list is made: a replacement from now on is reported.
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).mark_unchanged();
         self.state.catalog().page(cursor.as_deref(), self.state.config.page_size)
     }
 
@@ -200,7 +210,7 @@ impl ServerHandler for Handler {
 
     /// Notifies the client whenever the tools are replaced, for the rest of the session.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let mut changes = self.state.tools.subscribe();
+        let mut changes = self.unknown_changes();
         let notifier = tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 if context.peer.notify_tool_list_changed().await.is_err() {
@@ -222,7 +232,7 @@ impl ServerHandler for Handler {
 
     /// Notifies a client of the newest protocol whenever the tools are replaced.
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut changes = self.state.tools.subscribe();
+        let mut changes = self.unknown_changes();
         loop {
             tokio::select! {
                 changed = changes.changed() => {
