@@ -68,6 +68,13 @@ async fn the_highest_limit_can_be_reserved_and_settled() {
         assert_eq!(store.reserve(&period, 1, u64::MAX).await.unwrap(), None);
         store.settle(&all, 10, period.now).await.unwrap();
         assert_eq!(store.spent(&period).await.unwrap(), 10);
+        // A usage that cannot be true uses the budget up until the period ends.
+        let (one, other) = (store.reserve(&period, 1, 5).await, store.reserve(&period, 1, 5).await);
+        for reservation in [one, other] {
+            store.settle(&reservation.unwrap().unwrap(), u64::MAX, period.now).await.unwrap();
+        }
+        assert!(store.spent(&period).await.unwrap() >= i64::MAX.unsigned_abs());
+        assert_eq!(store.reserve(&period, 1, 1).await.unwrap(), None);
     }
 }
 

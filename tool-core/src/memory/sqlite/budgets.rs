@@ -19,6 +19,12 @@ const SETTLE: &str = "
     DELETE FROM budget_reservations WHERE id = ?1 AND expires > ?2 RETURNING key, starts, amount
 ";
 
+/// The sum stays a number of SQLite, which would continue with a floating-point number.
+const REPLACE: &str = "
+    UPDATE budgets SET spent = max(0, spent - ?3) + min(?4, 9223372036854775807 - max(0, spent - ?3))
+    WHERE key = ?1 AND starts = ?2
+";
+
 /// Converts an amount or a time to a number of SQLite, which ends earlier.
 fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -67,8 +73,7 @@ pub(super) fn settle(
     let settled = transaction.query_row(SETTLE, params![id, number(now.as_millis())], read).optional()?;
     if let Some((key, starts, amount)) = settled {
         let (key, starts, amount): (String, i64, i64) = (key, starts, amount);
-        let sql = "UPDATE budgets SET spent = max(0, spent - ?3 + ?4) WHERE key = ?1 AND starts = ?2";
-        transaction.execute(sql, params![key, starts, amount, number(spent)])?;
+        transaction.execute(REPLACE, params![key, starts, amount, number(spent)])?;
     }
     Ok(transaction.commit()?)
 }

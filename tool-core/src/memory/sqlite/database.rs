@@ -48,7 +48,10 @@ const TABLES: &str = "
 ";
 
 /// The longest wait for another process. Its transactions are short, and an answer that cannot be stored is lost.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest wait after one that was in vain.
+const LOCKED_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Opens the file at a path, and creates it if it does not exist.
 pub(super) fn open(path: &Path) -> Result<Connection, BoxError> {
@@ -56,9 +59,31 @@ pub(super) fn open(path: &Path) -> Result<Connection, BoxError> {
     // URIs are disabled, so that a path can begin with `file:`.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
-    initialize(&mut connection)?;
-    enable_wal(&connection)?;
+    run(&mut connection, |connection| {
+        initialize(connection)?;
+        enable_wal(connection)
+    })?;
     Ok(connection)
+}
+
+/// Runs a job. If it has waited in vain for another process, the next ones wait only briefly until one succeeds: saving a run can be
+/// several jobs.
+pub(super) fn run<T>(
+    connection: &mut Connection,
+    job: impl FnOnce(&mut Connection) -> Result<T, BoxError>,
+) -> Result<T, BoxError> {
+    let result = job(connection);
+    let is_locked = |error: &BoxError| error.downcast_ref().is_some_and(is_busy);
+    let is_locked = result.as_ref().err().is_some_and(is_locked);
+    connection.busy_timeout(if is_locked { LOCKED_TIMEOUT } else { BUSY_TIMEOUT })?;
+    match result {
+        Err(_) if is_locked => Err(format!(
+            "another program has locked the file `{}`; close it, or let it end its transaction",
+            connection.path().unwrap_or_default()
+        )
+        .into()),
+        result => result,
+    }
 }
 
 /// Creates the file if it does not exist, so that only its owner can read it. SQLite gives the files that it creates next to
@@ -133,4 +158,39 @@ fn enable_wal(connection: &Connection) -> Result<(), BoxError> {
 
 fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_wait_in_vain_the_next_are_short_until_a_job_succeeds() {
+        let path = std::env::temp_dir().join(format!("tool-core-locked-{}.db", std::process::id()));
+        let (mut one, mut other) = (open(&path).unwrap(), open(&path).unwrap());
+        let begin = |connection: &mut Connection| {
+            Ok(connection.transaction_with_behavior(TransactionBehavior::Immediate)?.commit()?)
+        };
+        let wait = |connection: &Connection| {
+            connection.pragma_query_value(None, "busy_timeout", |row| row.get::<_, i64>(0)).unwrap()
+        };
+        let lock = one.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        other.busy_timeout(Duration::ZERO).unwrap();
+        let error = run(&mut other, begin).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "another program has locked the file `{}`; close it, or let it end its transaction",
+                other.path().unwrap()
+            )
+        );
+        assert_eq!(wait(&other), 100);
+        drop(lock);
+        run(&mut other, begin).unwrap();
+        assert_eq!(wait(&other), 10_000);
+        drop((one, other));
+        for end in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
-use super::database::BoxError;
+use super::database::{self, BoxError};
 use crate::memory::StoreFuture;
 
 /// Sends jobs to the thread that owns the connection. Jobs run in the order in which they are sent. The thread ends when all
@@ -47,7 +47,7 @@ impl Worker {
             let (sender, done) = oneshot::channel();
             let job = move |connection: &mut Connection| {
                 if !sender.is_canceled() {
-                    let _ = sender.send(job(connection));
+                    let _ = sender.send(database::run(connection, job));
                 }
             };
             self.0.send(Box::new(job)).map_err(|_| thread_ended())?;
