@@ -219,7 +219,7 @@ impl Server {
         self
     }
 
-    /// Limits the number of requests in flight; unlimited by default. Requests beyond the limit are refused with status 503.
+    /// Limits the number of requests in flight; 1024 by default. Requests beyond the limit are refused with status 503.
     pub fn max_concurrent_requests(mut self, requests: usize) -> Self {
         self.config.limits.max_concurrent_requests = Some(requests);
         self

@@ -33,7 +33,11 @@ impl Default for Config {
             access: Access::default(),
             allows_remote: false,
             // Conversations contain images.
-            limits: Limits { max_body_bytes: 32 << 20, ..Limits::default() },
+            limits: Limits {
+                max_body_bytes: 32 << 20,
+                max_concurrent_requests: Some(1024),
+                ..Limits::default()
+            },
             retention: Retention::default(),
             error_mapper: ErrorMapper::default(),
             choose_options: None,
