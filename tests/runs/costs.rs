@@ -408,9 +408,11 @@ async fn a_response_that_its_caller_does_not_record_is_charged() {
 async fn a_limit_without_prices_is_an_error() {
     let needs_prices = "the request to the model failed: a limit of money needs `prices` of the agent";
     let agent = || Agent::builder(ScriptedModel::new().says("Hello"));
+    let error = agent().max_cost(Cost::usd(1.0)).build().unwrap_err();
+    assert_eq!(error.to_string(), "a limit of money needs `prices` of the agent");
     let options = ModelOptions::default().with_max_output_tokens(10);
     for agent in [agent().options(options), agent()] {
-        let error = agent.max_cost(Cost::usd(1.0)).build().unwrap().ask("Hello").await.unwrap_err();
+        let error = agent.build().unwrap().ask("Hello").max_cost(Cost::usd(1.0)).await.unwrap_err();
         assert_eq!(error.to_string(), needs_prices);
     }
     let budget = Budget::cost(InMemoryStore::new(), Cost::usd(1.0), Duration::from_secs(60)).key("ada");

@@ -59,6 +59,9 @@ pub enum BuildErrorKind {
         /// The required parameter.
         parameter: String,
     },
+    /// The agent limits the cost of its runs, but has no prices.
+    #[error("a limit of money needs `prices` of the agent")]
+    NoPrices,
     /// Two layers have this name.
     #[error("two layers are named `{0}`; give one another name, with `named` for a closure")]
     SameLayerName(String),

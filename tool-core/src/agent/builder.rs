@@ -244,8 +244,8 @@ impl AgentBuilder {
     ///
     /// Fails if two tools have the same name, if a tool is invalid or cannot be undone as declared, or if the
     /// [tool choice](Self::tool_choice) requires a tool that does not exist; also if a tool has the name of one of those that
-    /// [search](Self::tool_search), if one that is always offered does not exist, or if two [layers](Self::layer) have the same name or
-    /// one is invalid.
+    /// [search](Self::tool_search), if one that is always offered does not exist, if two [layers](Self::layer) have the same name or
+    /// one is invalid, or if a [cost limit](Self::max_cost) has no [prices](Self::prices).
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.agent.tools = self.tools?;
         self.agent.undo_tools = self.undo_tools?;
@@ -253,6 +253,9 @@ impl AgentBuilder {
             self.agent.tools = self.agent.tools.max_output_chars(characters);
         }
         check_layers(&self.agent)?;
+        if self.agent.limits.max_cost.is_some() && self.agent.prices.is_none() {
+            return Err(BuildErrorKind::NoPrices.into());
+        }
         self.agent.bound_undo_tools = UndoTools::new(&self.agent.undo_tools);
         self.agent.bound_undo_tools.bind(Source::Agent, &self.agent.tools)?;
         if let Some((search, _)) = &self.agent.tool_search {
