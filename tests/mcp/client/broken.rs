@@ -243,7 +243,12 @@ async fn reconnects_with_increasing_delays_until_dropped() {
     });
     let tools = server.connect().await.unwrap();
     let set = tools.tools().await.unwrap();
-    let _ = tokio::time::timeout(Duration::from_millis(100), call(&set, "echo", json!({}))).await;
+    let calling = tokio::spawn({
+        let set = set.clone();
+        async move { call(&set, "echo", json!({})).await }
+    });
+    wait_until("the call has arrived", async || received.count("tools/call") == 1).await;
+    calling.abort();
     wait_until("three attempts were made", async || received.count("initialize") >= 4).await;
     // Between them are delays of at least 150 and 300 ms.
     assert!(started_at.elapsed() >= Duration::from_millis(450), "{:?}", started_at.elapsed());
