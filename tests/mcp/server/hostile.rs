@@ -41,16 +41,8 @@ fn block() {
     }
 }
 
-async fn connect(url: String) -> ToolSet {
-    McpServer::http(url)
-        .trusted()
-        .timeout(Duration::from_secs(1))
-        .connect()
-        .await
-        .unwrap()
-        .tools()
-        .await
-        .unwrap()
+async fn connect(url: String, timeout: Duration) -> ToolSet {
+    McpServer::http(url).trusted().timeout(timeout).connect().await.unwrap().tools().await.unwrap()
 }
 
 async fn call(set: &ToolSet, name: &str, arguments: &str) -> Result<String, String> {
@@ -63,7 +55,7 @@ async fn call(set: &ToolSet, name: &str, arguments: &str) -> Result<String, Stri
 #[tokio::test]
 async fn a_panic_of_a_cancelled_tool_affects_no_other_call() {
     let server = Server::new(tools![sum, wait_forever]).spawn("127.0.0.1:0").await.unwrap();
-    let set = connect(server.url()).await;
+    let set = connect(server.url(), SOON).await;
     let waiting = tokio::spawn({
         let set = set.clone();
         async move {
@@ -83,7 +75,7 @@ fn a_runtime_that_shuts_down_during_a_call_leaves_no_caller_waiting() {
     let (serving, calling) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let server = serving.block_on(Server::new(tools![block]).spawn("127.0.0.1:0")).unwrap();
     calling.block_on(async {
-        let set = connect(server.url()).await;
+        let set = connect(server.url(), Duration::from_secs(5)).await;
         let calling = tokio::spawn(async move { call(&set, "block", "{}").await });
         tokio::time::timeout(SOON, STARTED.notified()).await.unwrap();
         serving.shutdown_background();
