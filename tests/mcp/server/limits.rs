@@ -74,13 +74,15 @@ async fn limits_the_number_of_requests_in_flight() {
     let server = Server::new(tools![sum, wait]).context(witness.context()).max_concurrent_requests(1);
     let server = server.spawn("127.0.0.1:0").await.unwrap();
     let session = begin_session(&server).await;
-    let sum = call(2, "sum", json!({ "a": 1, "b": 2 }));
     let ended_by = ["release", "cancel"];
     for (id, end) in (10..).zip(ended_by) {
+        // The id of a call that may still end would be refused for another reason.
+        let sum = call(id + 10, "sum", json!({ "a": 1, "b": 2 }));
         let wait = message(&server, &session, &call(id, "wait", json!({})));
         let calling = tokio::spawn(until_accepted(move || wait.try_clone().unwrap()));
         tokio::time::timeout(SOON, witness.started.notified()).await.unwrap();
-        assert!(is_overloaded(&send(message(&server, &session, &sum)).await));
+        let refused = send(message(&server, &session, &sum)).await;
+        assert!(is_overloaded(&refused), "{end}: {refused:?}");
         if end == "release" {
             witness.release.notify_one();
             let text = calling.await.unwrap().text().await.unwrap();
