@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tool_core::content::Image;
 use tool_core::tool::{Attempt, Progress, ToolProgress};
 use tool_core::{CancellationToken, ToolContext, ToolOutput, ToolSet, schemars, tool, tools};
@@ -76,7 +76,7 @@ pub(crate) struct Witness {
     pub(crate) release: Arc<Notify>,
     pub(crate) cancelled: Arc<Notify>,
     pub(crate) running: Arc<AtomicU32>,
-    pub(crate) max_running: Arc<AtomicU32>,
+    pub(crate) max_running: Arc<watch::Sender<u32>>,
 }
 
 struct RunningCall<'a>(&'a Witness);
@@ -90,7 +90,7 @@ impl Drop for RunningCall<'_> {
 impl Witness {
     fn enter(&self) -> RunningCall<'_> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        self.max_running.fetch_max(running, Ordering::SeqCst);
+        self.max_running.send_modify(|max| *max = running.max(*max));
         RunningCall(self)
     }
 
@@ -126,10 +126,11 @@ pub(crate) async fn exclusive(#[inject] witness: &Witness) {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
 
+/// Ends once so many calls have run at the same time.
 #[tool("Runs alongside other calls")]
-pub(crate) async fn shared(#[inject] witness: &Witness) {
+pub(crate) async fn shared(calls: u32, #[inject] witness: &Witness) {
     let _running = witness.enter();
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    let _ = witness.max_running.subscribe().wait_for(|max| *max >= calls).await;
 }
 
 #[tool("Pays a bill", needs_approval)]
