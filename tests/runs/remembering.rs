@@ -87,7 +87,7 @@ async fn asks_in_one_conversation_run_in_sequence() {
         .build()
         .unwrap();
     let ask = |question: &str| agent.ask(question).conversation("a").into_future();
-    assert!(tokio::time::timeout(Duration::from_millis(5), ask("Dropped?")).await.is_err());
+    assert!(futures_util::FutureExt::now_or_never(ask("Dropped?")).is_none());
     assert_eq!(ask("Third?").await.unwrap().text(), "Three.");
     assert_eq!(memory.messages(&"a".into()).await.unwrap().len(), 8);
 }
