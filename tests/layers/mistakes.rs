@@ -76,7 +76,7 @@ struct Acts;
 
 impl ToolProvider for Acts {
     fn tools<'a>(&'a self, _: &'a ToolProviderRequest<'_>) -> ToolProviderFuture<'a> {
-        Box::pin(async { Ok(tools![act].into()) })
+        Box::pin(async { Ok(tools![act]) })
     }
 }
 

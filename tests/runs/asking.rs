@@ -460,10 +460,7 @@ impl<'de> Deserialize<'de> for Refused {
 
 #[tokio::test]
 async fn the_problem_of_a_secret_answer_does_not_quote_it() {
-    async fn check<T: tool_core::tool::AnswerType>(wrong: Value, expected: &str)
-    where
-        T: 'static,
-    {
+    async fn check<T: tool_core::tool::AnswerType>(wrong: Value, expected: &str) {
         let tool = FunctionTool::new("log_in", |_: (), context: ToolContext| async move {
             context.asker().ask::<T>("Login?").secret().await?;
             Ok::<_, ToolError>("in")

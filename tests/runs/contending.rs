@@ -65,7 +65,7 @@ impl Files {
 }
 
 fn effect(files: &Files, key: &IdempotencyKey) {
-    files.log(key.to_string().split('/').next().unwrap());
+    files.log(key.split('/').next().unwrap());
 }
 
 #[tool(at_most_once, needs_approval)]

@@ -8,7 +8,10 @@ use tool_core::run::{Run, RunChanges, RunRevision};
 
 /// A run store that records every state.
 #[derive(Clone, Debug, Default)]
-pub struct EveryState(Arc<Mutex<(Vec<String>, HashMap<String, Run>)>>);
+pub struct EveryState(Arc<Mutex<States>>);
+
+/// The serialized states, and the runs of the inner store.
+type States = (Vec<String>, HashMap<String, Run>);
 
 impl EveryState {
     /// Returns the states in JSON, and forgets them.

@@ -101,7 +101,9 @@ impl Model {
             let Some(left) = time_left else { return taken.await };
             // If it is up, the run around it ends with the time that is counted.
             let taken = tokio::time::timeout(left, taken).await;
-            taken.unwrap_or_else(|_| Ok(Taken::without_calls(before.recording_copy().changes().without_time())))
+            taken.unwrap_or_else(|_| {
+                Ok(Taken::without_calls(before.recording_copy().changes().without_time()))
+            })
         };
         let Some((publishing, events)) = publishing.zip(events.take()) else { return taken.await };
         let publish = events.for_each(|event| {
@@ -133,9 +135,7 @@ async fn drive_turn(mut driver: RunDriver, before: &Run, has_readers: bool) -> R
     let response = match driver.call_model().await {
         Ok(response) => response,
         // A layer or the limit of time has ended the request.
-        Err(error)
-            if matches!(error.kind(), RunErrorKind::Step(_)) && !driver.run().changes().is_empty() =>
-        {
+        Err(error) if matches!(error.kind(), RunErrorKind::Step(_)) && !driver.run().changes().is_empty() => {
             return Ok(ended(&driver));
         }
         Err(error) => return Err(error.into()),

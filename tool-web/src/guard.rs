@@ -113,7 +113,7 @@ pub(crate) async fn admit_stream(
     next: Next,
 ) -> Response {
     let permit = match guard.identify(&mut request).await {
-        Ok(reader) => guard.begin_stream(reader),
+        Ok(reader) => guard.begin_stream(reader).map_err(IntoResponse::into_response),
         Err(refused) => Err(refused),
     };
     respond(permit, request, next).await
@@ -175,11 +175,11 @@ impl Guard {
     }
 
     /// Counts a stream as open until the permit is dropped.
-    fn begin_stream(&self, reader: Arc<str>) -> Result<SenderPermit, Response> {
+    fn begin_stream(&self, reader: Arc<str>) -> Result<SenderPermit, HttpError> {
         let permit = self.streams.acquire(Arc::clone(&reader));
         permit.map_err(|limit| {
             let too_many = |max| format!("`{reader}` reads {max} streams already; close some of them");
-            HttpError::too_many(limit, too_many).into_response()
+            HttpError::too_many(limit, too_many)
         })
     }
 

@@ -253,10 +253,12 @@ fn fix_values(state: &mut Value) {
                 match &**name {
                     "wait" => *member = "00000000000000000000000000000000".into(),
                     "since" | "at" => *member = 1_700_000_000_000_u64.into(),
-                    "id" | "conversation" => match member.as_str().and_then(|id| id.split_once('_')) {
-                        Some((kind @ ("run" | "conversation"), _)) => *member = format!("{kind}_0").into(),
-                        _ => {}
-                    },
+                    "id" | "conversation" => {
+                        let kind = member.as_str().and_then(|id| id.split_once('_'));
+                        if let Some((kind @ ("run" | "conversation"), _)) = kind {
+                            *member = format!("{kind}_0").into();
+                        }
+                    }
                     _ => fix_values(member),
                 }
             }

@@ -45,7 +45,8 @@ fn refuses_inconsistent_states() {
     run.record_result(ToolExecution::new(ToolCall::new("a", "sum", "{}"), Ok(ToolOutput::text("1"))))
         .unwrap();
     let state = serde_json::to_value(&run).unwrap();
-    let broken: [(fn(&mut Value), &str); 11] = [
+    type Breaks = fn(&mut Value);
+    let broken: [(Breaks, &str); 11] = [
         (|state| state["history"]["given"] = json!(9), "the history has more messages than the run"),
         (
             |state| state["stage"]["calling"]["calls"] = json!([]),
