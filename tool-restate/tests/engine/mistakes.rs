@@ -406,9 +406,9 @@ async fn a_killed_run_ends_those_who_wait_for_it() {
         run.key()
     );
     let errors = [
-        within(20, "one that waited", waiting).await.unwrap().unwrap_err(),
-        within(20, "a reader", reading).await.unwrap().unwrap_err(),
-        within(20, "one that waits later", run.wait()).await.unwrap_err(),
+        within(120, "one that waited", waiting).await.unwrap().unwrap_err(),
+        within(120, "a reader", reading).await.unwrap().unwrap_err(),
+        within(120, "one that waits later", run.wait()).await.unwrap_err(),
         run.peek().await.unwrap_err(),
         run.cancel().await.unwrap_err(),
     ];
