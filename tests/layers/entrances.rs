@@ -73,6 +73,7 @@ impl Entrance {
             _ => rule.script(("act", r#"{"text":"a"}"#)),
         };
         let act = Act::new();
+        let outer = ScriptedModel::new().calls("inner", r#"{"question": "act"}"#).says("Done.");
         let plain = || Agent::builder(model(rule, &script)).tool(act.clone());
         let search = |search: ToolSearch| plain().tool_search(search.min_tools(0));
         let answer = match self {
@@ -82,9 +83,9 @@ impl Entrance {
             Self::Resume => resume(&limited(rule, plain())).await,
             Self::AgentAsTool => {
                 let inner = plain().build().unwrap();
-                let outer = ScriptedModel::new().calls("inner", r#"{"question": "act"}"#).says("Done.");
-                let outer = if rule == Rule::AnswerRetry { outer.says("Better.") } else { outer };
-                ask(&limited(rule, Agent::builder(outer).tool(inner.as_tool("inner", "Acts")))).await
+                let again =
+                    if rule == Rule::AnswerRetry { outer.clone().says("Better.") } else { outer.clone() };
+                ask(&limited(rule, Agent::builder(again).tool(inner.as_tool("inner", "Acts")))).await
             }
             Self::Handoff => {
                 let billing = plain().build().unwrap();
@@ -115,6 +116,14 @@ impl Entrance {
             Self::Web => web(limited(rule, plain().run_store(InMemoryStore::new())), rule).await,
             Self::Restate => return None,
         };
+        if rule == Rule::QuestionRewrite {
+            let asked = if self == Self::AgentAsTool { outer.requests() } else { script.requests() };
+            let texts =
+                |request: &Vec<Message>| request.iter().map(|it| it.text().into_owned()).collect::<Vec<_>>();
+            let is_rewritten =
+                |texts: Vec<String>| texts.contains(&"gently".into()) && !texts.contains(&"go".into());
+            assert!(!asked.is_empty() && asked.iter().map(texts).all(is_rewritten), "{self:?}");
+        }
         let requests = script.requests();
         let read: Vec<_> = requests.last().into_iter().flatten().collect();
         let is_brief = requests.iter().all(|messages| messages.last().unwrap().text() == "briefly");
@@ -396,7 +405,7 @@ async fn web(agent: Agent, rule: Rule) -> String {
         _ if rule.part() == Some(Part::Answer) || rule.part() == Some(Part::Question) => Some("Done."),
         _ => None,
     };
-    if let Some(hidden) = hidden.filter(|_| rule != Rule::BesidePass) {
+    if let Some(hidden) = hidden.filter(|_| !matches!(rule, Rule::BesidePass | Rule::QuestionRewrite)) {
         assert!(!shown.contains(hidden), "{shown}");
         assert!(!page.contains(&hidden.replace('\\', "").replace('"', "&quot;")), "{page}");
     }

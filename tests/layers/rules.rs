@@ -18,6 +18,8 @@ pub(crate) enum Rule {
     QuestionAnswer,
     QuestionEnd,
     QuestionFail,
+    QuestionRewrite,
+    BesideRewrite,
     BesidePass,
     BesideAnswer,
     BesideEnd,
@@ -51,11 +53,13 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::Pass,
         Self::QuestionAnswer,
         Self::QuestionEnd,
         Self::QuestionFail,
+        Self::QuestionRewrite,
+        Self::BesideRewrite,
         Self::BesidePass,
         Self::BesideAnswer,
         Self::BesideEnd,
@@ -93,6 +97,7 @@ impl Rule {
             Self::Pass | Self::Limit | Self::MaxCost | Self::Budget | Self::Fallback => return None,
             Self::QuestionAnswer | Self::QuestionEnd | Self::QuestionFail => Part::Question,
             Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic => Part::Question,
+            Self::QuestionRewrite | Self::BesideRewrite => Part::Question,
             Self::Hide | Self::HidePanic => Part::Offer,
             Self::ModelRewrite | Self::ModelEnd => Part::Model,
             Self::Rewrite | Self::RewriteWrongly | Self::RewriteFail => Part::Rewrite,
@@ -106,11 +111,13 @@ impl Rule {
     /// The answer, the arguments that the tool was executed with, and what the model read as its result.
     pub(crate) fn expected(self) -> &'static str {
         match self {
-            Self::Pass | Self::BesidePass => "Done. | a | did a",
+            Self::Pass | Self::BesidePass | Self::QuestionRewrite => "Done. | a | did a",
             Self::QuestionAnswer => "No. | - | -",
             // The model may have answered, and nothing of it left.
             Self::BesideAnswer => "No. | - | -",
             Self::QuestionEnd | Self::QuestionFail | Self::BesideEnd | Self::BesidePanic => "error | - | -",
+            // The model already works on it.
+            Self::BesideRewrite => "error | - | -",
             Self::Hide => "Done. | - | there is no tool",
             Self::HidePanic => "error | - | -",
             Self::ModelRewrite => "Done. | a | did a, briefly",
@@ -155,7 +162,10 @@ impl Layer for Rule {
     }
 
     fn is_beside(&self) -> bool {
-        matches!(self, Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic)
+        matches!(
+            self,
+            Self::BesideRewrite | Self::BesidePass | Self::BesideAnswer | Self::BesideEnd | Self::BesidePanic
+        )
     }
 
     fn question<'a>(&'a self, question: &'a Content, _: &'a Place<'a>) -> LayerFuture<'a, QuestionVerdict> {
@@ -170,6 +180,7 @@ impl Layer for Rule {
             match self {
                 Self::QuestionAnswer | Self::BesideAnswer => Ok(QuestionVerdict::answer("No.")),
                 Self::QuestionEnd | Self::BesideEnd => Ok(QuestionVerdict::end("why")),
+                Self::QuestionRewrite | Self::BesideRewrite => Ok(QuestionVerdict::rewrite("gently")),
                 Self::QuestionFail => Err("broken".into()),
                 Self::BesidePanic => panic!("broken"),
                 _ => Ok(QuestionVerdict::Pass),

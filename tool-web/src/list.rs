@@ -15,7 +15,7 @@ use tool_core::tool::Timestamp;
 
 use crate::entry::is_failure;
 use crate::hub::{Hub, Loaded};
-use crate::log::{MAX_TEXT_CHARS, Row, Status};
+use crate::log::{Row, Status, shortened};
 use crate::wait::describe;
 
 /// How long the first list waits for the stored runs.
@@ -146,16 +146,15 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
         _ => Status::Interrupted,
     };
     let waits = describe(run, None);
-    let short = |text: &str| text.chars().take(MAX_TEXT_CHARS).collect::<String>();
     let question = run.new_messages().iter().rev().find(|message| matches!(message, Message::User(_)));
     let more = waits.len().checked_sub(MAX_WAITS + 1).map(|more| format!("and {} more", more + 1));
     let failed = run.tool_executions().iter().filter(|execution| is_failure(execution));
     Row {
-        question: question.map(|message| short(&message.text())).unwrap_or_default(),
+        question: question.map(|message| shortened(&message.text())).unwrap_or_default(),
         turns: run.turns(),
         usage: run.usage(),
         failed_calls: failed.count(),
-        summary: waits.iter().map(|wait| short(&wait.line())).take(MAX_WAITS).chain(more).collect(),
+        summary: waits.iter().map(|wait| shortened(&wait.line())).take(MAX_WAITS).chain(more).collect(),
         status,
         ..Row::default()
     }

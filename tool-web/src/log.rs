@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 8 << 20;
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// The longest text in the list, in characters.
-pub(crate) const MAX_TEXT_CHARS: usize = 200;
+const MAX_TEXT_CHARS: usize = 200;
 
 /// The status of a run in the list, in the order of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,6 +78,12 @@ pub(crate) struct Logged {
 }
 
 impl Logged {
+    fn new(entry: Entry, position: u64) -> Self {
+        // These can always be serialized.
+        let json = serde_json::to_string(&entry).unwrap_or_default();
+        Self { entry, frame: frames(&[json], Some(position)) }
+    }
+
     /// Returns roughly the memory that it takes, in bytes.
     fn size(&self) -> usize {
         2 * self.frame.len() + size_of::<Self>()
@@ -190,13 +196,14 @@ impl RunLog {
     /// Appends an entry and returns its position.
     pub(crate) fn push(&self, mut entry: Entry) -> u64 {
         let mut state = self.lock();
+        if let Some(Event::QuestionRewritten { newer, text, .. }) = entry.event() {
+            state.rewrite_question(*newer, text);
+        }
         state.summarize(&entry);
         if let Entry::Event(record) = &mut entry {
             record.position = state.end();
         }
-        // These can always be serialized.
-        let json = serde_json::to_string(&entry).unwrap_or_default();
-        let logged = Logged { entry, frame: frames(&[json], Some(state.end())) };
+        let logged = Logged::new(entry, state.end());
         state.bytes += logged.size();
         state.entries.push_back(Arc::new(logged));
         while state.bytes > MAX_BYTES && state.entries.len() > 1 {
@@ -300,11 +307,24 @@ impl LogState {
         self.first + self.entries.len() as u64
     }
 
+    /// Replaces the text of a question, which nobody reads from now on.
+    fn rewrite_question(&mut self, newer: usize, text: &str) {
+        let entries = self.entries.iter_mut().enumerate().rev();
+        let mut questions = entries.filter(|(_, logged)| matches!(logged.entry, Entry::Question { .. }));
+        let Some((at, logged)) = questions.nth(newer) else { return };
+        let rewritten = Logged::new(Entry::Question { text: text.to_owned() }, self.first + at as u64);
+        self.bytes = self.bytes - logged.size() + rewritten.size();
+        *logged = Arc::new(rewritten);
+        if newer == 0 {
+            self.row.question = shortened(text);
+        }
+    }
+
     fn summarize(&mut self, entry: &Entry) {
         let row = &mut self.row;
         row.updated_at = Some(Timestamp::now());
         match entry {
-            Entry::Question { text } => row.question = text.chars().take(MAX_TEXT_CHARS).collect(),
+            Entry::Question { text } => row.question = shortened(text),
             Entry::Failed { error, .. } => (row.status, row.error) = (Status::Failed, Some(error.clone())),
             Entry::Cancelled => row.status = Status::Cancelled,
             Entry::Event(record) => self.summarize_event(&record.event),
@@ -394,6 +414,11 @@ impl Reader {
     }
 }
 
+/// Returns the beginning of a text, for lists.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(MAX_TEXT_CHARS).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use tool_core::Message;
@@ -415,6 +440,23 @@ mod tests {
         assert!(matches!(reader.next().await, Found::Gap));
         // From then on, it reads what is left.
         assert!(matches!(reader.next().await, Found::Entry(position, _) if position == log.first()));
+    }
+
+    #[test]
+    fn nobody_reads_a_question_that_was_rewritten() {
+        let log = log();
+        log.push(Entry::Question { text: "Again".into() });
+        for (newer, text) in [(1, "first"), (0, "second"), (2, "none")] {
+            let record = serde_json::json!({
+                "position": 0, "type": "question_rewritten", "newer": newer, "text": text
+            });
+            log.push(Entry::Event(serde_json::from_value(record).unwrap()));
+        }
+        let frames = log.entries().iter().map(|logged| logged.frame.to_vec()).collect::<Vec<_>>().concat();
+        let frames = String::from_utf8(frames).unwrap();
+        assert!(!frames.contains("Hello") && !frames.contains("Again"), "{frames}");
+        let questions = frames.matches(r#""type":"question","text":""#).count();
+        assert_eq!((questions, log.row().question.as_str()), (2, "second"));
     }
 
     #[test]

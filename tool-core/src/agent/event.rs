@@ -17,6 +17,14 @@ use crate::tool::{ToolExecution, ToolProgress};
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Event {
+    /// A layer rewrote a message of the user before the model was asked.
+    #[non_exhaustive]
+    QuestionRewritten {
+        /// How many messages of the user follow this one in the run.
+        newer: usize,
+        /// Its text from now on.
+        text: String,
+    },
     /// A request is sent to the model. A turn that starts again replaces what was emitted of it, because its request was given up.
     #[non_exhaustive]
     TurnStarted {
@@ -166,6 +174,9 @@ impl Event {
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::QuestionRewritten { newer, text } => {
+                write!(f, "QuestionRewritten({newer}, {} bytes)", text.len())
+            }
             Self::TurnStarted { turn, messages } => write!(f, "TurnStarted({turn}, {messages} messages)"),
             Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
             Self::Reasoning(text) => write!(f, "Reasoning({} bytes)", text.len()),

@@ -82,6 +82,10 @@ impl EventStream {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Event", tag = "type", rename_all = "snake_case")]
 enum Form {
+    QuestionRewritten {
+        newer: usize,
+        text: String,
+    },
     TurnStarted {
         turn: u32,
         messages: usize,

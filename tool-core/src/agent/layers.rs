@@ -12,7 +12,7 @@ use crate::layer::{
     RunEnded, Seat, panicked,
 };
 use crate::model::{ToolDefinition, Usage};
-use crate::run::{Run, RunErrorKind};
+use crate::run::{Run, RunErrorKind, StepError};
 use crate::tool::{Judgement, RunRules, ToolContext, ToolExecution, VerdictKind, VerdictRecord};
 
 /// The layers around a run. Layers are only ever added: by an agent that takes the run over, and by an agent whose call asks another.
@@ -58,12 +58,26 @@ pub(super) enum ReplyRuling {
 }
 
 /// A question that a layer has not judged.
-#[derive(Clone)]
 pub(super) struct OpenQuestion {
     placed: Placed,
     /// The name under which the verdict is recorded.
     key: String,
-    question: Content,
+    /// Its position among the questions of the run.
+    number: usize,
+}
+
+/// The verdict about a question.
+pub(super) struct QuestionRuling {
+    pub(super) record: VerdictRecord,
+    pub(super) effect: QuestionEffect,
+}
+
+/// What follows from the verdict about a question.
+pub(super) enum QuestionEffect {
+    Pass,
+    Rewrite(usize, Content),
+    Answer(String),
+    End,
 }
 
 impl Layers {
@@ -179,34 +193,42 @@ impl Layers {
         let own = own.filter(|placed| placed.layer.is_beside() == is_beside);
         let open = own.flat_map(|placed| {
             let key = question_key(placed);
-            let passed =
-                |verdict: &&VerdictRecord| verdict.layer == key && verdict.kind == VerdictKind::Passed;
-            let passed = run.verdicts().iter().filter(passed).count();
-            run.questions().skip(passed).map(move |question| OpenQuestion {
-                placed: placed.clone(),
-                key: key.clone(),
-                question: question.clone(),
-            })
+            let has_passed = |verdict: &&VerdictRecord| {
+                verdict.layer == key && matches!(verdict.kind, VerdictKind::Passed | VerdictKind::Rewritten)
+            };
+            let passed = run.verdicts().iter().filter(has_passed).count();
+            let open = passed..run.questions().count();
+            open.map(move |number| OpenQuestion { placed: placed.clone(), key: key.clone(), number })
         });
         open.collect()
     }
 
-    /// Judges the question of a run.
+    /// Judges a question of a run, in the form that earlier layers gave it.
     pub(super) async fn question(
         &self,
         open: &OpenQuestion,
         run: &Run,
-    ) -> Result<(VerdictRecord, Option<String>), RunErrorKind> {
-        let seat = self.seat(&open.placed, run);
-        let verdict = seat.ask(&open.question, |layer, it, at| layer.question(it, at)).await?;
-        let record = |kind| VerdictRecord::new(&open.key, 0, kind);
-        let (record, answer) = match verdict {
-            QuestionVerdict::Pass => (record(VerdictKind::Passed), None),
-            QuestionVerdict::Answer(text) => (record(VerdictKind::Answered), Some(text)),
-            QuestionVerdict::End(why) => (record(VerdictKind::Ended).because(why), None),
+    ) -> Result<QuestionRuling, RunErrorKind> {
+        let OpenQuestion { placed, key, number } = open;
+        let Some((_, question)) = run.questions().nth(*number) else {
+            return Err(RunErrorKind::Step(StepError("the run no longer has this question")));
+        };
+        let verdict = self.seat(placed, run).ask(question, |layer, it, at| layer.question(it, at)).await?;
+        let record = |kind| VerdictRecord::new(key, 0, kind);
+        let (record, effect) = match verdict {
+            QuestionVerdict::Pass => (record(VerdictKind::Passed), QuestionEffect::Pass),
+            QuestionVerdict::Rewrite(_) if placed.layer.is_beside() => {
+                let error = "the model already works on the question; rewrite it in a layer that is not beside the model";
+                return Err(LayerFailure { layer: key.clone(), error: error.into() }.into());
+            }
+            QuestionVerdict::Rewrite(question) => {
+                (record(VerdictKind::Rewritten), QuestionEffect::Rewrite(*number, question))
+            }
+            QuestionVerdict::Answer(text) => (record(VerdictKind::Answered), QuestionEffect::Answer(text)),
+            QuestionVerdict::End(why) => (record(VerdictKind::Ended).because(why), QuestionEffect::End),
         };
         self.review(run).report(&record, None).await?;
-        Ok((record, answer))
+        Ok(QuestionRuling { record, effect })
     }
 
     /// Returns the layers that can still rewrite a call.

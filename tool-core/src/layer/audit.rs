@@ -146,7 +146,9 @@ impl AuditRecord {
         write!(f, "`{}` {did} ", self.verdict.layer)?;
         match (&self.tool, &self.call_id, self.verdict.kind) {
             (Some(tool), Some(id), _) => write!(f, "the call `{tool}` ({id})")?,
-            (.., VerdictKind::Passed | VerdictKind::Answered) => f.write_str("the question")?,
+            (.., VerdictKind::Passed | VerdictKind::Answered | VerdictKind::Rewritten) => {
+                f.write_str("the question")?
+            }
             _ => f.write_str("a text")?,
         }
         if let Some(why) = &self.verdict.why {

@@ -157,7 +157,6 @@ impl Redact {
         self
     }
 
-    /// Returns the text without its secrets, or `None` if it has none.
     /// Returns a text without what is redacted, such as a question before it is asked.
     ///
     /// ```
@@ -171,6 +170,7 @@ impl Redact {
         self.redact(text).map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
+    /// Returns the text without its secrets, or `None` if it has none.
     fn redact(&self, text: &str) -> Option<String> {
         let mut found: Vec<(Range<usize>, &str)> = Vec::new();
         let mut start = 0;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::closure::{Closure, ClosureLayer, IntoVerdict};
 use super::place::Place;
-use super::verdict::OutputVerdict;
+use super::verdict::{OutputVerdict, QuestionVerdict};
+use crate::content::Content;
 use crate::model::{ChatRequest, ToolCall};
 use crate::tool::{ToolArguments, ToolExecution, ToolOutput};
 
@@ -75,6 +76,33 @@ pub fn request_at(
     rewrite: impl for<'a> Fn(ChatRequest<'a>, &Place<'_>) -> ChatRequest<'a> + Send + Sync + 'static,
 ) -> ClosureLayer {
     ClosureLayer::new("rewrite::request", Closure::Request(Box::new(rewrite)))
+}
+
+/// Rewrites the question of the run, and further messages of the user, before the model is asked. `None` leaves it as it is. The run
+/// and its [memory](crate::agent::AgentBuilder::memory) have only what it is rewritten to.
+///
+/// ```
+/// use tool_core::Agent;
+/// use tool_core::layer::{Redact, rewrite};
+/// use tool_core::testing::ScriptedModel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let redact = Redact::new().email_addresses();
+/// let layer = rewrite::question(move |question| Some(redact.text(&question.text()).into_owned()));
+/// let agent = Agent::builder(ScriptedModel::new().says("Done.")).layer(layer).build()?;
+/// let answer = agent.ask("Write to ada@example.com").await?;
+/// assert_eq!(answer.messages()[0].text(), "Write to [e-mail address]");
+/// # Ok(())
+/// # }
+/// ```
+pub fn question<Q: Into<Content>>(
+    rewrite: impl Fn(&Content) -> Option<Q> + Send + Sync + 'static,
+) -> ClosureLayer {
+    let judge = Box::new(move |question: &Content, _: &Place<'_>| {
+        rewrite(question).map_or(QuestionVerdict::Pass, QuestionVerdict::rewrite).into_verdict()
+    });
+    ClosureLayer::new("rewrite::question", Closure::Question(judge))
 }
 
 /// Rewrites the arguments of calls, as JSON text, before anything judges them. `None` leaves them as they are.

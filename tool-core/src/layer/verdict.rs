@@ -2,14 +2,18 @@
 
 use std::fmt;
 
+use crate::content::Content;
 use crate::tool::{ToolError, ToolOutput};
 
 /// The verdict about the question of a run.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum QuestionVerdict {
     /// The question is asked.
     Pass,
+    /// This question is asked instead. The run, its conversation and its events have only this one. A layer that judges the question
+    /// [beside](super::QuestionGuard::beside) the model cannot rewrite it.
+    Rewrite(Content),
     /// The model is not asked: this is the answer. Neither is stored in a conversation.
     Answer(String),
     /// The run ends with [`StopReason::Blocked`](crate::run::StopReason::Blocked) and this reason.
@@ -107,6 +111,14 @@ constructors!(TextVerdict:
     /// Ends the run.
     end => End);
 
+impl QuestionVerdict {
+    /// Asks another question instead.
+    #[must_use]
+    pub fn rewrite(question: impl Into<Content>) -> Self {
+        Self::Rewrite(question.into())
+    }
+}
+
 impl CallVerdict {
     /// Gives the call an output without executing it.
     #[must_use]
@@ -142,7 +154,7 @@ macro_rules! debug {
     };
 }
 
-debug!(QuestionVerdict: Pass, Answer(_), End(_));
+debug!(QuestionVerdict: Pass, Rewrite(_), Answer(_), End(_));
 debug!(CallVerdict: Pass, Deny(_), NeedsApproval, LeaveToCaller, Replace(_), End(_));
 debug!(OutputVerdict: Pass, Replace(_), End(_));
 debug!(AnswerVerdict: Pass, Retry(_), Replace(_), End(_));

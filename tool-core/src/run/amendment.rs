@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::content::Content;
 use crate::tool::ToolExecution;
 
-/// A change of something in the open turn, of the answer, or of the instructions. Nothing else ever changes.
+/// A change of a question, of something in the open turn, of the answer, or of the instructions. Nothing else ever changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Amendment {
+    /// Layers rewrote the question in the message at this position.
+    Question { message: usize, question: Content },
     /// The call at this position has other arguments.
     Arguments { call: usize, arguments: String, is_rewritten: bool },
     /// The answer has another text.

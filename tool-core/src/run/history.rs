@@ -133,6 +133,11 @@ impl History {
 
     pub(super) fn amend(&mut self, amendment: Amendment) {
         match amendment {
+            Amendment::Question { message, question } => {
+                if let Some(message) = self.messages.get_mut(message) {
+                    *message = Message::User(question);
+                }
+            }
             Amendment::Arguments { call, arguments, is_rewritten } => {
                 let Some(Message::Assistant(message)) = self.messages.last_mut() else { return };
                 let Some(call) = message.tool_calls.get_mut(call) else { return };

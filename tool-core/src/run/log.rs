@@ -66,7 +66,7 @@ impl Run {
                 self.set_outcome(execution);
             }
             Fact::Amended(amendment) => {
-                if let Amendment::Instructions { .. } = &amendment {
+                if let Amendment::Question { .. } | Amendment::Instructions { .. } = &amendment {
                     (self.cache, self.call_index) = Default::default();
                 }
                 self.history.amend(amendment);

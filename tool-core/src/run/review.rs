@@ -56,14 +56,23 @@ impl Run {
         self.history.verdicts()
     }
 
-    /// Returns the question of the run and further messages of the user.
-    pub(crate) fn questions(&self) -> impl Iterator<Item = &Content> {
+    /// Returns the question of the run and further messages of the user, each with its position among the messages that the run added.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (usize, &Content)> {
         let rejections = &self.settings.rejections;
         let new = self.new_messages().iter().enumerate().filter(|(at, _)| !rejections.contains(at));
-        new.filter_map(|(_, message)| match message {
-            Message::User(question) => Some(question),
+        new.filter_map(|(at, message)| match message {
+            Message::User(question) => Some((at, question)),
             _ => None,
         })
+    }
+
+    /// Replaces a question, given its position among the [`questions`](Self::questions).
+    pub(crate) fn rewrite_question(&mut self, number: usize, question: Content, verdict: VerdictRecord) {
+        let position = self.questions().nth(number).map(|(at, _)| self.history.given() + at);
+        if let Some(message) = position {
+            self.amend(Amendment::Question { message, question });
+        }
+        self.append(Fact::Judged(verdict));
     }
 
     /// Returns the results of the last turn that layers have to see: the caller's, and results whose judgement is pending.

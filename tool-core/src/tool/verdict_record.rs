@@ -58,7 +58,7 @@ pub enum VerdictKind {
     Passed,
     /// The layer answered in place of the model.
     Answered,
-    /// The arguments of the call were rewritten.
+    /// The question, or the arguments of the call, were rewritten.
     Rewritten,
     /// The call was denied.
     Denied,

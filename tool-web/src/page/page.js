@@ -380,6 +380,11 @@ class Log {
     if (type !== this.prose?.type) this.prose = null;
     switch (type) {
       case "question": this.element.append(el("div", { className: "prose question" }, visible(event.text))); break;
+      case "question_rewritten": {
+        const questions = [...this.element.querySelectorAll(":scope > .question")];
+        questions.at(-1 - event.newer)?.replaceChildren(visible(event.text));
+        break;
+      }
       case "turn_started":
         // A turn that starts again replaces what its request had brought.
         if (this.turn === event.turn) {

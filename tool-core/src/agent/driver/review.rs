@@ -7,15 +7,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::interruption::{Interruption, run_until_interrupted};
-use crate::agent::layers::{Layers, ReplyRuling};
+use crate::agent::layers::{Layers, QuestionEffect, QuestionRuling, ReplyRuling};
 use crate::agent::{Event, RunDriver};
 use crate::layer::{Part, Ruling, Seat};
 use crate::model::{ChatResponse, ToolCall};
 use crate::run::{REJECTED, Run, RunErrorKind};
-use crate::tool::{Judgement, ToolExecution, VerdictKind, VerdictRecord};
-
-/// The verdict about a question: its record, and the answer in place of the model's.
-pub(super) type QuestionRuling = (VerdictRecord, Option<String>);
+use crate::tool::{Judgement, ToolExecution, VerdictRecord};
 
 /// The verdicts of layers that judge a question while the model works: those that let it pass, or one that does not.
 pub(super) type BesideVerdicts = BoxFuture<'static, Result<Vec<QuestionRuling>, RunErrorKind>>;
@@ -30,9 +27,9 @@ pub(super) enum OutputRuling {
     Interrupted(Interruption),
 }
 
-/// Returns `true` if the question may be asked.
-pub(super) fn passes((verdict, _): &QuestionRuling) -> bool {
-    verdict.kind == VerdictKind::Passed
+/// Returns `true` if the question may be asked as it is.
+pub(super) fn passes(ruling: &QuestionRuling) -> bool {
+    matches!(ruling.effect, QuestionEffect::Pass)
 }
 
 impl RunDriver {
@@ -81,17 +78,22 @@ impl RunDriver {
         Some(verdicts.boxed())
     }
 
-    pub(super) async fn rule_on_question(&mut self, (verdict, answer): QuestionRuling) {
-        let is_end = verdict.kind == VerdictKind::Ended;
-        match answer {
-            Some(text) => {
-                self.change_run().answer_by_layer(verdict, text.clone());
+    pub(super) async fn rule_on_question(&mut self, QuestionRuling { record, effect }: QuestionRuling) {
+        match effect {
+            QuestionEffect::Pass => self.change_run().record_verdict(record),
+            QuestionEffect::Rewrite(number, question) => {
+                let text = question.text().into_owned();
+                self.change_run().rewrite_question(number, question, record);
+                let newer = self.run.questions().skip(number + 1).count();
+                self.emitter.emit(|| Event::QuestionRewritten { newer, text }).await;
+            }
+            QuestionEffect::Answer(text) => {
+                self.change_run().answer_by_layer(record, text.clone());
                 if self.emitter.streams_replies() && !text.is_empty() {
                     self.emitter.emit(|| Event::Text(text)).await;
                 }
             }
-            None if is_end => self.change_run().stop_by_layer(verdict),
-            None => self.change_run().record_verdict(verdict),
+            QuestionEffect::End => self.change_run().stop_by_layer(record),
         }
     }
 
