@@ -229,6 +229,34 @@ async fn the_token_limit_ends_the_run_before_further_calls() {
 }
 
 #[tokio::test]
+async fn the_token_limit_counts_requests_of_unknown_usage_by_their_bytes() {
+    let unknown = [None, Some(Usage::new(0, 0)), Some(Usage::new(0, 9)), Some(Usage::new(9, 0))];
+    for usage in unknown {
+        let turn = move |call: (&str, &str)| {
+            let model = ScriptedModel::new().calls(call.0, call.1);
+            let model = if let Some(usage) = usage { model.with_usage(usage) } else { model };
+            model.says("Done.")
+        };
+        let long = "x".repeat(1_000);
+        let inside = || {
+            let inner = agent(turn(ONE)).build().unwrap();
+            let asks =
+                ScriptedModel::new().calls("inner", r#"{"question": "go"}"#).with_usage(Usage::new(1, 1));
+            let asks = asks.calls("sum", ONE.1).with_usage(Usage::new(1, 1)).says("Done.");
+            agent(asks).tool(inner.as_tool("inner", &*long))
+        };
+        for build in [&(|| agent(turn(ONE)).instructions(&*long)) as &dyn Fn() -> AgentBuilder, &inside] {
+            assert!(alike(|| build().max_total_tokens(100_000)).await.is_ok());
+            let error = alike(|| build().max_total_tokens(100)).await.unwrap_err();
+            assert!(
+                matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTotalTokens(100))),
+                "{usage:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_output_limit_ends_the_run_and_keeps_its_results() {
     let script = || ScriptedModel::new().calls_all([ONE, TWO]).says("Done.");
     assert!(alike(|| agent(script()).max_run_output_chars(6)).await.is_ok());

@@ -78,4 +78,5 @@ pub use self::response::{ChatResponse, FinishReason, Usage};
 pub(crate) use self::response_format::FINAL_TOOL;
 pub use self::response_format::ResponseFormat;
 pub use self::router::Router;
+pub(crate) use self::send::max_tokens;
 pub use self::strict_error::StrictError;

@@ -147,7 +147,7 @@ async fn end(request: &ChatRequest<'_>, outcome: Result<Option<Usage>, &ModelErr
 }
 
 /// Returns a number of tokens that the message does not exceed.
-fn max_tokens(message: &Message) -> u64 {
+pub(crate) fn max_tokens(message: &Message) -> u64 {
     let of_content = |content: &Content| match content.files().next() {
         Some(_) => u64::MAX,
         None => content.len() as u64 + content.images().count() as u64 * TOKENS_PER_IMAGE,

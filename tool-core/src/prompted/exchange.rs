@@ -30,12 +30,20 @@ pub(super) struct Exchange<'m> {
     /// The text of all replies so far.
     text: String,
     reasoning: Option<String>,
+    /// None if that of a reply is unknown.
     usage: Option<Usage>,
 }
 
 impl<'m> Exchange<'m> {
     pub(super) fn new(model: &'m dyn ChatModel, max_corrections: u32, sender: Option<DeltaSender>) -> Self {
-        Self { model, max_corrections, sender, text: String::new(), reasoning: None, usage: None }
+        Self {
+            model,
+            max_corrections,
+            sender,
+            text: String::new(),
+            reasoning: None,
+            usage: Some(Usage::default()),
+        }
     }
 
     pub(super) async fn run(mut self, request: &ChatRequest<'_>) -> Result<ChatResponse, ModelError> {
@@ -136,9 +144,10 @@ impl<'m> Exchange<'m> {
             if let Some(more) = &response.message.reasoning {
                 self.reasoning.get_or_insert_default().push_str(more);
             }
-            if let Some(more) = response.usage {
-                *self.usage.get_or_insert_default() += more;
-            }
+            self.usage = self.usage.zip(response.credible_usage()).map(|(mut sum, more)| {
+                sum += more;
+                sum
+            });
         }
         Ok(response)
     }

@@ -31,6 +31,7 @@ impl Run {
             stored_conversation_len: None,
             turns: 0,
             usage: Usage::default(),
+            unknown_tokens: 0,
             layer_usage: Vec::new(),
             cost_in_flight: None,
             elapsed: Duration::ZERO,

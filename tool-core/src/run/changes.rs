@@ -10,7 +10,7 @@ use super::call_state::CallState;
 use super::handoff::Handoff;
 use super::id::RunId;
 use super::revision::{RunRevision, StoredState};
-use super::settings::Settings;
+use super::settings::{Settings, is_default};
 use super::state::{CallRecord, LogEntry, Recording, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{ConversationId, Cost, Usage};
@@ -79,6 +79,8 @@ struct Head {
     settings: Settings,
     turns: u32,
     usage: Usage,
+    #[serde(default, skip_serializing_if = "is_default")]
+    unknown_tokens: u64,
     #[serde(rename = "layers", default, skip_serializing_if = "Vec::is_empty")]
     layer_usage: Vec<(String, Usage)>,
     #[serde(rename = "may_cost", default, skip_serializing_if = "Option::is_none")]
@@ -353,6 +355,7 @@ impl Head {
             settings,
             turns,
             usage,
+            unknown_tokens,
             layer_usage,
             cost_in_flight,
             handoffs,
@@ -378,6 +381,7 @@ impl Head {
             settings: settings.clone(),
             turns: *turns,
             usage: *usage,
+            unknown_tokens: *unknown_tokens,
             layer_usage: layer_usage.clone(),
             cost_in_flight: *cost_in_flight,
             handoffs: handoffs.clone(),
@@ -399,6 +403,7 @@ impl Head {
             settings: run.settings,
             turns: run.turns,
             usage: run.usage,
+            unknown_tokens: run.unknown_tokens,
             layer_usage: run.layer_usage,
             cost_in_flight: run.cost_in_flight,
             handoffs: run.handoffs,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::state::Run;
 use super::stop_reason::StopReason;
-use crate::model::Usage;
 use crate::tool::ToolExecution;
 
 impl Run {
@@ -24,7 +23,7 @@ impl Run {
         if let Some(limit) = limits.max_calls.filter(|limit| self.counted_calls() > u64::from(*limit)) {
             return Some(StopReason::MaxCalls(limit));
         }
-        let limit = limits.max_total_tokens.filter(|limit| self.counted_usage().total_tokens > *limit);
+        let limit = limits.max_total_tokens.filter(|limit| self.counted_tokens() > *limit);
         limit.map(StopReason::MaxTotalTokens)
     }
 
@@ -33,10 +32,9 @@ impl Run {
         self.counted_inner_runs().map(Run::counted_calls).fold(own, u64::saturating_add)
     }
 
-    fn counted_usage(&self) -> Usage {
-        let mut usage = self.usage;
-        self.counted_inner_runs().for_each(|inner| usage += inner.counted_usage());
-        usage
+    fn counted_tokens(&self) -> u64 {
+        let own = self.usage.total_tokens.saturating_add(self.unknown_tokens);
+        self.counted_inner_runs().map(Run::counted_tokens).fold(own, u64::saturating_add)
     }
 
     /// Returns the reason to stop if the calls returned more text than allowed.

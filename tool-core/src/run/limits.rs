@@ -28,7 +28,9 @@ pub struct RunLimits {
     /// The number of calls that the model may request. A turn that would exceed it executes none of its calls.
     #[serde(rename = "calls", skip_serializing_if = "Option::is_none")]
     pub max_calls: Option<u32>,
-    /// The number of tokens that the model may read and write over all turns; checked after each reply.
+    /// The number of tokens that the model may read and write over all turns; checked after each reply. A request of unknown
+    /// or incredible usage counts with a token per byte of its messages and its reply, 50,000 per image, and exceeds the limit if it
+    /// contains a file.
     #[serde(rename = "tokens", skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<u64>,
     /// The money that the run may spend on models, with all agents that it asks. Before each request, its worst case is reserved: all

@@ -43,6 +43,8 @@ struct SavedRun {
     settings: Settings,
     turns: u32,
     usage: Usage,
+    #[serde(default, skip_serializing_if = "is_default")]
+    unknown_tokens: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     layer_usage: Vec<(String, Usage)>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -45,6 +45,8 @@ pub struct Run {
     pub(crate) stored_conversation_len: Option<usize>,
     pub(super) turns: u32,
     pub(super) usage: Usage,
+    /// The tokens that requests of unknown usage have used at most.
+    pub(super) unknown_tokens: u64,
     /// What the own requests of layers have used, by their names.
     pub(super) layer_usage: Vec<(String, Usage)>,
     /// What the request in flight can cost.

@@ -3,7 +3,7 @@
 use super::handoff::executions_of_agent;
 use super::room::InFlight;
 use super::state::{CallRecord, Fact, Stage};
-use crate::model::{ChatRequest, ChatResponse, ToolDefinitions, ToolPolicy};
+use crate::model::{ChatRequest, ChatResponse, ToolDefinitions, ToolPolicy, max_tokens};
 use crate::run::{NormalizedResponse, Run, Step, StepError, StopReason};
 use crate::tool::{Attempt, CallNotes, IdempotencyKey, ToolExecution};
 
@@ -104,6 +104,11 @@ impl Run {
     pub(crate) fn record_normalized(&mut self, response: NormalizedResponse) -> Result<(), StepError> {
         if !self.is_asking() {
             return Err(StepError("the run expects no response of the model"));
+        }
+        if response.response.credible_usage().is_none() {
+            let used = self.messages().iter().map(max_tokens);
+            let used = used.chain([response.response.message.content_bytes() as u64]);
+            self.unknown_tokens = used.fold(self.unknown_tokens, u64::saturating_add);
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response.response;
         self.turns = self.turns.saturating_add(1);
