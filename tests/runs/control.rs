@@ -420,7 +420,7 @@ async fn a_repeated_id_refers_to_the_earlier_call() {
             )
         })
         .collect();
-    let refused = "the call was not executed: its id is that of an earlier call with other arguments; give each call a unique id";
+    let refused = "the call was not executed: an earlier call with other arguments has the same id; give each call a unique id";
     let expected = [(false, "2.0"), (true, "2.0"), (false, "10.0"), (false, refused)];
     assert_eq!(actual, expected.map(|(from_record, text)| (from_record, text.to_owned())));
 }

@@ -406,10 +406,11 @@ async fn a_response_that_its_caller_does_not_record_is_charged() {
 
 #[tokio::test]
 async fn a_limit_without_prices_is_an_error() {
-    let needs_prices = "the request to the model failed: a limit of money needs `prices` of the agent";
+    let needs_prices =
+        "the request to the model failed: a cost limit needs prices; set `AgentBuilder::prices`";
     let agent = || Agent::builder(ScriptedModel::new().says("Hello"));
     let error = agent().max_cost(Cost::usd(1.0)).build().unwrap_err();
-    assert_eq!(error.to_string(), "a limit of money needs `prices` of the agent");
+    assert_eq!(error.to_string(), "a cost limit needs prices; set `AgentBuilder::prices`");
     let options = ModelOptions::default().with_max_output_tokens(10);
     for agent in [agent().options(options), agent()] {
         let error = agent.build().unwrap().ask("Hello").max_cost(Cost::usd(1.0)).await.unwrap_err();

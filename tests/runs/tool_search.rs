@@ -343,7 +343,7 @@ async fn refuses_tools_with_the_names_of_the_search() {
             Agent::builder(ScriptedModel::new()).tool(own()).tool_search(search()).build().unwrap_err();
         assert!(matches!(error.kind(), BuildErrorKind::SearchToolName(taken) if taken == name), "{error}");
         let expected = format!(
-            "the tool `{name}` has the name of a tool of the search for tools; give it another name with `rename` or `prefix`"
+            "the tool `{name}` uses a name reserved by tool search; give it another name with `rename` or `prefix`"
         );
         assert_eq!(error.to_string(), expected);
         let agent = agent(ScriptedModel::new(), search()).build().unwrap();

@@ -217,7 +217,7 @@ async fn an_agent_that_is_to_undo_its_calls_apart_from_the_run_is_not_asked_agai
     assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
     // A set of tools is not passed the call that is undone.
     let execution = agent.tools().execute(undo, &tool_core::ToolContext::new()).await;
-    let expected = "the call was not executed: it undoes another; execute it by a driver of its run, or request it with \
+    let expected = "the call was not executed: this call undoes another one; drive its run with `RunDriver`, or request it with \
                     `Run::request_call`";
     assert_eq!(execution.outcome().unwrap_err().to_string(), expected);
     assert_eq!(effects.take(), [""; 0]);

@@ -181,7 +181,7 @@ fn runs() -> Vec<(&'static str, Run)> {
     ]
 }
 
-const CUT: &str = "error: the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once (3 calls)";
+const CUT: &str = "error: the model's reply was truncated inside its tool calls; none was executed; raise `max_output_tokens` (3 calls)";
 const WAITS: &str = "error: calls await approval: `erase`; store `into_run()`, call `resolve` for each of `waits()`, and `resume` the run (0 calls)";
 
 /// `BLESS=1` in the environment writes the files anew.

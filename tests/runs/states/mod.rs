@@ -22,7 +22,7 @@ fn a_run_accepts_only_requested_input() {
     assert_eq!(refusal(run.record_result(outcome("a"))), "no call with this id is open");
     assert!(matches!(run.clone().finish().unwrap_err().kind(), RunErrorKind::Step(_)));
     run.record_response(reply(&["a", "b"])).unwrap();
-    assert_eq!(refusal(run.record_response(reply(&["c"]))), "the run expects no response of the model");
+    assert_eq!(refusal(run.record_response(reply(&["c"]))), "no model response is expected in this state");
     assert_eq!(refusal(run.record_result(outcome("c"))), "the current turn has no call with this id");
     run.record_result(outcome("a")).unwrap();
     assert_eq!(refusal(run.record_result(outcome("a"))), "the call already has a result");
@@ -34,7 +34,7 @@ fn a_run_accepts_only_requested_input() {
     assert_eq!(run.messages().len(), 4);
     run.record_response(ChatResponse::new(AssistantMessage::text("Done."))).unwrap();
     assert!(matches!(run.next(&Default::default()), Step::Done));
-    assert_eq!(refusal(run.record_response(reply(&[]))), "the run expects no response of the model");
+    assert_eq!(refusal(run.record_response(reply(&[]))), "no model response is expected in this state");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn refuses_inconsistent_states() {
         (|state| state["history"]["given"] = json!(9), "the history has more messages than the run"),
         (
             |state| state["stage"]["calling"]["calls"] = json!([]),
-            "the calls of the turn are not those of the last message",
+            "the calls of the turn differ from the calls of the last message",
         ),
         (
             |state| state["stage"]["calling"]["calls"][0]["state"]["finished"]["call"]["id"] = json!("b"),
@@ -59,7 +59,7 @@ fn refuses_inconsistent_states() {
         (|state| state["stage"] = json!("asking"), "the last message has calls that nobody executes"),
         (
             |state| state["history"]["messages"] = json!([]),
-            "the calls of the turn are not those of the last message",
+            "the calls of the turn differ from the calls of the last message",
         ),
         (
             |state| state["history"]["messages"][1]["message"]["tool_calls"][1]["id"] = json!("a"),

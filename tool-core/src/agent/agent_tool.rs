@@ -279,7 +279,7 @@ impl AgentTool {
             // Only a run knows which call it undoes.
             None if !context.has_attempt() && context.call().is_some_and(|call| may_be_undo(&call.id)) => {
                 return Err(ToolError::not_executed(
-                    "it undoes another; execute it by a driver of its run, or request it with `Run::request_call`",
+                    "this call undoes another one; drive its run with `RunDriver`, or request it with `Run::request_call`",
                 ));
             }
             _ => {}

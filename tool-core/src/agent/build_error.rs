@@ -35,7 +35,7 @@ pub enum BuildErrorKind {
     },
     /// A tool has the name of one by which the model [searches](crate::agent::AgentBuilder::tool_search) for tools.
     #[error(
-        "the tool `{0}` has the name of a tool of the search for tools; give it another name with `rename` or `prefix`"
+        "the tool `{0}` uses a name reserved by tool search; give it another name with `rename` or `prefix`"
     )]
     SearchToolName(String),
     /// The tool that undoes another does not exist.
@@ -60,7 +60,7 @@ pub enum BuildErrorKind {
         parameter: String,
     },
     /// The agent limits the cost of its runs, but has no prices.
-    #[error("a limit of money needs `prices` of the agent")]
+    #[error("a cost limit needs prices; set `AgentBuilder::prices`")]
     NoPrices,
     /// Two layers have this name.
     #[error("two layers are named `{0}`; give one another name, with `named` for a closure")]

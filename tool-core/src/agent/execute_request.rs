@@ -115,7 +115,7 @@ impl Agent {
         match asked_by.iter().try_fold(outermost, |level, name| level.next(name)) {
             Some(level) => execute(level, request, cancellation, progress, false).await,
             None => {
-                let error = ToolError::not_executed("its agent is no longer there");
+                let error = ToolError::not_executed("the agent that made this call is no longer registered");
                 ToolExecution::new(request.call, Err(error))
             }
         }

@@ -350,7 +350,7 @@ pub(super) enum Refusal {
 }
 
 fn no_prices() -> ModelError {
-    ModelError::invalid_request("a limit of money needs `prices` of the agent")
+    ModelError::invalid_request("a cost limit needs prices; set `AgentBuilder::prices`")
 }
 
 fn other_currency(other: Cost) -> ModelError {

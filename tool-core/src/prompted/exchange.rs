@@ -30,7 +30,7 @@ pub(super) struct Exchange<'m> {
     /// The text of all replies so far.
     text: String,
     reasoning: Option<String>,
-    /// None if that of a reply is unknown.
+    /// `None` if a reply did not report its usage.
     usage: Option<Usage>,
 }
 

@@ -40,7 +40,7 @@ impl Run {
                         return ToolExecution::new(call.clone(), earlier.outcome.clone()).into_reused();
                     }
                     let why =
-                        "its id is that of an earlier call with other arguments; give each call a unique id";
+                        "an earlier call with other arguments has the same id; give each call a unique id";
                     ToolExecution::new(call.clone(), Err(ToolError::not_executed(why)))
                 });
                 known.extend(outcome.map(|outcome| (position, outcome)));

@@ -27,7 +27,7 @@ pub struct RunChanges {
     /// A run that was never saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     given: Option<Box<Run>>,
-    /// The changes of the run, and those of the runs inside, each after the run around it.
+    /// The changes of the run and of the runs inside, each after the run around it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     runs: Vec<ChangedRun>,
     /// The number of entries saved before.

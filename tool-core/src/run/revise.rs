@@ -104,7 +104,7 @@ impl Run {
         }
     }
 
-    /// Visits this run and those of the agents inside.
+    /// Visits this run and the runs inside.
     pub(super) fn for_each_run(&mut self, visit: &mut dyn FnMut(&mut Self)) {
         visit(self);
         if let Stage::Calling(turn) = &mut self.stage {

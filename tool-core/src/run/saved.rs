@@ -107,7 +107,7 @@ impl Run {
                 let waits_for_nothing = |record: &CallRecord| waits(record) && record.notes.is_none();
                 ensure(
                     turn.calls.len() == calls.len(),
-                    "the calls of the turn are not those of the last message",
+                    "the calls of the turn differ from the calls of the last message",
                 )?;
                 ensure(ids.len() == calls.len(), "two calls of a turn have one id")?;
                 ensure(

@@ -40,7 +40,7 @@ pub enum StopReason {
     /// tool's name.
     #[serde(rename = "repeated")]
     RepeatedCall(String),
-    /// The model's reply was cut short in the middle of its calls.
+    /// The model's reply was truncated inside its tool calls.
     #[serde(rename = "cut_short")]
     Truncated(FinishReason),
     /// A call failed, and its [policy](crate::run::ErrorPolicy::EndRun) or the [tool](ToolError::fatal) ended the run.
@@ -174,7 +174,7 @@ impl fmt::Display for StopReason {
                 "a filter of the provider cut the model's reply short in the middle of its calls, so none was executed",
             ),
             Self::Truncated(_) => f.write_str(
-                "the model's reply was cut short in the middle of its calls, so none was executed; ask for less at once",
+                "the model's reply was truncated inside its tool calls; none was executed; raise `max_output_tokens`",
             ),
             Self::ToolFailed { tool, error } => write!(f, "the tool `{tool}` ended the run: {error}"),
             Self::WrongAnswer(why) => write!(f, "the model gave no valid answer: {why}"),

@@ -103,7 +103,7 @@ impl Run {
     /// Records the response of the model, whose calls have been normalized.
     pub(crate) fn record_normalized(&mut self, response: NormalizedResponse) -> Result<(), StepError> {
         if !self.is_asking() {
-            return Err(StepError("the run expects no response of the model"));
+            return Err(StepError("no model response is expected in this state"));
         }
         if response.response.credible_usage().is_none() {
             let used = self.messages().iter().map(max_tokens);

@@ -219,7 +219,7 @@ async fn the_tools_of_a_frontend_are_bounded_and_leave_with_the_run() {
     assert!(log.tools().is_empty() && log.bytes() < 100_000, "{}", log.bytes());
 }
 
-/// The application executes the calls of `lookup`, also those of an agent inside and of another agent's tool of that name.
+/// The application executes the calls of `lookup`, also calls of an agent inside and of another agent's tool of that name.
 #[tokio::test]
 async fn calls_of_the_application_are_neither_shown_nor_answered() {
     let lookup = || ExternalTool::new(ToolDefinition::new("lookup"));

@@ -50,7 +50,7 @@ impl RunDriver {
         self.trace.set_meter(meter.clone());
         let (id, turn) = (self.run.id().clone(), self.run.turn());
         if !self.run.is_asking() {
-            return Err(RunErrorKind::Step(StepError("the run expects no response of the model")));
+            return Err(RunErrorKind::Step(StepError("no model response is expected in this state")));
         }
         let request = self.offer.request(&self.run, self.sent.as_ref());
         let request = request.metered(meter.as_deref().map(|meter| meter as _));

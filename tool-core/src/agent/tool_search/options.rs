@@ -1,4 +1,4 @@
-//! The options of the search for tools.
+//! The options of tool search.
 
 use crate::agent::{BuildError, BuildErrorKind};
 use crate::model::ChatModel;
