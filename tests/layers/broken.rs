@@ -267,7 +267,7 @@ async fn signal(#[inject] bell: &Arc<Notify>) {
 }
 
 /// An output can be judged by something that another call in flight holds.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn other_calls_continue_while_an_output_is_judged() {
     let log = Log::default();
     let bell = Arc::new(Notify::new());
@@ -289,7 +289,7 @@ async fn other_calls_continue_while_an_output_is_judged() {
 }
 
 /// An agent in flight needs its state to be stored before it goes on.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn agents_in_flight_continue_while_an_output_is_judged() {
     let log = Log::default();
     let bell = Arc::new(Notify::new());
@@ -316,7 +316,7 @@ async fn agents_in_flight_continue_while_an_output_is_judged() {
 }
 
 /// A call in flight reaches a limit of the run while the output of another is judged: that one counts as interrupted, and is undone.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_limit_that_an_agent_in_flight_reaches_ends_a_verdict() {
     let log = Log::default();
     let waits = guard::output(|execution| match &*execution.call().name {
@@ -425,7 +425,7 @@ fn act_directly() -> String {
     "unjudged".into()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cancelled_run_shows_no_output_that_nobody_judged() {
     let cancellation = CancellationToken::new();
     let cancels = cancellation.clone();

@@ -191,7 +191,7 @@ impl Layer for Hangs {
 }
 
 /// A call that is executed apart from its run is interrupted, also while its outcome is judged.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_is_interrupted_while_a_layer_hangs() {
     let model = ScriptedModel::new().calls("search", r#"{"query": "a"}"#);
     let agent = Agent::builder(model).tools(tools![search]).layer(Hangs).build().unwrap();

@@ -354,7 +354,7 @@ fn cancel(#[inject] undone: &Undone) -> String {
 }
 
 /// A layer that learns of a decision must not hold the run for ever.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_report_that_hangs_is_interrupted() {
     let model = || ScriptedModel::new().says("a");
     let agents = [

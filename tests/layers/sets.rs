@@ -489,7 +489,7 @@ async fn the_end_by_a_layer_of_a_set_undoes_the_call() {
 }
 
 /// A layer of a set is a part of the call, also of one that undoes another.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_layer_of_a_set_that_hangs_about_an_undo_is_limited_like_the_call() {
     type Verdict = Pin<Box<dyn Future<Output = OutputVerdict> + Send>>;
     let log = Log::default();

@@ -76,7 +76,7 @@ async fn a_layer_that_fails_about_an_undo_does_not_stop_it() {
     assert!(!shown.concat().contains("unjudged"), "{shown:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_limit_of_time_holds_for_layers_after_the_end() {
     for is_time_left in [false, true] {
         let log = Log::default();

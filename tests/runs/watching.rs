@@ -113,7 +113,7 @@ async fn is_seen(seen: &Seen) -> bool {
     false
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_tool_observes_a_dropped_run() {
     let seen = Seen::default();
     let agent = spawning(&seen);
@@ -130,7 +130,7 @@ async fn a_tool_observes_a_dropped_run() {
     assert!(is_seen(&seen).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_token_cancels_the_run() {
     let seen = Seen::default();
     let agent = spawning(&seen);
@@ -226,7 +226,7 @@ async fn revoked() -> Result<(), ToolError> {
 }
 
 /// The task is notified however a call ends before its tool does.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_tool_observes_that_its_result_is_not_awaited() {
     let soon = Duration::from_millis(5);
     let table = [

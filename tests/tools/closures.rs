@@ -514,7 +514,7 @@ async fn a_strict_tool_of_a_closure_reads_null_as_an_omitted_argument() {
     assert_eq!(error.kind(), ToolSetErrorKind::NoStrictForm);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_of_closures_are_limited_and_converted() {
     let never = FunctionTool::new("wait", std::future::pending::<()>).timeout(Duration::from_millis(20));
     assert_eq!(result_text(never, "{}").await, "the tool timed out after 20ms");

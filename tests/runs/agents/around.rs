@@ -182,7 +182,7 @@ async fn a_tool_around_an_agent_that_runs_at_most_once_does() {
     assert!(interrupted > 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_time_limit_of_calls_holds_for_a_tool_around_an_agent() {
     let inner = Agent::builder(Replies(&[], "Booked.")).build().unwrap();
     let mut around = Around::new([inner.as_tool("hotels", "Books")]);

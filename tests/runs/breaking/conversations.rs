@@ -173,7 +173,7 @@ impl RunStore for Refusing {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stores_an_answer_once_after_a_refused_commit() {
     let store = Refusing::default();
     let memory = ChatMemory::new(store.clone());

@@ -100,7 +100,7 @@ async fn watch(#[inject] watched: &Arc<Watched>, #[inject] cancellation: &Cancel
     std::future::pending().await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cancellation_reaches_the_innermost_tool() {
     for is_dropped in [false, true] {
         let watched = Arc::new(Watched::default());
@@ -177,7 +177,7 @@ async fn an_agent_can_be_its_own_tool() {
 }
 
 /// A tool that asks on the conversation of its own call waits for itself; a time limit ends the wait.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_time_limit_ends_a_wait_for_itself() {
     #[tool]
     async fn ask_here(

@@ -156,7 +156,7 @@ pub(crate) fn max_tokens(message: &Message) -> u64 {
         Message::System(content) | Message::User(content) => of_content(content),
         Message::Assistant(message) => message.content_bytes() as u64,
         Message::Tool(result) => {
-            of_content(&result.content) + (result.name.len() + result.call_id.len()) as u64
+            of_content(&result.content).saturating_add((result.name.len() + result.call_id.len()) as u64)
         }
     };
     tokens.saturating_add(TOKENS_PER_MESSAGE)
