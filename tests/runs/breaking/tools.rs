@@ -139,7 +139,7 @@ async fn calls_a_failing_tool_up_to_its_limits() {
     assert_eq!(TRIED.load(Ordering::SeqCst), 6 * 3 * 2);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_time_limit_ends_a_hanging_run() {
     let error =
         in_all_ways(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
@@ -186,7 +186,7 @@ impl Drop for Bomb {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_panic_while_a_call_is_dropped_affects_nothing_else() {
     #[tool]
     async fn waits() {
