@@ -4,10 +4,15 @@ mod timestamp;
 mod question;
 mod call_notes;
 mod decision_record;
+mod ask_error;
+mod asking;
+mod ask_question;
 mod asker;
 
-pub(crate) use self::asker::Asking;
-pub use self::asker::{AskError, AskErrorKind, AskQuestion, Asker};
+pub use self::ask_error::{AskError, AskErrorKind};
+pub use self::ask_question::AskQuestion;
+pub use self::asker::Asker;
+pub(crate) use self::asking::Asking;
 pub(crate) use self::call_notes::{CallNotes, MAX_TEXT, Reply};
 pub use self::decision_record::{DecisionKind, DecisionRecord, WaitId};
 pub use self::question::Question;
