@@ -13,7 +13,7 @@ use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Part;
 use tool_core::model::ModelError;
 use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
-use tool_core::tool::{ToolError, ToolExecution};
+use tool_core::tool::{ToolError, ToolExecution, panic_text};
 
 use crate::clock::now;
 use crate::context::ContextTypes;
@@ -281,7 +281,5 @@ pub(crate) async fn descend(mut driver: RunDriver, path: &[Asked]) -> Result<Run
 
 /// Describes a panic of the agent's model, hooks, predicates or providers.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the agent panicked: {}", text.unwrap_or("no text"))
+    format!("the agent panicked: {}", panic_text(panic))
 }

@@ -14,7 +14,7 @@ use super::place::Place;
 use super::verdict::{AnswerVerdict, CallVerdict, OutputVerdict, QuestionVerdict};
 use crate::content::Content;
 use crate::model::{ChatModel, ChatRequest, ChatStream, Meter, ModelError, ToolCall, ToolDefinition};
-use crate::tool::{ToolError, ToolExecution, VerdictRecord};
+use crate::tool::{ToolError, ToolExecution, VerdictRecord, panic_text};
 
 /// An error of a layer. Nothing passes that it did not judge: the run returns with
 /// [`RunErrorKind::Layer`](crate::RunErrorKind::Layer) and can be resumed.
@@ -344,9 +344,7 @@ pub(super) async fn await_verdict<'a, V>(
     verdict.unwrap_or_else(|panic| Err(panicked(&*panic).into()))
 }
 
-/// Returns the text of a panic of a layer.
+/// Describes a panic of a layer.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("it panicked: {}", text.unwrap_or("no text"))
+    format!("it panicked: {}", panic_text(panic))
 }

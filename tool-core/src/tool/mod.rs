@@ -1,6 +1,7 @@
 //! Tools: what they are, their context and outcomes, and how their calls are executed.
 
 pub(crate) mod timing;
+mod panic;
 mod truncate;
 mod error;
 mod output;
@@ -42,6 +43,8 @@ pub(crate) use self::future::Returned;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{Outcome, truncate_outcome, write_outcome, write_output};
+#[doc(hidden)]
+pub use self::panic::panic_text;
 pub use self::tool_trait::Tool;
 pub(crate) use self::verdict_record::OriginalOutcome;
 pub use self::verdict_record::{VerdictKind, VerdictRecord};

@@ -9,7 +9,9 @@ use std::time::{Instant, SystemTime};
 use futures_util::FutureExt;
 
 use crate::model::ToolCall;
-use crate::tool::{Outcome, Returned, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput};
+use crate::tool::{
+    Outcome, Returned, ToolContext, ToolError, ToolExecution, ToolFuture, ToolOutput, panic_text,
+};
 use crate::toolset::ToolSet;
 
 impl ToolSet {
@@ -47,11 +49,11 @@ impl ToolSet {
                 let mut call_in_flight = CallInFlight(future);
                 let outcome = poll_fn(|waker| {
                     let polled = catch_unwind(AssertUnwindSafe(|| call_in_flight.0.poll_unpin(waker)));
-                    polled.unwrap_or_else(|panic| Poll::Ready(panicked(call, panic)))
+                    polled.unwrap_or_else(|panic| Poll::Ready(failed(call, panic)))
                 });
                 (outcome.await, call_in_flight.0.take_history())
             }
-            Err(panic) => (panicked(call, panic), None),
+            Err(panic) => (failed(call, panic), None),
         };
         (self.limit_output(outcome), history)
     }
@@ -123,10 +125,8 @@ fn drop_contained<T>(value: T) {
 }
 
 #[cold]
-fn panicked(call: &ToolCall, panic: Box<dyn Any + Send>) -> Outcome {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let text = format!("panicked: {}", text.unwrap_or("no text"));
+fn failed(call: &ToolCall, panic: Box<dyn Any + Send>) -> Outcome {
+    let error = ToolError::panicked(&call.id, &format!("panicked: {}", panic_text(&*panic)));
     drop_contained(panic);
-    Err(ToolError::panicked(&call.id, &text))
+    Err(error)
 }

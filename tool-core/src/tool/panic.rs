@@ -1,0 +1,11 @@
+//! The text of a panic.
+
+use std::any::Any;
+
+/// Returns the text of a panic.
+#[doc(hidden)]
+#[must_use]
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+}
