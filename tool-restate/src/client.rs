@@ -627,8 +627,8 @@ pub struct Events {
     is_over: bool,
 }
 
-/// The number of requests without an event after which a reader checks whether its run goes on.
-const POLLS_PER_CHECK: u64 = 50;
+/// The time after which a reader without an event checks whether its run goes on.
+const CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// The time between two requests of a reader that has read everything.
 const POLL_TIME: Duration = Duration::from_millis(100);
@@ -650,7 +650,8 @@ impl Events {
     }
 
     async fn next_event(&mut self) -> Result<Option<EventRecord>, Error> {
-        for requests in 1_u64.. {
+        let mut checked = Instant::now();
+        loop {
             if let Some(event) = self.received.pop_front() {
                 self.position = event.position;
                 return Ok(Some(event));
@@ -664,7 +665,8 @@ impl Events {
             self.has_ended = page.is_last;
             if page.events.is_empty() && !page.is_last {
                 tokio::time::sleep(POLL_TIME).await;
-                if requests % POLLS_PER_CHECK == 0 {
+                if checked.elapsed() >= CHECK_TIME {
+                    checked = Instant::now();
                     // The last events of a run arrive soon after its end.
                     let was_over = std::mem::replace(&mut self.is_over, self.run.peek().await?.is_some());
                     self.has_ended = was_over && self.is_over;
@@ -672,7 +674,6 @@ impl Events {
             }
             self.received.extend(page.events);
         }
-        Ok(None)
     }
 
     /// Returns the position of the last event that was read, after which another reader can [continue](Run::events).

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 use tool_core::tool::{ToolError, ToolExecution};
 
-/// The largest value by default. The server takes 32 MiB with what belongs to it.
-pub(crate) const MAX_BYTES: usize = 30 * 1024 * 1024;
+/// The largest value by default. The server sends 32 MiB of one invocation at a time, counts a value until it sends the next one, and
+/// never goes on if the two have more.
+pub(crate) const MAX_BYTES: usize = 15 * 1024 * 1024;
 
 /// Returns an error that names the value if its JSON is larger than the limit.
 pub(crate) fn check<T: Serialize>(what: &str, value: &T, max_bytes: usize) -> Result<(), String> {

@@ -245,7 +245,9 @@ impl Worker {
     }
 
     /// Limits what one step stores, in bytes of JSON: a reply, an output, a history. A larger one ends its run. The answer
-    /// of a run, and the records of one that failed, can be larger: they are stored in parts of this size. 30 MiB by default; the server's `message-size-limit`, of 32 MiB, must be larger.
+    /// of a run, and the records of one that failed, can be larger: they are stored in parts of this size. 15 MiB by default; the
+    /// server's `message-size-limit` and `per-invocation-memory-limit`, of 32 MiB, must be more than twice as large: an invocation that has
+    /// larger values can stop for ever.
     pub fn max_value_bytes(mut self, bytes: usize) -> Self {
         self.max_value_bytes = bytes;
         self

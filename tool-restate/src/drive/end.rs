@@ -7,7 +7,6 @@ use tool_core::run::{RunErrorKind, StopReason};
 
 use super::Drive;
 use super::publish::{end_events, last_event};
-use crate::limit;
 use crate::names::{Added, Ended, RunFailure, Stop, Waiting, conversations_service};
 use crate::runs::{FIRST_STOP, Runs, WAITING, part_key, stop};
 
@@ -65,10 +64,10 @@ impl<'c> Drive<'c> {
 
 /// Stores the end of a run beside it if it is larger than a value can be.
 pub(super) fn store_parts(ctx: &WorkflowContext<'_>, ended: Ended, max_bytes: usize) -> Ended {
-    if limit::size(&ended) <= max_bytes {
+    let json = serde_json::to_vec(&ended).unwrap_or_default();
+    if json.len() <= max_bytes {
         return ended;
     }
-    let json = serde_json::to_vec(&ended).unwrap_or_default();
     let mut parts = 0;
     for part in json.chunks(max_bytes) {
         ctx.set(&part_key(parts), part.to_vec());

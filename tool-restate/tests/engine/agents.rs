@@ -234,7 +234,7 @@ async fn a_worker_that_dies_in_an_inner_call_repeats_only_that_call() {
         until("the call", || executed(&halted).len() == 1).await;
         drop(first);
         let _second = Mortal::start(worker(desk, is_local), address).await;
-        let answer = within(30, "the answer", answer(&run)).await;
+        let answer = within("the answer", answer(&run)).await;
         assert_eq!(answer.text(), "Done.");
         let inner = answer.inner_runs()[0].run();
         let calls = describe_calls("", inner.tool_executions());
@@ -295,7 +295,7 @@ pub(crate) async fn waits_of(run: &Run, paths: &[&str]) -> Vec<Wait> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    within(20, "the waits", all).await
+    within("the waits", all).await
 }
 
 #[tokio::test]
@@ -419,7 +419,7 @@ async fn cancelling_undoes_the_calls_of_the_tree() {
     let run = agent(&name).ask("Go").send().await.unwrap();
     HANGING.notified().await;
     run.cancel().await.unwrap();
-    let failure = within(20, "the end", failure(&run)).await;
+    let failure = within("the end", failure(&run)).await;
     assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
     assert_eq!(unpaid("c"), ["c5: unknown", "c4: paid c4", "c3: paid c3", "c2: paid c2", "c1: paid c1"]);
     assert_eq!(failure.undo_executions.len(), 4);
@@ -508,7 +508,7 @@ async fn time_is_limited_inside_and_around() {
             };
             let _worker = serve(worker(desk.build().unwrap(), is_local)).await;
             let run = agent(&name).ask("Go").send().await.unwrap();
-            match within(20, "the end", run.wait()).await.unwrap() {
+            match within("the end", run.wait()).await.unwrap() {
                 Outcome::Answer(answer) if is_inside => {
                     let text = answer.tool_executions()[0].error().unwrap().to_string();
                     assert_eq!(text, "the agent gave no answer: it reached one of its limits");
@@ -589,7 +589,7 @@ async fn the_models_of_agents_are_asked_at_once() {
     let desk = desk.tool(inner().as_tool("b", "B")).build().unwrap();
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
-    let answer = within(20, "the answer", answer(&run)).await;
+    let answer = within("the answer", answer(&run)).await;
     assert_eq!(answer.text(), "Done.");
 }
 

@@ -147,9 +147,9 @@ async fn only_an_error_that_cannot_get_better_ends_a_run() {
         let (run, requests, _worker) = serve_faulty(fault, failures, set).await;
         let what = format!("{fault:?}, {failures} failures, {attempts:?}");
         match expected {
-            Ok(text) => assert_eq!(within(20, &what, answer(&run)).await.text(), text, "{what}"),
+            Ok(text) => assert_eq!(within(&what, answer(&run)).await.text(), text, "{what}"),
             Err(message) => {
-                let failure = within(20, &what, failure(&run)).await;
+                let failure = within(&what, failure(&run)).await;
                 assert!(failure.message.contains(message), "{what}: {}", failure.message);
                 assert!(failure.reason.is_none(), "{what}");
                 assert_eq!(failure.undo_executions.len(), 1, "{what}");
@@ -170,7 +170,7 @@ async fn clients_that_wait_do_not_prolong_the_patience_with_a_model() {
         // A client that gives up waiting, and begins again.
         while tokio::time::timeout(Duration::from_millis(30), run.wait()).await.is_err() {}
     };
-    within(20, "the pause", is_paused).await;
+    within("the pause", is_paused).await;
     assert!(matches!(run.wait().await.unwrap(), Outcome::Paused(_)));
 }
 
@@ -180,7 +180,7 @@ async fn a_run_whose_model_fails_for_long_waits_for_an_operator() {
     for resumes in [true, false] {
         let set = |worker: Worker| worker.model_patience(Duration::from_secs(1));
         let (run, requests, _worker) = serve_faulty(Fault::Temporary, 1000, set).await;
-        let paused = async |what| match within(20, what, run.wait()).await.unwrap() {
+        let paused = async |what| match within(what, run.wait()).await.unwrap() {
             Outcome::Paused(reason) => assert!(reason.contains("the line is dead"), "{reason}"),
             other => panic!("{other:?}"),
         };
@@ -191,10 +191,10 @@ async fn a_run_whose_model_fails_for_long_waits_for_an_operator() {
             paused("the second pause").await;
             requests.store(2000, Ordering::SeqCst);
             run.resume().await.unwrap();
-            assert_eq!(within(20, "the answer", answer(&run)).await.text(), "Back again.");
+            assert_eq!(within("the answer", answer(&run)).await.text(), "Back again.");
         } else {
             run.cancel().await.unwrap();
-            let failure = within(20, "the end", failure(&run)).await;
+            let failure = within("the end", failure(&run)).await;
             assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
             assert_eq!(failure.undo_executions.len(), 1);
         }
@@ -211,7 +211,7 @@ async fn the_time_limit_ends_a_run_whose_model_fails() {
     let clerk = clerk.max_time(Duration::from_secs(1)).build().unwrap();
     let _worker = serve(Worker::new().agent(clerk)).await;
     let run = agent(&name).ask("Hello").send().await.unwrap();
-    let failure = within(20, "the end", failure(&run)).await;
+    let failure = within("the end", failure(&run)).await;
     assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
 }
 

@@ -216,7 +216,7 @@ async fn an_undo_survives_a_death_and_further_cancellations() {
             }
             MAY_REFUND.store(true, Ordering::SeqCst);
             let what = format!("{second:?}, local: {is_local}");
-            let failure = within(20, &what, failure(&run)).await;
+            let failure = within(&what, failure(&run)).await;
             assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{what}: {failure:?}");
             let undone: Vec<_> =
                 failure.undo_executions.iter().map(|one| one.output().map(ToString::to_string)).collect();
@@ -261,7 +261,7 @@ async fn a_call_that_is_repeated_after_a_death_is_dropped_by_a_cancellation() {
     let _second = Mortal::start(Worker::new().agent(clerk), address).await;
     until("the second call", || TRIES.load(Ordering::SeqCst) == 2).await;
     run.cancel().await.unwrap();
-    let failure = within(10, "the failure", failure(&run)).await;
+    let failure = within("the failure", failure(&run)).await;
     assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
     assert!(TRY_LEFT.load(Ordering::SeqCst));
     assert_eq!(unbooked("r1"), ["r1: unknown"]);

@@ -67,11 +67,11 @@ async fn a_run_can_have_more_than_the_server_takes_at_once() {
     let first = Mortal::start(Worker::new().agent(clerk.clone()), address).await;
     register_at(address).await;
     let run = agent(&name).ask("Go").conversation("c").events().send().await.unwrap();
-    let calls = within(60, "the call", waiting_calls(&run)).await;
+    let calls = within("the call", waiting_calls(&run)).await;
     drop(first);
     let _second = Mortal::start(Worker::new().agent(clerk), address).await;
     run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
-    let answer = within(60, "the answer", answer(&run)).await;
+    let answer = within("the answer", answer(&run)).await;
     let lengths: Vec<_> = answer.messages().iter().map(|one| one.text().len()).collect();
     assert_eq!(lengths[2..5], [12_000_000, 12_000_001, 12_000_002]);
     assert_eq!(answer.text(), "Done.");
@@ -107,7 +107,7 @@ async fn a_call_with_a_large_output_is_undone() {
     let run = agent(&name).ask("Go").send().await.unwrap();
     waiting_calls(&run).await;
     run.cancel().await.unwrap();
-    let failure = within(20, "the failure", failure(&run)).await;
+    let failure = within("the failure", failure(&run)).await;
     assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
     assert!(failure.undo_executions.iter().all(|one| one.outcome().is_ok()), "{failure:?}");
     // The output of the first does not fit beside its arguments, which the call and the one that it undoes have.
@@ -126,7 +126,7 @@ async fn a_call_that_does_not_fit_beside_the_context_fails() {
     let worker = Worker::new().agent(clerk.build().unwrap()).max_value_bytes(100_000);
     let _worker = serve(worker.context_json::<String>()).await;
     let question = agent(&name).ask("Go").context_json(&"c".repeat(60_000));
-    let answer = within(20, "the answer", answer(&question.send().await.unwrap())).await;
+    let answer = within("the answer", answer(&question.send().await.unwrap())).await;
     let text = answer.tool_executions()[0].error().unwrap().to_string();
     assert_eq!(
         text,

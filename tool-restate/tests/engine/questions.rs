@@ -35,7 +35,7 @@ async fn questions(run: &Run, expected: &[&str]) -> Vec<Wait> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let waits = within(10, "the questions", all).await;
+    let waits = within("the questions", all).await;
     let mut texts: Vec<_> = waits.iter().map(|wait| wait.question().unwrap().text()).collect();
     texts.sort_unstable();
     assert_eq!(texts, expected);
@@ -148,7 +148,7 @@ async fn a_call_asks_several_questions_and_again_after_an_answer_of_another_type
     run.resolve(of(&both, "From?"), Decision::answer("Graz")).await.unwrap();
     let first = questions(&run, &["How many days in Rome?"]).await.remove(0);
     run.resolve(&first.id, Decision::answer("a few")).await.unwrap();
-    let second = within(10, "the question again", async {
+    let second = within("the question again", async {
         loop {
             let waits = waits(&run).await;
             if waits[0].id != first.id {
@@ -239,7 +239,7 @@ async fn questions_expire() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let answer = within(10, "both questions expire", ended).await;
+    let answer = within("both questions expire", ended).await;
     assert_eq!(outputs(&answer), ["a small one"]);
     let kinds: Vec<_> = answer.tool_executions()[0].decisions().iter().map(|one| one.kind).collect();
     assert_eq!(kinds, [DecisionKind::Expired, DecisionKind::Expired]);
@@ -310,7 +310,7 @@ async fn the_time_of_a_parked_call_counts() {
     let clerk = Agent::builder(model).name(&*name).tools(tools![park]).max_time(Duration::from_millis(300));
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let run = agent(&name).ask("Park").send().await.unwrap();
-    let failure = within(10, "the limit of time", failure(&run)).await;
+    let failure = within("the limit of time", failure(&run)).await;
     assert!(matches!(failure.reason, Some(StopReason::MaxTime(_))), "{failure:?}");
 }
 

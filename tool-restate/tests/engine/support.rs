@@ -89,20 +89,22 @@ impl Drop for Mortal {
     }
 }
 
-/// Waits until the condition holds, for ten seconds at most.
+/// Waits until the condition holds.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within(10, what, waiting).await;
+    within(what, waiting).await;
 }
 
-/// Fails if the future takes longer than these seconds.
-pub(crate) async fn within<T>(seconds: u64, what: &str, future: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(Duration::from_secs(seconds), future).await;
-    done.unwrap_or_else(|_| panic!("{what}: not within {seconds} s"))
+/// The time after which a test hangs. Long, because the engine continues some invocations only after a minute, and machines can be busy.
+const HANG: Duration = Duration::from_secs(300);
+
+/// Fails if the future hangs.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(HANG, future).await.unwrap_or_else(|_| panic!("{what}: not within {HANG:?}"))
 }
 
 /// Registers a worker, and waits until the ingress knows its services, which takes it a moment.

@@ -220,7 +220,7 @@ async fn random_trees_end_as_in_one_process() {
             let worker = Worker::new().agent(root.build(Some(&name), &log));
             let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
             let run = agent(&name).ask("What now?").send().await.unwrap();
-            let described = within(60, &format!("seed {seed}"), run_there(&run)).await;
+            let described = within(&format!("seed {seed}"), run_there(&run)).await;
             assert_eq!(described, expected, "seed {seed}, local: {is_local}");
             let (mut all, mut undone) = Default::default();
             root.add_calls(false, &mut all, &mut undone);
@@ -244,7 +244,7 @@ async fn random_trees_outlive_their_workers() {
         register_at(address).await;
         let run = agent(&name).ask("What now?").send().await.unwrap();
         let ended = run_there(&run);
-        let mut ended = std::pin::pin!(within(60, "the end", ended));
+        let mut ended = std::pin::pin!(within("the end", ended));
         let mut dice = Dice(seed + 100);
         let mut described = None;
         for _ in 0..6 {

@@ -122,17 +122,17 @@ async fn calls_and_undos_go_to_the_program_that_offered_the_tool() {
         let _old = serve(clerk(tools![pay, booking::book], tools![booking::unbook])).await;
         let _old_shop = serve(Worker::tools_only(&*shop, tools![pay])).await;
         let run = agent(&name).ask("Pay").send().await.unwrap();
-        let calls = within(20, "the approval", waiting_calls(&run)).await;
+        let calls = within("the approval", waiting_calls(&run)).await;
         let _new = serve(clerk(tools![newer::pay, booking::book], tools![newer_booking::unbook])).await;
         let _new_shop = serve(Worker::tools_only(&*shop, tools![newer::pay])).await;
         if is_approved {
             run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
-            let answer = within(20, "the answer", answer(&run)).await;
+            let answer = within("the answer", answer(&run)).await;
             assert_eq!(answer.text(), "Paid.");
             assert_eq!(answer.tool_executions()[1].output().unwrap().to_string(), "paid 5");
         } else {
             run.cancel().await.unwrap();
-            let failure = within(20, "the end", failure(&run)).await;
+            let failure = within("the end", failure(&run)).await;
             assert_eq!(failure.undo_executions[0].output().unwrap().to_string(), "old");
         }
     }
@@ -154,14 +154,14 @@ async fn a_run_can_wait_until_its_tools_are_back() {
     drop(old);
     let new = Mortal::start(worker(tools![newer::pay]), address).await;
     run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
-    match within(20, "the pause", run.wait()).await.unwrap() {
+    match within("the pause", run.wait()).await.unwrap() {
         Outcome::Paused(reason) => assert!(reason.contains("(changed: `pay`)"), "{reason}"),
         other => panic!("{other:?}"),
     }
     drop(new);
     let _old = Mortal::start(worker(tools![pay]), address).await;
     run.resume().await.unwrap();
-    let answer = within(20, "the answer", answer(&run)).await;
+    let answer = within("the answer", answer(&run)).await;
     assert_eq!(answer.text(), "Paid.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5");
 }
@@ -184,7 +184,7 @@ async fn a_call_waits_for_a_person_while_its_run_is_paused() {
     let new = Mortal::start(worker(tools![newer::pay]), address).await;
     run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
     loop {
-        match within(20, "the pause", run.wait()).await.unwrap() {
+        match within("the pause", run.wait()).await.unwrap() {
             Outcome::Paused(_) => break,
             Outcome::Waiting(_) => tokio::time::sleep(std::time::Duration::from_secs(6)).await,
             other => panic!("{other:?}"),
@@ -193,9 +193,9 @@ async fn a_call_waits_for_a_person_while_its_run_is_paused() {
     drop(new);
     let _old = Mortal::start(worker(tools![self::pay]), address).await;
     run.resume().await.unwrap();
-    assert_eq!(within(20, "the other call", waiting_calls(&run)).await, calls[1..]);
+    assert_eq!(within("the other call", waiting_calls(&run)).await, calls[1..]);
     run.resolve_approval(&calls[1], Approval::Approve).await.unwrap();
-    assert_eq!(within(20, "the answer", answer(&run)).await.text(), "Paid.");
+    assert_eq!(within("the answer", answer(&run)).await.text(), "Paid.");
 }
 
 /// The new program has the old one's URI, so the run that waits meets it.
@@ -291,12 +291,12 @@ async fn an_agent_whose_tools_have_changed_is_another_tool() {
         let old = Mortal::start(worker(tools![pay]), address).await;
         tool_restate::register(&admin(), &format!("http://{address}")).await.unwrap();
         let run = agent(&name).ask("Go").send().await.unwrap();
-        let calls = within(20, "the approval", waiting_calls(&run)).await;
+        let calls = within("the approval", waiting_calls(&run)).await;
         assert_eq!(calls, ["call_1_0/call_1_0"]);
         drop(old);
         let _new = Mortal::start(worker(tools![newer::pay]), address).await;
         run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
-        match within(20, "the end", run.wait()).await.unwrap() {
+        match within("the end", run.wait()).await.unwrap() {
             Outcome::Failed(failure) if changed_tools == ChangedTools::Fail => {
                 let expected = "the worker has other tools than the run started with (changed: `billing`); deploy it under \
                                 another URI, or set `.changed_tools(..)`";
