@@ -1,9 +1,10 @@
 //! Calls that other processes execute: what a run hands out, and how it goes on while they are in flight.
 
+use tool_core::__internals::CallRequest;
 use tool_core::model::{AssistantMessage, ChatResponse, ToolDefinition, ToolDefinitions, ToolPolicy};
 use tool_core::run::{InFlight, Run, Step, StopReason};
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{CallRequest, IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
+use tool_core::tool::{IdempotencyKey, Progress, ToolErrorKind, ToolExecution, Undone};
 use tool_core::{
     Agent, Approval, CancellationToken, Message, RunErrorKind, ToolCall, ToolContext, ToolOutput, tool, tools,
 };

@@ -82,7 +82,6 @@
 //! | `rate-limit` | `layer::RateLimit`: requests and tokens per minute |
 //! | `testing` | `testing`: a scripted model for tests |
 //! | `toml` | tables of prices in TOML |
-//! | `unstable-internals` | what the crates of this project share; may change in any version |
 //!
 //! `tool-core` switches on the feature `preserve_order` of `serde_json` and `schemars`, for every crate of the program: members of a
 //! `serde_json::Value` keep their order instead of being sorted. Prompts depend on it: parameters are described in the order in which
@@ -118,6 +117,16 @@ pub mod guide;
 #[doc(hidden)]
 #[allow(missing_docs, reason = "for generated code only")]
 pub mod __private;
+
+/// What only the crates of this project share. It changes without notice.
+#[doc(hidden)]
+pub mod __internals {
+    pub use crate::arguments::names::nearest_name;
+    pub use crate::content::json::compact_json;
+    pub use crate::model::cache::RequestCache;
+    pub use crate::tool::context::CallRequest;
+    pub use crate::tool::panic::panic_text;
+}
 
 /// Creates a [`ToolSet`] of `#[tool]` functions from their paths.
 ///

@@ -7,11 +7,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tool_core::__internals::CallRequest;
 use tool_core::Message;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
 use tool_core::run::{self, Answer, StopReason, Wait};
-use tool_core::tool::{CallRequest, DecisionRecord, ToolExecution, WaitId};
+use tool_core::tool::{DecisionRecord, ToolExecution, WaitId};
 
 use crate::events::EventTarget;
 use crate::path::Asked;

@@ -8,12 +8,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
+use tool_core::__internals::panic_text;
 use tool_core::Agent;
 use tool_core::agent::{Ask, RunDriver};
 use tool_core::layer::Part;
 use tool_core::model::ModelError;
 use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
-use tool_core::tool::{ToolError, ToolExecution, panic_text};
+use tool_core::tool::{ToolError, ToolExecution};
 
 use crate::clock::now;
 use crate::context::ContextTypes;

@@ -23,7 +23,6 @@ use crate::tool::{
     AnswerType, Injectable, Injection, Tool, ToolArguments, ToolContext, ToolError, ToolFuture, ToolOutput,
     Undone, arguments_contract, decode_arguments,
 };
-#[cfg(feature = "unstable-internals")]
 use crate::toolset::ToolSet;
 
 impl Agent {
@@ -235,21 +234,20 @@ impl AgentTool {
     }
 
     /// Returns the agent.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
     /// Returns `true` if the agent has a [conversation of its own](Self::own_conversation) in its memory.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_conversation(&self) -> bool {
         self.has_conversation && self.agent.memory().is_some()
     }
 
     /// Returns the tool that takes a typed answer.
-    #[cfg(feature = "unstable-internals")]
     pub(super) fn answer_tool(&self) -> ToolSet {
         self.form.constrain(self.agent.ask("")).0.tools.answer_tool
     }
@@ -437,7 +435,6 @@ impl Tool for AgentTool {
         self.agent.tools().get(name)
     }
 
-    #[cfg(feature = "unstable-internals")]
     fn as_agent(&self) -> Option<&dyn Any> {
         Some(self)
     }

@@ -347,7 +347,7 @@ impl Ask {
     }
 
     /// Starts the run for a caller that drives it step by step, and returns its events, which the driver waits to be read.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     pub fn start_streamed(mut self) -> (RunDriver, impl futures_util::Stream<Item = Event> + Send + use<>) {
         let (sender, events) = futures_channel::mpsc::channel(16);
         self.emitter.stream = Some(sender);

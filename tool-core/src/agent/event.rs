@@ -126,8 +126,7 @@ pub enum Event {
     Unknown,
 }
 
-/// What the crates of this project share (feature `unstable-internals`).
-#[cfg(feature = "unstable-internals")]
+#[doc(hidden)] // For the crates of this project.
 impl Event {
     /// Creates the event of a request.
     #[must_use]

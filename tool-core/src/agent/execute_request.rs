@@ -49,6 +49,7 @@ impl<'a> Level<'a> {
     }
 }
 
+#[doc(hidden)] // For the crates of this project.
 impl Agent {
     /// Executes a call of a run that this agent or a copy of it in another process drives, with the values and the settings of
     /// this agent. The tool is one of the agent's own, or one of its providers', which are asked without messages. It is not executed if

@@ -27,7 +27,6 @@ mod stored_runs;
 mod outcome;
 mod typed;
 mod agent_tool;
-#[cfg(feature = "unstable-internals")]
 mod execute_request;
 pub(crate) mod assistant;
 

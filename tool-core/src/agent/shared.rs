@@ -12,9 +12,7 @@ use super::trace;
 use super::undo_tools::UndoTools;
 use crate::agent::{Answerer, Approver, Event, ToolSearch};
 use crate::content::{self, Content};
-use crate::layer::Layer;
-#[cfg(feature = "unstable-internals")]
-use crate::layer::Part;
+use crate::layer::{Layer, Part};
 use crate::memory::{ChatMemory, KeyedBudget, RunStore};
 use crate::model::{ChatModel, ChatRequest, Message, ModelOptions, Prices, ToolChoice};
 use crate::run::{AgentSettings, ErrorPolicies, QuestionSettings, Run, RunId, RunLimits};
@@ -230,21 +228,21 @@ impl Agent {
     }
 
     /// Returns `true` if the agent has a [run store](crate::agent::AgentBuilder::run_store).
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_run_store(&self) -> bool {
         self.0.run_store.get().is_some()
     }
 
     /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_handoffs(&self) -> bool {
         !self.0.handoffs.is_empty()
     }
 
     /// Returns `true` if the agent has a [layer](crate::agent::AgentBuilder::layer) that sees this part.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn has_layer_for(&self, part: Part) -> bool {
         self.0.layers.iter().any(|layer| layer.sees(part))

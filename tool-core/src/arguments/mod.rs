@@ -11,7 +11,7 @@
 //!    `matching` compares values with schemas, `describe` words what a schema expects, and `wording` all other sentences.
 
 mod budget;
-mod names;
+pub(crate) mod names;
 mod members;
 mod report;
 mod tokens;
@@ -36,11 +36,7 @@ pub(crate) use self::decode::{Decoder, Mode, decode, object_text};
 #[cfg(feature = "prompted")]
 pub(crate) use self::lenient::to_json;
 pub(crate) use self::members::{Members, write_object};
-#[cfg(not(feature = "unstable-internals"))]
-pub(crate) use self::names::nearest_name;
-#[cfg(feature = "unstable-internals")]
-pub use self::names::nearest_name;
-pub(crate) use self::names::{MAX_NAME_CHARS, list_names};
+pub(crate) use self::names::{MAX_NAME_CHARS, list_names, nearest_name};
 pub(crate) use self::parameter::{Parameter, ToolParameter};
 pub(crate) use self::parameter_limits::Limit;
 pub use self::repair::Repair;

@@ -18,7 +18,6 @@ pub(crate) fn list_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Option
 }
 
 /// Returns the known name that was probably meant, if one is similar enough or differs by a single typing error.
-#[allow(unreachable_pub, reason = "public with the feature `unstable-internals` only")]
 pub fn nearest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let folded = fold(name);
     let similarity = |other: &str| {

@@ -83,12 +83,11 @@ impl fmt::Debug for JsonText {
 /// The text must be valid JSON; what is returned for any other text is unspecified.
 ///
 /// ```
-/// use tool_core::content::compact_json;
+/// use tool_core::__internals::compact_json;
 ///
 /// assert_eq!(compact_json("{ \"a b\": [1, 2.50] }"), "{\"a b\":[1,2.50]}");
 /// ```
 #[must_use]
-#[allow(unreachable_pub, reason = "public with the feature `unstable-internals` only")]
 pub fn compact_json(json: &str) -> Cow<'_, str> {
     if !json.bytes().any(|byte| byte.is_ascii_whitespace()) {
         return Cow::Borrowed(json);

@@ -5,7 +5,7 @@ mod printable;
 mod data_url;
 mod file;
 mod image;
-mod json;
+pub(crate) mod json;
 mod part;
 #[allow(clippy::module_inception, reason = "the folder holds the parts of the type")]
 mod content;
@@ -17,10 +17,7 @@ pub use self::depth::{MAX_JSON_DEPTH, MAX_SCHEMA_DEPTH};
 pub use self::file::File;
 pub use self::image::Image;
 pub use self::json::JsonText;
-#[cfg(not(feature = "unstable-internals"))]
 pub(crate) use self::json::compact_json;
-#[cfg(feature = "unstable-internals")]
-pub use self::json::compact_json;
 pub use self::part::Part;
 pub use self::printable::printable;
 

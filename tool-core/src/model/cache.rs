@@ -13,8 +13,9 @@ use std::sync::{Mutex, PoisonError};
 /// unchanged. Callers that change a message that was sent must use a new cache.
 ///
 /// ```
-/// use tool_core::model::{ChatRequest, RequestCache};
 /// use tool_core::Message;
+/// use tool_core::__internals::RequestCache;
+/// use tool_core::model::ChatRequest;
 ///
 /// /// Converts only the new messages, as a provider would.
 /// fn lengths(request: &ChatRequest<'_>) -> Vec<usize> {
@@ -31,7 +32,6 @@ use std::sync::{Mutex, PoisonError};
 /// assert_eq!(lengths(&ChatRequest::borrowing(&messages).with_cache(&cache)), [5, 13]);
 /// ```
 #[derive(Default)]
-#[allow(unreachable_pub, reason = "public with the feature `unstable-internals` only")]
 pub struct RequestCache(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl RequestCache {

@@ -433,8 +433,6 @@ struct Shared {
     encodings: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
-/// What the crates of this project share (feature `unstable-internals`).
-#[cfg(feature = "unstable-internals")]
 impl ToolDefinitions {
     /// Returns the encoding of type `T`. The first call for a type runs `encode`, and later calls return the same value.
     ///
@@ -452,17 +450,8 @@ impl ToolDefinitions {
     /// let again = definitions.encoded::<Names>(|_| unreachable!("the encoding is cached"));
     /// assert_eq!(again.0, "now");
     /// ```
+    #[doc(hidden)] // For the crates of this project.
     pub fn encoded<T: Any + Send + Sync>(&self, encode: impl FnOnce(&[ToolDefinition]) -> T) -> Arc<T> {
-        self.encoding(encode)
-    }
-}
-
-impl ToolDefinitions {
-    /// Returns the encoding of type `T`, which the first call creates.
-    pub(crate) fn encoding<T: Any + Send + Sync>(
-        &self,
-        encode: impl FnOnce(&[ToolDefinition]) -> T,
-    ) -> Arc<T> {
         let cached = self.encodings().get(&TypeId::of::<T>()).map(Arc::clone);
         if let Some(encoding) = cached.and_then(|cached| cached.downcast().ok()) {
             return encoding;

@@ -26,7 +26,7 @@
 //! }
 //! ```
 
-mod cache;
+pub(crate) mod cache;
 mod conversation_id;
 mod logprob;
 mod provider_data;
@@ -50,10 +50,7 @@ mod member;
 mod fallback;
 mod router;
 
-#[cfg(not(feature = "unstable-internals"))]
 pub(crate) use self::cache::RequestCache;
-#[cfg(feature = "unstable-internals")]
-pub use self::cache::RequestCache;
 pub(crate) use self::chat_model::DeltaSender;
 pub use self::chat_model::{ChatModel, ChatStream, ModelFuture};
 pub use self::conversation_id::ConversationId;

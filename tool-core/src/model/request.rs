@@ -82,12 +82,12 @@ impl fmt::Debug for Shared<'_> {
     }
 }
 
-/// What the crates of this project share (feature `unstable-internals`).
-#[cfg(feature = "unstable-internals")]
+#[doc(hidden)] // For the crates of this project.
 impl<'a> ChatRequest<'a> {
     /// Sets a cache, which the provider shares between this request and later ones that append messages to it.
-    pub fn with_cache(self, cache: &'a RequestCache) -> Self {
-        self.sharing(cache)
+    pub fn with_cache(mut self, cache: &'a RequestCache) -> Self {
+        self.shared.cache = Some(cache);
+        self
     }
 
     /// Returns the same request with these messages in place of its own. It shares no cache with this one.
@@ -104,7 +104,10 @@ impl<'a> ChatRequest<'a> {
     /// Calls `f` with the value that the provider cached in earlier requests, of a type private to the provider. The
     /// value starts as the default, as it always does for a request [without a cache](Self::with_cache).
     pub fn cached<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        self.shared(f)
+        match self.shared.cache {
+            Some(cache) => cache.with(f),
+            None => f(&mut T::default()),
+        }
     }
 }
 
@@ -260,12 +263,6 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
-    /// Sets the cache that this request shares with later ones, which append messages to it.
-    pub(crate) fn sharing(mut self, cache: &'a RequestCache) -> Self {
-        self.shared.cache = Some(cache);
-        self
-    }
-
     /// Replaces the messages, and the cache by the one that is shared by earlier requests with these messages, if any.
     pub(crate) fn with_other_messages(
         mut self,
@@ -274,15 +271,6 @@ impl<'a> ChatRequest<'a> {
     ) -> Self {
         (self.messages, self.shared.cache) = (Cow::Borrowed(messages), cache);
         self
-    }
-
-    /// Calls `f` with the value of earlier requests with this cache, or with the default.
-    #[allow(dead_code, reason = "only features use it")]
-    pub(crate) fn shared<T: Any + Send + Default, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        match self.shared.cache {
-            Some(cache) => cache.with(f),
-            None => f(&mut T::default()),
-        }
     }
 
     /// Returns the conversation so far.

@@ -127,7 +127,7 @@ impl ChatRequest<'_> {
         let count = |tools: &[ToolDefinition]| ToolBytes(tools.iter().map(bytes).sum());
         let tools = match self.tools().is_empty() {
             true => 0,
-            false => self.tools().encoding(count).0 as u64 + TOKENS_FOR_TOOLS,
+            false => self.tools().encoded(count).0 as u64 + TOKENS_FOR_TOOLS,
         };
         let format = self.response_format().map_or(0, |format| format.schema().to_string().len() as u64);
         let extra = match &self.options().extra {

@@ -19,7 +19,7 @@ impl TextConversation {
     /// Converts a request's conversation and adds the prompt, if any, to its system message. Messages that were converted
     /// for an earlier request are reused.
     pub(super) fn from_request(request: &ChatRequest<'_>, prompt: Option<String>) -> Self {
-        request.shared(|cached: &mut CachedConversation| {
+        request.cached(|cached: &mut CachedConversation| {
             let messages = request.messages();
             if cached.prompt != prompt || cached.count > messages.len() {
                 *cached = CachedConversation { prompt, ..CachedConversation::default() };
@@ -235,7 +235,7 @@ mod tests {
         // Results that arrive one by one change a message that was sent.
         let changes = [5];
         for count in 1..=all.len() {
-            let request = ChatRequest::borrowing(&all[..count]).sharing(&cache);
+            let request = ChatRequest::borrowing(&all[..count]).with_cache(&cache);
             let now = TextConversation::from_request(&request, Some("Tools.".into()));
             assert_eq!(*now.messages, convert(&all[..count], Some("Tools.")), "{count}");
             if let Some(before) = before {
@@ -246,7 +246,7 @@ mod tests {
             before = Some(now);
         }
         // Another prompt starts another conversation.
-        let now = TextConversation::from_request(&ChatRequest::borrowing(&all).sharing(&cache), None);
+        let now = TextConversation::from_request(&ChatRequest::borrowing(&all).with_cache(&cache), None);
         assert!(!Arc::ptr_eq(&before.unwrap().cache, &now.cache));
         assert_eq!(*now.messages, convert(&all, None));
     }

@@ -50,13 +50,13 @@ impl<'m> Exchange<'m> {
         if request.tools().is_empty() || *request.tool_choice() == ToolChoice::None {
             let conversation = TextConversation::from_request(request, None);
             let inner = ChatRequest::borrowing(&conversation.messages)
-                .sharing(&conversation.cache)
+                .with_cache(&conversation.cache)
                 .metered(request.meter())
                 .with_options(request.options().clone())
                 .with_response_format(request.response_format().cloned());
             return self.send(&inner, None).await;
         }
-        let prompt: Arc<ToolPrompt> = request.tools().encoding(ToolPrompt::new);
+        let prompt: Arc<ToolPrompt> = request.tools().encoded(ToolPrompt::new);
         let conversation = TextConversation::from_request(request, Some(prompt.text(request)));
         let instruction = required_call(request.tool_choice());
         // Texts for this turn only are added to a copy, as messages that share a cache must not change.
@@ -70,7 +70,7 @@ impl<'m> Exchange<'m> {
         loop {
             let inner = match &messages {
                 Some(messages) => ChatRequest::borrowing(messages),
-                None => ChatRequest::borrowing(&conversation.messages).sharing(&conversation.cache),
+                None => ChatRequest::borrowing(&conversation.messages).with_cache(&conversation.cache),
             };
             let inner = inner.metered(request.meter()).with_options(request.options().clone());
             let mut parser = ReplyParser::new(&prompt.tool_names, &mut joiner);

@@ -77,7 +77,6 @@ impl CallRecord {
     }
 
     /// Returns the hash of the definition that a person approved, if the call is in flight.
-    #[cfg(feature = "unstable-internals")]
     pub(super) fn approved_definition(&self) -> Option<&str> {
         match &self.state {
             CallState::Running { approved: Some(ApprovalScope::Definition(hash)), .. } => Some(hash),

@@ -7,7 +7,6 @@ use super::handoff::Handoff;
 use super::state::{CallRecord, Fact, InnerRun, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{ToolCall, Usage};
-#[cfg(feature = "unstable-internals")]
 use crate::tool::Attempt;
 use crate::transcript::Transcript;
 
@@ -118,7 +117,6 @@ impl Run {
     }
 
     /// Returns a call that was started, and its attempt.
-    #[cfg(feature = "unstable-internals")]
     pub(crate) fn call_in_flight(&self, call_id: &str) -> Option<(ToolCall, Attempt)> {
         let record = self.record(call_id).filter(|record| record.is_running())?;
         let (key, number) = (self.key(call_id), record.running_attempt()?);
@@ -128,7 +126,7 @@ impl Run {
     }
 
     /// Returns the run to which these calls lead: each asks an agent, in whose run the next one is open.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     pub fn inner_run_at<'a>(&self, calls: impl IntoIterator<Item = &'a str>) -> Option<&Self> {
         calls
             .into_iter()
@@ -137,7 +135,7 @@ impl Run {
 
     /// Changes the run to which these calls lead. The runs around it stop if their limits are exceeded. Returns `None` if there is no
     /// such run.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     pub fn change_inner_run_at<T>(
         &mut self,
         calls: &[&str],
@@ -161,7 +159,7 @@ impl Run {
     /// # Errors
     ///
     /// Fails if no such call is open.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     pub fn add_inner_run(
         &mut self,
         call: &ToolCall,

@@ -44,7 +44,6 @@ mod resolve;
 mod room;
 mod transitions;
 mod review;
-#[cfg(feature = "unstable-internals")]
 mod remote;
 mod answer;
 mod error;

@@ -6,6 +6,7 @@ use crate::model::ToolDefinitions;
 use crate::run::{Run, Step, StepError};
 use crate::tool::CallRequest;
 
+#[doc(hidden)] // For the crates of this project.
 impl Run {
     /// Returns the next step beside the calls that are in flight, for a driver that executes calls elsewhere, such as on other
     /// machines. Those in flight do not count as interrupted, and are not returned again; a step without calls means that nothing
@@ -30,7 +31,9 @@ impl Run {
     /// ```
     #[must_use]
     pub fn next_with_in_flight<'a>(&'a mut self, tools: &ToolDefinitions, in_flight: &InFlight) -> Step<'a> {
-        self.next_beside(tools, in_flight)
+        let policy =
+            |_, name: &str| tools.iter().find(|one| one.name() == name).map(|one| one.policy().clone());
+        self.next_with_undo_tools(tools, policy, in_flight)
     }
 
     /// Records the start of a call, like [`begin_call`](Self::begin_call), and returns all that another process needs to execute

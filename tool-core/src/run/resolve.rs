@@ -60,7 +60,7 @@ impl Wait {
     }
 }
 
-#[cfg(feature = "unstable-internals")]
+#[doc(hidden)] // For the crates of this project.
 impl Wait {
     /// Returns the record of its end, if its deadline has come.
     #[must_use]

@@ -155,7 +155,6 @@ impl Run {
     }
 
     /// Returns `true` if an attempt of the open call is in flight, or the next one follows.
-    #[cfg(feature = "unstable-internals")]
     pub(crate) fn is_in_flight(&self, call_id: &str) -> bool {
         let is_waiting = |record: &CallRecord| matches!(record.state, CallState::Waiting { .. });
         self.record(call_id).is_some_and(|record| record.has_begun() && !is_waiting(record))

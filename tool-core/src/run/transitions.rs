@@ -13,14 +13,7 @@ impl Run {
     /// interrupted.
     #[must_use]
     pub fn next<'a>(&'a mut self, tools: &ToolDefinitions) -> Step<'a> {
-        self.next_beside(tools, &InFlight::NONE)
-    }
-
-    /// Returns the next step beside the calls in flight.
-    pub(super) fn next_beside<'a>(&'a mut self, tools: &ToolDefinitions, in_flight: &InFlight) -> Step<'a> {
-        let policy =
-            |_, name: &str| tools.iter().find(|one| one.name() == name).map(|one| one.policy().clone());
-        self.next_with_undo_tools(tools, policy, in_flight)
+        self.next_with_in_flight(tools, &InFlight::NONE)
     }
 
     /// Returns the next step. Calls that undo others have the policies that `undo_policy` returns for the number of handoffs before
@@ -48,7 +41,7 @@ impl Run {
     /// Returns the next request to the model.
     pub(crate) fn request(&self, tools: &ToolDefinitions) -> ChatRequest<'_> {
         ChatRequest::borrowing(self.history.messages())
-            .sharing(&self.cache)
+            .with_cache(&self.cache)
             .with_tools(tools.clone())
             .with_tool_choice(self.current_tool_choice().clone())
             .with_parallel_tool_calls(self.settings.parallel_tool_calls)

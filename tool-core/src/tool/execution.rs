@@ -225,7 +225,7 @@ impl ToolExecution {
     }
 
     /// Returns `true` if a layer has still to judge the outcome, before the next step.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn is_unjudged(&self) -> bool {
         self.history.judgement == Some(crate::tool::Judgement::Pending)

@@ -1,7 +1,7 @@
 //! Tools: what they are, their context and outcomes, and how their calls are executed.
 
 pub(crate) mod timing;
-mod panic;
+pub(crate) mod panic;
 mod truncate;
 mod error;
 mod output;
@@ -12,7 +12,7 @@ mod verdict_record;
 mod call_history;
 mod execution;
 mod message;
-mod context;
+pub(crate) mod context;
 pub(crate) mod future;
 mod tool_trait;
 mod retry;
@@ -28,12 +28,10 @@ pub(crate) use self::arguments::{Wrapped, arguments_contract, decode_answer, dec
 pub use self::call_history::Origin;
 pub(crate) use self::call_history::{CallHistory, Judgement};
 pub use self::closure::{FunctionTool, ToolHandler};
-#[cfg(feature = "unstable-internals")]
-pub use self::context::CallRequest;
 pub use self::context::{
     Attempt, IdempotencyKey, Injectable, Injection, Progress, ToolContext, ToolProgress, Undone,
 };
-pub(crate) use self::context::{AttemptContext, Connection, ProgressSink, RunRules};
+pub(crate) use self::context::{AttemptContext, CallRequest, Connection, ProgressSink, RunRules};
 #[cfg(feature = "dynamic")]
 pub use self::dynamic::{DynamicTool, DynamicToolError, DynamicToolErrorKind};
 pub use self::error::{ToolError, ToolErrorKind};
@@ -43,8 +41,7 @@ pub(crate) use self::future::Returned;
 pub use self::future::ToolFuture;
 pub use self::output::{IntoToolOutput, Json, ToolOutput};
 pub(crate) use self::output::{Outcome, truncate_outcome, write_outcome, write_output};
-#[doc(hidden)]
-pub use self::panic::panic_text;
+pub(crate) use self::panic::panic_text;
 pub use self::tool_trait::Tool;
 pub(crate) use self::verdict_record::OriginalOutcome;
 pub use self::verdict_record::{VerdictKind, VerdictRecord};

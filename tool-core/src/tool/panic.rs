@@ -3,7 +3,6 @@
 use std::any::Any;
 
 /// Returns the text of a panic.
-#[doc(hidden)]
 #[must_use]
 pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();

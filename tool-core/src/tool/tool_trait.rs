@@ -79,8 +79,7 @@ pub trait Tool: Send + Sync {
     }
 
     /// Returns the [`AgentTool`](crate::agent::AgentTool) that this is, also under another definition.
-    #[cfg(feature = "unstable-internals")]
-    #[doc(hidden)]
+    #[doc(hidden)] // For the crates of this project.
     fn as_agent(&self) -> Option<&dyn std::any::Any> {
         None
     }

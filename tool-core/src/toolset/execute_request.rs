@@ -13,6 +13,7 @@ impl ToolSet {
     /// Executes a call of a run that is driven elsewhere. The run counts the attempts: one after the first begins with its
     /// [delay](crate::tool::Attempt::delay), which requires tokio's timers.
     /// [`Agent::execute_request`](crate::Agent::execute_request) also applies the settings of an agent.
+    #[doc(hidden)] // For the crates of this project.
     pub async fn execute_request(
         &self,
         request: CallRequest,

@@ -148,7 +148,6 @@ impl Tool for Layered {
         self.tool.get().inner_tool(name)
     }
 
-    #[cfg(feature = "unstable-internals")]
     fn as_agent(&self) -> Option<&dyn std::any::Any> {
         self.tool.get().as_agent()
     }

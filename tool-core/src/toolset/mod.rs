@@ -9,7 +9,6 @@ mod set;
 mod select;
 mod missing_context;
 mod call;
-#[cfg(feature = "unstable-internals")]
 mod execute_request;
 mod layered;
 mod redefined;

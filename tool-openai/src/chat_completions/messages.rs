@@ -444,7 +444,7 @@ mod tests {
     /// One cache, as in an application that falls back to another endpoint.
     #[test]
     fn messages_encoded_for_one_endpoint_are_not_sent_to_another() {
-        let cache = tool_core::model::RequestCache::default();
+        let cache = tool_core::__internals::RequestCache::default();
         let call = ToolCall::new("call_1", "now", "{}");
         let messages = [Message::Assistant(AssistantMessage::default().with_tool_calls([call]))];
         let id = |endpoint: Endpoint| {

@@ -2,17 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::agent::RunDriver;
 use crate::agent::delegation::Delegation;
+use crate::agent::executor::Ending;
 use crate::agent::lock::lock;
-use crate::tool::Connection;
-#[cfg(feature = "unstable-internals")]
-use {
-    crate::agent::executor::Ending,
-    crate::run::{RunError, RunErrorKind, StepError},
-    crate::tool::{Asker, AttemptContext, Progress, ToolExecution},
-    tokio_util::sync::CancellationToken,
-};
+use crate::run::{RunError, RunErrorKind, StepError};
+use crate::tool::{Asker, AttemptContext, Connection, Progress, ToolExecution};
 
 /// The connection of a call that leaves the driver of its agent's run here, and has no outcome.
 pub(in crate::agent) struct Lending {
@@ -32,7 +29,7 @@ impl Connection for Lending {
     }
 }
 
-#[cfg(feature = "unstable-internals")]
+#[doc(hidden)] // For the crates of this project.
 impl RunDriver {
     /// Returns the driver of the run of the agent that a started call asks, which is a new one before it is part of this run. If `is_last`,
     /// returns the outcome of a call whose run is done, or its driver if the answer is rejected, with which the run continues. Also

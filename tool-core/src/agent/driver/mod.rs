@@ -17,7 +17,6 @@ mod model_request;
 mod steps;
 
 pub(super) use self::inside::Inside;
-#[cfg(feature = "unstable-internals")]
 pub(super) use self::interruption::run_until_interrupted;
 pub(super) use self::lending::Lending;
 pub(super) use self::question_rules::{QuestionError, QuestionRules};

@@ -145,7 +145,6 @@ impl RunDriver {
     }
 
     /// Asks the layers again about calls that have waited for decisions, without taking a step.
-    #[cfg(feature = "unstable-internals")]
     pub(super) async fn review_decided_calls(&mut self) -> Result<(), RunErrorKind> {
         if !self.offer.is_resolved {
             self.resolve_offer().await?;

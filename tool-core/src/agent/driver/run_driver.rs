@@ -310,7 +310,7 @@ impl RunDriver {
     /// # Errors
     ///
     /// Fails if a layer fails, or if the tools of the turn cannot be resolved.
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     pub async fn judge_decided_calls(&mut self) -> Result<(), RunError> {
         self.review_decided_calls().await.map_err(|kind| self.error(kind))
     }

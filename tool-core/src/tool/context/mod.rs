@@ -5,11 +5,9 @@ mod progress;
 mod injectable;
 mod tool_context;
 mod injection;
-#[cfg(feature = "unstable-internals")]
 mod call_request;
 
 pub use self::attempt::{Attempt, IdempotencyKey, Undone};
-#[cfg(feature = "unstable-internals")]
 pub use self::call_request::CallRequest;
 pub use self::injectable::{Injectable, InjectableByValue, for_call};
 pub use self::injection::{Injection, look_up, missing_context};

@@ -282,7 +282,7 @@ impl ToolContext {
     /// # });
     /// # outcome.unwrap().unwrap();
     /// ```
-    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)] // For the crates of this project.
     #[must_use]
     pub fn for_standalone_call(
         &self,

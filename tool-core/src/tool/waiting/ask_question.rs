@@ -13,7 +13,7 @@ use super::call_notes::Reply;
 use crate::arguments::Contract;
 use crate::tool::{AnswerType, IntoAnswer, Question, Wrapped, decode_answer};
 
-/// A question that is asked once it is awaited; created by [`Asker::ask`].
+/// A question that is asked once it is awaited; created by [`Asker::ask`](crate::tool::Asker::ask).
 #[must_use = "a question is asked once it is awaited"]
 pub struct AskQuestion<'a, T> {
     asking: Result<&'a Asking, Unavailable>,

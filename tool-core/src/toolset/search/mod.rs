@@ -80,7 +80,7 @@ pub(crate) fn search<'a>(
     limit: usize,
 ) -> Vec<&'a ToolDefinition> {
     let sets: Vec<_> = sets.into_iter().collect();
-    let indices: Vec<_> = sets.iter().map(|set| set.encoding(SearchIndex::new)).collect();
+    let indices: Vec<_> = sets.iter().map(|set| set.encoded(SearchIndex::new)).collect();
     let statistics = Statistics::new(indices.iter().map(|index| &**index).collect());
     let query = read_query(query, &statistics);
     let mut found = Vec::new();
