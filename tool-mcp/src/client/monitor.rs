@@ -1,22 +1,23 @@
 //! Observes the messages of one connection: progress, logs, changes of the tools, and the end of the connection.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rmcp::model::{GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, ServerNotification};
+use rmcp::model::{GetExtensions, GetMeta, JsonRpcMessage, ProgressToken, RequestId, ServerNotification};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tracing::dispatcher::{self, Dispatch};
 
 use super::McpLog;
 use super::progress::CallProgress;
 use crate::quiet::SdkRuntime;
 
-/// The number of responses that may wait until the server reads them.
-const MAX_UNREAD_RESPONSES: usize = 64;
+/// The number of requests of the server that may wait for their response, or until the server reads it.
+const MAX_UNANSWERED_REQUESTS: usize = 64;
 
 /// Receives the log messages of a server.
 pub(super) type LogHook = Arc<dyn Fn(&McpLog) + Send + Sync>;
@@ -161,13 +162,15 @@ impl Monitor {
 pub(super) struct MonitoredTransport<T> {
     transport: T,
     monitor: Arc<Monitor>,
-    /// One permit for each response that may be sent at the same time.
-    responses: Arc<Semaphore>,
+    /// One permit for each request of the server that may be unanswered.
+    permits: Arc<Semaphore>,
+    unanswered: HashMap<RequestId, OwnedSemaphorePermit>,
 }
 
 impl<T> MonitoredTransport<T> {
     pub(super) fn new(transport: T, monitor: Arc<Monitor>) -> Self {
-        Self { transport, monitor, responses: Arc::new(Semaphore::new(MAX_UNREAD_RESPONSES)) }
+        let permits = Arc::new(Semaphore::new(MAX_UNANSWERED_REQUESTS));
+        Self { transport, monitor, permits, unanswered: HashMap::new() }
     }
 }
 
@@ -179,8 +182,12 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.monitor.before_send(&message);
-        let is_response = matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
-        let permit = is_response.then(|| Arc::clone(&self.responses).try_acquire_owned());
+        let answered = match &message {
+            JsonRpcMessage::Response(response) => Some(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            _ => None,
+        };
+        let permit = answered.and_then(|id| self.unanswered.remove(id));
         let sending = self.transport.send(message);
         async move {
             let _permit = permit;
@@ -189,14 +196,29 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        // The SDK stores any number of responses, so no request is read from a server that reads none of them.
-        drop(self.responses.acquire().await);
-        let message = self.transport.receive().await;
-        match &message {
-            Some(message) => self.monitor.after_receive(message),
-            None => self.monitor.close(),
+        loop {
+            // The SDK stores any number of requests and responses, so nothing is read while too many are unanswered.
+            let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+            let message = self.transport.receive().await;
+            match &message {
+                Some(JsonRpcMessage::Request(request)) => match self.unanswered.entry(request.id.clone()) {
+                    Entry::Vacant(entry) => drop(permit.map(|permit| entry.insert(permit))),
+                    // The SDK would answer only one of the two.
+                    Entry::Occupied(_) => {
+                        self.monitor.note_invalid_message();
+                        continue;
+                    }
+                },
+                Some(message) => {
+                    if let Some(id) = cancelled_request(message) {
+                        self.unanswered.remove(id);
+                    }
+                    self.monitor.after_receive(message);
+                }
+                None => self.monitor.close(),
+            }
+            return message;
         }
-        message
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
@@ -205,9 +227,94 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
     }
 }
 
+/// Returns the id of the request that the server cancels with the message. The SDK does not answer it.
+fn cancelled_request(message: &RxJsonRpcMessage<RoleClient>) -> Option<&RequestId> {
+    let JsonRpcMessage::Notification(notification) = message else { return None };
+    let ServerNotification::CancelledNotification(cancelled) = &notification.notification else { return None };
+    cancelled.params.request_id.as_ref()
+}
+
 /// Reports the end of the connection to all pending calls, however the connection ends.
 impl<T> Drop for MonitoredTransport<T> {
     fn drop(&mut self) {
         self.monitor.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A server that sends these messages and reads none.
+    struct NeverReads(std::vec::IntoIter<Value>);
+
+    impl Transport<RoleClient> for NeverReads {
+        type Error = Infallible;
+
+        fn send(&mut self, _: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+            pending()
+        }
+
+        fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
+            ready(self.0.next().map(|message| serde_json::from_value(message).unwrap()))
+        }
+
+        fn close(&mut self) -> impl Future<Output = Result<(), Infallible>> + Send {
+            ready(Ok(()))
+        }
+    }
+
+    /// Returns a connection to a server that has sent all messages.
+    fn connection(messages: impl IntoIterator<Item = Value>) -> MonitoredTransport<NeverReads> {
+        let messages = messages.into_iter().collect::<Vec<_>>().into_iter();
+        MonitoredTransport::new(NeverReads(messages), Monitor::new(None, SdkRuntime::Program))
+    }
+
+    /// Returns the ids of the requests that are read now.
+    fn read(connection: &mut MonitoredTransport<NeverReads>) -> Vec<i64> {
+        let mut ids = Vec::new();
+        while let Some(Some(message)) = connection.receive().now_or_never() {
+            if let JsonRpcMessage::Request(request) = message {
+                ids.push(request.id.to_string().parse().unwrap());
+            }
+        }
+        ids
+    }
+
+    fn ping(id: i64) -> Value {
+        json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })
+    }
+
+    #[test]
+    fn reads_no_request_while_many_are_unanswered() {
+        let mut connection = connection((0..200).map(ping));
+        assert_eq!(read(&mut connection), (0..64).collect::<Vec<_>>());
+        let response = json!({ "jsonrpc": "2.0", "id": 7, "result": {} });
+        let unread = connection.send(serde_json::from_value(response).unwrap());
+        assert!(read(&mut connection).is_empty());
+        drop(unread);
+        assert_eq!(read(&mut connection), [64]);
+    }
+
+    /// The SDK sends no response to them.
+    #[test]
+    fn cancelled_requests_need_no_response() {
+        let params = json!({ "requestId": 7 });
+        let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+        let mut connection = connection((0..63).map(ping).chain([cancelled]).chain((63..200).map(ping)));
+        assert_eq!(read(&mut connection), (0..65).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ignores_a_request_with_the_id_of_an_unanswered_one() {
+        let mut connection = connection([ping(1), ping(1), ping(2)]);
+        assert_eq!(read(&mut connection), [1, 2]);
+        assert_eq!(connection.monitor.invalid_messages(), 1);
     }
 }
