@@ -169,9 +169,10 @@ impl Transport<RoleClient> for LineTransport {
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, problem));
             };
             let mut writer = tokio::select! {
-                writer = writer.lock() => writer,
+                biased;
                 // Nobody waits for the response any longer.
                 () = ended.cancelled() => return Ok(()),
+                writer = writer.lock() => writer,
             };
             let Some(writer) = writer.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
             writer.stream.write_all(&line).await?;
@@ -196,7 +197,7 @@ impl Transport<RoleClient> for LineTransport {
 mod tests {
     use rmcp::model::ClientRequest;
     use serde_json::json;
-    use tokio::io::{AsyncReadExt, duplex};
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
     use super::*;
     use crate::quiet::SdkRuntime;
@@ -210,23 +211,46 @@ mod tests {
         .unwrap()
     }
 
-    #[tokio::test]
-    async fn messages_that_the_server_does_not_read_are_bounded_and_freed() {
-        let (near, mut far) = duplex(16);
+    /// Returns a request that is not sent once the token is cancelled.
+    fn cancellable(id: u32, bytes: usize, token: &CancellationToken) -> TxJsonRpcMessage<RoleClient> {
+        let mut request = request(id, bytes);
+        let JsonRpcMessage::Request(message) = &mut request else { unreachable!("a request") };
+        let ClientRequest::CallToolRequest(call) = &mut message.request else { unreachable!("a call") };
+        call.extensions.insert(token.clone());
+        request
+    }
+
+    /// Returns a transport and the server's end of it, which has a buffer of this size.
+    fn transport(buffer: usize) -> (LineTransport, DuplexStream) {
+        let (near, far) = duplex(buffer);
         let (reader, writer) = tokio::io::split(near);
         let pipes = Pipes { reader: Box::pin(reader), writer: Box::pin(writer), process: None };
-        let mut transport = LineTransport::new(pipes, 1 << 20, Monitor::new(None, SdkRuntime::Program));
+        (LineTransport::new(pipes, 1 << 20, Monitor::new(None, SdkRuntime::Program)), far)
+    }
+
+    /// Its task may be scheduled only when the server reads again.
+    #[tokio::test]
+    async fn a_request_that_ended_is_not_sent_even_if_the_server_reads() {
+        let (mut transport, mut far) = transport(1 << 16);
+        let token = CancellationToken::new();
+        token.cancel();
+        for id in 0..50 {
+            transport.send(cancellable(id, 1, &token)).await.unwrap();
+        }
+        drop(transport);
+        assert_eq!(far.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn messages_that_the_server_does_not_read_are_bounded_and_freed() {
+        let (mut transport, mut far) = transport(16);
         let (capacity, bytes) = (10_000, 3_000);
         transport.unread = Arc::new(Semaphore::new(capacity));
         let free = |transport: &LineTransport| transport.unread.available_permits();
 
         let being_written = tokio::spawn(transport.send(request(1, bytes)));
-        let mut ended = request(2, bytes);
         let token = CancellationToken::new();
-        let JsonRpcMessage::Request(message) = &mut ended else { unreachable!("a request") };
-        let ClientRequest::CallToolRequest(call) = &mut message.request else { unreachable!("a call") };
-        call.extensions.insert(token.clone());
-        let waiting = tokio::spawn(transport.send(ended));
+        let waiting = tokio::spawn(transport.send(cancellable(2, bytes, &token)));
         while free(&transport) > capacity - 2 * bytes {
             tokio::task::yield_now().await;
         }
