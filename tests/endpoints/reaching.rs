@@ -148,7 +148,7 @@ async fn uses_a_custom_http_client() {
     assert!(request.contains("\r\nauthorization: Bearer sk-1\r\n"), "{request}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn limits_the_number_of_requests_in_flight() {
     let error = OpenAi::builder().base_url("http://localhost/v1").max_concurrent_requests(0).build();
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Config);

@@ -149,7 +149,7 @@ async fn limits_the_total_size_of_requests_in_flight() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn disconnects_callers_that_send_too_slowly() {
     let server = Server::new().model("m", ScriptedModel::new()).read_timeout(Duration::from_millis(50));
     let caller = Caller::new(server).await;
@@ -180,7 +180,7 @@ impl ChatModel for Talkative {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn disconnects_callers_that_do_not_read() {
     let server = Server::new().model("m", Talkative).read_timeout(Duration::from_millis(200));
     let caller = Caller::new(server).await;

@@ -126,7 +126,7 @@ async fn exchange(caller: &Caller, request: &str) -> String {
 }
 
 /// A proxy before the server may read such a request in another way.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn refuses_ambiguous_requests() {
     let server = Server::new().model("m", ScriptedModel::new().says("Hi.").says("Hi."));
     let caller = Caller::new(server.read_timeout(Duration::from_millis(300))).await;

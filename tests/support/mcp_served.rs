@@ -50,7 +50,7 @@ impl ServerHandler for Tools {
         let read_only = || ToolAnnotations::new().read_only(true);
         let mut tools = vec![
             tool("echo", json!({ "text": { "type": "string" } }), read_only()),
-            tool("wait", json!({ "milliseconds": { "type": "integer" } }), read_only()),
+            tool("wait", json!({}), read_only()),
             tool("steps", json!({ "steps": { "type": "integer" } }), read_only()),
             tool("fail", json!({}), read_only()),
             tool("environment", json!({}), read_only()),
@@ -73,14 +73,9 @@ impl ServerHandler for Tools {
         let result = match &*request.name {
             "echo" => text(arguments["text"].as_str().unwrap_or_default()),
             "wait" => {
-                let duration = Duration::from_millis(arguments["milliseconds"].as_u64().unwrap_or(60_000));
-                tokio::select! {
-                    () = tokio::time::sleep(duration) => text("waited"),
-                    () = context.ct.cancelled() => {
-                        self.was_cancelled.store(true, Ordering::SeqCst);
-                        text("cancelled")
-                    }
-                }
+                context.ct.cancelled().await;
+                self.was_cancelled.store(true, Ordering::SeqCst);
+                text("cancelled")
             }
             "steps" => {
                 let steps = arguments["steps"].as_u64().unwrap_or(3);

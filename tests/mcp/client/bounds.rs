@@ -13,7 +13,7 @@ fn page_of(number: usize, tools: Value) -> Value {
     json!({ "tools": tools, "nextCursor": number.to_string() })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_listing_has_one_deadline() {
     let pages = AtomicUsize::new(0);
     let (server, _) = scripted_server(move |connection, method, request| match method {
@@ -28,7 +28,8 @@ async fn a_listing_has_one_deadline() {
         }
         _ => Reply::Default,
     });
-    let error = server.timeout(Duration::from_millis(400)).connect().await.unwrap_err();
+    let server = server.record_messages().timeout(Duration::from_millis(400));
+    let error = server.connect().await.unwrap_err();
     assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
 }
 
@@ -77,7 +78,7 @@ async fn skips_tools_whose_name_is_too_long() {
     assert!(tools.listed_tools().await.unwrap().iter().all(|tool| tool.original_name().len() <= 256));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_name_is_bounded_and_printable_in_every_error() {
     let name = format!("a\n{}", "b".repeat(250));
     let listed = name.clone();
@@ -89,7 +90,7 @@ async fn a_name_is_bounded_and_printable_in_every_error() {
             "tools/call" => reply(),
             _ => Reply::Default,
         });
-        let set = server.timeout(Duration::from_secs(1)).connect().await.unwrap().tools().await.unwrap();
+        let set = server.record_messages().connect().await.unwrap().tools().await.unwrap();
         let error = call(&set, tool_names(&set)[0], json!({})).await.unwrap_err().to_string();
         assert!(error.contains("`a bbb") && error.len() < 400 && !error.contains('\n'), "{error}");
     });

@@ -16,21 +16,21 @@ use super::support::{
     untrusted_server, wait_until,
 };
 
-/// Long enough to connect on a busy machine.
-const SHORT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(1);
 
 fn failure(error: &ToolError) -> McpError {
     error.failure().unwrap().downcast_ref::<McpError>().unwrap().clone()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_without_a_response_times_out() {
     let requests = [("the `initialize` request", "initialize"), ("the request for its tools", "tools/list")];
     let connections = requests.map(async |(request, silent)| {
         let (server, _) = scripted_server(
             move |_, method, _| if method == silent { Reply::NoResponse } else { Reply::Default },
         );
-        let error = server.connect_timeout(SHORT).timeout(SHORT).connect().await.unwrap_err();
+        let server = server.record_messages().connect_timeout(LIMIT).timeout(LIMIT);
+        let error = server.connect().await.unwrap_err();
         assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
         assert_eq!(error.to_string(), format!("the MCP server `raw` did not respond to {request} within 1s"));
     });
@@ -39,7 +39,8 @@ async fn a_request_without_a_response_times_out() {
             "tools/call" => Reply::NoResponse,
             _ => Reply::Default,
         });
-        let set = server.timeout(SHORT).connect().await.unwrap().tools().await.unwrap();
+        let server = server.record_messages().timeout(LIMIT);
+        let set = server.connect().await.unwrap().tools().await.unwrap();
         let error = call(&set, "echo", json!({})).await.unwrap_err();
         assert_eq!(error.to_string(), "the MCP server `raw` did not respond to the call of `echo` within 1s");
         assert_eq!(failure(&error).kind(), McpErrorKind::Timeout);
@@ -51,7 +52,7 @@ async fn a_request_without_a_response_times_out() {
     join(join_all(connections), calling).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn progress_extends_the_timeout_of_a_call() {
     let (server, _) = scripted_server(|connection, method, request| match method {
         "tools/call" => {
@@ -59,7 +60,7 @@ async fn progress_extends_the_timeout_of_a_call() {
             let (id, out) = (request["id"].clone(), connection.clone());
             tokio::spawn(async move {
                 for step in 0..4 {
-                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    tokio::time::sleep(LIMIT * 9 / 10).await;
                     out.notify("notifications/progress", json!({ "progressToken": token, "progress": step }));
                 }
                 out.send_line(
@@ -70,7 +71,8 @@ async fn progress_extends_the_timeout_of_a_call() {
         }
         _ => Reply::Default,
     });
-    let set = server.timeout(Duration::from_millis(1000)).connect().await.unwrap().tools().await.unwrap();
+    let server = server.record_messages().timeout(LIMIT);
+    let set = server.connect().await.unwrap().tools().await.unwrap();
     assert_eq!(call(&set, "echo", json!({})).await.unwrap().to_string(), "at last");
 }
 

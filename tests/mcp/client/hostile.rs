@@ -131,7 +131,7 @@ async fn flood(stream: DuplexStream) -> usize {
 
 const MANY_REQUESTS: usize = 20_000;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_reads_no_responses_cannot_send_many_requests() {
     let (sender, mut accepted) = unbounded_channel();
     let server = McpServer::connector("raw", move || {
@@ -140,7 +140,7 @@ async fn a_server_that_reads_no_responses_cannot_send_many_requests() {
         tokio::spawn(async move { sender.send(flood(far).await) });
         ready(Ok(tokio::io::split(near)))
     });
-    let _tools = server.connect().await.unwrap();
+    let _tools = server.record_messages().connect().await.unwrap();
     let accepted = tokio::time::timeout(SOON, accepted.recv()).await.unwrap().unwrap();
     assert!(accepted < MANY_REQUESTS, "{accepted}");
 }
@@ -173,7 +173,7 @@ async fn read_late(stream: DuplexStream, mut resume: UnboundedReceiver<()>) -> u
     calls
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_that_ended_before_the_server_read_them_are_not_sent() {
     let (done, mut counted) = unbounded_channel();
     let (resume, resumed) = unbounded_channel();
@@ -184,7 +184,7 @@ async fn calls_that_ended_before_the_server_read_them_are_not_sent() {
         tokio::spawn(async move { done.send(read_late(far, resumed).await) });
         ready(Ok(tokio::io::split(near)))
     });
-    let set = server.timeout(Duration::from_millis(200)).connect().await.unwrap().tools().await.unwrap();
+    let set = server.record_messages().connect().await.unwrap().tools().await.unwrap();
     let calls = (0..5).map(async |_| {
         let error = call(&set, "echo", json!({ "text": "x".repeat(10_000) })).await.unwrap_err();
         assert!(error.to_string().contains("did not respond"), "{error}");
@@ -232,7 +232,7 @@ async fn connections_are_closed_when_connecting_is_cancelled() {
 }
 
 /// Reports of progress extend the time of a call only up to a limit.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_flood_of_progress_ends() {
     let (server, received) = scripted_server(|connection, method, message| {
         if method != "tools/call" {
@@ -248,9 +248,11 @@ async fn a_flood_of_progress_ends() {
         });
         Reply::NoResponse
     });
-    let set = server.timeout(Duration::from_millis(100)).connect().await.unwrap().tools().await.unwrap();
-    let error =
-        tokio::time::timeout(SOON, call(&set, "echo", json!({}))).await.expect("the call hangs").unwrap_err();
+    let server = server.record_messages().timeout(Duration::from_millis(100));
+    let set = server.connect().await.unwrap().tools().await.unwrap();
+    let started_at = tokio::time::Instant::now();
+    let error = call(&set, "echo", json!({})).await.unwrap_err();
+    assert_eq!(started_at.elapsed().as_millis(), 2000);
     let error = error.failure().unwrap().downcast_ref::<McpError>().unwrap().clone();
     assert_eq!(error.kind(), McpErrorKind::Timeout);
     wait_until("the call is cancelled", async || received.count("notifications/cancelled") == 1).await;
@@ -269,15 +271,15 @@ impl Approver for ChangesTools {
             for connection in &*self.connections.lock().unwrap() {
                 connection.notify("notifications/tools/list_changed", json!({}));
             }
-            // Until the notification has been read.
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            // The clock is paused: until the notification has been read, and nothing else is left to do.
+            tokio::time::sleep(Duration::from_millis(1)).await;
             Approval::Approve
         })
     }
 }
 
 /// The tools of a pinned server that change while a person decides are not called.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pinned_server_cannot_change_its_tools_during_the_approval() {
     let is_changed = Arc::new(AtomicBool::new(false));
     let changed = Arc::clone(&is_changed);
@@ -295,6 +297,7 @@ async fn a_pinned_server_cannot_change_its_tools_during_the_approval() {
         }
     };
     let (server, received) = untrusted_server(handle);
+    let server = server.record_messages();
     let tools = server.clone().connect().await.unwrap();
     let pinned = server.pinned(tools.fingerprint().await.unwrap()).connect().await.unwrap();
     drop(tools);

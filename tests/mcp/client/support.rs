@@ -92,6 +92,8 @@ pub(crate) fn text_result(text: &str) -> Value {
 }
 
 /// Returns a trusted server named `raw` that handles each request with the function.
+///
+/// With `record_messages`, the SDK runs on the test's runtime, whose clock can then be paused.
 pub(crate) fn scripted_server(
     handle: impl Fn(&ServerConnection, &str, &Value) -> Reply + Send + Sync + 'static,
 ) -> (McpServer, Received) {

@@ -76,11 +76,10 @@ pub(super) async fn read_pid(file: &std::path::Path) -> String {
 async fn a_process_ends_when_its_tools_are_dropped() {
     let directory = std::env::temp_dir().join(format!("mcp-processes-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    // One exits when its input is closed, one has to be killed, and one is not a server at all.
+    // One exits when its input is closed, and one has to be killed.
     let obedient = format!("echo $$ > {0}/obedient; exec {PROGRAM} mcp-served", directory.display());
     let stubborn =
         format!("echo $$ > {0}/stubborn; {PROGRAM} mcp-served; exec sleep 600", directory.display());
-    let silent = format!("echo $$ > {0}/silent; exec sleep 600", directory.display());
     let shell = |script: &str| McpServer::stdio("sh").args(["-c", script]);
 
     let obeys = async {
@@ -99,15 +98,22 @@ async fn a_process_ends_when_its_tools_are_dropped() {
         drop(tools);
         wait_until("the stubborn process was killed and is not a zombie", async || !is_running(&pid)).await;
     };
-    let is_silent = async {
-        let error = shell(&silent).connect_timeout(Duration::from_millis(500)).connect().await.unwrap_err();
-        assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
-        let pid = read_pid(&directory.join("silent")).await;
-        wait_until("the silent process was killed and is not a zombie", async || !is_running(&pid)).await;
-    };
-    // At once, because two of them are given two seconds to exit.
-    tokio::join!(obeys, is_stubborn, is_silent);
+    tokio::join!(obeys, is_stubborn);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_is_not_a_server_is_killed() {
+    let file = std::env::temp_dir().join(format!("mcp-silent-{}", std::process::id()));
+    let script = format!("echo $$ > {}; exec sleep 600", file.display());
+    let connecting = tokio::spawn(McpServer::stdio("sh").args(["-c", &script]).connect());
+    let pid = read_pid(&file).await;
+    tokio::time::pause();
+    let error = connecting.await.unwrap().unwrap_err();
+    tokio::time::resume();
+    assert_eq!(error.kind(), McpErrorKind::Timeout, "{error}");
+    wait_until("the process was killed and is not a zombie", async || !is_running(&pid)).await;
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[tokio::test]
@@ -173,12 +179,14 @@ async fn uses_a_server_of_the_sdk_over_http_without_sessions() {
     assert_eq!(call(&set, "echo", json!({ "text": "hello" })).await.unwrap().to_string(), "hello");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_times_out_over_http_is_cancelled_at_the_server() {
     let (url, served) = sdk_server(|config| config).await;
-    let server = McpServer::http(url).timeout(Duration::from_millis(500));
+    // Shorter than the interval of the SDK's keep-alive messages, whose clock is not paused.
+    let server = McpServer::http(url).record_messages().timeout(Duration::from_secs(10));
     let set = server.connect().await.unwrap().tools().await.unwrap();
-    assert!(call(&set, "wait", json!({})).await.unwrap_err().to_string().contains("did not respond"));
+    let error = call(&set, "wait", json!({})).await.unwrap_err();
+    assert!(error.to_string().contains("did not respond"), "{error}");
     wait_until("the call is cancelled", async || served.was_cancelled.load(Ordering::SeqCst)).await;
 }
 

@@ -191,9 +191,9 @@ async fn limits_the_size_of_a_request() {
     assert_eq!(send(request).await.status(), 413);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn disconnects_clients_that_send_too_slowly() {
-    let server = server(|server| server.read_timeout(Duration::from_millis(50))).await;
+    let server = server(|server| server.record_messages().read_timeout(Duration::from_millis(50))).await;
     let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{";
     for (sent, expected) in [(head, "408"), ("POST /mcp", ""), ("", "")] {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();

@@ -212,9 +212,9 @@ fn much() -> String {
     "blah ".repeat(2 << 20)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn disconnects_clients_that_do_not_read() {
-    let server = Server::new(tools![much]).read_timeout(Duration::from_millis(200));
+    let server = Server::new(tools![much]).record_messages().read_timeout(Duration::from_millis(200));
     let server = server.spawn("127.0.0.1:0").await.unwrap();
     let session = begin_session(&server).await;
     let mut stream = open_call(&server, &session, &call(2, "much", json!({}))).await;

@@ -230,7 +230,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for MonitoredTransport<T> {
 /// Returns the id of the request that the server cancels with the message. The SDK does not answer it.
 fn cancelled_request(message: &RxJsonRpcMessage<RoleClient>) -> Option<&RequestId> {
     let JsonRpcMessage::Notification(notification) = message else { return None };
-    let ServerNotification::CancelledNotification(cancelled) = &notification.notification else { return None };
+    let ServerNotification::CancelledNotification(cancelled) = &notification.notification else {
+        return None;
+    };
     cancelled.params.request_id.as_ref()
 }
 
@@ -257,7 +259,10 @@ mod tests {
     impl Transport<RoleClient> for NeverReads {
         type Error = Infallible;
 
-        fn send(&mut self, _: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        fn send(
+            &mut self,
+            _: TxJsonRpcMessage<RoleClient>,
+        ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
             pending()
         }
 
