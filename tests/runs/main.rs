@@ -11,6 +11,7 @@ mod contending;
 mod costs;
 mod control;
 mod crash;
+mod deciding;
 mod editing;
 mod events;
 mod exploration;

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome, StoreFuture,
+};
 use tool_core::run::{Run, RunChanges, RunRevision};
 
 /// A run store that records every state.
@@ -44,5 +46,71 @@ impl RunStore for EveryState {
 
     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// A run store that records the names of the operations on another one.
+#[derive(Clone)]
+pub struct Counting(Arc<dyn RunStore>, Arc<Mutex<Vec<String>>>);
+
+impl Counting {
+    /// Records the operations on this store.
+    pub fn new(store: Arc<dyn RunStore>) -> Self {
+        Self(store, Arc::default())
+    }
+
+    /// Returns the names of the operations so far.
+    pub fn operations(&self) -> Vec<String> {
+        self.1.lock().unwrap().clone()
+    }
+
+    /// Returns the names of the operations so far, and forgets them.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.1.lock().unwrap())
+    }
+
+    fn record(&self, operation: &str) -> &dyn RunStore {
+        self.1.lock().unwrap().push(operation.to_owned());
+        &*self.0
+    }
+}
+
+impl RunStore for Counting {
+    fn append_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        changes: &'a RunChanges,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        self.record("append_run").append_run(id, expected, changes)
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.record("load_run").load_run(id)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.record("remove_run").remove_run(id)
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        self.record("runs").runs()
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        self.record("lease").lease(id, driver, request)
+    }
+
+    fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
+        self.record("post").post(id, command)
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        self.record("posted").posted(id)
     }
 }

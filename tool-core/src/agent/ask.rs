@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Inside, QuestionRules};
+use super::driver::{HeldLease, Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
 use crate::agent::{Agent, Answerer, Approver, Event, EventStream, RunDriver};
@@ -31,6 +31,8 @@ pub struct Ask {
     response_format: Option<ResponseFormat>,
     options: ModelOptions,
     tool_choice: Option<ToolChoice>,
+    /// The lease of the run, if a decision has taken it.
+    lease: Option<HeldLease>,
 }
 
 enum Start {
@@ -92,6 +94,7 @@ impl Ask {
             response_format: None,
             options: ModelOptions::default(),
             tool_choice: None,
+            lease: None,
             agent,
         }
     }
@@ -231,6 +234,11 @@ impl Ask {
     }
 
     /// Returns the limits of the run, to change some of them.
+    /// Continues the run under a lease that was taken.
+    pub(super) fn under_lease(self, lease: Option<HeldLease>) -> Self {
+        Self { lease, ..self }
+    }
+
     fn limits_mut(&mut self) -> &mut RunLimits {
         self.limits.get_or_insert_with(|| match &self.start {
             Start::Question { .. } => self.agent.0.limits.clone(),
@@ -388,6 +396,7 @@ impl Ask {
             response_format,
             options,
             tool_choice,
+            lease,
         } = self;
         let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
         let mut run = match start {
@@ -424,7 +433,8 @@ impl Ask {
         if outer.is_none() {
             emitter.hooks.extend(agent.watch_run(&run));
         }
-        RunDriver::new(run, RunTools::new(agent, tools), emitter, rules, outer).resumed_by_its_agent()
+        let driver = RunDriver::new(run, RunTools::new(agent, tools), emitter, rules, outer);
+        driver.with_lease(lease).resumed_by_its_agent()
     }
 }
 

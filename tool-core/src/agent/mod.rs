@@ -24,6 +24,9 @@ mod driver;
 mod handoff;
 mod ask;
 mod stored_runs;
+mod waiting_tools;
+mod decide_error;
+mod decide;
 mod outcome;
 mod typed;
 mod agent_tool;
@@ -36,6 +39,10 @@ pub use self::approver::{Approver, ApproverFuture};
 pub use self::ask::Ask;
 pub use self::build_error::{BuildError, BuildErrorKind};
 pub use self::builder::AgentBuilder;
+pub use self::decide::Decided;
+#[cfg(feature = "unstable-internals")]
+pub use self::decide::decide_elsewhere;
+pub use self::decide_error::{DecideError, DecideErrorKind};
 pub use self::driver::RunDriver;
 pub use self::event::{Event, EventStream};
 pub use self::event_record::EventRecord;
@@ -44,3 +51,5 @@ pub use self::shared::Agent;
 pub use self::stored_run_options::{OnDrop, WhileWaiting};
 pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::typed::TypedAsk;
+#[cfg(feature = "unstable-internals")]
+pub use self::waiting_tools::{WaitingTool, waiting_tools};

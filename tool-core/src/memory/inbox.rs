@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::unique_id;
 use crate::run::{Decision, Run};
-use crate::tool::WaitId;
+use crate::tool::{DecisionRecord, WaitId};
 
 /// A command to a stored run from a caller that does not hold it, such as a web page on which a person approves a call.
 ///
@@ -38,6 +38,14 @@ impl RunCommand {
     #[must_use]
     pub fn resolve(wait: &WaitId, decision: Decision) -> Self {
         Self::Resolve { wait: wait.clone(), decision }
+    }
+
+    /// Returns the decision about this wait, if the command records one.
+    pub(crate) fn record_about(&self, about: &WaitId) -> Option<DecisionRecord> {
+        match self {
+            Self::Resolve { wait, decision } if wait == about => decision.record(wait),
+            _ => None,
+        }
     }
 
     /// Applies the command. Applying it twice is the same as applying it once, because decisions are final.

@@ -2,6 +2,7 @@
 
 use super::amendment::Amendment;
 use super::approval::Approval;
+use super::call_state::{ApprovalScope, CallState};
 use super::state::{CallRecord, Fact, Run, Stage};
 use super::step_error::StepError;
 use super::wait::{Author, Decision, WaitReason};
@@ -40,6 +41,11 @@ impl Run {
     }
 
     /// Returns the calls without an outcome, in their order.
+    /// Returns `true` if the next step executes calls.
+    pub(crate) fn is_to_execute_calls(&self) -> bool {
+        matches!(self.stage, Stage::Calling(_) | Stage::Undoing(_)) && !self.is_blocked()
+    }
+
     pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
         self.calls_with_records()
             .filter(|(_, record)| record.is_open())
@@ -101,6 +107,15 @@ impl Run {
     }
 
     /// Records a decision about a call of this run that awaits approval, and who made it.
+    /// Returns the hash of the definition to which an approval of the call with this path is bound.
+    pub(crate) fn definition_to_approve(&mut self, path: &str) -> Option<String> {
+        let (run, id) = self.call_at(path, CallRecord::awaits_approval).ok()?;
+        match &run.record(id)?.state {
+            CallState::AwaitingApproval(ApprovalScope::Definition(hash)) => Some(hash.clone()),
+            _ => None,
+        }
+    }
+
     pub(super) fn decide_approval(
         &mut self,
         call_id: &str,
@@ -126,6 +141,7 @@ impl Run {
             Approval::Approve => record.approve(),
             Approval::ApproveWith(arguments) => {
                 record.approve();
+                record.has_checked_arguments = false;
                 record.history.original_arguments.get_or_insert(call.arguments);
                 // The model later reads the arguments that were executed.
                 let call = position.unwrap_or_default();
@@ -148,7 +164,9 @@ impl Run {
         let Stage::Calling(turn) = &mut self.stage else { return None };
         let (mut first, mut refused) = (None, Vec::new());
         for (position, (call, record)) in self.history.last_calls().iter().zip(&mut turn.calls).enumerate() {
-            if record.is_approved_with_changes()
+            let is_unchecked = record.is_approved_with_changes() && !record.has_checked_arguments;
+            record.has_checked_arguments |= is_unchecked;
+            if is_unchecked
                 && let Err(error) = check(call)
                 && let Some(original) = record.refuse_approval()
             {

@@ -182,10 +182,15 @@ impl Run {
                 }
             }
         }
+        Err(self.not_waiting(wait))
+    }
+
+    /// Returns the error of a decision about something that the run does not wait for.
+    pub(crate) fn not_waiting(&self, wait: &WaitId) -> ResolveError {
         let decided = self.decision_about(wait).cloned().map(Box::new);
         let kind =
             decided.as_ref().map_or(ResolveErrorKind::UnknownWait, |_| ResolveErrorKind::AlreadyDecided);
-        Err(ResolveError { decided, ..ResolveError::new(kind) })
+        ResolveError { decided, ..ResolveError::new(kind) }
     }
 
     fn resolve_own(&mut self, wait: Wait, decision: Decision) -> Result<(), ResolveError> {
@@ -194,11 +199,15 @@ impl Run {
         }
         wait.check(&decision)?;
         let kind = decision.kind();
-        let Decision { verdict, mut author } = decision;
+        let Decision { verdict, mut author, has_checked_arguments } = decision;
         let reply = match (wait.reason, verdict) {
             (WaitReason::Approval(_), Verdict::Approval(approval)) => {
                 let decided = self.decide_approval(&wait.path, approval, author);
-                return decided.map_err(|StepError(detail)| ResolveError::invalid_arguments(detail));
+                decided.map_err(|StepError(detail)| ResolveError::invalid_arguments(detail))?;
+                if let Ok(record) = self.open_record(&wait.path) {
+                    record.has_checked_arguments = has_checked_arguments;
+                }
+                return Ok(());
             }
             (WaitReason::Approval(_), Verdict::Declined) => {
                 let denied = Approval::Deny(author.why.clone());
@@ -245,7 +254,7 @@ impl Run {
     }
 
     /// Returns the decision that ended a wait of this run, or of the run of an agent that it asked.
-    fn decision_about(&self, wait: &WaitId) -> Option<&DecisionRecord> {
+    pub(crate) fn decision_about(&self, wait: &WaitId) -> Option<&DecisionRecord> {
         let open = self.stage.records().iter().flat_map(|record| {
             let finished = record.outcome().into_iter().flat_map(ToolExecution::decisions);
             record.history.decisions.iter().chain(finished)

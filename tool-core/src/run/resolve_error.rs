@@ -43,6 +43,10 @@ impl ResolveError {
         Self { detail: Some(detail.into()), ..Self::new(ResolveErrorKind::InvalidArguments) }
     }
 
+    pub(crate) fn already_decided(by: DecisionRecord) -> Self {
+        Self { decided: Some(Box::new(by)), ..Self::new(ResolveErrorKind::AlreadyDecided) }
+    }
+
     /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ResolveErrorKind {

@@ -149,6 +149,9 @@ pub(super) struct CallRecord {
     /// The record may have changed since the last save.
     #[serde(skip)]
     pub(super) is_touched: bool,
+    /// The arguments that a person wrote were checked.
+    #[serde(skip)]
+    pub(super) has_checked_arguments: bool,
 }
 
 /// What happens in a run while it is saved, since the last save.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::approval::Approval;
+use super::settings::is_default;
 use crate::model::ToolCall;
 use crate::tool::{
     DecisionKind, DecisionRecord, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome,
@@ -120,6 +121,9 @@ pub struct Decision {
     pub(super) verdict: Verdict,
     #[serde(flatten)]
     pub(super) author: Author,
+    /// New arguments were checked against the definition that the approval is bound to.
+    #[serde(rename = "checked", default, skip_serializing_if = "is_default")]
+    pub(crate) has_checked_arguments: bool,
 }
 
 /// Who decided, when and why.
@@ -150,7 +154,7 @@ pub(super) enum Verdict {
 
 impl Decision {
     fn new(verdict: Verdict) -> Self {
-        Self { verdict, author: Author::default() }
+        Self { verdict, author: Author::default(), has_checked_arguments: false }
     }
 
     /// Approves a call.
@@ -275,7 +279,13 @@ impl Decision {
         }
     }
 
-    pub(super) fn kind(&self) -> Option<DecisionKind> {
+    /// Sets the time, unless it is set.
+    pub(crate) fn or_at(mut self, time: Timestamp) -> Self {
+        self.author.at.get_or_insert(time);
+        self
+    }
+
+    pub(crate) fn kind(&self) -> Option<DecisionKind> {
         Some(match &self.verdict {
             Verdict::Approval(Approval::Approve) => DecisionKind::Approved,
             Verdict::Approval(Approval::ApproveWith(_)) => DecisionKind::ApprovedWithChanges,

@@ -58,6 +58,7 @@ impl RunDriver {
         // The first reason why a call has no outcome, other than that it waits.
         let mut failure = None;
         let mut event = None;
+        let mut is_settled = false;
         loop {
             // Calls of the next step can have other tools.
             let is_of_step = |call: &ToolCall| calls.iter().any(|one| one.id == call.id);
@@ -67,7 +68,10 @@ impl RunDriver {
                 running.push(self.execute_call(&executor, call, attempt, sender.as_ref()));
             }
             // The outcome is stored before its event, because a hook can panic and a reader of the stream can stop.
-            self.store_run().await?;
+            match std::mem::replace(&mut is_settled, true) {
+                true => self.store_run().await?,
+                false => self.settle_step().await?,
+            }
             self.emit_all(event.take()).await;
             let progress = match ended.pop_front() {
                 Some(ending) => Ok(Progress::Ended(ending)),

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lease::{HeldLease, RunLease};
 use crate::agent::{OnDrop, RunDriver};
-use crate::memory::{LeaseRequest, LeaseState, has_expired};
+use crate::memory::{LeaseRequest, LeaseState, PostedCommand, has_expired};
 use crate::run::RunErrorKind;
 
 impl RunDriver {
@@ -27,7 +27,12 @@ impl RunDriver {
             RunLease::Held(held) => held,
             RunLease::NotTaken => HeldLease::new(Arc::clone(store), self.run.id().to_string()),
         };
-        match held.request(LeaseRequest::Take(duration)).await? {
+        let handed_over = held.accept(duration);
+        let state = match &handed_over {
+            Some(_) => LeaseState::Held,
+            None => held.request(LeaseRequest::Take(duration)).await.map_err(RunErrorKind::Store)?,
+        };
+        match state {
             // A lease of no duration is free at once.
             LeaseState::Held | LeaseState::Free => {}
             LeaseState::Unsupported => {
@@ -46,25 +51,47 @@ impl RunDriver {
             if has_expired(&**store, self.run.id().as_str(), max_age).await.map_err(RunErrorKind::Store)? {
                 self.run.cancel();
             }
-            // An earlier driver of the run has a conflict from now on.
+            // An earlier driver of the run has a conflict from the next save on, at the latest before anything is executed.
             self.has_unsaved_changes = true;
-            self.store_run().await?;
+            if handed_over.is_none() {
+                self.store_run().await?;
+            }
         }
-        self.take_posted().await
+        match handed_over {
+            Some(posted) => {
+                self.apply_posted(posted);
+                Ok(())
+            }
+            None => self.take_posted().await,
+        }
     }
 
     /// Applies the commands in the inbox and stores their effect before anything else happens. The same save removes them.
     pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
         let RunLease::Held(held) = &self.lease else { return Ok(()) };
-        let mut posted = held.posted_commands().await?;
+        let posted = held.posted_commands().await?;
+        match self.apply_posted(posted) {
+            true => self.store_run().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Applies commands from the inbox. Returns `false` if there is none that is new.
+    fn apply_posted(&mut self, mut posted: Vec<PostedCommand>) -> bool {
         posted.retain(|posted| !self.applied_commands.contains(&posted.id));
         if posted.is_empty() {
-            return Ok(());
+            return false;
         }
         self.applied_commands.extend(posted.iter().map(|posted| posted.id.clone()));
         let run = self.change_run();
         posted.into_iter().for_each(|posted| posted.command.apply(run));
-        self.store_run().await
+        true
+    }
+
+    /// Gives the driver the lease of its run.
+    pub(in crate::agent) fn with_lease(mut self, lease: Option<HeldLease>) -> Self {
+        self.lease = lease.map_or(RunLease::NotTaken, RunLease::Held);
+        self
     }
 
     /// Returns a future that completes when commands are in the inbox.

@@ -8,9 +8,10 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::memory::{DriverId, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore};
+use crate::memory::{DriverId, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore, StoreFuture};
 use crate::run::RunErrorKind;
 
 /// A lease is renewed so often before it expires, so that a few renewals can fail.
@@ -26,7 +27,7 @@ pub(super) enum RunLease {
 }
 
 /// A lease that this driver holds. Dropping it releases it.
-pub(super) struct HeldLease {
+pub(in crate::agent) struct HeldLease {
     pub(super) store: Arc<dyn RunStore>,
     pub(super) id: String,
     driver: DriverId,
@@ -36,10 +37,12 @@ pub(super) struct HeldLease {
     pub(super) keeper: Option<JoinHandle<()>>,
     /// Notified when commands are in the inbox.
     pub(super) posted: Arc<Notify>,
+    /// When a decision took the lease, and the inbox then.
+    handed_over: Option<(Instant, Vec<PostedCommand>)>,
 }
 
 impl HeldLease {
-    pub(super) fn new(store: Arc<dyn RunStore>, id: String) -> Self {
+    pub(in crate::agent) fn new(store: Arc<dyn RunStore>, id: String) -> Self {
         Self {
             store,
             id,
@@ -47,11 +50,24 @@ impl HeldLease {
             cancels_on_drop: false,
             keeper: None,
             posted: Arc::default(),
+            handed_over: None,
         }
     }
 
-    pub(super) async fn request(&self, request: LeaseRequest) -> Result<LeaseState, RunErrorKind> {
-        self.store.lease(&self.id, &self.driver, request).await.map_err(RunErrorKind::Store)
+    /// Hands a lease that was taken a moment ago over to a driver, with the commands that were in the inbox then.
+    pub(in crate::agent) fn hand_over(mut self, posted: Vec<PostedCommand>) -> Self {
+        self.handed_over = Some((Instant::now(), posted));
+        self
+    }
+
+    /// Returns the commands with which the lease was handed over, unless it can have expired since.
+    pub(super) fn accept(&mut self, duration: Duration) -> Option<Vec<PostedCommand>> {
+        let (at, posted) = self.handed_over.take()?;
+        (at.elapsed() < duration / 2).then_some(posted)
+    }
+
+    pub(in crate::agent) fn request(&self, request: LeaseRequest) -> StoreFuture<'_, LeaseState> {
+        self.store.lease(&self.id, &self.driver, request)
     }
 
     pub(super) async fn posted_commands(&self) -> Result<Vec<PostedCommand>, RunErrorKind> {

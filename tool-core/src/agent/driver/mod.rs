@@ -18,6 +18,7 @@ mod steps;
 
 pub(super) use self::inside::Inside;
 pub(super) use self::interruption::run_until_interrupted;
+pub(super) use self::lease::HeldLease;
 pub(super) use self::lending::Lending;
 pub(super) use self::question_rules::{QuestionError, QuestionRules};
 pub use self::run_driver::RunDriver;

@@ -392,25 +392,26 @@ impl RunDriver {
     ///
     /// Fails if the run does not wait for this, if it was decided before, or if the decision does not fit, also if new arguments do
     /// not match the tool.
-    pub fn resolve(&mut self, wait: &WaitId, decision: Decision) -> Result<(), ResolveError> {
+    pub fn resolve(&mut self, wait: &WaitId, mut decision: Decision) -> Result<(), ResolveError> {
         self.change_run().tick(Timestamp::now());
         if let Some(arguments) = decision.edited_arguments() {
-            self.check_new_arguments(wait, arguments)?;
+            decision.has_checked_arguments = self.check_new_arguments(wait, arguments)?;
         }
         self.change_run().resolve(wait, decision)
     }
 
-    /// Checks arguments that a person writes for a call of this run. An agent inside checks the arguments of its own calls.
-    fn check_new_arguments(&self, wait: &WaitId, arguments: &str) -> Result<(), ResolveError> {
+    /// Checks arguments that a person writes for a call of this run. An agent inside checks the arguments of its own calls: then `false` is
+    /// returned.
+    fn check_new_arguments(&self, wait: &WaitId, arguments: &str) -> Result<bool, ResolveError> {
         let waits = self.run.waits();
         let own = waits.iter().find_map(|one| match &one.reason {
             WaitReason::Approval(call) if one.id == *wait && one.path == call.id => Some(call),
             _ => None,
         });
-        let Some(call) = own else { return Ok(()) };
+        let Some(call) = own else { return Ok(false) };
         let call = ToolCall { arguments: arguments.to_owned(), ..call.clone() };
         let checked = self.offer.tools.check_arguments(&call);
-        checked.map_err(|error| ResolveError::invalid_arguments(error.to_string()))
+        checked.map(|()| true).map_err(|error| ResolveError::invalid_arguments(error.to_string()))
     }
 
     /// Records the same decision about all calls that await approval.

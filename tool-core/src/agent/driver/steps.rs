@@ -35,7 +35,11 @@ impl RunDriver {
     }
 
     async fn take_step_in_span(&mut self) -> Result<bool, RunErrorKind> {
-        self.prepare().await?;
+        self.prepare_step().await?;
+        // The save of the started calls has what has changed before. The outer run checks its limits before calls are started.
+        if self.outer.is_some() || !self.run.is_to_execute_calls() {
+            self.settle_step().await?;
+        }
         match next_step(&mut self.run, &self.offer, self.sent.as_ref(), &self.tools, &self.earlier_tools) {
             Step::CallModel(_) => self.take_turn().boxed().await.map(|()| true),
             Step::CallTools(calls) => self.execute_calls(calls).await.map(|()| true),
@@ -60,8 +64,13 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Prepares the next step: loads the history, resolves the tools, asks the approver and stores the run.
+    /// Prepares the next step: takes the lease, loads the history, resolves the tools, asks the approver, and stores the run.
     pub(super) async fn prepare(&mut self) -> Result<(), RunErrorKind> {
+        self.prepare_step().await?;
+        self.settle_step().await
+    }
+
+    async fn prepare_step(&mut self) -> Result<(), RunErrorKind> {
         self.check_agent()?;
         if let Some(error) = &self.question.error {
             return Err(RunErrorKind::Question(Box::new(error.clone())));
@@ -128,15 +137,20 @@ impl RunDriver {
             self.emitter.emit(|| Event::Waiting(waits)).await;
             break;
         }
+        if !self.run.is_done() {
+            self.trace.enter_turn(self.run.turn());
+        }
+        Ok(())
+    }
+
+    /// Stores what was prepared, and emits what is new since.
+    pub(super) async fn settle_step(&mut self) -> Result<(), RunErrorKind> {
         self.store_run().await?;
         self.emit_finished().await;
         let is_at_rest = self.run.is_done() || self.run.is_blocked();
         self.set_in_progress(!is_at_rest);
         if self.run.is_blocked() {
             self.release_lease().await;
-        }
-        if !self.run.is_done() {
-            self.trace.enter_turn(self.run.turn());
         }
         let turn = self.run.turn();
         if self.run.is_asking() && self.announced_turn != turn {

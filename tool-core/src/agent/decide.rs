@@ -1,0 +1,287 @@
+//! Decisions about stored runs: the one way from a click to the run that goes on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::driver::HeldLease;
+use super::waiting_tools::waiting_tools;
+use crate::agent::{Agent, Ask, DecideError, DecideErrorKind};
+use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};
+use crate::model::ToolCall;
+use crate::run::{Decision, ResolveError, Run, Wait};
+use crate::tool::{DecisionKind, DecisionRecord, Timestamp, Tool, ToolContext, WaitId};
+
+/// How long a secret answer waits for a driver that works on the run, and the time between two attempts.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A decision that is recorded, returned by [`Agent::decide`]. If nobody drives the run, this holds its lease until it is
+/// [resumed](Self::resume) or dropped.
+#[must_use = "nobody else may continue the run: call `resume`"]
+pub struct Decided {
+    decisions: Vec<(Wait, DecisionRecord)>,
+    run: Run,
+    /// Nothing if another driver works on the run.
+    resumed: Option<(Agent, Option<HeldLease>)>,
+}
+
+impl Decided {
+    /// Returns what was decided about, with the record of each decision.
+    #[must_use]
+    pub fn decisions(&self) -> &[(Wait, DecisionRecord)] {
+        &self.decisions
+    }
+
+    /// Returns the run as it was loaded. It may not contain the decision yet.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Returns the question that continues the run, like [`Agent::resume`], or `None` if another driver works on the run and takes the
+    /// decision before its next step.
+    pub fn resume(self) -> Option<Ask> {
+        let (agent, lease) = self.resumed?;
+        Some(agent.resume(self.run).under_lease(lease))
+    }
+}
+
+/// Omits the run, because conversations are private.
+impl fmt::Debug for Decided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decided").field("decisions", &self.decisions).finish_non_exhaustive()
+    }
+}
+
+impl Agent {
+    /// Decides about something that a stored run waits for, and returns the question that continues the run, unless another driver
+    /// works on it. The decision is checked, also new arguments against the tool, and stored before this returns. The first decision about a
+    /// wait holds, in all processes that use the store.
+    ///
+    /// A secret answer is never stored: it is applied to the run, which is not stored before it is resumed. While another driver works on the
+    /// run, this waits for up to ten seconds.
+    ///
+    /// ```
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::run::Decision;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Pays a bill", needs_approval)]
+    /// fn pay(cents: u32) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
+    /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
+    /// let waiting = agent.ask("Pay the bill").await.unwrap_err().into_run();
+    /// let (run, wait) = (waiting.id().to_string(), waiting.waits().remove(0).id);
+    ///
+    /// // A click on "approve", in any process:
+    /// let decided = agent.decide(&run, &wait, Decision::approve().by("ada")).await?;
+    /// if let Some(resumed) = decided.resume() {
+    ///     assert_eq!(resumed.await?.text(), "Paid.");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if no run of the agent is stored under this id, if the run does not wait for this, if it was
+    /// [decided before](DecideError::decided), if the decision does not fit, or if the store fails.
+    pub async fn decide(&self, run: &str, wait: &WaitId, decision: Decision) -> Result<Decided, DecideError> {
+        self.decide_all(run, vec![(wait.clone(), decision)]).await
+    }
+
+    /// Decides about several things that a stored run waits for, like [`decide`](Self::decide). If one of the decisions is refused, none is
+    /// recorded, unless another process decides in the same moment.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`decide`](Self::decide).
+    pub async fn decide_all(
+        &self,
+        run: &str,
+        decisions: Vec<(WaitId, Decision)>,
+    ) -> Result<Decided, DecideError> {
+        match self.0.run_store.get() {
+            Some(store) => Decider { store, id: run, agent: Some(self) }.decide(decisions).await,
+            None => Err(DecideErrorKind::UnknownRun.into()),
+        }
+    }
+}
+
+/// Decides about a run whose agent is in another program, which takes the decisions.
+///
+/// # Errors
+///
+/// Fails like [`Agent::decide`]. Secret answers are refused.
+#[cfg(feature = "unstable-internals")]
+pub async fn decide_elsewhere(
+    store: &Arc<dyn RunStore>,
+    run: &str,
+    decisions: Vec<(WaitId, Decision)>,
+) -> Result<Decided, DecideError> {
+    Decider { store, id: run, agent: None }.decide(decisions).await
+}
+
+struct Decider<'a> {
+    store: &'a Arc<dyn RunStore>,
+    id: &'a str,
+    agent: Option<&'a Agent>,
+}
+
+impl Decider<'_> {
+    async fn decide(&self, decisions: Vec<(WaitId, Decision)>) -> Result<Decided, DecideError> {
+        let now = Timestamp::now();
+        let decisions = decisions.into_iter().map(|(wait, decision)| (wait, decision.or_at(now))).collect();
+        let mut run = self.load().await?;
+        let checked = self.check(&mut run, decisions)?;
+        if checked.iter().any(is_secret) {
+            return self.apply(checked).await;
+        }
+        let mut commands = Vec::new();
+        for (wait, decision) in &checked {
+            let command = PostedCommand::new(RunCommand::resolve(&wait.id, decision.clone()));
+            match self.store.post(self.id, &command).await.map_err(DecideErrorKind::Store)? {
+                PostOutcome::Posted => commands.push(command),
+                PostOutcome::UnknownRun => return Err(DecideErrorKind::UnknownRun.into()),
+                PostOutcome::Unsupported => return self.apply(checked).await,
+            }
+        }
+        let posted = self.store.posted(self.id).await.map_err(DecideErrorKind::Store)?;
+        let mut is_taken = false;
+        for ((wait, decision), command) in checked.iter().zip(&commands) {
+            // Drivers take commands in the order of the inbox, and acknowledge what they have stored.
+            match posted.iter().find_map(|posted| Some((&posted.id, posted.command.record_about(&wait.id)?)))
+            {
+                Some((id, _)) if *id == command.id => {}
+                Some((_, first)) => return Err(ResolveError::already_decided(first).into()),
+                None => {
+                    is_taken = true;
+                    if let Some(first) = self.earlier(&wait.id, decision).await? {
+                        return Err(ResolveError::already_decided(first).into());
+                    }
+                }
+            }
+        }
+        let resumed = match (is_taken, self.agent) {
+            (false, Some(agent)) => match self.take_lease(agent).await? {
+                (LeaseState::HeldElsewhere, _) => None,
+                (LeaseState::Unsupported, _) => Some((agent.clone(), None)),
+                (_, lease) => Some((agent.clone(), Some(lease.hand_over(posted)))),
+            },
+            _ => None,
+        };
+        Ok(Decided { decisions: records(&checked), run, resumed })
+    }
+
+    async fn load(&self) -> Result<Run, DecideError> {
+        let loaded = self.store.load_run(self.id).await.map_err(DecideErrorKind::Store)?;
+        let is_its = |run: &Run| self.agent.is_none_or(|agent| run.is_driven_by(agent.name()));
+        let mut run = loaded.filter(is_its).ok_or(DecideErrorKind::UnknownRun)?;
+        // Expiry precedes decisions.
+        run.tick(Timestamp::now());
+        Ok(run)
+    }
+
+    /// Checks decisions, and finds what each is about.
+    fn check(
+        &self,
+        run: &mut Run,
+        decisions: Vec<(WaitId, Decision)>,
+    ) -> Result<Vec<(Wait, Decision)>, DecideError> {
+        let waits = run.waits();
+        let mut checked = Vec::new();
+        for (id, mut decision) in decisions {
+            let wait = waits.iter().find(|wait| wait.id == id).ok_or_else(|| run.not_waiting(&id))?;
+            wait.check(&decision)?;
+            if let Some(arguments) = decision.edited_arguments() {
+                decision.has_checked_arguments = self.check_arguments(run, wait, arguments)?;
+            }
+            checked.push((wait.clone(), decision));
+        }
+        Ok(checked)
+    }
+
+    /// Checks new arguments against the tool. Returns `true` if it has the definition to which the approval is bound: the driver then
+    /// needs no check of its own.
+    fn check_arguments(&self, run: &mut Run, wait: &Wait, arguments: &str) -> Result<bool, ResolveError> {
+        let place = waiting_tools(run, self.agent).remove(&wait.id);
+        let Some((agents, tool, agent)) =
+            place.zip(self.agent).and_then(|((agents, tool), agent)| Some((agents, tool?, agent)))
+        else {
+            return Ok(false);
+        };
+        let checked = match &*agents {
+            [] => agent.tools().check_arguments(&ToolCall::new(&*wait.path, &wait.tool, arguments)),
+            _ => Tool::check_arguments(tool, arguments, &ToolContext::new()),
+        };
+        checked.map_err(|error| ResolveError::invalid_arguments(error.to_string()))?;
+        Ok(run.definition_to_approve(&wait.path) == Some(tool.definition().hash()))
+    }
+
+    async fn take_lease(&self, agent: &Agent) -> Result<(LeaseState, HeldLease), DecideError> {
+        let lease = HeldLease::new(Arc::clone(self.store), self.id.to_owned());
+        let taken = LeaseRequest::Take(agent.0.stored_runs.lease);
+        let state = lease.request(taken).await.map_err(DecideErrorKind::Store)?;
+        Ok((state, lease))
+    }
+
+    /// Applies decisions to the run without storing them first.
+    async fn apply(&self, checked: Vec<(Wait, Decision)>) -> Result<Decided, DecideError> {
+        let agent = self.agent.ok_or(DecideErrorKind::RunningElsewhere)?;
+        let started = Instant::now();
+        let lease = loop {
+            match self.take_lease(agent).await? {
+                (LeaseState::HeldElsewhere, _)
+                    if started.elapsed() < PATIENCE && Handle::try_current().is_ok() =>
+                {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                (LeaseState::HeldElsewhere, _) => return Err(DecideErrorKind::RunningElsewhere.into()),
+                (LeaseState::Unsupported, _) => break None,
+                (_, lease) => break Some(lease),
+            }
+        };
+        // What another driver has stored meanwhile.
+        let mut run = self.load().await?;
+        let posted = self.store.posted(self.id).await.map_err(DecideErrorKind::Store)?;
+        for (wait, decision) in &checked {
+            if let Some(first) = posted.iter().find_map(|posted| posted.command.record_about(&wait.id)) {
+                return Err(ResolveError::already_decided(first).into());
+            }
+            run.resolve(&wait.id, decision.clone())?;
+        }
+        let decisions = records(&checked);
+        let lease = lease.map(|lease| lease.hand_over(posted));
+        Ok(Decided { decisions, run, resumed: Some((agent.clone(), lease)) })
+    }
+
+    /// Returns the decision that a driver has taken about a wait in place of this one.
+    async fn earlier(
+        &self,
+        wait: &WaitId,
+        decision: &Decision,
+    ) -> Result<Option<DecisionRecord>, DecideError> {
+        let run = self.store.load_run(self.id).await.map_err(DecideErrorKind::Store)?;
+        let taken = run.as_ref().and_then(|run| run.decision_about(wait)).cloned();
+        Ok(taken.filter(|taken| Some(taken) != decision.record(wait).as_ref()))
+    }
+}
+
+/// Returns `true` for an answer that must not be stored.
+fn is_secret((wait, decision): &(Wait, Decision)) -> bool {
+    let is_answer = decision.kind() == Some(DecisionKind::Answered);
+    is_answer && wait.question().is_some_and(|question| question.is_secret())
+}
+
+/// Returns what was decided about, with the record of each decision. One that is deferred has none.
+fn records(checked: &[(Wait, Decision)]) -> Vec<(Wait, DecisionRecord)> {
+    let recorded = |(wait, decision): &(Wait, Decision)| Some((wait.clone(), decision.record(&wait.id)?));
+    checked.iter().filter_map(recorded).collect()
+}
