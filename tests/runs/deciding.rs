@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tests::support::stores::Counting;
 use tokio::sync::Notify;
-use tool_core::agent::DecideErrorKind;
+use tool_core::agent::CommandErrorKind;
 use tool_core::memory::{InMemoryStore, RunStatus, RunStore};
 use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, ResolveErrorKind, Run};
@@ -104,14 +104,14 @@ async fn what_does_not_fit_is_refused_and_not_posted() {
         ];
         for (wait, decision, kind) in table {
             let error = agent.decide(id, &wait.into(), decision).await.unwrap_err();
-            let DecideErrorKind::Refused(refused) = error.kind() else { panic!("{error}") };
+            let CommandErrorKind::Refused(refused) = error.kind() else { panic!("{error}") };
             assert_eq!(refused.kind(), kind);
         }
         let both = vec![(wait.clone(), Decision::approve()), ("0123".into(), Decision::approve())];
-        assert!(matches!(agent.decide_all(id, both).await.unwrap_err().kind(), DecideErrorKind::Refused(_)));
+        assert!(matches!(agent.decide_all(id, both).await.unwrap_err().kind(), CommandErrorKind::Refused(_)));
         assert_eq!(store.posted(id).await.unwrap(), []);
         let error = agent.decide("order-17", &wait, Decision::approve()).await.unwrap_err();
-        assert!(matches!(error.kind(), DecideErrorKind::UnknownRun), "{error}");
+        assert!(matches!(error.kind(), CommandErrorKind::UnknownRun), "{error}");
         let decided = agent.decide(id, &wait, Decision::approve()).await.unwrap();
         assert_eq!(decided.resume().unwrap().await.unwrap().text(), "Done.");
     }
@@ -189,7 +189,7 @@ async fn a_secret_answer_is_not_stored_and_waits_for_the_driver_of_the_run() {
     let error = agent.decide(&id, &wait, Decision::answer("hunter2")).await.unwrap_err();
     let text =
         "another driver works on the run, and a secret answer is not stored for it; answer again".to_owned();
-    assert!(matches!(error.kind(), DecideErrorKind::RunningElsewhere), "{error}");
+    assert!(matches!(error.kind(), CommandErrorKind::RunningElsewhere), "{error}");
     assert_eq!(error.to_string(), text);
     let decide = agent.decide(&id, &wait, Decision::answer("hunter2").by("ada"));
     let (decided, ()) = tokio::join!(decide, async { release.notify_one() });

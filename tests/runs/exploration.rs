@@ -142,7 +142,11 @@ impl Event {
     fn is_surprise(self) -> bool {
         matches!(
             self,
-            Self::Finish(_, Outcome::TimedOut | Outcome::Panicked) | Self::Speak | Self::Crash | Self::Cancel
+            Self::Finish(_, Outcome::TimedOut | Outcome::Panicked)
+                | Self::Speak
+                | Self::Say
+                | Self::Crash
+                | Self::Cancel
         )
     }
 }
@@ -164,6 +168,7 @@ enum Event {
     Change(usize),
     Deny(usize),
     Speak,
+    Say,
     Cancel,
     /// The process ends with attempts in flight, or another driver takes the run over, so that the store refuses their outcomes.
     Crash,
@@ -325,7 +330,7 @@ impl Exploration {
         }
         assert!(!events.is_empty() || state.run.is_done(), "the run cannot continue");
         if !state.run.is_done() {
-            events.extend([Event::Speak, Event::Cancel]);
+            events.extend([Event::Speak, Event::Say, Event::Cancel]);
         }
         if state.calls.iter().any(|call| call.is_running) {
             events.push(Event::Crash);
@@ -426,6 +431,12 @@ impl Exploration {
             Event::Speak => {
                 let is_undoing = state.calls[3..].iter().any(|call| call.is_offered || call.is_running);
                 assert_eq!(state.run.push_user_message("Hurry").is_err(), is_undoing);
+            }
+            Event::Say => {
+                let waits = state.run.waits();
+                let is_undoing = state.calls[3..].iter().any(|call| call.is_offered || call.is_running);
+                assert_eq!(state.run.say("Also").is_err(), is_undoing);
+                assert_eq!(state.run.waits(), waits, "a message decides nothing");
             }
             Event::Cancel => state.run.cancel(),
             Event::Crash => {

@@ -27,6 +27,7 @@ mod requesting;
 mod running;
 mod sharing;
 mod states;
+mod steering;
 mod tool_search;
 mod tracing;
 mod typed;

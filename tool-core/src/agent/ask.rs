@@ -233,12 +233,12 @@ impl Ask {
         self
     }
 
-    /// Returns the limits of the run, to change some of them.
     /// Continues the run under a lease that was taken.
     pub(super) fn under_lease(self, lease: Option<HeldLease>) -> Self {
         Self { lease, ..self }
     }
 
+    /// Returns the limits of the run, to change some of them.
     fn limits_mut(&mut self) -> &mut RunLimits {
         self.limits.get_or_insert_with(|| match &self.start {
             Start::Question { .. } => self.agent.0.limits.clone(),

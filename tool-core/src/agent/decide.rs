@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::driver::HeldLease;
 use super::waiting_tools::waiting_tools;
-use crate::agent::{Agent, Ask, DecideError, DecideErrorKind};
+use crate::agent::{Agent, Ask, CommandError, CommandErrorKind};
+use crate::content::Content;
 use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};
 use crate::model::ToolCall;
 use crate::run::{Decision, ResolveError, Run, Wait};
@@ -92,8 +93,13 @@ impl Agent {
     /// # Errors
     ///
     /// Fails if no run of the agent is stored under this id, if the run does not wait for this, if it was
-    /// [decided before](DecideError::decided), if the decision does not fit, or if the store fails.
-    pub async fn decide(&self, run: &str, wait: &WaitId, decision: Decision) -> Result<Decided, DecideError> {
+    /// [decided before](CommandError::decided), if the decision does not fit, or if the store fails.
+    pub async fn decide(
+        &self,
+        run: &str,
+        wait: &WaitId,
+        decision: Decision,
+    ) -> Result<Decided, CommandError> {
         self.decide_all(run, vec![(wait.clone(), decision)]).await
     }
 
@@ -107,10 +113,55 @@ impl Agent {
         &self,
         run: &str,
         decisions: Vec<(WaitId, Decision)>,
-    ) -> Result<Decided, DecideError> {
+    ) -> Result<Decided, CommandError> {
         match self.0.run_store.get() {
             Some(store) => Decider { store, id: run, agent: Some(self) }.decide(decisions).await,
-            None => Err(DecideErrorKind::UnknownRun.into()),
+            None => Err(CommandErrorKind::UnknownRun.into()),
+        }
+    }
+}
+
+impl Agent {
+    /// Says something to a stored run while it works: the message is stored, and the driver of the run adds it before its next step, after
+    /// the results of the calls in flight. What the run waits for stays open, and the message is added once the run works again. It passes the
+    /// layers like each question. Two messages keep their order.
+    ///
+    /// ```
+    /// use tool_core::memory::InMemoryStore;
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Books a trip", needs_approval)]
+    /// fn book(city: String) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("book", r#"{"city": "Rome"}"#).says("By train, then.");
+    /// let agent = Agent::builder(model).tools(tools![book]).run_store(InMemoryStore::new()).build()?;
+    /// let mut run = agent.ask("Book a trip").await.unwrap_err().into_run();
+    /// agent.say(run.id().as_str(), "By train, please").await?;
+    /// run.resolve_all_approvals(&tool_core::Approval::Approve);
+    /// let answer = agent.resume(run).await?;
+    /// assert_eq!(answer.messages()[3].text(), "By train, please");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if no run of the agent is stored under this id, if the run has ended or has an answer in its last turn, or if the store fails.
+    /// A message that arrives while the run ends can fail to be read: ask a new question if the answer does not take it into account.
+    pub async fn say(&self, run: &str, message: impl Into<Content>) -> Result<(), CommandError> {
+        let store = self.0.run_store.get().ok_or(CommandErrorKind::UnknownRun)?;
+        let decider = Decider { store, id: run, agent: Some(self) };
+        if !decider.load().await?.takes_messages() {
+            return Err(CommandErrorKind::Ended.into());
+        }
+        let command = PostedCommand::new(RunCommand::Say(message.into()));
+        match store.post(run, &command).await.map_err(CommandErrorKind::Store)? {
+            PostOutcome::Posted => Ok(()),
+            PostOutcome::UnknownRun => Err(CommandErrorKind::UnknownRun.into()),
+            PostOutcome::Unsupported => Err(CommandErrorKind::NoInbox.into()),
         }
     }
 }
@@ -125,7 +176,7 @@ pub async fn decide_elsewhere(
     store: &Arc<dyn RunStore>,
     run: &str,
     decisions: Vec<(WaitId, Decision)>,
-) -> Result<Decided, DecideError> {
+) -> Result<Decided, CommandError> {
     Decider { store, id: run, agent: None }.decide(decisions).await
 }
 
@@ -136,7 +187,7 @@ struct Decider<'a> {
 }
 
 impl Decider<'_> {
-    async fn decide(&self, decisions: Vec<(WaitId, Decision)>) -> Result<Decided, DecideError> {
+    async fn decide(&self, decisions: Vec<(WaitId, Decision)>) -> Result<Decided, CommandError> {
         let now = Timestamp::now();
         let decisions = decisions.into_iter().map(|(wait, decision)| (wait, decision.or_at(now))).collect();
         let mut run = self.load().await?;
@@ -147,13 +198,13 @@ impl Decider<'_> {
         let mut commands = Vec::new();
         for (wait, decision) in &checked {
             let command = PostedCommand::new(RunCommand::resolve(&wait.id, decision.clone()));
-            match self.store.post(self.id, &command).await.map_err(DecideErrorKind::Store)? {
+            match self.store.post(self.id, &command).await.map_err(CommandErrorKind::Store)? {
                 PostOutcome::Posted => commands.push(command),
-                PostOutcome::UnknownRun => return Err(DecideErrorKind::UnknownRun.into()),
+                PostOutcome::UnknownRun => return Err(CommandErrorKind::UnknownRun.into()),
                 PostOutcome::Unsupported => return self.apply(checked).await,
             }
         }
-        let posted = self.store.posted(self.id).await.map_err(DecideErrorKind::Store)?;
+        let posted = self.store.posted(self.id).await.map_err(CommandErrorKind::Store)?;
         let mut is_taken = false;
         for ((wait, decision), command) in checked.iter().zip(&commands) {
             // Drivers take commands in the order of the inbox, and acknowledge what they have stored.
@@ -180,10 +231,10 @@ impl Decider<'_> {
         Ok(Decided { decisions: records(&checked), run, resumed })
     }
 
-    async fn load(&self) -> Result<Run, DecideError> {
-        let loaded = self.store.load_run(self.id).await.map_err(DecideErrorKind::Store)?;
+    async fn load(&self) -> Result<Run, CommandError> {
+        let loaded = self.store.load_run(self.id).await.map_err(CommandErrorKind::Store)?;
         let is_its = |run: &Run| self.agent.is_none_or(|agent| run.is_driven_by(agent.name()));
-        let mut run = loaded.filter(is_its).ok_or(DecideErrorKind::UnknownRun)?;
+        let mut run = loaded.filter(is_its).ok_or(CommandErrorKind::UnknownRun)?;
         // Expiry precedes decisions.
         run.tick(Timestamp::now());
         Ok(run)
@@ -194,7 +245,7 @@ impl Decider<'_> {
         &self,
         run: &mut Run,
         decisions: Vec<(WaitId, Decision)>,
-    ) -> Result<Vec<(Wait, Decision)>, DecideError> {
+    ) -> Result<Vec<(Wait, Decision)>, CommandError> {
         let waits = run.waits();
         let mut checked = Vec::new();
         for (id, mut decision) in decisions {
@@ -225,16 +276,16 @@ impl Decider<'_> {
         Ok(run.definition_to_approve(&wait.path) == Some(tool.definition().hash()))
     }
 
-    async fn take_lease(&self, agent: &Agent) -> Result<(LeaseState, HeldLease), DecideError> {
+    async fn take_lease(&self, agent: &Agent) -> Result<(LeaseState, HeldLease), CommandError> {
         let lease = HeldLease::new(Arc::clone(self.store), self.id.to_owned());
         let taken = LeaseRequest::Take(agent.0.stored_runs.lease);
-        let state = lease.request(taken).await.map_err(DecideErrorKind::Store)?;
+        let state = lease.request(taken).await.map_err(CommandErrorKind::Store)?;
         Ok((state, lease))
     }
 
     /// Applies decisions to the run without storing them first.
-    async fn apply(&self, checked: Vec<(Wait, Decision)>) -> Result<Decided, DecideError> {
-        let agent = self.agent.ok_or(DecideErrorKind::RunningElsewhere)?;
+    async fn apply(&self, checked: Vec<(Wait, Decision)>) -> Result<Decided, CommandError> {
+        let agent = self.agent.ok_or(CommandErrorKind::RunningElsewhere)?;
         let started = Instant::now();
         let lease = loop {
             match self.take_lease(agent).await? {
@@ -243,14 +294,14 @@ impl Decider<'_> {
                 {
                     tokio::time::sleep(PAUSE).await;
                 }
-                (LeaseState::HeldElsewhere, _) => return Err(DecideErrorKind::RunningElsewhere.into()),
+                (LeaseState::HeldElsewhere, _) => return Err(CommandErrorKind::RunningElsewhere.into()),
                 (LeaseState::Unsupported, _) => break None,
                 (_, lease) => break Some(lease),
             }
         };
         // What another driver has stored meanwhile.
         let mut run = self.load().await?;
-        let posted = self.store.posted(self.id).await.map_err(DecideErrorKind::Store)?;
+        let posted = self.store.posted(self.id).await.map_err(CommandErrorKind::Store)?;
         for (wait, decision) in &checked {
             if let Some(first) = posted.iter().find_map(|posted| posted.command.record_about(&wait.id)) {
                 return Err(ResolveError::already_decided(first).into());
@@ -267,8 +318,8 @@ impl Decider<'_> {
         &self,
         wait: &WaitId,
         decision: &Decision,
-    ) -> Result<Option<DecisionRecord>, DecideError> {
-        let run = self.store.load_run(self.id).await.map_err(DecideErrorKind::Store)?;
+    ) -> Result<Option<DecisionRecord>, CommandError> {
+        let run = self.store.load_run(self.id).await.map_err(CommandErrorKind::Store)?;
         let taken = run.as_ref().and_then(|run| run.decision_about(wait)).cloned();
         Ok(taken.filter(|taken| Some(taken) != decision.record(wait).as_ref()))
     }

@@ -23,11 +23,11 @@ use crate::content::{File, Image, Part};
 /// assert_eq!(content.parts().len(), 2);
 /// assert_eq!(content.text(), "What is this?");
 /// ```
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Content(Repr);
 
 // Nearly all content is a single text, which needs no list.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Repr {
     One(Part),
     Parts(Box<[Part]>),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::content::{File, Image, JsonText};
 
 /// One part of a [`Content`](crate::content::Content).
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
     /// A text.

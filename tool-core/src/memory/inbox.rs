@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::content::Content;
 use crate::model::unique_id;
 use crate::run::{Decision, Run};
 use crate::tool::{DecisionRecord, WaitId};
@@ -31,6 +32,8 @@ pub enum RunCommand {
     },
     /// Cancels the run, like [`Run::cancel`]. Ignored if the run has an answer.
     Cancel,
+    /// Adds a message of the user, like [`Run::say`]. Ignored if the run has ended.
+    Say(Content),
 }
 
 impl RunCommand {
@@ -48,22 +51,24 @@ impl RunCommand {
         }
     }
 
-    /// Applies the command. Applying it twice is the same as applying it once, because decisions are final.
+    /// Applies the command. The save that stores its effect removes it from the inbox.
     pub(crate) fn apply(self, run: &mut Run) {
         match self {
             // Fails if it was decided before: the first decision holds.
             Self::Resolve { wait, decision } => drop(run.resolve(&wait, decision)),
             Self::Cancel => run.cancel(),
+            Self::Say(message) => drop(run.say(message)),
         }
     }
 }
 
-/// Omits arguments and reasons.
+/// Omits arguments, reasons and messages.
 impl fmt::Debug for RunCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resolve { wait, decision } => f.debug_tuple("Resolve").field(wait).field(decision).finish(),
             Self::Cancel => f.write_str("Cancel"),
+            Self::Say(_) => f.write_str("Say"),
         }
     }
 }

@@ -10,6 +10,9 @@ use crate::content::Content;
 use crate::model::ToolCall;
 use crate::tool::{ToolError, ToolExecution};
 
+/// Why a run takes no message.
+const ENDED: &str = "the run has ended and takes no more messages";
+
 pub(super) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
@@ -40,12 +43,12 @@ impl Run {
         matches!(&self.stage, Stage::Calling(turn) if !turn.calls.iter().any(CallRecord::is_ready))
     }
 
-    /// Returns the calls without an outcome, in their order.
     /// Returns `true` if the next step executes calls.
     pub(crate) fn is_to_execute_calls(&self) -> bool {
         matches!(self.stage, Stage::Calling(_) | Stage::Undoing(_)) && !self.is_blocked()
     }
 
+    /// Returns the calls without an outcome, in their order.
     pub(crate) fn open_calls(&self) -> Vec<ToolCall> {
         self.calls_with_records()
             .filter(|(_, record)| record.is_open())
@@ -106,7 +109,6 @@ impl Run {
         run.decide_approval(id, approval, Author::default())
     }
 
-    /// Records a decision about a call of this run that awaits approval, and who made it.
     /// Returns the hash of the definition to which an approval of the call with this path is bound.
     pub(crate) fn definition_to_approve(&mut self, path: &str) -> Option<String> {
         let (run, id) = self.call_at(path, CallRecord::awaits_approval).ok()?;
@@ -116,6 +118,7 @@ impl Run {
         }
     }
 
+    /// Records a decision about a call of this run that awaits approval, and who made it.
     pub(super) fn decide_approval(
         &mut self,
         call_id: &str,
@@ -197,20 +200,63 @@ impl Run {
     ///
     /// Fails if the run has ended: the message is then a new question.
     pub fn push_user_message(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
-        let message = message.into();
-        match &mut self.stage {
-            Stage::Asking => self.append(Fact::Said(message)),
-            Stage::Calling(turn) => {
-                turn.user_messages.push(message);
-                let instead = Approval::deny("the user sent another message instead");
-                self.resolve_all_approvals(&instead);
-                for wait in self.waits().into_iter().filter(|wait| wait.question().is_some()) {
-                    // Cannot fail: the run waits for it.
-                    let _ = self.resolve(&wait.id, instead.clone().into());
-                }
-            }
-            _ => return Err(StepError("the run has ended and takes no more messages")),
+        if self.is_done() {
+            return Err(StepError(ENDED));
+        }
+        self.say(message)?;
+        let instead = Approval::deny("the user sent another message instead");
+        self.resolve_all_approvals(&instead);
+        for wait in self.waits().into_iter().filter(|wait| wait.question().is_some()) {
+            // Cannot fail: the run waits for it.
+            let _ = self.resolve(&wait.id, instead.clone().into());
         }
         Ok(())
+    }
+
+    /// Adds a message of the user to a run that works. It follows the results of the open calls; what the run waits for stays open. A run
+    /// that has an answer asks the model again, unless it has reached its last turn.
+    ///
+    /// ```
+    /// use tool_core::Message;
+    /// use tool_core::model::{AssistantMessage, ChatResponse};
+    /// use tool_core::run::Run;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut run = Run::new([Message::user("Plan a trip")]);
+    /// run.record_response(ChatResponse::new(AssistantMessage::text("To Rome?")))?;
+    /// run.say("By train, please")?;
+    /// assert_eq!(run.messages()[2].text(), "By train, please");
+    /// assert!(!run.is_done());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has ended: the message is then a new question.
+    pub fn say(&mut self, message: impl Into<Content>) -> Result<(), StepError> {
+        if !self.takes_messages() {
+            return Err(StepError(ENDED));
+        }
+        match &mut self.stage {
+            Stage::Calling(turn) => {
+                turn.user_messages.push(message.into());
+                self.touch();
+            }
+            _ => {
+                self.stage = Stage::Asking;
+                self.append(Fact::Said(message.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if the user can [say](Self::say) something.
+    pub(crate) fn takes_messages(&self) -> bool {
+        match self.stage {
+            Stage::Asking | Stage::Calling(_) => true,
+            Stage::Answered(_) | Stage::Returned(_) => !self.is_last_turn(),
+            Stage::Undoing(_) | Stage::Ended(_) => false,
+        }
     }
 }

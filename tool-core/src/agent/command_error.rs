@@ -1,4 +1,4 @@
-//! The error of a decision about a stored run.
+//! The error of a command to a stored run.
 
 use std::error::Error;
 use std::fmt;
@@ -6,15 +6,15 @@ use std::fmt;
 use crate::run::ResolveError;
 use crate::tool::DecisionRecord;
 
-/// The reason that a decision about a stored run has no effect.
+/// The reason that a [decision](crate::Agent::decide) about a stored run, or a [message](crate::Agent::say) to it, has no effect.
 #[derive(thiserror::Error)]
 #[error(transparent)]
-pub struct DecideError(#[from] DecideErrorKind);
+pub struct CommandError(#[from] CommandErrorKind);
 
-/// The kind of a [`DecideError`].
+/// The kind of a [`CommandError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DecideErrorKind {
+pub enum CommandErrorKind {
     /// No run of the agent is stored under this id. It may have ended.
     #[error("no run of this agent is stored under this id; it may have ended")]
     UnknownRun,
@@ -24,15 +24,23 @@ pub enum DecideErrorKind {
     /// The answer is secret, so it is not stored for the driver that works on the run.
     #[error("another driver works on the run, and a secret answer is not stored for it; answer again")]
     RunningElsewhere,
+    /// The run has ended, or is being undone, and takes no more messages.
+    #[error("the run has ended and takes no more messages; ask a new question")]
+    Ended,
+    /// The run store has no [inboxes](crate::memory::RunStore::post).
+    #[error(
+        "the run store has no inboxes, which messages to a run need; implement `RunStore::post` and `posted`"
+    )]
+    NoInbox,
     /// The store failed.
     #[error("the run store failed: {0}")]
     Store(Box<dyn Error + Send + Sync>),
 }
 
-impl DecideError {
+impl CommandError {
     /// Returns the kind of the error.
     #[must_use]
-    pub fn kind(&self) -> &DecideErrorKind {
+    pub fn kind(&self) -> &CommandErrorKind {
         &self.0
     }
 
@@ -40,19 +48,19 @@ impl DecideError {
     #[must_use]
     pub fn decided(&self) -> Option<&DecisionRecord> {
         match &self.0 {
-            DecideErrorKind::Refused(error) => error.decided(),
+            CommandErrorKind::Refused(error) => error.decided(),
             _ => None,
         }
     }
 }
 
-impl From<ResolveError> for DecideError {
+impl From<ResolveError> for CommandError {
     fn from(error: ResolveError) -> Self {
-        DecideErrorKind::Refused(error).into()
+        CommandErrorKind::Refused(error).into()
     }
 }
 
-impl fmt::Debug for DecideError {
+impl fmt::Debug for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }

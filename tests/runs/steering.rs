@@ -1,0 +1,291 @@
+//! Messages to a run that works, by `Agent::say`.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::pending;
+use tool_core::agent::{Ask, CommandErrorKind, OnDrop};
+use tool_core::layer::{QuestionVerdict, guard};
+use tool_core::memory::{
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore, SaveOutcome,
+    StoreFuture,
+};
+use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
+use tool_core::run::{Decision, Run, RunChanges, RunRevision, Step};
+use tool_core::testing::ScriptedModel;
+use tool_core::{
+    Agent, Answer, ChatModel, Event, FunctionTool, Message, RunError, RunErrorKind, ToolCall, tool, tools,
+};
+
+/// Posts messages to the only run of a store, whose operations are done at once.
+fn post(store: &InMemoryStore, messages: &[&str]) {
+    let id = store.runs().now_or_never().unwrap().unwrap().remove(0);
+    for message in messages {
+        let command = PostedCommand::new(RunCommand::Say((*message).into()));
+        let _ = store.post(&id, &command).now_or_never().unwrap().unwrap();
+    }
+}
+
+/// An agent with a tool during whose call two messages arrive.
+fn agent(model: &ScriptedModel, store: &InMemoryStore) -> Agent {
+    let inbox = store.clone();
+    let work = FunctionTool::new("work", move |_: ()| {
+        post(&inbox, &["One", "Two"]);
+        async { "worked" }
+    });
+    Agent::builder(model.clone()).tool(work).run_store(store.clone()).build().unwrap()
+}
+
+async fn stream(ask: Ask) -> Result<Answer, RunError> {
+    let mut events = ask.stream();
+    while let Some(event) = events.next().await {
+        if let Event::Done(answer) = event? {
+            return Ok(answer);
+        }
+    }
+    panic!("the stream ended without a final event");
+}
+
+async fn by_hand(ask: Ask) -> Result<Answer, RunError> {
+    let mut run = ask.start();
+    loop {
+        match run.next().await? {
+            Step::CallModel(_) => {
+                let response = run.call_model().await?;
+                run.record_response(response).await?;
+            }
+            Step::CallTools(calls) => {
+                for call in calls {
+                    let execution = run.execute(call).await?;
+                    run.record_result(execution).await?;
+                }
+            }
+            _ => return run.finish().await,
+        }
+    }
+}
+
+/// Asks a question in each way of driving.
+async fn in_all_ways(agent: impl Fn() -> Agent, check: impl Fn(Result<Answer, RunError>)) {
+    check(agent().ask("Go").await);
+    check(stream(agent().ask("Go")).await);
+    check(by_hand(agent().ask("Go")).await);
+}
+
+fn texts(messages: &[Message]) -> Vec<String> {
+    messages.iter().map(|message| message.text().into_owned()).collect()
+}
+
+#[tokio::test]
+async fn messages_follow_the_results_of_the_calls_in_flight_in_their_order() {
+    let agent = || {
+        let model = ScriptedModel::new().calls_all([("work", "{}"), ("rest", "{}")]).says("Done.");
+        let agent = agent(&model, &InMemoryStore::new());
+        assert!(agent.run_store().is_some());
+        agent
+    };
+    in_all_ways(agent, |answer| {
+        let answer = answer.unwrap();
+        let unknown = "the tool `rest` does not exist; the available tools are: `work`";
+        let [question, reply, result, other, rest @ ..] = &*texts(answer.messages()) else { panic!() };
+        assert_eq!((&**question, &**reply, &**result), ("Go", "", "worked"));
+        assert!(other.contains("rest"), "{other} is not {unknown}");
+        assert_eq!(rest, ["One", "Two", "Done."]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_that_arrives_with_the_answer_is_answered_too() {
+    for (turns, expected) in [(10, &["Go", "Rome?", "One", "By train."][..]), (1, &["Go", "Rome?"])] {
+        let (store, model) = (InMemoryStore::new(), ScriptedModel::new().says("Rome?").says("By train."));
+        let agent = agent(&model, &store);
+        agent.watch_requests(move |_, turn, _| {
+            if turn == 1 {
+                post(&store, &["One"]);
+            }
+        });
+        let answer = agent.ask("Go").max_turns(turns).await.unwrap();
+        assert_eq!(texts(answer.messages()), expected, "no message is read after the last turn");
+    }
+}
+
+#[tokio::test]
+async fn a_message_to_a_waiting_run_decides_nothing_and_is_said_once_it_works() {
+    #[tool("Pays", needs_approval)]
+    fn pay(cents: u32) -> String {
+        format!("paid {cents}")
+    }
+    let model = ScriptedModel::new().calls("pay", r#"{"cents": 5}"#).says("Done.");
+    let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build().unwrap();
+    let run = agent.ask("Go").await.unwrap_err().into_run();
+    let (id, wait) = (run.id().as_str(), run.waits().remove(0));
+    agent.say(id, "One").await.unwrap();
+    let still = agent.resume(agent.stored_run(id).await.unwrap().unwrap().run).await.unwrap_err();
+    assert!(matches!(still.kind(), RunErrorKind::Waiting));
+    assert_eq!(still.run().waits()[0].id, wait.id);
+    agent.say(id, "Two").await.unwrap();
+    let decided = agent.decide(id, &wait.id, Decision::approve()).await.unwrap();
+    let answer = decided.resume().unwrap().await.unwrap();
+    assert_eq!(texts(answer.messages()), ["Go", "", "paid 5", "One", "Two", "Done."]);
+    let error = agent.say(id, "Three").await.unwrap_err();
+    assert!(matches!(error.kind(), CommandErrorKind::UnknownRun), "{error}");
+    assert_eq!(error.to_string(), "no run of this agent is stored under this id; it may have ended");
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_takes_no_messages() {
+    let store = InMemoryStore::new();
+    let agent = agent(&ScriptedModel::new().fails("the line is dead"), &store);
+    let mut run = agent.ask("Go").await.unwrap_err().into_run();
+    run.cancel();
+    let id = run.id().clone();
+    store.save_run(&id, &mut run).await.unwrap();
+    let error = agent.say(&id, "One").await.unwrap_err();
+    assert!(matches!(error.kind(), CommandErrorKind::Ended), "{error}");
+    assert_eq!(error.to_string(), "the run has ended and takes no more messages; ask a new question");
+    assert_eq!(store.posted(&id).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn messages_pass_the_layers_of_questions() {
+    let agent = || {
+        let model = ScriptedModel::new().calls("work", "{}").says("Done.");
+        let store = InMemoryStore::new();
+        let inbox = store.clone();
+        let work = FunctionTool::new("work", move |_: ()| {
+            post(&inbox, &["One", "Two"]);
+            async { "worked" }
+        });
+        let guard = guard::question(|question| match &*question.text() {
+            "Two" => QuestionVerdict::end("no"),
+            _ => QuestionVerdict::Pass,
+        });
+        Agent::builder(model).tool(work).layer(guard).run_store(store).build().unwrap()
+    };
+    in_all_ways(agent, |answer| {
+        let error = answer.unwrap_err();
+        assert!(error.to_string().contains("no"), "{error}");
+        assert_eq!(error.run().turns(), 1, "the model was not asked");
+    })
+    .await;
+}
+
+/// A store that dies before or after one of its operations.
+#[derive(Clone)]
+struct Dying {
+    store: InMemoryStore,
+    operations: Arc<AtomicUsize>,
+    dies_at: usize,
+}
+
+impl Dying {
+    fn through<'a, T: Send + 'a>(&'a self, work: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            if self.operations.fetch_add(1, Ordering::Relaxed) >= self.dies_at {
+                return pending().await;
+            }
+            let done = work.await;
+            if self.operations.fetch_add(1, Ordering::Relaxed) >= self.dies_at {
+                return pending().await;
+            }
+            done
+        })
+    }
+}
+
+impl RunStore for Dying {
+    fn append_run<'a>(
+        &'a self,
+        id: &'a str,
+        expected: Option<&'a RunRevision>,
+        changes: &'a RunChanges,
+    ) -> StoreFuture<'a, SaveOutcome> {
+        self.through(Box::pin(async move { self.store.append_run(id, expected, changes).await }))
+    }
+
+    fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
+        self.store.load_run(id)
+    }
+
+    fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
+        self.through(Box::pin(async move { self.store.remove_run(id).await }))
+    }
+
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        self.store.runs()
+    }
+
+    fn lease<'a>(
+        &'a self,
+        id: &'a str,
+        driver: &'a DriverId,
+        request: LeaseRequest,
+    ) -> StoreFuture<'a, LeaseState> {
+        // The lease of a driver that dies has expired in the next life.
+        let request = match request {
+            LeaseRequest::Take(_) => LeaseRequest::Take(Duration::ZERO),
+            request => request,
+        };
+        self.through(Box::pin(async move { self.store.lease(id, driver, request).await }))
+    }
+
+    fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
+        self.through(Box::pin(async move { self.store.posted(id).await }))
+    }
+}
+
+/// Works in its first turn, and answers in the second.
+struct Worker;
+
+impl ChatModel for Worker {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let has_worked = request.messages().iter().any(|message| message.as_assistant().is_some());
+        let call = (!has_worked).then(|| ToolCall::new("call_1", "work", "{}"));
+        let text = if has_worked { "Done." } else { "" };
+        let reply = AssistantMessage::text(text).with_tool_calls(call);
+        Box::pin(async { Ok(ChatResponse::new(reply)) })
+    }
+}
+
+/// Without a runtime, nothing is done after a life has ended.
+#[test]
+fn nothing_is_lost_or_said_twice_by_a_process_that_dies() {
+    for dies_at in 0.. {
+        let (store, calls) = (InMemoryStore::new(), Arc::new(AtomicUsize::new(0)));
+        let mut life = |dies_at: usize| {
+            let dying = Dying { store: store.clone(), operations: Arc::default(), dies_at };
+            let (inbox, calls) = (store.clone(), calls.clone());
+            let work = FunctionTool::new("work", move |_: ()| {
+                if calls.fetch_add(1, Ordering::Relaxed) == 0 {
+                    post(&inbox, &["One", "Two"]);
+                }
+                async { "worked" }
+            });
+            let agent =
+                Agent::builder(Worker).tool(work).run_store(dying).on_drop(OnDrop::Keep).build().unwrap();
+            let stored = store.runs().now_or_never().unwrap().unwrap().pop();
+            let run = stored.map(|id| store.load_run(&id).now_or_never().unwrap().unwrap().unwrap());
+            let ask = run.map_or_else(|| agent.ask("Go"), |run| agent.resume(run));
+            ask.into_future().now_or_never()
+        };
+        if let Some(answer) = life(dies_at) {
+            assert_eq!(texts(answer.unwrap().messages()), ["Go", "", "worked", "One", "Two", "Done."]);
+            assert!(dies_at > 20, "{dies_at} points");
+            return;
+        }
+        let has_ended =
+            calls.load(Ordering::Relaxed) > 0 && store.runs().now_or_never().unwrap().unwrap().is_empty();
+        if !has_ended {
+            let answer = life(usize::MAX).unwrap().unwrap();
+            assert_eq!(
+                texts(answer.messages()),
+                ["Go", "", "worked", "One", "Two", "Done."],
+                "died at {dies_at}"
+            );
+        }
+    }
+}
