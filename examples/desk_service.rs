@@ -30,8 +30,8 @@ use axum::serve::ListenerExt;
 use futures_util::stream::{self, Stream};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tool_core::agent::Outcome;
-use tool_core::memory::{Budget, KeyedBudget, MemoryError, PostOutcome, RunCommand, RunStatus};
+use tool_core::agent::{CommandErrorKind, Outcome};
+use tool_core::memory::{Budget, KeyedBudget, MemoryError, RunStatus};
 use tool_core::run::{Decision, Run, WaitReason};
 use tool_core::tool::{Timestamp, WaitId};
 use tool_core::{Agent, ChatModel, Event, ModelOptions, RunErrorKind, SqliteStore, tool, tools};
@@ -183,22 +183,26 @@ async fn decide(
         "deny" => Decision::deny("the desk denied it"),
         _ => return (StatusCode::NOT_FOUND, json!({ "error": "unknown decision" }).to_string()),
     };
-    match desk.agent.post(&run, RunCommand::resolve(&wait, decision)).await {
-        Ok(PostOutcome::Posted) => {}
-        Ok(_) => return (StatusCode::NOT_FOUND, json!({ "error": "unknown run" }).to_string()),
-        Err(error) => return unavailable(&error),
-    }
-    match desk.agent.stored_run(&run).await {
-        Ok(Some(stored)) if stored.status != RunStatus::RunningElsewhere => {
+    let decided = match desk.agent.decide(&run, &wait, decision).await {
+        Ok(decided) => decided,
+        Err(error) => {
+            let status = match error.kind() {
+                CommandErrorKind::UnknownRun => StatusCode::NOT_FOUND,
+                CommandErrorKind::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::CONFLICT,
+            };
+            return (status, json!({ "error": error.to_string() }).to_string());
+        }
+    };
+    let budget = desk.budget_of(decided.run());
+    match decided.resume() {
+        Some(resumed) => {
             // In a task of its own, because closing the page does not cancel what was approved.
-            let budget = desk.budget_of(&stored.run);
-            let resumed = desk.agent.resume(stored.run).budget(budget);
-            let driven = tokio::spawn(async move { reply(resumed.outcome().await) });
+            let driven = tokio::spawn(async move { reply(resumed.budget(budget).outcome().await) });
             driven.await.unwrap_or_else(|_| (StatusCode::INTERNAL_SERVER_ERROR, String::new()))
         }
-        // Its driver takes the decision, or has ended meanwhile.
-        Ok(_) => (StatusCode::ACCEPTED, json!({ "recorded": run }).to_string()),
-        Err(error) => unavailable(&error),
+        // Its driver takes the decision.
+        None => (StatusCode::ACCEPTED, json!({ "recorded": run }).to_string()),
     }
 }
 

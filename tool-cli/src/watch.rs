@@ -5,9 +5,8 @@ use std::io::{self, Write};
 use tokio::sync::oneshot;
 use tool_core::Approval;
 use tool_core::agent::Outcome;
-use tool_core::memory::{RunCommand, RunStatus, StoredRun};
+use tool_core::memory::{RunStatus, StoredRun};
 use tool_core::run::{Decision, Wait, WaitReason};
-use tool_core::tool::Timestamp;
 use tool_core::transcript::Transcript;
 
 use crate::session::Session;
@@ -67,36 +66,41 @@ impl<W: Write> Session<W> {
     }
 
     /// Shows a run, asks for the decisions, and continues the run unless another process drives it.
-    async fn open(&mut self, mut stored: StoredRun, name: &str) -> io::Result<()> {
-        let transcript = Transcript::new(stored.run.new_messages(), stored.run.tool_executions()).to_string();
+    async fn open(&mut self, StoredRun { run, status, .. }: StoredRun, name: &str) -> io::Result<()> {
+        let transcript = Transcript::new(run.new_messages(), run.tool_executions()).to_string();
         self.screen.line(&transcript)?;
-        for wait in stored.run.waits() {
+        let mut decisions = Vec::new();
+        for wait in run.waits() {
             self.screen.line(&format!("{} waits:", wait.path))?;
-            let Some(decision) = self.ask_about(&wait).await? else { continue };
-            let decision = decision.by(name).at(Timestamp::now());
-            let recorded = if stored.status == RunStatus::RunningElsewhere {
-                // An answer that is secret must not be stored.
-                if wait.question().is_some_and(|question| question.is_secret()) {
-                    self.screen.line("[another process drives the run; answer there]")?;
-                    continue;
-                }
-                let posted =
-                    self.agent.post(stored.run.id().as_str(), RunCommand::resolve(&wait.id, decision));
-                posted.await.map(drop).map_err(|error| error.to_string())
-            } else {
-                stored.run.resolve(&wait.id, decision).map_err(|error| error.to_string())
-            };
-            if let Err(error) = recorded {
-                self.screen.line(&format!("[{error}]"))?;
-            }
+            let decision = self.ask_about(&wait).await?;
+            decisions.extend(decision.map(|decision| (wait.id, decision.by(name))));
         }
-        if stored.status == RunStatus::RunningElsewhere {
-            return Ok(());
-        }
-        match self.agent.resume(stored.run).outcome().await {
+        let agent = self.agent.clone();
+        let resumed = match (decisions.is_empty(), status) {
+            (true, RunStatus::RunningElsewhere) => return self.say_to(run.id().as_str()).await,
+            (true, _) => Some(agent.resume(run)),
+            (false, _) => match agent.decide_all(run.id().as_str(), decisions).await {
+                Ok(decided) => decided.resume(),
+                Err(error) => return self.screen.line(&format!("[{error}]")),
+            },
+        };
+        let Some(resumed) = resumed else { return Ok(()) };
+        match resumed.outcome().await {
             Outcome::Answer(answer) => self.screen.line(&answer.to_string()),
             Outcome::Waiting(_) => self.screen.line("the run waits"),
             Outcome::Failed(error) => self.screen.line(&format!("[{error}]")),
+        }
+    }
+
+    /// Asks for a message to a run that works elsewhere.
+    async fn say_to(&mut self, run: &str) -> io::Result<()> {
+        let message = self.ask("a message to the run, or nothing: ").await?.unwrap_or_default();
+        if message.trim().is_empty() {
+            return Ok(());
+        }
+        match self.agent.say(run, message.trim()).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.screen.line(&format!("[{error}]")),
         }
     }
 

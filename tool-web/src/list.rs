@@ -14,8 +14,9 @@ use tool_core::memory::RunStatus;
 use tool_core::tool::Timestamp;
 
 use crate::entry::is_failure;
-use crate::hub::{Hub, Loaded};
+use crate::hub::Hub;
 use crate::log::{Row, Status, shortened};
+use crate::source::Loaded;
 use crate::wait::describe;
 
 /// How long the first list waits for the stored runs.

@@ -22,8 +22,9 @@ use tool_http::server::{json_response, sse_response};
 use url::form_urlencoded;
 
 use crate::auth::{Principal, Right};
+use crate::driving::check_budget;
 use crate::guard::{Guard, HttpError, admit, admit_page, admit_stream, requires};
-use crate::hub::{Hub, POLL, check_budget};
+use crate::hub::{Hub, POLL};
 use crate::list::Filter;
 use crate::log::{Found, Row, RunLog};
 use crate::plain;
@@ -65,6 +66,7 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/api/runs/{id}/cancel", requires(Right::Administer, post(cancel)))
         .route("/api/runs/{id}/resume", requires(Right::Administer, post(resume)))
         .route("/api/runs/{id}/decisions", requires(Right::Decide, post(decide)))
+        .route("/api/runs/{id}/messages", requires(Right::Ask, post(say)))
         .layer(from_fn_with_state(Arc::clone(&guard), admit));
     let streams = Router::new()
         .route("/api/runs/{id}/events", requires(Right::Read, get(events)))
@@ -132,6 +134,7 @@ struct Shown {
 struct Rights {
     decide: bool,
     administer: bool,
+    ask: bool,
 }
 
 async fn show(State(state): Shared, Extension(sender): Sender, Path(id): Path<String>) -> Answer {
@@ -149,8 +152,10 @@ async fn shown(hub: &Hub, sender: &Principal, id: &str) -> Result<Shown, HttpErr
     let mut open = open.unwrap_or_default();
     row.error = row.error.or(stays);
     open.iter_mut()
-        .for_each(|open| open.recorded = hub.recorded(&open.wait.id).map(|recorded| recorded.record));
-    let rights = Rights { decide: sender.may(Right::Decide), administer: sender.may(Right::Administer) };
+        .for_each(|open| open.recorded = hub.decisions.get(&open.wait.id).map(|recorded| recorded.record));
+    let [decide, administer, ask] =
+        [Right::Decide, Right::Administer, Right::Ask].map(|right| sender.may(right));
+    let rights = Rights { decide, administer, ask };
     Ok(Shown { row, open, verdicts, rights, now: Timestamp::now() })
 }
 
@@ -231,6 +236,18 @@ async fn decide(
     }
 }
 
+/// A message to a run.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SentMessage {
+    text: String,
+}
+
+async fn say(State(state): Shared, Path(id): Path<String>, request: Request) -> Result<NoContent, HttpError> {
+    let SentMessage { text } = state.guard.read_json(request).await?;
+    state.hub.say(&id, &text.into()).await.map(|_| NoContent)
+}
+
 async fn events(State(state): Shared, Path(id): Path<String>, headers: HeaderMap) -> Answer {
     let log = state.hub.shown_log(&id).await.ok_or_else(HttpError::unknown_run)?;
     Ok(sse_response(watch(Arc::clone(&state.hub), log, sse::last_event(&headers))))
@@ -277,7 +294,7 @@ mod tests {
     use tool_core::memory::InMemoryStore;
 
     use super::*;
-    use crate::hub::Source;
+    use crate::source::Source;
 
     /// A watcher that does not read holds one.
     #[tokio::test]

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tool_core::agent::waiting_tools;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, Wait, WaitReason};
-use tool_core::tool::{DecisionRecord, WaitId};
+use tool_core::tool::DecisionRecord;
 use tool_core::{Agent, Tool};
 
 /// Returns the arguments of a call that awaits approval.
@@ -48,7 +49,7 @@ struct Field {
 
 /// Returns what a run waits for, as it is shown. The tools of an agent describe it.
 pub(crate) fn describe(run: &Run, agent: Option<&Agent>) -> Vec<Described> {
-    let mut places = places(run, agent);
+    let mut places = waiting_tools(run, agent);
     let described = |wait: Wait| {
         let (agents, tool) = places.remove(&wait.id).unwrap_or_default();
         let definition = tool.map(Tool::definition);
@@ -78,33 +79,6 @@ impl Described {
             WaitReason::Answer(question) => format!("{path}{tool}: {}", question.text()),
             _ => path + tool,
         }
-    }
-}
-
-/// The names of the agents on the path of a call that waits, and its tool. The tools of an agent that a run was handed off to are
-/// not known.
-pub(crate) type Place<'a> = (Vec<String>, Option<&'a dyn Tool>);
-
-/// Returns the places of what a run and the agents inside wait for. All are found at once, because a model can propose thousands of
-/// calls.
-pub(crate) fn places<'a>(run: &Run, agent: Option<&'a Agent>) -> HashMap<WaitId, Place<'a>> {
-    let mut found = HashMap::new();
-    find_places(run, &[], &|name| agent?.tools().get(name), &mut found);
-    found
-}
-
-fn find_places<'a>(
-    run: &Run,
-    agents: &[String],
-    tool: &dyn Fn(&str) -> Option<&'a dyn Tool>,
-    found: &mut HashMap<WaitId, Place<'a>>,
-) {
-    let tool = |name: &str| tool(name).filter(|_| run.handoffs().is_empty());
-    // Those of the agents inside are among them, and get their own places below.
-    found.extend(run.waits().into_iter().map(|wait| (wait.id, (agents.to_vec(), tool(&wait.tool)))));
-    for inner in run.inner_runs() {
-        let (outer, agents) = (tool(inner.agent()), [agents, &[inner.agent().to_owned()]].concat());
-        find_places(inner.run(), &agents, &|name| outer?.inner_tool(name), found);
     }
 }
 

@@ -15,8 +15,9 @@ use tool_http::server::{Caller, HttpService, RunningServer, Shutdown, bind};
 use crate::auth::{Authenticate, Principal, Right};
 use crate::frontend::{Frontend, ProtocolName};
 use crate::guard::{Admission, Guard, limits};
-use crate::hub::{Hub, Source};
+use crate::hub::Hub;
 use crate::page;
+use crate::source::Source;
 
 /// Agents and stores whose runs are watched: a [page](Self::service) for operators, and [streams](Self::ui_stream) for frontends.
 ///

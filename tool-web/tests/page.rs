@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,8 +14,8 @@ use tool_core::agent::AgentBuilder;
 use tool_core::content::Content;
 use tool_core::layer::{AnswerVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
-    Budget, DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore,
-    SaveOutcome, StoreFuture,
+    Budget, DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand,
+    RunStore, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ModelOptions, Prices, UnknownModel, Usage};
 use tool_core::run::{Decision, Run, RunChanges, RunRevision};
@@ -147,7 +148,7 @@ async fn a_run_that_waits_is_decided_and_goes_on() {
     }
     // What does not match the tool is refused with the text that the model would read, and the call waits on.
     let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": "many" } } })).await;
-    let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
+    let expected = r#"the call cannot be approved with these arguments: invalid arguments: `cents`: expected an integer from 0, got "many""#;
     assert_eq!((status, &*text), (400, expected));
     assert_eq!(&until(&server, &run, "waiting").await["open"][0]["id"], id);
     let (status, text) = decide(json!({ "wait": id, "decision": { "edit": { "cents": 7 } } })).await;
@@ -344,7 +345,7 @@ async fn calls_inside_agents_are_described_and_checked() {
     let path = format!("POST /api/runs/{run}/decisions");
     let edit = |cents: Value| json!({ "wait": wait["id"], "decision": { "edit": { "cents": cents } } });
     let (status, text) = send(&server, &path, "", &edit(json!("many")).to_string()).await;
-    let expected = r#"invalid arguments: `cents`: expected an integer from 0, got "many""#;
+    let expected = r#"the call cannot be approved with these arguments: invalid arguments: `cents`: expected an integer from 0, got "many""#;
     assert_eq!((status, &*text), (400, expected));
     assert_eq!(send(&server, &path, "", &edit(json!(8)).to_string()).await.0, 200);
     until(&server, &run, "done").await;
@@ -589,22 +590,35 @@ async fn of_two_programs_that_decide_in_the_same_moment_the_second_learns_of_the
     assert_eq!(answer.tool_executions()[0].decisions()[0].by.as_deref(), Some(first));
 }
 
-/// A store whose posts are made two at a time, and so are its first two searches for the runs of a conversation.
-struct Simultaneous(InMemoryStore, tokio::sync::Barrier, AtomicUsize);
+/// A store whose posts are made two at a time, unless those to one run hang, and so are its first two searches for the runs of a
+/// conversation.
+struct Simultaneous {
+    store: InMemoryStore,
+    both: tokio::sync::Barrier,
+    searches: AtomicUsize,
+    hangs_for: std::sync::OnceLock<String>,
+    hangs: tokio::sync::Notify,
+}
 
 impl Simultaneous {
     fn new() -> Self {
-        Self(InMemoryStore::new(), tokio::sync::Barrier::new(2), AtomicUsize::new(0))
+        let (store, both) = (InMemoryStore::new(), tokio::sync::Barrier::new(2));
+        let (searches, hangs_for) = (AtomicUsize::new(0), std::sync::OnceLock::new());
+        Self { store, both, searches, hangs_for, hangs: tokio::sync::Notify::new() }
+    }
+
+    async fn meet(&self) -> Result<(), tokio::time::error::Elapsed> {
+        tokio::time::timeout(Duration::from_secs(10), self.both.wait()).await.map(drop)
     }
 }
 
 impl RunStore for Simultaneous {
     fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
         Box::pin(async move {
-            if self.2.fetch_add(1, Ordering::Relaxed) < 2 {
-                tokio::time::timeout(Duration::from_secs(10), self.1.wait()).await?;
+            if self.searches.fetch_add(1, Ordering::Relaxed) < 2 {
+                self.meet().await?;
             }
-            self.0.runs_of(conversation).await
+            self.store.runs_of(conversation).await
         })
     }
 
@@ -614,19 +628,19 @@ impl RunStore for Simultaneous {
         expected: Option<&'a RunRevision>,
         changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
-        self.0.append_run(id, expected, changes)
+        self.store.append_run(id, expected, changes)
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        self.0.load_run(id)
+        self.store.load_run(id)
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
-        self.0.remove_run(id)
+        self.store.remove_run(id)
     }
 
     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.0.runs()
+        self.store.runs()
     }
 
     fn lease<'a>(
@@ -635,18 +649,24 @@ impl RunStore for Simultaneous {
         driver: &'a DriverId,
         request: LeaseRequest,
     ) -> StoreFuture<'a, LeaseState> {
-        self.0.lease(id, driver, request)
+        self.store.lease(id, driver, request)
     }
 
     fn post<'a>(&'a self, id: &'a str, command: &'a PostedCommand) -> StoreFuture<'a, PostOutcome> {
         Box::pin(async move {
-            tokio::time::timeout(Duration::from_secs(10), self.1.wait()).await?;
-            self.0.post(id, command).await
+            if self.hangs_for.get().is_some_and(|run| run == id) {
+                self.hangs.notify_one();
+                return std::future::pending().await;
+            }
+            if self.hangs_for.get().is_none() {
+                self.meet().await?;
+            }
+            self.store.post(id, command).await
         })
     }
 
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
-        self.0.posted(id)
+        self.store.posted(id)
     }
 }
 
@@ -715,6 +735,7 @@ async fn each_route_takes_one_right() {
         ("POST /runs/api/runs/x/cancel", Right::Administer),
         ("POST /runs/api/runs/x/resume", Right::Administer),
         ("POST /runs/api/runs/x/decisions", Right::Decide),
+        ("POST /runs/api/runs/x/messages", Right::Ask),
         ("POST /ui/", Right::Ask),
         ("GET /ui/x/stream", Right::Ask),
         ("DELETE /ui/x/stream", Right::Ask),
@@ -786,17 +807,72 @@ async fn hang() {
 }
 
 #[tokio::test]
-async fn of_two_questions_at_once_in_a_chat_the_second_is_refused() {
+async fn of_two_questions_at_once_in_a_chat_the_second_is_said_to_the_run_of_the_first() {
     let model = ScriptedModel::new().calls("hang", "{}").calls("hang", "{}");
-    let agent = Agent::builder(model).tools(tools![hang]).run_store(Simultaneous::new()).build().unwrap();
+    let store = std::sync::Arc::new(Simultaneous::new());
+    store.hangs_for.set("another".to_owned()).unwrap();
+    let agent = Agent::builder(model).tools(tools![hang]).run_store(store.clone()).build().unwrap();
     let web = Web::new().agent("desk", agent);
     let (one, other) = (web.ui_stream("desk").unwrap(), web.ui_stream("desk").unwrap());
     let post = || http::Request::post("/");
-    let (one, other) =
-        tokio::join!(call(&one, post(), "", question("c")), call(&other, post(), "", question("c")));
-    let (asked, refused) = if one.status() == 200 { (one, other) } else { (other, one) };
-    assert_eq!((asked.status().as_u16(), refused.status().as_u16()), (200, 409));
-    assert_eq!(text(refused).await, "the last question is still being answered");
+    let ask = async |chat: &tool_web::Frontend| call(chat, post(), "", question("c")).await.status().as_u16();
+    assert_eq!(tokio::join!(ask(&one), ask(&other)), (200, 200));
+    while store.posted(&store.runs().await.unwrap()[0]).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let [run] = &*store.runs().await.unwrap() else { panic!("more than one run") };
+    let posted = store.posted(run).await.unwrap();
+    assert_eq!(posted[0].command, RunCommand::Say("Go".into()));
+}
+
+/// The first run calls a tool that ends once the message has arrived.
+#[tokio::test]
+async fn a_message_in_a_chat_whose_run_works_is_read_after_the_results() {
+    let (model, arrived) = (ScriptedModel::new(), std::sync::Arc::new(tokio::sync::Notify::new()));
+    let model = model.calls("work", "{}").says("Done.");
+    let arrival = arrived.clone();
+    let work = tool_core::FunctionTool::new("work", move |_: ()| {
+        let arrived = arrival.clone();
+        async move { arrived.notified().await }
+    });
+    let agent = Agent::builder(model.clone()).tool(work).build().unwrap();
+    let web = Web::new().agent("desk", agent);
+    let chat = web.ui_stream("desk").unwrap();
+    let ask = async || call(&chat, http::Request::post("/"), "", question("c")).await;
+    let (first, second) = (ask().await, ask().await);
+    assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK));
+    arrived.notify_one();
+    let (first, second) = (text(first).await, text(second).await);
+    assert!(first.contains("Done.") && second.contains("Done."), "{first}\n{second}");
+    let requests = model.requests();
+    let last: Vec<_> = requests[1].iter().map(|message| message.text().into_owned()).collect();
+    assert_eq!(last, ["Go", "", "Success", "Go"]);
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_for_one_run_keeps_no_other_from_being_decided() {
+    let store = std::sync::Arc::new(Simultaneous::new());
+    let model =
+        ScriptedModel::new().calls("pay", r#"{"cents": 1}"#).calls("pay", r#"{"cents": 2}"#).says("Done.");
+    let agent = Agent::builder(model).tools(tools![pay]).run_store(store.clone()).build().unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        runs.push(agent.ask("Pay").await.unwrap_err().into_run());
+    }
+    store.hangs_for.set(runs[0].id().to_string()).unwrap();
+    let page = Web::new().agent("desk", agent).service();
+    let decide = async |run: &Run| {
+        let body = json!({ "wait": run.waits()[0].id, "decision": "approve" });
+        let request = http::Request::post(format!("/api/runs/{}/decisions", run.id()));
+        call(&page, request, "", body).await.status().as_u16()
+    };
+    tokio::select! {
+        status = decide(&runs[0]) => panic!("{status}"),
+        status = async { store.hangs.notified().await; decide(&runs[1]).await } => assert_eq!(status, 200),
+    }
+    while store.runs().await.unwrap().len() > 1 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

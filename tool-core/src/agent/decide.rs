@@ -42,8 +42,14 @@ impl Decided {
         &self.run
     }
 
-    /// Returns the question that continues the run, like [`Agent::resume`], or `None` if another driver works on the run and takes the
-    /// decision before its next step.
+    /// Returns `true` if another driver works on the run, and takes the decision before its next step.
+    #[must_use]
+    pub fn is_driven_elsewhere(&self) -> bool {
+        self.resumed.is_none()
+    }
+
+    /// Returns the question that continues the run, like [`Agent::resume`], or `None` if another driver
+    /// [works](Self::is_driven_elsewhere) on the run.
     pub fn resume(self) -> Option<Ask> {
         let (agent, lease) = self.resumed?;
         Some(agent.resume(self.run).under_lease(lease))

@@ -77,32 +77,20 @@ impl Agent {
     /// that resumes it, takes the command before its next step. A cancellation interrupts a driver within a tenth of its
     /// [lease](crate::agent::AgentBuilder::run_lease).
     ///
-    /// The store takes every command, so check before that the caller may decide, and post only ids that were among what the
-    /// run [waits](Run::waits) for.
+    /// The store takes every command without a check: decisions are made by [`decide`](Self::decide), and messages are posted by
+    /// [`say`](Self::say).
     ///
     /// ```
-    /// use tool_core::memory::{InMemoryStore, RunCommand, RunStatus};
-    /// use tool_core::run::Decision;
+    /// use tool_core::Agent;
+    /// use tool_core::memory::{InMemoryStore, PostOutcome, RunCommand};
     /// use tool_core::testing::ScriptedModel;
-    /// use tool_core::{Agent, tool, tools};
-    ///
-    /// #[tool("Pays a bill", needs_approval)]
-    /// fn pay(cents: u32) {}
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let model = ScriptedModel::new().calls("pay", r#"{"cents": 700}"#).says("Paid.");
-    /// let agent = Agent::builder(model).tools(tools![pay]).run_store(InMemoryStore::new()).build()?;
-    /// let waiting = agent.ask("Pay the bill").await.unwrap_err().into_run();
-    ///
-    /// // A click on "approve", in any process:
-    /// let wait = &waiting.waits()[0].id;
-    /// let _ = agent.post(waiting.id().as_str(), RunCommand::resolve(wait, Decision::approve().by("ada"))).await?;
-    /// if let Some(stored) = agent.stored_run(waiting.id().as_str()).await?
-    ///     && stored.status != RunStatus::RunningElsewhere
-    /// {
-    ///     assert_eq!(agent.resume(stored.run).await?.text(), "Paid.");
-    /// }
+    /// let model = ScriptedModel::new().fails("the line is dead");
+    /// let agent = Agent::builder(model).run_store(InMemoryStore::new()).build()?;
+    /// let failed = agent.ask("Hello").await.unwrap_err().into_run();
+    /// assert_eq!(agent.post(failed.id().as_str(), RunCommand::Cancel).await?, PostOutcome::Posted);
     /// # Ok(())
     /// # }
     /// ```

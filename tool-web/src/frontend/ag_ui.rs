@@ -14,8 +14,8 @@ use super::adapter::{Executors, Json, Part};
 use super::asked::{Asked, Reply, question};
 use super::stream::Protocol;
 use crate::guard::HttpError;
-use crate::hub::Source;
 use crate::log::FrontendTools;
+use crate::source::Source;
 
 /// A `RunAgentInput`. All but the last message is the client's memory, and is ignored, like state and context.
 #[derive(Debug, Deserialize)]

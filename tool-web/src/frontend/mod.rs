@@ -32,9 +32,11 @@ use self::asked::{Asked, Reply};
 use self::stream::{Encoder, Protocol, events};
 use self::ui::UiStream;
 use crate::auth::{Principal, Right};
+use crate::driving::check_budget;
 use crate::guard::{Guard, HttpError, admit, admit_stream, requires};
-use crate::hub::{Hub, Source, check_budget};
+use crate::hub::Hub;
 use crate::log::{FrontendTools, RunLog};
+use crate::source::Source;
 use crate::sse;
 
 /// A chat with an agent, returned by [`ui_stream`](crate::ui_stream) and [`ag_ui`](crate::ag_ui).
@@ -159,7 +161,7 @@ async fn send(State(chats): Shared, Extension(sender): Sender, request: Request)
             let conversation = conversation(&sender, &thread)?;
             let mut protocol = AgUi { thread, run, message: String::new() };
             let started = protocol.start();
-            let is_recorded = |wait: &WaitId| chats.hub.recorded(wait).is_some();
+            let is_recorded = |wait: &WaitId| chats.hub.decisions.get(wait).is_some();
             let read = |waits: &[Wait]| request.asked(&chats.source, waits, is_recorded);
             // Clients expect errors of the run in the stream.
             match chats.take(&sender, &conversation, read).await {
@@ -320,7 +322,9 @@ impl Chats {
         let run = &run.ok_or_else(HttpError::unknown_run)?;
         replies.retain(|Reply { wait, decision, may_be_old }| {
             let is_open = waits.iter().any(|open| open.id == *wait);
-            is_open || !may_be_old || self.hub.is_repeated(wait, decision)
+            is_open
+                || !may_be_old
+                || self.hub.decisions.get(wait).is_some_and(|recorded| recorded.is(decision))
         });
         if replies.is_empty() {
             return Err(HttpError::conflict("the run does not wait for what was sent"));

@@ -164,10 +164,11 @@ async function refreshRun(id) {
   byId("verdicts").textContent = visible(run.verdicts.map(layerOf).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
-  const { administer } = run.rights;
+  const { administer, ask } = run.rights;
   byId("cancel").hidden = !administer || !["waiting", "running", "failed", "interrupted", "expired"].includes(run.status);
   byId("resume").hidden = !administer || !["failed", "interrupted"].includes(run.status);
   byId("state").hidden = !administer;
+  byId("say").hidden = !ask || !["waiting", "running"].includes(run.status);
   byId("run").classList.toggle("administers", administer);
   // A card that somebody fills in stays as it is.
   const cards = new Map([...byId("waits").children].map((card) => [card.dataset.wait, card]));
@@ -587,18 +588,28 @@ async function watch(id) {
   }
 }
 
-async function act(id, action) {
+/** Returns whether the server has accepted the action. */
+async function act(id, action, body = "{}") {
+  let isDone = false;
   try {
-    const response = await request(`/${encodeURIComponent(id)}/${action}`, "{}");
-    notice(response.ok ? null : await response.text());
+    const response = await request(`/${encodeURIComponent(id)}/${action}`, body);
+    isDone = response.ok;
+    notice(isDone ? null : await response.text());
   } catch (error) {
     notice(error.message);
   }
   tick();
+  return isDone;
 }
 
 byId("cancel").addEventListener("click", () => { if (confirm("Cancel this run?")) act(opened(), "cancel"); });
 byId("resume").addEventListener("click", () => act(opened(), "resume"));
+byId("say").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const input = byId("message");
+  const text = input.value.trim();
+  if (text && await act(opened(), "messages", JSON.stringify({ text }))) input.value = "";
+});
 byId("state").addEventListener("click", () => showJson("state"));
 
 /** Shows the JSON at a path of the run, or hides it again. */

@@ -1,0 +1,50 @@
+//! The decisions that were recorded here, by which a repeated request is recognized.
+
+use std::sync::Mutex;
+
+use sha2::{Digest, Sha256};
+use tool_core::run::Decision;
+use tool_core::tool::{DecisionRecord, WaitId};
+
+use crate::bounded::{Bounded, lock};
+
+#[derive(Default)]
+pub(crate) struct Decisions(Mutex<Bounded<WaitId, Recorded, 10_000>>);
+
+/// A decision that was recorded here.
+#[derive(Clone)]
+pub(crate) struct Recorded {
+    pub(crate) record: DecisionRecord,
+    digest: DecisionDigest,
+    /// The position of the decision in the log of the run.
+    pub(crate) position: u64,
+}
+
+/// A digest, by which equal decisions are recognized without storing an answer, which can be secret.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct DecisionDigest([u8; 32]);
+
+impl DecisionDigest {
+    pub(crate) fn new(decision: &Decision) -> Self {
+        // These can always be serialized.
+        Self(Sha256::digest(serde_json::to_vec(decision).unwrap_or_default()).into())
+    }
+}
+
+impl Recorded {
+    pub(crate) fn is(&self, decision: &Decision) -> bool {
+        self.digest == DecisionDigest::new(decision)
+    }
+}
+
+impl Decisions {
+    pub(crate) fn get(&self, wait: &WaitId) -> Option<Recorded> {
+        lock(&self.0).get(wait).cloned()
+    }
+
+    pub(crate) fn insert(&self, record: DecisionRecord, digest: DecisionDigest, position: u64) -> Recorded {
+        let recorded = Recorded { record, digest, position };
+        lock(&self.0).insert(recorded.record.wait.clone(), recorded.clone());
+        recorded
+    }
+}

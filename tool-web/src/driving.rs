@@ -1,0 +1,307 @@
+//! What is done with runs: they are asked, decided about, told something, resumed and cancelled.
+//!
+//! No lock is held while a store is read or written: the store decides what was first.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use tool_core::agent::{Ask, CommandError, CommandErrorKind, Decided};
+use tool_core::content::Content;
+use tool_core::memory::{ChatStore, PostOutcome, PostedCommand, RunCommand, RunStatus, Window};
+use tool_core::run::{Decision, ResolveErrorKind, Run, Wait};
+use tool_core::tool::{DecisionKind, DecisionRecord, WaitId};
+use tool_core::{CancellationToken, ConversationId, Event, Message};
+use tool_http::server::SenderPermit;
+
+use crate::bounded::lock;
+use crate::decisions::{DecisionDigest, Recorded};
+use crate::entry::{self, Entry};
+use crate::guard::HttpError;
+use crate::hub::{Follower, Hub, POLL};
+use crate::log::{FrontendTools, RunLog};
+use crate::source::{Loaded, Source};
+
+/// The number of messages that are remembered in a conversation of an agent without a memory.
+const MAX_HISTORY: usize = 200;
+
+/// A run that is to be driven here.
+struct Driving {
+    follower: Follower,
+    /// The conversation that is remembered here.
+    conversation: Option<ConversationId>,
+}
+
+impl Hub {
+    /// Counts a run as driven for a sender until the permit is dropped.
+    fn permit_run(&self, sender: &str) -> Result<SenderPermit, HttpError> {
+        self.driven.acquire(sender).map_err(|limit| {
+            HttpError::too_many(limit, |max| {
+                format!("`{sender}` has {max} runs in progress already; wait until one ends, or cancel one")
+            })
+        })
+    }
+
+    /// Begins to follow a run that this process drives.
+    fn follow(&self, source: &Source, run: &Run) -> Driving {
+        let has_memory = source.agent.as_ref().is_some_and(|agent| agent.memory().is_some());
+        let conversation = run.conversation().cloned().filter(|_| !has_memory);
+        self.index.forget(run.id().as_str());
+        Driving { follower: Follower::new(self, source, run), conversation }
+    }
+
+    /// Drives a run in a task of its own, which holds the permit: who asked or decided can leave.
+    fn drive(self: &Arc<Self>, driving: Driving, ask: Ask, permit: Option<SenderPermit>) {
+        let Driving { follower, conversation } = driving;
+        let token = CancellationToken::new();
+        *lock(&follower.0.token) = Some(token.clone());
+        let mut events = ask.tools(follower.0.tools()).cancellation_token(token).stream();
+        let hub = Arc::clone(self);
+        tokio::spawn(async move {
+            let _permit = permit;
+            while let Some(event) = events.next().await {
+                match (event, &conversation) {
+                    (Ok(Event::Done(answer)), Some(conversation)) => {
+                        hub.remember(conversation, answer.into_messages()).await;
+                    }
+                    (Ok(_), _) => {}
+                    (Err(error), _) => drop(Entry::from_error(&error).map(|entry| follower.0.push(entry))),
+                }
+            }
+            // The run is at rest once it is stored again.
+            hub.index.forget(&follower.0.id);
+        });
+    }
+
+    /// Records decisions about what a run waits for, and continues the run if nobody drives it. Only the first decision about a
+    /// wait counts; an equal one is answered in the same way, and of another one, the record of the first is returned as the inner
+    /// error. If one of them is refused, none is recorded, unless another process decides in the same moment.
+    pub(crate) async fn decide(
+        self: &Arc<Self>,
+        id: &str,
+        by: &str,
+        decisions: Vec<(WaitId, Decision)>,
+    ) -> Result<Result<Vec<Recorded>, DecisionRecord>, HttpError> {
+        let (mut answers, mut open, mut digests) = (Vec::new(), Vec::new(), Vec::new());
+        for (wait, decision) in decisions {
+            match self.decisions.get(&wait) {
+                Some(recorded) if recorded.is(&decision) => answers.push(recorded),
+                Some(recorded) => return Ok(Err(recorded.record)),
+                None => {
+                    digests.push(DecisionDigest::new(&decision));
+                    open.push((wait, decision.by(by)));
+                }
+            }
+        }
+        if open.is_empty() {
+            return Ok(Ok(answers));
+        }
+        let permit = self.permit_run(by)?;
+        let Some(source) = self.source_of(id).await? else { return Err(self.refusal(id).await) };
+        let decided = match source.decide(id, open).await {
+            Ok(decided) => decided,
+            Err(error) => {
+                let earlier = error.decided().cloned();
+                return earlier.map_or(Err(self.refused(id, &error).await), |earlier| Ok(Err(earlier)));
+            }
+        };
+        let positions = self.take_decided(&source, decided, permit)?;
+        for ((record, position), digest) in positions.into_iter().zip(digests) {
+            answers.push(self.decisions.insert(record, digest, position));
+        }
+        Ok(Ok(answers))
+    }
+
+    /// Adds decisions to the log of the run, and continues the run unless another driver does. Returns the records with their positions.
+    fn take_decided(
+        self: &Arc<Self>,
+        source: &Source,
+        decided: Decided,
+        permit: SenderPermit,
+    ) -> Result<Vec<(DecisionRecord, u64)>, HttpError> {
+        let run = decided.run();
+        let is_secret = decided.decisions().iter().any(|(wait, record)| {
+            record.kind == DecisionKind::Answered && wait.question().is_some_and(|one| one.is_secret())
+        });
+        if is_secret {
+            // It is stored nowhere, so the run must go on here.
+            check_budget(run)?;
+        }
+        // What an agent in another program does is read from the store.
+        let log = source.agent.as_ref().map(|_| self.log_of(source, run));
+        let push = |(wait, record): &(Wait, DecisionRecord)| {
+            let entry = entry::Decided { call: wait.path.clone(), record: record.clone() };
+            (record.clone(), log.as_ref().map_or(0, |log| log.push(Entry::Decided(entry))))
+        };
+        let positions = decided.decisions().iter().map(push).collect();
+        if !decided.is_driven_elsewhere() && check_budget(run).is_ok() {
+            let driving = self.follow(source, run);
+            if let Some(ask) = decided.resume() {
+                self.drive(driving, ask, Some(permit));
+            }
+        }
+        Ok(positions)
+    }
+
+    /// Explains why a command to a run has no effect.
+    async fn refused(&self, id: &str, error: &CommandError) -> HttpError {
+        match error.kind() {
+            CommandErrorKind::UnknownRun => self.refusal(id).await,
+            CommandErrorKind::Refused(refused) if refused.kind() == ResolveErrorKind::UnknownWait => {
+                HttpError::conflict("the run does not wait for this any more; read it again")
+            }
+            CommandErrorKind::Refused(refused) => HttpError::bad_request(refused.to_string()),
+            CommandErrorKind::Store(_) => HttpError::store(),
+            _ => HttpError::conflict(error.to_string()),
+        }
+    }
+
+    /// Asks a question in a conversation, or says it to the run that works or waits there. Returns the log of the run, and the position of
+    /// the question.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        source: &Arc<Source>,
+        conversation: &ConversationId,
+        question: Content,
+        tools: FrontendTools,
+        sender: &str,
+    ) -> Result<(Arc<RunLog>, u64), HttpError> {
+        let agent = source.agent.as_ref().ok_or_else(HttpError::unknown_run)?;
+        // Two questions at once would start two runs.
+        let _asking = source.begin_question(conversation).ok_or_else(|| {
+            HttpError::conflict("the last question is just being asked; send this one again")
+        })?;
+        if let Some(run) = source.run_of(conversation).await
+            && let Some(asked) = self.say_in_turn(&run, &question, sender).await?
+        {
+            return Ok(asked);
+        }
+        let permit = self.permit_run(sender)?;
+        let mut ask = agent.ask(question).conversation(conversation.clone());
+        if agent.memory().is_none() {
+            ask = ask.history(self.histories.load(conversation).await.unwrap_or_default());
+        }
+        let run = ask.start().into_run();
+        let driving = self.follow(source, &run);
+        let log = Arc::clone(&driving.follower.0);
+        log.offer(tools);
+        self.drive(driving, agent.resume(run), Some(permit));
+        source.set_run_of(conversation, &log.id);
+        let first = log.first();
+        Ok((log, first))
+    }
+
+    /// Says something to the run of a conversation. What it waits for is denied, and it goes on. Returns `None` if the run neither works
+    /// nor waits.
+    async fn say_in_turn(
+        self: &Arc<Self>,
+        id: &str,
+        message: &Content,
+        sender: &str,
+    ) -> Result<Option<(Arc<RunLog>, u64)>, HttpError> {
+        if let Some(log) = self.log(id).filter(|log| log.is_driven()) {
+            return self.say(id, message).await.map(|position| Some((log, position)));
+        }
+        let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
+        let Some(Loaded { source, run, .. }) = loaded else { return Ok(None) };
+        check_budget(&run)?;
+        let permit = self.permit_run(sender)?;
+        let log = self.log_of(&source, &run);
+        let denial = || Decision::deny("the user sent another message instead").by("the next message");
+        // Calls whose results the caller supplies go on waiting.
+        let denied = run.waits().into_iter().filter(|wait| wait.check(&denial()).is_ok());
+        let denials: Vec<_> = denied.map(|wait| (wait.id, denial())).collect();
+        let position = self.say(id, message).await?;
+        match source.decide(id, denials).await {
+            Ok(decided) => drop(self.take_decided(&source, decided, permit)?),
+            // Somebody has decided in the same moment.
+            Err(_) => drop(self.resume_now(id, Some(permit)).await?),
+        }
+        Ok(Some((log, position)))
+    }
+
+    /// Says something to a run that works or waits. Returns the position of the message in its log.
+    pub(crate) async fn say(&self, id: &str, message: &Content) -> Result<u64, HttpError> {
+        let source = self.source_of(id).await?;
+        let Some(agent) = source.as_ref().and_then(|source| source.agent.as_ref()) else {
+            return Err(self.refusal(id).await);
+        };
+        loop {
+            let log = self.log(id).filter(|log| log.is_driven());
+            let mut reader = log.map(|log| log.read(log.end()));
+            let Err(error) = agent.say(id, message.clone()).await else { break };
+            // A run that has just begun is stored before its first event.
+            let may_begin = matches!(error.kind(), CommandErrorKind::UnknownRun);
+            let begun = match reader.as_mut().filter(|_| may_begin) {
+                Some(reader) => timeout(POLL, reader.changed()).await.is_ok(),
+                None => false,
+            };
+            if !begun {
+                return Err(self.refused(id, &error).await);
+            }
+        }
+        let question = Entry::Question { text: message.text().into_owned() };
+        Ok(self.log(id).map_or(0, |log| log.push(question)))
+    }
+
+    /// Continues a stored run, unless somebody drives it. Fails if nobody here can drive it.
+    pub(crate) async fn resume(self: &Arc<Self>, id: &str, sender: &str) -> Result<(), HttpError> {
+        self.load(id).await?.map_or(Ok(()), |loaded| check_budget(&loaded.run))?;
+        let permit = self.permit_run(sender)?;
+        if self.resume_now(id, Some(permit)).await? { Ok(()) } else { Err(self.refusal(id).await) }
+    }
+
+    async fn resume_now(self: &Arc<Self>, id: &str, permit: Option<SenderPermit>) -> Result<bool, HttpError> {
+        self.index.forget(id);
+        let Some(Loaded { source, run, status }) = self.load(id).await? else { return Ok(false) };
+        let Some(agent) = &source.agent else { return Ok(false) };
+        let is_driven_here = self.log(id).is_some_and(|log| log.is_driven());
+        if status != RunStatus::RunningElsewhere && !is_driven_here {
+            let driving = self.follow(&source, &run);
+            self.drive(driving, agent.resume(run), permit);
+        }
+        Ok(true)
+    }
+
+    /// Cancels a run, in this process or in another.
+    pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
+        let token = self.log(id).and_then(|log| lock(&log.token).clone());
+        token.iter().for_each(CancellationToken::cancel);
+        if let Some(loaded) = self.load(id).await?
+            && loaded.source.post(id, RunCommand::Cancel).await.is_some()
+        {
+            // It only ends, which needs no permit.
+            self.resume_now(id, None).await?;
+        } else if token.is_none() {
+            return Err(self.refusal(id).await);
+        }
+        Ok(())
+    }
+
+    /// Remembers the messages of an answer. A conversation that is too large is forgotten.
+    async fn remember(&self, conversation: &ConversationId, messages: Vec<Message>) {
+        let mut history = self.histories.load(conversation).await.unwrap_or_default();
+        history.extend(messages);
+        let history = Window::messages(MAX_HISTORY).apply(history);
+        if self.histories.replace(conversation, &history).await.is_err() {
+            drop(self.histories.clear(conversation).await);
+        }
+    }
+}
+
+impl Source {
+    /// Posts a command to a run. Returns `None` if it could not be stored.
+    async fn post(&self, id: &str, command: RunCommand) -> Option<()> {
+        let posted = self.store.post(id, &PostedCommand::new(command)).await;
+        matches!(posted, Ok(PostOutcome::Posted)).then_some(())
+    }
+}
+
+/// Checks that a run is charged to nothing that only its program knows.
+pub(crate) fn check_budget(run: &Run) -> Result<(), HttpError> {
+    match run.has_own_budget() {
+        false => Ok(()),
+        true => Err(HttpError::conflict(
+            "the run is charged to a budget that only its program knows; let it continue the run: `agent.resume(run).budget(…)`",
+        )),
+    }
+}

@@ -1,0 +1,96 @@
+//! Where runs come from: an agent with its store, or the store of an agent in another program.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use tool_core::agent::{CommandError, Decided, decide_elsewhere};
+use tool_core::memory::{InMemoryStore, MemoryError, RunStatus, RunStore, StoredRun};
+use tool_core::run::{Decision, Run};
+use tool_core::tool::WaitId;
+use tool_core::{Agent, ConversationId};
+
+use crate::bounded::{Bounded, lock};
+
+/// The number of runs that are stored for agents without a store.
+const MAX_RUNS: usize = 1_000;
+
+pub(crate) struct Source {
+    pub(crate) name: Arc<str>,
+    pub(crate) agent: Option<Agent>,
+    pub(crate) store: Arc<dyn RunStore>,
+    /// The latest run of each conversation of a frontend.
+    conversations: Mutex<Bounded<ConversationId, String, 10_000>>,
+    /// The conversations in which a question is being started.
+    asking: Mutex<HashSet<ConversationId>>,
+}
+
+/// A stored run and where it was found.
+pub(crate) struct Loaded {
+    pub(crate) source: Arc<Source>,
+    pub(crate) run: Run,
+    pub(crate) status: RunStatus,
+}
+
+/// The right to start a question in a conversation, until it is dropped.
+pub(crate) struct Asking<'a>(&'a Source, &'a ConversationId);
+
+impl Source {
+    pub(crate) fn agent(name: &str, agent: Agent) -> Self {
+        let store = Arc::clone(agent.run_store_or(InMemoryStore::new().max_runs(MAX_RUNS)));
+        Self::new(name, Some(agent), store)
+    }
+
+    pub(crate) fn store(name: &str, store: Arc<dyn RunStore>) -> Self {
+        Self::new(name, None, store)
+    }
+
+    fn new(name: &str, agent: Option<Agent>, store: Arc<dyn RunStore>) -> Self {
+        let (conversations, asking) = (Mutex::default(), Mutex::default());
+        Self { name: name.into(), agent, store, conversations, asking }
+    }
+
+    /// Loads a run with its status.
+    pub(crate) async fn load(&self, id: &str) -> Result<Option<StoredRun>, MemoryError> {
+        match &self.agent {
+            Some(agent) => agent.stored_run(id).await,
+            None => StoredRun::load(&*self.store, id, None).await,
+        }
+    }
+
+    /// Decides about a run; its agent continues it, here or in another program.
+    pub(crate) async fn decide(
+        &self,
+        run: &str,
+        decisions: Vec<(WaitId, Decision)>,
+    ) -> Result<Decided, CommandError> {
+        match &self.agent {
+            Some(agent) => agent.decide_all(run, decisions).await,
+            None => decide_elsewhere(&self.store, run, decisions).await,
+        }
+    }
+
+    /// Returns the latest run of a conversation, which an earlier process can have stored.
+    pub(crate) async fn run_of(&self, conversation: &ConversationId) -> Option<String> {
+        let known = lock(&self.conversations).get(conversation).cloned();
+        match known {
+            Some(run) => Some(run),
+            None => self.store.runs_of(conversation).await.ok()?.pop(),
+        }
+    }
+
+    /// Sets the latest run of a conversation.
+    pub(crate) fn set_run_of(&self, conversation: &ConversationId, run: &str) {
+        lock(&self.conversations).insert(conversation.clone(), run.to_owned());
+    }
+
+    /// Begins a question in a conversation. Returns `None` if another one is being started.
+    pub(crate) fn begin_question<'a>(&'a self, conversation: &'a ConversationId) -> Option<Asking<'a>> {
+        lock(&self.asking).insert(conversation.clone()).then_some(Asking(self, conversation))
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.asking).remove(self.1);
+    }
+}
