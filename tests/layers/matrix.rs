@@ -97,6 +97,8 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
         "tool-core/src/agent/driver/calls.rs",
         &[Entrance::SearchAppend, Entrance::SearchCallThrough, Entrance::SearchByProvider, Entrance::Handoff],
     ),
+    // Returns the question of a run that was decided.
+    ("tool-core/src/agent/decide.rs", &[Entrance::Ask]),
     ("tool-core/src/agent/driver/lending.rs", &[Entrance::Restate]),
     ("tool-core/src/agent/driver/run_driver.rs", &[Entrance::Steps]),
     ("tool-core/src/agent/driver/model_request.rs", &[Entrance::Ask, Entrance::Stream]),
@@ -128,7 +130,7 @@ const DRIVERS: &[(&str, &[Entrance])] = &[
     ("tool-restate/src/calls.rs", &[Entrance::Restate]),
     ("tool-restate/src/step.rs", &[Entrance::Restate]),
     ("tool-restate/src/turn.rs", &[Entrance::Restate]),
-    ("tool-web/src/hub.rs", &[Entrance::Web]),
+    ("tool-web/src/driving.rs", &[Entrance::Web]),
 ];
 
 const WAYS: [&str; 13] = [
