@@ -256,7 +256,7 @@ impl ChatModel for Worker {
 fn nothing_is_lost_or_said_twice_by_a_process_that_dies() {
     for dies_at in 0.. {
         let (store, calls) = (InMemoryStore::new(), Arc::new(AtomicUsize::new(0)));
-        let mut life = |dies_at: usize| {
+        let life = |dies_at: usize| {
             let dying = Dying { store: store.clone(), operations: Arc::default(), dies_at };
             let (inbox, calls) = (store.clone(), calls.clone());
             let work = FunctionTool::new("work", move |_: ()| {

@@ -1,6 +1,7 @@
 //! Stores for tests.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tool_core::memory::{
@@ -52,6 +53,12 @@ impl RunStore for EveryState {
 /// A run store that records the names of the operations on another one.
 #[derive(Clone)]
 pub struct Counting(Arc<dyn RunStore>, Arc<Mutex<Vec<String>>>);
+
+impl fmt::Debug for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counting").field(&self.1).finish()
+    }
+}
 
 impl Counting {
     /// Records the operations on this store.

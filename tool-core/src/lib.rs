@@ -121,6 +121,8 @@ pub mod __private;
 /// What only the crates of this project share. It changes without notice.
 #[doc(hidden)]
 pub mod __internals {
+    pub use crate::agent::decide::decide_elsewhere;
+    pub use crate::agent::waiting_tools::waiting_tools;
     pub use crate::arguments::names::nearest_name;
     pub use crate::content::json::compact_json;
     pub use crate::model::cache::RequestCache;

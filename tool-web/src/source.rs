@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use tool_core::agent::{CommandError, Decided, decide_elsewhere};
+use tool_core::__internals::decide_elsewhere;
+use tool_core::agent::{CommandError, Decided};
 use tool_core::memory::{InMemoryStore, MemoryError, RunStatus, RunStore, StoredRun};
 use tool_core::run::{Decision, Run};
 use tool_core::tool::WaitId;

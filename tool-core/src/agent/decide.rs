@@ -177,7 +177,6 @@ impl Agent {
 /// # Errors
 ///
 /// Fails like [`Agent::decide`]. Secret answers are refused.
-#[cfg(feature = "unstable-internals")]
 pub async fn decide_elsewhere(
     store: &Arc<dyn RunStore>,
     run: &str,

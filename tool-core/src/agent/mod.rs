@@ -24,9 +24,9 @@ mod driver;
 mod handoff;
 mod ask;
 mod stored_runs;
-mod waiting_tools;
+pub(crate) mod waiting_tools;
 mod command_error;
-mod decide;
+pub(crate) mod decide;
 mod outcome;
 mod typed;
 mod agent_tool;
@@ -41,8 +41,6 @@ pub use self::build_error::{BuildError, BuildErrorKind};
 pub use self::builder::AgentBuilder;
 pub use self::command_error::{CommandError, CommandErrorKind};
 pub use self::decide::Decided;
-#[cfg(feature = "unstable-internals")]
-pub use self::decide::decide_elsewhere;
 pub use self::driver::RunDriver;
 pub use self::event::{Event, EventStream};
 pub use self::event_record::EventRecord;
@@ -51,5 +49,3 @@ pub use self::shared::Agent;
 pub use self::stored_run_options::{OnDrop, WhileWaiting};
 pub use self::tool_search::{IntoToolNames, ToolSearch};
 pub use self::typed::TypedAsk;
-#[cfg(feature = "unstable-internals")]
-pub use self::waiting_tools::{WaitingTool, waiting_tools};

@@ -7,7 +7,7 @@ use crate::run::Run;
 use crate::tool::{Tool, WaitId};
 
 /// The names of the agents on the path of a call that waits, outermost first, and its tool, if it is known.
-pub type WaitingTool<'a> = (Vec<String>, Option<&'a dyn Tool>);
+type WaitingTool<'a> = (Vec<String>, Option<&'a dyn Tool>);
 
 /// Returns the tools of what a run and the agents inside wait for. All are found at once, because a model can propose thousands of
 /// calls. The tools of an agent that a run was handed off to are not known.
