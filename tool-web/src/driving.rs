@@ -104,42 +104,45 @@ impl Hub {
                 return earlier.map_or(Err(self.refused(id, &error).await), |earlier| Ok(Err(earlier)));
             }
         };
-        let positions = self.take_decided(&source, decided, permit)?;
+        let positions = self.log_decided(&source, &decided)?;
+        self.continue_decided(&source, decided, permit);
         for ((record, position), digest) in positions.into_iter().zip(digests) {
             answers.push(self.decisions.insert(record, digest, position));
         }
         Ok(Ok(answers))
     }
 
-    /// Adds decisions to the log of the run, and continues the run unless another driver does. Returns the records with their positions.
-    fn take_decided(
-        self: &Arc<Self>,
+    /// Adds decisions to the log of the run. Returns the records with their positions.
+    fn log_decided(
+        &self,
         source: &Source,
-        decided: Decided,
-        permit: SenderPermit,
+        decided: &Decided,
     ) -> Result<Vec<(DecisionRecord, u64)>, HttpError> {
-        let run = decided.run();
         let is_secret = decided.decisions().iter().any(|(wait, record)| {
             record.kind == DecisionKind::Answered && wait.question().is_some_and(|one| one.is_secret())
         });
         if is_secret {
             // It is stored nowhere, so the run must go on here.
-            check_budget(run)?;
+            check_budget(decided.run())?;
         }
         // What an agent in another program does is read from the store.
-        let log = source.agent.as_ref().map(|_| self.log_of(source, run));
+        let log = source.agent.as_ref().map(|_| self.log_of(source, decided.run()));
         let push = |(wait, record): &(Wait, DecisionRecord)| {
             let entry = entry::Decided { call: wait.path.clone(), record: record.clone() };
             (record.clone(), log.as_ref().map_or(0, |log| log.push(Entry::Decided(entry))))
         };
-        let positions = decided.decisions().iter().map(push).collect();
-        if !decided.is_driven_elsewhere() && check_budget(run).is_ok() {
-            let driving = self.follow(source, run);
-            if let Some(ask) = decided.resume() {
-                self.drive(driving, ask, Some(permit));
-            }
+        Ok(decided.decisions().iter().map(push).collect())
+    }
+
+    /// Continues a run that was decided about, unless another driver does or its budget is unknown here.
+    fn continue_decided(self: &Arc<Self>, source: &Source, decided: Decided, permit: SenderPermit) {
+        if decided.is_driven_elsewhere() || check_budget(decided.run()).is_err() {
+            return;
         }
-        Ok(positions)
+        let driving = self.follow(source, decided.run());
+        if let Some(ask) = decided.resume() {
+            self.drive(driving, ask, Some(permit));
+        }
     }
 
     /// Explains why a command to a run has no effect.
@@ -199,7 +202,9 @@ impl Hub {
         sender: &str,
     ) -> Result<Option<(Arc<RunLog>, u64)>, HttpError> {
         if let Some(log) = self.log(id).filter(|log| log.is_driven()) {
-            return self.say(id, message).await.map(|position| Some((log, position)));
+            self.post_message(id, message).await?;
+            let position = log.push(question_entry(message));
+            return Ok(Some((log, position)));
         }
         let loaded = self.load(id).await?.filter(|loaded| loaded.status == RunStatus::Waiting);
         let Some(Loaded { source, run, .. }) = loaded else { return Ok(None) };
@@ -210,17 +215,33 @@ impl Hub {
         // Calls whose results the caller supplies go on waiting.
         let denied = run.waits().into_iter().filter(|wait| wait.check(&denial()).is_ok());
         let denials: Vec<_> = denied.map(|wait| (wait.id, denial())).collect();
-        let position = self.say(id, message).await?;
-        match source.decide(id, denials).await {
-            Ok(decided) => drop(self.take_decided(&source, decided, permit)?),
+        self.post_message(id, message).await?;
+        // What was denied belongs to the message before.
+        let position = match source.decide(id, denials).await {
+            Ok(decided) => {
+                self.log_decided(&source, &decided)?;
+                let position = log.push(question_entry(message));
+                self.continue_decided(&source, decided, permit);
+                position
+            }
             // Somebody has decided in the same moment.
-            Err(_) => drop(self.resume_now(id, Some(permit)).await?),
-        }
+            Err(_) => {
+                let position = log.push(question_entry(message));
+                self.resume_now(id, Some(permit)).await?;
+                position
+            }
+        };
         Ok(Some((log, position)))
     }
 
-    /// Says something to a run that works or waits. Returns the position of the message in its log.
-    pub(crate) async fn say(&self, id: &str, message: &Content) -> Result<u64, HttpError> {
+    /// Says something to a run that works or waits.
+    pub(crate) async fn say(&self, id: &str, message: &Content) -> Result<(), HttpError> {
+        self.post_message(id, message).await?;
+        self.log(id).iter().for_each(|log| drop(log.push(question_entry(message))));
+        Ok(())
+    }
+
+    async fn post_message(&self, id: &str, message: &Content) -> Result<(), HttpError> {
         let source = self.source_of(id).await?;
         let Some(agent) = source.as_ref().and_then(|source| source.agent.as_ref()) else {
             return Err(self.refusal(id).await);
@@ -228,19 +249,17 @@ impl Hub {
         loop {
             let log = self.log(id).filter(|log| log.is_driven());
             let mut reader = log.map(|log| log.read(log.end()));
-            let Err(error) = agent.say(id, message.clone()).await else { break };
+            let Err(error) = agent.say(id, message.clone()).await else { return Ok(()) };
             // A run that has just begun is stored before its first event.
             let may_begin = matches!(error.kind(), CommandErrorKind::UnknownRun);
-            let begun = match reader.as_mut().filter(|_| may_begin) {
+            let has_begun = match reader.as_mut().filter(|_| may_begin) {
                 Some(reader) => timeout(POLL, reader.changed()).await.is_ok(),
                 None => false,
             };
-            if !begun {
+            if !has_begun {
                 return Err(self.refused(id, &error).await);
             }
         }
-        let question = Entry::Question { text: message.text().into_owned() };
-        Ok(self.log(id).map_or(0, |log| log.push(question)))
     }
 
     /// Continues a stored run, unless somebody drives it. Fails if nobody here can drive it.
@@ -294,6 +313,10 @@ impl Source {
         let posted = self.store.post(id, &PostedCommand::new(command)).await;
         matches!(posted, Ok(PostOutcome::Posted)).then_some(())
     }
+}
+
+fn question_entry(message: &Content) -> Entry {
+    Entry::Question { text: message.text().into_owned() }
 }
 
 /// Checks that a run is charged to nothing that only its program knows.

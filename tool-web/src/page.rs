@@ -245,7 +245,7 @@ struct SentMessage {
 
 async fn say(State(state): Shared, Path(id): Path<String>, request: Request) -> Result<NoContent, HttpError> {
     let SentMessage { text } = state.guard.read_json(request).await?;
-    state.hub.say(&id, &text.into()).await.map(|_| NoContent)
+    state.hub.say(&id, &text.into()).await.map(|()| NoContent)
 }
 
 async fn events(State(state): Shared, Path(id): Path<String>, headers: HeaderMap) -> Answer {
