@@ -149,6 +149,18 @@ def denied(driver):
     find(driver, "#log", "Result: the call was denied: too much")
 
 
+def told(driver):
+    run = ask("pay")
+    open_run(driver, run)
+    find(driver, "#message").send_keys("By train, please")
+    click(driver, "#say button", "Send")
+    find(driver, "#log", "By train, please")
+    wait_until(driver, lambda d: find(d, "#message").get_attribute("value") == "")
+    click(driver, "[data-key=a]", "Approve")
+    find(driver, ".status.done")
+    wait_until(driver, lambda d: not d.find_element(By.ID, "say").is_displayed())
+
+
 def questions(driver):
     run = ask("book")
     open_run(driver, run)
@@ -418,7 +430,7 @@ def screenshots():
 driver = browser()
 try:
     for check in (
-        list_and_filters, live_run, changed_arguments, denied, questions, secrets, inside, two_windows, cancelled, undone, hostile,
+        list_and_filters, live_run, changed_arguments, denied, told, questions, secrets, inside, two_windows, cancelled, undone, hostile,
         plain, requests, no_key, keyboard,
     ):
         try:

@@ -237,7 +237,9 @@ impl Hub {
     /// Says something to a run that works or waits.
     pub(crate) async fn say(&self, id: &str, message: &Content) -> Result<(), HttpError> {
         self.post_message(id, message).await?;
-        self.log(id).iter().for_each(|log| drop(log.push(question_entry(message))));
+        if let Some(log) = self.log(id) {
+            log.push(question_entry(message));
+        }
         Ok(())
     }
 
