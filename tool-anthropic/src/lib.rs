@@ -67,6 +67,7 @@
 mod endpoint;
 mod presets;
 mod warning;
+mod known_errors;
 mod rate_limits;
 mod client;
 mod options;

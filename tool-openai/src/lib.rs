@@ -90,6 +90,7 @@ mod lenient;
 mod endpoint;
 mod presets;
 mod warning;
+mod known_errors;
 mod quirks;
 mod tools;
 mod body;

@@ -10,6 +10,7 @@ use tool_http::client::{ConnectionConfig, Error, KeyHeader, Retry, RetryBudget, 
 use super::anthropic::Anthropic;
 use crate::client::Client;
 use crate::endpoint::{AuthScheme, Endpoint};
+use crate::known_errors::KNOWN_ERRORS;
 use crate::presets::BASE_URL;
 use crate::rate_limits::RateLimits;
 use crate::warning::{Warning, WarningHook};
@@ -212,6 +213,7 @@ impl AnthropicBuilder {
         if !betas.is_empty() {
             connection.plain_headers.push(("anthropic-beta".into(), betas.join(",")));
         }
+        connection.known_errors = KNOWN_ERRORS;
         let connection = connection.connect(base_url, header, endpoint.api_key_variable.as_deref())?;
         let endpoint = Arc::new(endpoint);
         Ok(Anthropic(Arc::new(Client { connection, endpoint, retry, on_warning })))

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::connect::new_client;
 use super::connection::{Connection, ResponseHook};
 use super::error::Error;
+use super::error_kind::ErrorKinds;
 use super::redact::Redactor;
 use crate::backoff::LONGEST_TIMEOUT;
 
@@ -59,6 +60,8 @@ pub struct ConnectionConfig {
     pub max_concurrent_requests: Option<usize>,
     /// The base URL that errors suggest if the server does not know the path of a request.
     pub suggested_base_url: Option<String>,
+    /// What the API calls its errors.
+    pub known_errors: ErrorKinds,
     /// A function that is called with the headers of each response, also of one that reports an error.
     pub on_response: Option<ResponseHook>,
 }
@@ -162,8 +165,17 @@ impl ConnectionConfig {
             Some(http) => http.clone(),
             None => self.new_http_client(&base_url)?,
         };
-        let Self { suggested_base_url, on_response, .. } = self;
-        Ok(Connection { http, base_url, redactor, headers, permits, suggested_base_url, on_response })
+        let Self { suggested_base_url, known_errors, on_response, .. } = self;
+        Ok(Connection {
+            http,
+            base_url,
+            redactor,
+            headers,
+            permits,
+            suggested_base_url,
+            known_errors,
+            on_response,
+        })
     }
 
     /// Builds the client that is used if the user supplies none.

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::body::read_body;
 use super::error::{Error, FailedRequest, ResponseHead};
+use super::error_kind::ErrorKinds;
 use super::redact::{Redactor, redact_url};
 use super::request_body::RequestBody;
 use super::response::ApiResponse;
@@ -36,6 +37,7 @@ pub struct Connection {
     /// Limits the number of requests in flight.
     pub(super) permits: Option<Arc<Semaphore>>,
     pub(super) suggested_base_url: Option<String>,
+    pub(super) known_errors: ErrorKinds,
     pub(super) on_response: Option<ResponseHook>,
 }
 
@@ -79,6 +81,7 @@ impl Connection {
             request: failed,
             request_id: request_id.map(|id| self.redactor.redact(id)),
             content_type: text(response.headers(), CONTENT_TYPE.as_str()).map(str::to_owned),
+            known_errors: self.known_errors,
         };
         match self.error_in(&mut response, context.content_type.as_deref()).await {
             Some(error) => Err(context.fail(error)),
@@ -114,6 +117,7 @@ impl Connection {
             content_type: content_type.map(str::to_owned),
             retry: RetryHeaders::from_headers(response.headers()),
             lacks_key: !KEYS.iter().any(|name| self.headers.contains_key(*name)),
+            known_errors: self.known_errors,
         };
         Some(Error::api(&String::from_utf8_lossy(&body), head, &self.redactor))
     }

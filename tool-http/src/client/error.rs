@@ -10,7 +10,7 @@ use tool_core::{RunError, RunErrorKind};
 
 use super::connect::root_cause;
 use super::error_body::{ErrorBody, MAX_EXCERPT_CHARS, MAX_MESSAGE_CHARS, excerpt};
-use super::error_kind::ErrorKind;
+use super::error_kind::{ErrorKind, ErrorKinds};
 use super::redact::{Redactor, redact_url};
 use super::retry_headers::RetryHeaders;
 
@@ -57,7 +57,7 @@ enum Cause {
     Config(String),
     Request(String),
     Transport(reqwest::Error),
-    Api(ApiError),
+    Api(Box<ApiError>),
     /// A web page with this start, in place of a response.
     Html(String),
     Redirected(StatusCode, String),
@@ -91,6 +91,7 @@ pub(super) struct ResponseHead {
     pub(super) retry: RetryHeaders,
     /// The request was sent without a key.
     pub(super) lacks_key: bool,
+    pub(super) known_errors: ErrorKinds,
 }
 
 impl FailedRequest {
@@ -142,15 +143,15 @@ impl Error {
             }
         };
         let request_id = body.request_id().map(str::to_owned);
-        let mut error = Self::new(Cause::Api(ApiError { head, body, is_html }));
+        let mut error = Self::new(Cause::Api(ApiError { head, body, is_html }.into()));
         (error.0.body, error.0.request_id) = (Some(redacted_body), request_id);
         error
     }
 
     /// Creates an error for a reply that the provider aborted.
-    pub(super) fn aborted(reason: String) -> Self {
-        let (head, body) = (ResponseHead::default(), ErrorBody::new(reason));
-        Self::new(Cause::Api(ApiError { head, body, is_html: false }))
+    pub(super) fn aborted(reason: String, known_errors: ErrorKinds) -> Self {
+        let (head, body) = (ResponseHead { known_errors, ..ResponseHead::default() }, ErrorBody::new(reason));
+        Self::new(Cause::Api(ApiError { head, body, is_html: false }.into()))
     }
 
     pub(super) fn redirected(status: StatusCode, location: &str) -> Self {
@@ -350,7 +351,7 @@ impl ApiError {
     }
 
     fn kind(&self) -> ErrorKind {
-        self.body.kind(self.status())
+        self.body.kind(self.status(), &self.head.known_errors)
     }
 
     /// Writes the error, and the way out if one is known.
@@ -376,8 +377,8 @@ impl ApiError {
         }
         // The API sends a code or a type if a model is missing; a server without this path mostly does not.
         let is_unexplained = self.body.name().is_none();
-        let may_lack_version =
-            suggested_base_url.is_some() && self.body.code.as_deref() != Some("model_not_found");
+        let is_known = |code: &String| self.head.known_errors.by_name(code).is_some();
+        let may_lack_version = suggested_base_url.is_some() && !self.body.code.as_ref().is_some_and(is_known);
         match self.status() {
             Some(404 | 405) if is_unexplained || may_lack_version => {
                 write_base_url_hint(f, suggested_base_url)

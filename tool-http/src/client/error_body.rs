@@ -3,57 +3,11 @@
 use serde_json::Value;
 use tool_core::content::printable;
 
-use super::error_kind::ErrorKind;
+use super::error_kind::{ErrorKind, ErrorKinds};
 use super::redact::Redactor;
 
 /// The longest body that is searched for an error. Parsing arbitrary JSON takes a multiple of its length in memory.
 const MAX_BODY_BYTES: usize = 64 << 10;
-
-/// The kinds for the codes and types of the known servers, the most specific first. They are compared as a whole.
-const NAMES: [(&str, ErrorKind); 28] = [
-    ("insufficient_quota", ErrorKind::Quota),
-    ("billing_hard_limit_reached", ErrorKind::Quota),
-    ("billing_not_active", ErrorKind::Quota),
-    ("billing_error", ErrorKind::Quota),
-    // This one and the next have the type of a rate limit, and only the second one passes.
-    ("enforced_spend_limit_reached", ErrorKind::Quota),
-    ("ramp_limit_exceeded", ErrorKind::RateLimit),
-    ("context_length_exceeded", ErrorKind::ContextLength),
-    ("exceed_context_size_error", ErrorKind::ContextLength),
-    ("model_max_prompt_tokens_exceeded", ErrorKind::ContextLength),
-    ("content_filter", ErrorKind::ContentFilter),
-    ("content_policy_violation", ErrorKind::ContentFilter),
-    ("tool_use_failed", ErrorKind::MalformedToolCall),
-    ("overloaded_error", ErrorKind::Overloaded),
-    ("UNAVAILABLE", ErrorKind::Overloaded),
-    ("rate_limit_exceeded", ErrorKind::RateLimit),
-    ("rate_limit_error", ErrorKind::RateLimit),
-    ("RESOURCE_EXHAUSTED", ErrorKind::RateLimit),
-    ("invalid_api_key", ErrorKind::Authentication),
-    ("authentication_error", ErrorKind::Authentication),
-    ("permission_error", ErrorKind::Authentication),
-    ("server_error", ErrorKind::Server),
-    ("internal_error", ErrorKind::Server),
-    ("api_error", ErrorKind::Server),
-    ("timeout_error", ErrorKind::Server),
-    ("invalid_request_error", ErrorKind::InvalidRequest),
-    ("not_found_error", ErrorKind::InvalidRequest),
-    ("request_too_large", ErrorKind::InvalidRequest),
-    ("BadRequestError", ErrorKind::InvalidRequest),
-];
-
-/// The kinds for parts of messages.
-const MESSAGES: [(&str, ErrorKind); 9] = [
-    ("maximum context length", ErrorKind::ContextLength),
-    ("context length exceeded", ErrorKind::ContextLength),
-    ("context window", ErrorKind::ContextLength),
-    ("prompt is too long", ErrorKind::ContextLength),
-    ("exceed context limit", ErrorKind::ContextLength),
-    ("exceeds the available context size", ErrorKind::ContextLength),
-    ("insufficient balance", ErrorKind::Quota),
-    ("exceeded your current quota", ErrorKind::Quota),
-    ("credit balance is too low", ErrorKind::Quota),
-];
 
 /// An error that a body reports, in any of the forms that servers use.
 #[derive(Debug, Default)]
@@ -75,9 +29,8 @@ impl ErrorBody {
 
     /// Parses a body. Returns `None` if it reports no error.
     ///
-    /// `{error: {message, type, code}}` (OpenAI), also with `details: {error_code}` (Anthropic), `{error: "…"}` and `[{error}]`
-    /// (Gemini), `{object: "error", message}` (vLLM), `{message: {detail: [{msg}]}}` (Mistral), `{detail}` (FastAPI). Google sends the
-    /// name of the status instead of a type.
+    /// The forms are `{error: {message, type, code}}`, also with `details: {error_code}` or the name of a `status` instead of a type,
+    /// `{error: "…"}`, `[{error}]`, `{object: "error", message}`, `{message: {detail: [{msg}]}}` and `{detail}`.
     pub(super) fn parse(body: &str) -> Option<Self> {
         let mut body: Value = serde_json::from_str(body).ok()?;
         if let Some(first) = body.get_mut(0) {
@@ -124,20 +77,17 @@ impl ErrorBody {
     }
 
     /// Returns the kind of the error of a response with this status: the most specific one that is known.
-    pub(super) fn kind(&self, status: Option<u16>) -> ErrorKind {
+    pub(super) fn kind(&self, status: Option<u16>, known: &ErrorKinds) -> ErrorKind {
         let names = [&self.code, &self.error_type].into_iter().flatten();
-        let kinds = names.filter_map(|name| NAMES.iter().find(|(known, _)| known == name));
-        let mut kinds = kinds.map(|(_, kind)| *kind);
+        let mut kinds = names.filter_map(|name| known.by_name(name));
         let is_specific = |kind: &ErrorKind| !matches!(kind, ErrorKind::InvalidRequest | ErrorKind::Server);
-        let message = self.message.to_lowercase();
-        let by_message = || MESSAGES.iter().find(|(part, _)| message.contains(part)).map(|(_, kind)| *kind);
         // Errors with status 200 may have the status in the code.
         let code_status = || self.code.as_deref()?.parse::<u16>().ok();
         let status = status.filter(|status| *status >= 400);
         kinds
             .clone()
             .find(is_specific)
-            .or_else(by_message)
+            .or_else(|| known.by_message(&self.message))
             .or_else(|| status.or_else(code_status).map(ErrorKind::from_status))
             .or_else(|| kinds.next())
             .unwrap_or(ErrorKind::Server)
@@ -248,34 +198,33 @@ mod tests {
             code: code.map(Into::into),
             body: Value::Null,
         };
+        let known = ErrorKinds {
+            names: &[
+                ("busy", ErrorKind::RateLimit),
+                ("no_money", ErrorKind::Quota),
+                ("failed", ErrorKind::Server),
+                ("wrong", ErrorKind::InvalidRequest),
+            ],
+            messages: &[("too long", ErrorKind::ContextLength)],
+        };
         let table = [
-            (Some(429), error("rate_limit_error", None, ""), ErrorKind::RateLimit),
-            (
-                Some(429),
-                error("rate_limit_error", Some("enforced_spend_limit_reached"), ""),
-                ErrorKind::Quota,
-            ),
-            (Some(429), error("rate_limit_error", Some("ramp_limit_exceeded"), ""), ErrorKind::RateLimit),
-            (Some(402), error("billing_error", None, ""), ErrorKind::Quota),
-            (Some(529), error("overloaded_error", None, ""), ErrorKind::Overloaded),
-            (
-                Some(400),
-                error("invalid_request_error", None, "prompt is too long: 3 > 2"),
-                ErrorKind::ContextLength,
-            ),
-            (Some(400), error("invalid_request_error", None, "tools: bad"), ErrorKind::InvalidRequest),
-            (Some(413), error("request_too_large", None, ""), ErrorKind::InvalidRequest),
-            (Some(409), error("conflict_error", None, ""), ErrorKind::Server),
-            (Some(500), error("api_error", None, ""), ErrorKind::Server),
-            (Some(504), error("timeout_error", None, ""), ErrorKind::Server),
+            (Some(429), error("busy", None, ""), ErrorKind::RateLimit),
+            // The code says more than the type.
+            (Some(429), error("busy", Some("no_money"), ""), ErrorKind::Quota),
+            (Some(429), error("no_money", Some("busy"), ""), ErrorKind::RateLimit),
+            (Some(400), error("wrong", None, "It is Too Long: 3 > 2"), ErrorKind::ContextLength),
+            (Some(400), error("no_money", None, "too long"), ErrorKind::Quota),
+            // The status says more than that something failed.
+            (Some(409), error("wrong", None, ""), ErrorKind::Server),
+            (Some(529), error("failed", None, ""), ErrorKind::Overloaded),
             (Some(401), error("1000", None, ""), ErrorKind::Authentication),
-            (None, error("overloaded_error", None, ""), ErrorKind::Overloaded),
-            (None, error("api_error", None, ""), ErrorKind::Server),
-            (None, error("not_found_error", None, ""), ErrorKind::InvalidRequest),
+            (None, error("busy", None, ""), ErrorKind::RateLimit),
+            (None, error("wrong", None, ""), ErrorKind::InvalidRequest),
             (None, error("", Some("404"), ""), ErrorKind::InvalidRequest),
+            (None, error("unknown", None, ""), ErrorKind::Server),
         ];
         for (status, error, kind) in table {
-            assert_eq!(error.kind(status), kind, "{error:?}");
+            assert_eq!(error.kind(status, &known), kind, "{error:?}");
         }
     }
 }

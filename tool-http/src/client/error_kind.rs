@@ -71,6 +71,30 @@ impl ErrorKind {
     }
 }
 
+/// What a provider calls its errors.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ErrorKinds {
+    /// The kinds for codes and types, which are compared as a whole.
+    pub names: &'static [(&'static str, ErrorKind)],
+    /// The kinds for parts of messages, in lower case.
+    pub messages: &'static [(&'static str, ErrorKind)],
+}
+
+impl ErrorKinds {
+    /// Returns the kind for a code or a type, if it is known.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<ErrorKind> {
+        self.names.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+
+    /// Returns the kind for a message, if part of it is known.
+    #[must_use]
+    pub fn by_message(&self, message: &str) -> Option<ErrorKind> {
+        let message = message.to_lowercase();
+        self.messages.iter().find(|(part, _)| message.contains(part)).map(|(_, kind)| *kind)
+    }
+}
+
 impl From<ErrorKind> for ModelErrorKind {
     fn from(kind: ErrorKind) -> Self {
         match kind {

@@ -143,7 +143,7 @@ pub use self::deltas::Deltas;
 pub use self::encoding_cache::EncodingCache;
 pub use self::error::Error;
 pub use self::error_body::is_error_body;
-pub use self::error_kind::ErrorKind;
+pub use self::error_kind::{ErrorKind, ErrorKinds};
 pub use self::fields::FieldWriter;
 pub use self::redact::{Redactor, redact_url, redact_urls};
 pub use self::request_body::{AppendBuffer, BodyWriter, RequestBody};

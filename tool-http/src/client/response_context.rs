@@ -2,6 +2,7 @@
 
 use super::assembler::EventError;
 use super::error::{Error, FailedRequest, ResponseHead};
+use super::error_kind::ErrorKinds;
 use super::redact::Redactor;
 
 /// The longest response that is read: far more than a model writes.
@@ -17,6 +18,7 @@ pub(super) struct ResponseContext<'a> {
     pub(super) request: FailedRequest,
     pub(super) request_id: Option<String>,
     pub(super) content_type: Option<String>,
+    pub(super) known_errors: ErrorKinds,
 }
 
 impl ResponseContext<'_> {
@@ -37,12 +39,15 @@ impl ResponseContext<'_> {
             EventError::Api(json) => {
                 // Redacted before it is truncated, because part of a key would not be found.
                 let start: String = redact(&json).chars().take(MAX_ERROR_CHARS).collect();
-                Error::api(&start, ResponseHead::default(), self.redactor)
+                let head = ResponseHead { known_errors: self.known_errors, ..ResponseHead::default() };
+                Error::api(&start, head, self.redactor)
             }
             EventError::Malformed(reason) => {
                 Error::malformed(self.content_type.as_deref(), &redact(text), &redact(&reason))
             }
-            EventError::Aborted(reason) => Error::incomplete(Some(Error::aborted(redact(&reason)))),
+            EventError::Aborted(reason) => {
+                Error::incomplete(Some(Error::aborted(redact(&reason), self.known_errors)))
+            }
             EventError::Empty => Error::empty(),
         })
     }

@@ -12,6 +12,7 @@ use tool_http::client::{
 use super::open_ai::OpenAi;
 use crate::client::Client;
 use crate::endpoint::{AuthScheme, Endpoint};
+use crate::known_errors::KNOWN_ERRORS;
 use crate::warning::{Warning, WarningHook};
 
 /// OpenAI's own endpoint.
@@ -219,6 +220,7 @@ impl OpenAiBuilder {
             base_url.path() == "/" && known.trim_end_matches('/') != base_url.as_str().trim_end_matches('/');
         connection.suggested_base_url =
             lacks_version.then(|| format!("{}/v1", redact_url(&base_url).trim_end_matches('/')));
+        connection.known_errors = KNOWN_ERRORS;
         let connection = connection.connect(base_url, header, endpoint.api_key_variable.as_deref())?;
         Ok(OpenAi(Arc::new(Client { connection, endpoint, retry, on_warning })))
     }
