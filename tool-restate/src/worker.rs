@@ -495,7 +495,7 @@ fn check(agent: &Agent) -> Result<String, WorkerError> {
                  leave it out, and ask with `.conversation(id)`",
             ),
             (
-                agent.has_run_store(),
+                agent.run_store().is_some(),
                 "has a `run_store`, but the engine stores durable runs: leave it out; conversations are objects of the engine, \
                  too, with `.conversation(id)`",
             ),

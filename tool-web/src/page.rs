@@ -66,7 +66,7 @@ pub(crate) fn router(hub: Arc<Hub>, guard: Arc<Guard>) -> Router {
         .route("/api/runs/{id}/cancel", requires(Right::Administer, post(cancel)))
         .route("/api/runs/{id}/resume", requires(Right::Administer, post(resume)))
         .route("/api/runs/{id}/decisions", requires(Right::Decide, post(decide)))
-        .route("/api/runs/{id}/messages", requires(Right::Ask, post(say)))
+        .route("/api/runs/{id}/messages", requires(Right::Administer, post(say)))
         .layer(from_fn_with_state(Arc::clone(&guard), admit));
     let streams = Router::new()
         .route("/api/runs/{id}/events", requires(Right::Read, get(events)))
@@ -134,7 +134,6 @@ struct Shown {
 struct Rights {
     decide: bool,
     administer: bool,
-    ask: bool,
 }
 
 async fn show(State(state): Shared, Extension(sender): Sender, Path(id): Path<String>) -> Answer {
@@ -153,9 +152,7 @@ async fn shown(hub: &Hub, sender: &Principal, id: &str) -> Result<Shown, HttpErr
     row.error = row.error.or(stays);
     open.iter_mut()
         .for_each(|open| open.recorded = hub.decisions.get(&open.wait.id).map(|recorded| recorded.record));
-    let [decide, administer, ask] =
-        [Right::Decide, Right::Administer, Right::Ask].map(|right| sender.may(right));
-    let rights = Rights { decide, administer, ask };
+    let rights = Rights { decide: sender.may(Right::Decide), administer: sender.may(Right::Administer) };
     Ok(Shown { row, open, verdicts, rights, now: Timestamp::now() })
 }
 

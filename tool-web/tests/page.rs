@@ -735,7 +735,7 @@ async fn each_route_takes_one_right() {
         ("POST /runs/api/runs/x/cancel", Right::Administer),
         ("POST /runs/api/runs/x/resume", Right::Administer),
         ("POST /runs/api/runs/x/decisions", Right::Decide),
-        ("POST /runs/api/runs/x/messages", Right::Ask),
+        ("POST /runs/api/runs/x/messages", Right::Administer),
         ("POST /ui/", Right::Ask),
         ("GET /ui/x/stream", Right::Ask),
         ("DELETE /ui/x/stream", Right::Ask),

@@ -227,13 +227,6 @@ impl Agent {
         watchers.iter().map(|watcher| watcher(run)).collect()
     }
 
-    /// Returns `true` if the agent has a [run store](crate::agent::AgentBuilder::run_store).
-    #[doc(hidden)] // For the crates of this project.
-    #[must_use]
-    pub fn has_run_store(&self) -> bool {
-        self.0.run_store.get().is_some()
-    }
-
     /// Returns `true` if the agent [hands runs over](crate::agent::AgentBuilder::handoff_to) to other agents.
     #[doc(hidden)] // For the crates of this project.
     #[must_use]

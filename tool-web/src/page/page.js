@@ -164,11 +164,11 @@ async function refreshRun(id) {
   byId("verdicts").textContent = visible(run.verdicts.map(layerOf).join(" · "));
   byId("error").hidden = !run.error;
   byId("error").textContent = run.error ? visible(run.error) : "";
-  const { administer, ask } = run.rights;
+  const { administer } = run.rights;
   byId("cancel").hidden = !administer || !["waiting", "running", "failed", "interrupted", "expired"].includes(run.status);
   byId("resume").hidden = !administer || !["failed", "interrupted"].includes(run.status);
   byId("state").hidden = !administer;
-  byId("say").hidden = !ask || !["waiting", "running"].includes(run.status);
+  byId("say").hidden = !administer || !["waiting", "running"].includes(run.status);
   byId("run").classList.toggle("administers", administer);
   // A card that somebody fills in stays as it is.
   const cards = new Map([...byId("waits").children].map((card) => [card.dataset.wait, card]));

@@ -69,7 +69,7 @@ impl RunDriver {
     /// Applies the commands in the inbox and stores their effect before anything else happens. The same save removes them.
     pub(super) async fn take_posted(&mut self) -> Result<(), RunErrorKind> {
         let RunLease::Held(held) = &self.lease else { return Ok(()) };
-        let posted = held.posted_commands().await?;
+        let posted = held.store.posted(&held.id).await.map_err(RunErrorKind::Store)?;
         match self.apply_posted(posted) {
             true => self.store_run().await,
             false => Ok(()),

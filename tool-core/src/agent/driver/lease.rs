@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::memory::{DriverId, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore, StoreFuture};
-use crate::run::RunErrorKind;
 
 /// A lease is renewed so often before it expires, so that a few renewals can fail.
 const RENEWALS: u32 = 10;
@@ -68,10 +67,6 @@ impl HeldLease {
 
     pub(in crate::agent) fn request(&self, request: LeaseRequest) -> StoreFuture<'_, LeaseState> {
         self.store.lease(&self.id, &self.driver, request)
-    }
-
-    pub(super) async fn posted_commands(&self) -> Result<Vec<PostedCommand>, RunErrorKind> {
-        self.store.posted(&self.id).await.map_err(RunErrorKind::Store)
     }
 
     pub(super) fn start_keeper(&mut self, duration: Duration, cancellation: &CancellationToken) {
