@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
 use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::{Agent, ChatModel, SqliteStore, ToolCall, tool, tools};
@@ -83,8 +83,8 @@ impl RunStore for Counting {
         self.store.remove_run(id)
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.runs()
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.store.list_runs(filter)
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tool_core::agent::{AgentBuilder, Approver, ApproverFuture, Ask, OnDrop, Outcome, WhileWaiting};
 use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStatus,
-    RunStore, SaveOutcome, StoreFuture,
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunFilter,
+    RunStatus, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ChatRequest, ChatResponse, ConversationId, ModelError};
 use tool_core::run::{Decision, Run, RunChanges, RunRevision, StopReason};
@@ -187,8 +187,8 @@ impl RunStore for Faulty {
         self.store.remove_run(id)
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.runs()
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.store.list_runs(filter)
     }
 
     fn lease<'a>(

@@ -10,8 +10,8 @@ use futures_util::future::pending;
 use tool_core::agent::{Ask, CommandErrorKind, OnDrop};
 use tool_core::layer::{QuestionVerdict, guard};
 use tool_core::memory::{
-    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunStore, SaveOutcome,
-    StoreFuture,
+    DriverId, InMemoryStore, LeaseRequest, LeaseState, PostedCommand, RunCommand, RunFilter, RunStore,
+    RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ModelFuture};
 use tool_core::run::{Decision, Run, RunChanges, RunRevision, Step};
@@ -215,8 +215,8 @@ impl RunStore for Dying {
         self.through(Box::pin(async move { self.store.remove_run(id).await }))
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.runs()
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.store.list_runs(filter)
     }
 
     fn lease<'a>(

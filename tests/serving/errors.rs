@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tool_anthropic::Anthropic;
-use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{ChatRequest, ModelFuture};
 use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
@@ -180,7 +180,7 @@ impl RunStore for Contended {
         Box::pin(async { Ok(()) })
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+    fn list_runs<'a>(&'a self, _: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tool_core::memory::{
-    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunStore, SaveOutcome, StoreFuture,
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary,
+    SaveOutcome, StoreFuture,
 };
 use tool_core::run::{Run, RunChanges, RunRevision};
 
@@ -45,7 +46,7 @@ impl RunStore for EveryState {
         Box::pin(async { Ok(()) })
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+    fn list_runs<'a>(&'a self, _: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -100,8 +101,8 @@ impl RunStore for Counting {
         self.record("remove_run").remove_run(id)
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.record("runs").runs()
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.record("list_runs").list_runs(filter)
     }
 
     fn lease<'a>(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tool_core::Message;
-use tool_core::memory::RunStatus;
+use tool_core::memory::{RunFilter, RunStatus};
 use tool_core::tool::Timestamp;
 
 use crate::entry::is_failure;
@@ -131,8 +131,9 @@ impl Hub {
                 (source, Row { error, status, ..Row::default() })
             }
         };
-        let age = source.store.age(id).await.ok().flatten();
-        let updated_at = age.and_then(|age| SystemTime::now().checked_sub(age)).map(Timestamp::from);
+        let listed =
+            source.store.list_runs(&RunFilter::new().id(id)).await.ok().and_then(|mut runs| runs.pop());
+        let updated_at = listed.and_then(|run| SystemTime::now().checked_sub(run.age)).map(Timestamp::from);
         Some(Row { id: id.to_owned(), agent: Arc::clone(&source.name), updated_at, ..row })
     }
 }

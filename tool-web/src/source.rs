@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tool_core::__internals::decide_elsewhere;
 use tool_core::agent::{CommandError, Decided};
-use tool_core::memory::{InMemoryStore, MemoryError, RunStatus, RunStore, StoredRun};
+use tool_core::memory::{InMemoryStore, MemoryError, RunFilter, RunStatus, RunStore, StoredRun};
 use tool_core::run::{Decision, Run};
 use tool_core::tool::WaitId;
 use tool_core::{Agent, ConversationId};
@@ -75,7 +75,10 @@ impl Source {
         let known = lock(&self.conversations).get(conversation).cloned();
         match known {
             Some(run) => Some(run),
-            None => self.store.runs_of(conversation).await.ok()?.pop(),
+            None => {
+                let filter = RunFilter::new().conversation(conversation.clone());
+                Some(self.store.list_runs(&filter).await.ok()?.pop()?.id)
+            }
         }
     }
 

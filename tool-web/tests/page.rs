@@ -15,12 +15,12 @@ use tool_core::content::Content;
 use tool_core::layer::{AnswerVerdict, OutputVerdict, QuestionVerdict, guard, rewrite};
 use tool_core::memory::{
     Budget, DriverId, InMemoryStore, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand,
-    RunStore, SaveOutcome, StoreFuture,
+    RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use tool_core::model::{ModelOptions, Prices, UnknownModel, Usage};
 use tool_core::run::{Decision, Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, ConversationId, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
+use tool_core::{Agent, Message, RunErrorKind, ToolCall, ToolOutput, tool, tools};
 use tool_web::{ResponseBody, Right, RunningServer, Web};
 use tower_service::Service;
 
@@ -613,12 +613,12 @@ impl Simultaneous {
 }
 
 impl RunStore for Simultaneous {
-    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         Box::pin(async move {
-            if self.searches.fetch_add(1, Ordering::Relaxed) < 2 {
+            if filter.conversation.is_some() && self.searches.fetch_add(1, Ordering::Relaxed) < 2 {
                 self.meet().await?;
             }
-            self.store.runs_of(conversation).await
+            self.store.list_runs(filter).await
         })
     }
 
@@ -637,10 +637,6 @@ impl RunStore for Simultaneous {
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         self.store.remove_run(id)
-    }
-
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.runs()
     }
 
     fn lease<'a>(

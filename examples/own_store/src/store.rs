@@ -1,20 +1,22 @@
+use std::time::Duration;
+
 use sqlx::{SqlitePool, query, query_as, query_scalar, raw_sql};
 use tool_core::Message;
-use tool_core::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{ChatStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::ConversationId;
 use tool_core::run::{Run, RunChanges, RunRevision};
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
-    CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, run TEXT NOT NULL, revision TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, run TEXT, summary TEXT, saved INTEGER);
     CREATE TABLE IF NOT EXISTS run_parts (id TEXT, key TEXT, part TEXT NOT NULL, PRIMARY KEY (id, key));
     CREATE TABLE IF NOT EXISTS run_log (id TEXT, position INTEGER, entry TEXT NOT NULL, PRIMARY KEY (id, position));
     CREATE TABLE IF NOT EXISTS removed_runs (run TEXT PRIMARY KEY);";
 
-const UPDATE_RUN: &str = "UPDATE runs SET revision = ?3 WHERE id = ?1 AND run = ?2 AND revision = ?4";
+const UPDATE_RUN: &str = "UPDATE runs SET summary = ?3, saved = unixepoch()
+    WHERE id = ?1 AND run = ?2 AND summary ->> 'revision' = ?4";
 
-const INSERT_RUN: &str = "
-    INSERT INTO runs (id, run, revision) SELECT ?1, ?2, ?3
+const INSERT_RUN: &str = "INSERT INTO runs SELECT ?1, ?2, ?3, unixepoch()
     WHERE NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING";
 
 #[derive(Clone)]
@@ -58,8 +60,7 @@ impl ChatStore for Store {
     fn conversations(&self) -> StoreFuture<'_, Vec<ConversationId>> {
         Box::pin(async move {
             let ids = query_scalar("SELECT DISTINCT conversation FROM messages ORDER BY conversation");
-            let ids: Vec<String> = ids.fetch_all(&self.0).await?;
-            Ok(ids.into_iter().map(ConversationId::from).collect())
+            Ok(ids.fetch_all(&self.0).await?.into_iter().map(|id: String| id.into()).collect())
         })
     }
 }
@@ -73,11 +74,11 @@ impl RunStore for Store {
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
             let mut transaction = self.0.begin().await?; // all changes or none
-            let revise = query(if expected.is_some() { UPDATE_RUN } else { INSERT_RUN });
-            let revise = revise.bind(id).bind(changes.run_id().as_str());
-            let revise = revise.bind(changes.revision().map(RunRevision::as_str));
-            let revise = revise.bind(expected.map(RunRevision::as_str));
-            if revise.execute(&mut *transaction).await?.rows_affected() == 0 {
+            let save = query(if expected.is_some() { UPDATE_RUN } else { INSERT_RUN });
+            let save = save.bind(id).bind(changes.run_id().as_str());
+            let save = save.bind(serde_json::to_string(&changes.summary())?);
+            let save = save.bind(expected.map(RunRevision::as_str));
+            if save.execute(&mut *transaction).await?.rows_affected() == 0 {
                 return Ok(SaveOutcome::Conflict);
             }
             if changes.is_whole() {
@@ -114,19 +115,29 @@ impl RunStore for Store {
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let mut transaction = self.0.begin().await?;
-            let remember =
-                query("INSERT OR IGNORE INTO removed_runs SELECT run FROM runs WHERE id = ?").bind(id);
-            remember.execute(&mut *transaction).await?;
-            for delete in
-                ["runs", "run_parts", "run_log"].map(|table| format!("DELETE FROM {table} WHERE id = ?"))
-            {
-                query(&delete).bind(id).execute(&mut *transaction).await?;
+            for change in [
+                "INSERT OR IGNORE INTO removed_runs SELECT run FROM runs WHERE id = ?",
+                "DELETE FROM runs WHERE id = ?",
+                "DELETE FROM run_parts WHERE id = ?",
+                "DELETE FROM run_log WHERE id = ?",
+            ] {
+                query(change).bind(id).execute(&mut *transaction).await?;
             }
             Ok(transaction.commit().await?)
         })
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        Box::pin(async move { Ok(query_scalar("SELECT id FROM runs ORDER BY id").fetch_all(&self.0).await?) })
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        Box::pin(async move {
+            let list = query_as("SELECT summary, max(unixepoch() - saved, 0) FROM runs ORDER BY id");
+            let rows: Vec<(String, u32)> = list.fetch_all(&self.0).await?;
+            let mut runs = Vec::new();
+            for (summary, age) in rows {
+                let mut run: RunSummary = serde_json::from_str(&summary)?;
+                run.age = Duration::from_secs(age.into());
+                runs.extend(filter.admits(&run).then_some(run)); // or indexed columns for what is filtered
+            }
+            Ok(runs)
+        })
     }
 }

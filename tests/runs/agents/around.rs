@@ -126,7 +126,7 @@ async fn a_run_whose_time_is_up_beside_an_agent_with_own_limits_stops() {
             Box::pin(async { Ok(()) })
         }
 
-        fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        fn list_runs<'a>(&'a self, _: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
             Box::pin(async { Ok(Vec::new()) })
         }
     }

@@ -15,7 +15,7 @@ use tests::support::stores::EveryState;
 use tests::support::ways::{alike, await_it, in_all_ways, restored};
 use tool_core::agent::{AgentBuilder, AgentTool};
 use tool_core::layer::{CallVerdict, guard};
-use tool_core::memory::{InMemoryStore, RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{
     AssistantMessage, ChatRequest, ChatResponse, FinishReason, ModelFuture, ModelOptions, Usage,
 };

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tool_core::memory::{ChatStore, InMemoryStore, RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{
+    ChatStore, InMemoryStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+};
 use tool_core::model::{AssistantMessage, ChatResponse, ConversationId, ModelError};
 use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore, tool, tools};
@@ -168,8 +170,8 @@ impl RunStore for Refusing {
         self.unless_refusing(self.store.remove_run(id))
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.runs()
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.store.list_runs(filter)
     }
 }
 

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
-use tool_core::memory::{ChatStore, RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{ChatStore, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ConversationId, ModelFuture};
 use tool_core::run::{Decision, Run, RunChanges, RunRevision};
 use tool_core::tool::{Asker, Question};
@@ -374,8 +374,8 @@ impl RunStore for Mortal {
         self.through(self.store.remove_run(id))
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.through(self.store.runs())
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.through(self.store.list_runs(filter))
     }
 }
 

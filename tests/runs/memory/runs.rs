@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use futures_util::FutureExt;
 use tests::support::ways::restored;
-use tool_core::memory::{InMemoryStore, RunConflict, RunStore, SaveOutcome, StoreFuture};
+use tool_core::memory::{
+    InMemoryStore, RunConflict, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
+};
 use tool_core::run::{Run, RunChanges, RunRevision};
 use tool_core::testing::ScriptedModel;
 use tool_core::{Agent, ChatMemory, Message, RunErrorKind, SqliteStore};
@@ -178,8 +180,8 @@ impl RunStore for Uncertain {
         self.store.remove_run(id)
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.store.runs()
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        self.store.list_runs(filter)
     }
 }
 

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use rusqlite::Connection;
 use tests::support::sampling::size;
 use tool_core::content::{Content, Image, JsonText, Part};
-use tool_core::memory::{ChatStore, MemoryErrorKind, RunStore};
+use tool_core::memory::{ChatStore, MemoryErrorKind, RunFilter, RunStatus, RunStore};
 use tool_core::model::{AssistantMessage, ConversationId, ToolMessage};
 use tool_core::run::Run;
 use tool_core::testing::ScriptedModel;
@@ -308,6 +308,31 @@ fn a_corrupt_run_does_not_hide_the_others() {
     let error = block_on(agent.stored_runs()).unwrap_err();
     assert_eq!((error.kind(), error.run()), (MemoryErrorKind::StoredRuns, None));
     assert!(error.to_string().starts_with("could not list the stored runs: "), "{error}");
+}
+
+#[test]
+fn a_list_of_runs_reads_no_state() {
+    let directory = Directory::new();
+    let agent =
+        Agent::builder(ScriptedModel::new().fails("down").fails("down")).memory(ChatMemory::in_memory());
+    let agent = agent.run_store(open(&directory.file())).build().unwrap();
+    for conversation in ["user-1", "user-2"] {
+        block_on(agent.ask("Hello").conversation(conversation).into_future()).unwrap_err();
+    }
+    let file = Connection::open(directory.file()).unwrap();
+    file.execute_batch("UPDATE run_log SET entry = x'00'; UPDATE run_parts SET part = x'00'").unwrap();
+    assert_eq!(block_on(agent.stored_runs()).unwrap().unreadable.len(), 2);
+    let ids = |filter: RunFilter| {
+        let runs = block_on(agent.list_runs(&filter)).unwrap();
+        runs.into_iter().map(|run| (run.conversation.unwrap(), run.status)).collect::<Vec<_>>()
+    };
+    let failed = |conversation: &str| (conversation.into(), RunStatus::Failed);
+    let mut all = ids(RunFilter::new());
+    all.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
+    assert_eq!(all, [failed("user-1"), failed("user-2")]);
+    assert_eq!(ids(RunFilter::new().conversation("user-2").status(RunStatus::Failed)), [failed("user-2")]);
+    assert_eq!(ids(RunFilter::new().status(RunStatus::Waiting)), []);
+    assert_eq!(ids(RunFilter::new().status(RunStatus::RunningElsewhere)), []);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The stored runs of an agent, for callers that show, decide and end them.
 
 use crate::agent::Agent;
-use crate::memory::{MemoryError, PostOutcome, RunCommand, StoredRun, StoredRuns, post};
+use crate::memory::{
+    MemoryError, PostOutcome, RunCommand, RunFilter, RunStatus, RunSummary, StoredRun, StoredRuns, list, post,
+};
 use crate::run::{Run, RunError, RunErrorKind};
 
 impl Agent {
@@ -49,12 +51,47 @@ impl Agent {
     pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
         match self.0.run_store.get() {
             Some(store) => {
-                let mut stored = StoredRuns::load(&**store, self.0.stored_runs.max_age).await?;
-                stored.runs.retain(|stored| stored.run.is_driven_by(self.name()));
-                Ok(stored)
+                let is_own = |run: &RunSummary| run.is_driven_by(self.name());
+                StoredRuns::load(&**store, is_own, self.0.stored_runs.max_age).await
             }
             None => Ok(StoredRuns::default()),
         }
+    }
+
+    /// Lists the stored runs that a filter admits, ordered by id, with their statuses. Unlike [`stored_runs`](Self::stored_runs), it reads
+    /// no states, so a list of many runs takes little time and memory. Runs of agents with another
+    /// [name](crate::agent::AgentBuilder::name) are left out.
+    ///
+    /// ```
+    /// use tool_core::memory::{InMemoryStore, RunFilter, RunStatus};
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::Agent;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().fails("the line is dead")).run_store(InMemoryStore::new()).build()?;
+    /// let run = agent.ask("Hello").await.unwrap_err().into_run();
+    /// let failed = agent.list_runs(&RunFilter::new().status(RunStatus::Failed)).await?;
+    /// assert_eq!(failed[0].id, run.id().as_str());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the runs cannot be listed.
+    pub async fn list_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, MemoryError> {
+        let Some(store) = self.0.run_store.get() else { return Ok(Vec::new()) };
+        // A status that follows from the state alone is not the one that others see only if there is a lease, a cancellation or an age.
+        let has_index =
+            matches!(filter.status, Some(RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted));
+        let broad = RunFilter { status: filter.status.filter(|_| has_index), ..filter.clone() };
+        let mut runs = list(&**store, &broad).await?;
+        for run in &mut runs {
+            run.status = run.status_of(run.status, self.0.stored_runs.max_age);
+        }
+        runs.retain(|run| run.is_driven_by(self.name()) && filter.admits(run));
+        Ok(runs)
     }
 
     /// Returns the stored run with this id and its status, or `None` if there is none, for example because it has ended, or if it

@@ -1,15 +1,15 @@
 //! A store in memory.
 
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::store::MAX_REMOVED;
 use crate::memory::{
     BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, PostOutcome,
-    PostedCommand, RunStore, SaveOutcome, StoreFuture,
+    PostedCommand, RunCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message, unique_id};
 use crate::run::{Run, RunChanges, RunId, RunRevision};
@@ -41,8 +41,9 @@ pub struct InMemoryStore(Arc<Mutex<Contents>>);
 #[derive(Default)]
 struct Contents {
     conversations: Conversations,
-    /// The state of each run, with the time at which it was stored.
-    runs: BTreeMap<String, (Run, SystemTime)>,
+    runs: BTreeMap<String, Stored>,
+    /// The ids of the runs of each conversation.
+    by_conversation: BTreeMap<ConversationId, BTreeSet<String>>,
     max_runs: Option<usize>,
     /// The holder of each lease, with the time at which it expires. The clock does not stand still in suspend.
     leases: BTreeMap<String, (DriverId, SystemTime)>,
@@ -51,6 +52,13 @@ struct Contents {
     removed: VecDeque<RunId>,
     /// What was spent in each period of a key, by its start.
     budgets: HashMap<(String, Timestamp), BudgetSum>,
+}
+
+/// A stored run.
+struct Stored {
+    run: Run,
+    summary: RunSummary,
+    at: SystemTime,
 }
 
 /// The conversations, which are forgotten in the order of their last changes if they take too much memory.
@@ -154,11 +162,35 @@ impl Contents {
     fn remove_run(&mut self, id: &str) {
         self.leases.remove(id);
         self.inboxes.remove(id);
-        if let Some((run, _)) = self.runs.remove(id) {
+        if let Some(Stored { run, summary, .. }) = self.runs.remove(id) {
+            self.forget_conversation(&summary);
             if self.removed.len() == MAX_REMOVED {
                 self.removed.pop_front();
             }
             self.removed.push_back(run.id().clone());
+        }
+    }
+
+    fn forget_conversation(&mut self, run: &RunSummary) {
+        if let Some(Entry::Occupied(mut ids)) =
+            run.conversation.clone().map(|id| self.by_conversation.entry(id))
+        {
+            ids.get_mut().remove(&run.id);
+            if ids.get().is_empty() {
+                ids.remove();
+            }
+        }
+    }
+
+    /// Returns a run as a list has it.
+    fn listed(&self, stored: &Stored, now: SystemTime) -> RunSummary {
+        let id = &stored.summary.id;
+        let mut inbox = self.inboxes.get(id).into_iter().flatten();
+        RunSummary {
+            age: now.duration_since(stored.at).unwrap_or_default(),
+            is_leased: self.leases.get(id).is_some_and(|(_, expires)| *expires > now),
+            is_cancellation_posted: inbox.any(|posted| posted.command == RunCommand::Cancel),
+            ..stored.summary.clone()
         }
     }
 
@@ -168,7 +200,7 @@ impl Contents {
         while self.max_runs.is_some_and(|max| self.runs.len() > max) {
             let is_free = |id: &str| self.leases.get(id).is_none_or(|(_, expires)| *expires <= now);
             let free = self.runs.iter().filter(|(id, _)| *id != saved && is_free(id));
-            let oldest = free.min_by_key(|(_, (_, stored_at))| *stored_at).map(|(id, _)| id.clone());
+            let oldest = free.min_by_key(|(_, stored)| stored.at).map(|(id, _)| id.clone());
             let Some(oldest) = oldest else { return };
             self.remove_run(&oldest);
         }
@@ -276,20 +308,28 @@ impl RunStore for InMemoryStore {
         changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            let mut contents = self.contents();
-            let removed = contents.removed.contains(changes.run_id());
-            let (run, stored_at) = match contents.runs.entry(id.to_owned()) {
-                Entry::Occupied(stored) if expected.is_some() && stored.get().0.revision() == expected => {
+            let contents = &mut *self.contents();
+            let summary = changes.summary().ok_or("the changes are not part of a save")?.clone();
+            let stored = match contents.runs.entry(id.to_owned()) {
+                Entry::Occupied(stored) if expected == Some(&stored.get().summary.revision) => {
                     stored.into_mut()
                 }
-                Entry::Vacant(vacant) if expected.is_none() && !removed => {
-                    vacant.insert((Run::new([]), SystemTime::now()))
+                Entry::Vacant(vacant)
+                    if expected.is_none() && !contents.removed.contains(changes.run_id()) =>
+                {
+                    let (run, at) = (Run::new([]), SystemTime::now());
+                    vacant.insert(Stored { run, summary: summary.clone(), at })
                 }
                 _ => return Ok(SaveOutcome::Conflict),
             };
-            run.apply_changes(changes)?;
-            run.confirm_save();
-            *stored_at = SystemTime::now();
+            stored.run.apply_changes(changes)?;
+            stored.run.confirm_save();
+            stored.at = SystemTime::now();
+            let earlier = std::mem::replace(&mut stored.summary, summary.clone());
+            contents.forget_conversation(&earlier);
+            if let Some(conversation) = summary.conversation {
+                contents.by_conversation.entry(conversation).or_default().insert(id.to_owned());
+            }
             if let Some(inbox) = contents.inboxes.get_mut(id) {
                 inbox.retain(|posted| !changes.acknowledged().contains(&posted.id));
             }
@@ -299,7 +339,9 @@ impl RunStore for InMemoryStore {
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        Box::pin(async move { Ok(self.contents().runs.get(id).map(|(run, _)| run.clone().into_loaded(1))) })
+        Box::pin(
+            async move { Ok(self.contents().runs.get(id).map(|stored| stored.run.clone().into_loaded(1))) },
+        )
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
@@ -309,8 +351,17 @@ impl RunStore for InMemoryStore {
         })
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        Box::pin(async move { Ok(self.contents().runs.keys().cloned().collect()) })
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        Box::pin(async move {
+            let (contents, now) = (self.contents(), SystemTime::now());
+            let ids: Box<dyn Iterator<Item = &String>> = match (&filter.id, &filter.conversation) {
+                (Some(id), _) => Box::new([id].into_iter()),
+                (None, Some(id)) => Box::new(contents.by_conversation.get(id).into_iter().flatten()),
+                (None, None) => Box::new(contents.runs.keys()),
+            };
+            let listed = ids.filter_map(|id| contents.runs.get(id)).map(|run| contents.listed(run, now));
+            Ok(listed.filter(|run| filter.admits(run)).collect())
+        })
     }
 
     fn lease<'a>(
@@ -364,22 +415,6 @@ impl RunStore for InMemoryStore {
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
         Box::pin(async move { Ok(self.contents().inboxes.get(id).cloned().unwrap_or_default()) })
     }
-
-    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
-        Box::pin(async move {
-            let contents = self.contents();
-            let runs = contents.runs.iter();
-            let of = runs.filter(|(_, (run, _))| run.conversation() == Some(conversation));
-            Ok(of.map(|(id, _)| id.clone()).collect())
-        })
-    }
-
-    fn age<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Duration>> {
-        Box::pin(async move {
-            let contents = self.contents();
-            Ok(contents.runs.get(id).map(|(_, stored)| stored.elapsed().unwrap_or_default()))
-        })
-    }
 }
 
 /// Shows only counts, because conversations are private.
@@ -395,6 +430,8 @@ impl fmt::Debug for InMemoryStore {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::content::{Image, Part};
 

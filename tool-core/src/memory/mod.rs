@@ -3,6 +3,7 @@
 mod error;
 mod lease;
 mod inbox;
+mod filter;
 mod store;
 mod budget;
 mod in_memory;
@@ -19,15 +20,17 @@ pub(crate) use self::budget::BudgetUnit;
 pub use self::budget::{Budget, BudgetPeriod, BudgetReservation, BudgetStore, IntoKeyedBudget, KeyedBudget};
 pub use self::chat_memory::{ChatMemory, OpenConversation};
 pub use self::error::{MemoryError, MemoryErrorKind, RunConflict};
+pub use self::filter::RunFilter;
 pub use self::in_memory::InMemoryStore;
 pub use self::inbox::{PostOutcome, PostedCommand, RunCommand};
 pub use self::lease::{DriverId, LeaseRequest, LeaseState};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::store::{ChatStore, RunStore, SaveOutcome, StoreFuture};
-pub use self::stored_runs::{RunStatus, StoredRun, StoredRuns};
-pub(crate) use self::stored_runs::{has_expired, post};
+pub use self::stored_runs::{StoredRun, StoredRuns};
+pub(crate) use self::stored_runs::{list, post};
 pub use self::window::Window;
+pub use crate::run::summary::{RunStatus, RunSummary};
 #[cfg(feature = "sqlite")]
 #[doc(no_inline)]
 pub use rusqlite;

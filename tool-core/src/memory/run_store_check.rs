@@ -4,9 +4,10 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::memory::{
-    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunConflict, RunStore,
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunConflict, RunFilter,
+    RunStatus, RunStore, RunSummary,
 };
-use crate::model::{AssistantMessage, ChatResponse, ConversationId, Message, ToolCall};
+use crate::model::{AssistantMessage, ChatResponse, Message, ToolCall};
 use crate::run::{Decision, Run};
 use crate::tool::{ToolExecution, ToolOutput};
 
@@ -16,7 +17,7 @@ type Checked = Result<(), Box<dyn Error + Send + Sync>>;
 const LONG: Duration = Duration::from_secs(3_600);
 
 /// Checks a store of runs against the contract of [`RunStore`], for the tests of a store. It stores runs under ids that begin with
-/// `check-`, and removes them. Leases, inboxes, conversations and ages are checked if the store supports them.
+/// `check-`, and removes them. Leases and inboxes are checked if the store supports them.
 ///
 /// ```
 /// use tool_core::memory::InMemoryStore;
@@ -35,7 +36,7 @@ pub async fn check_run_store(store: &dyn RunStore) -> Checked {
     check_states(store).await?;
     check_leases(store).await?;
     check_inboxes(store).await?;
-    check_conversations_and_ages(store).await
+    check_lists(store).await
 }
 
 fn ensure(holds: bool, rule: &str) -> Checked {
@@ -71,7 +72,7 @@ async fn check_states(store: &dyn RunStore) -> Checked {
     store.save_run(a, &mut run).await?;
     let ids = store.runs().await?;
     let own: Vec<_> = ids.iter().filter(|id| id.starts_with("check-")).collect();
-    ensure(own == [a, b], "`runs` returns the ids of all stored runs, sorted")?;
+    ensure(own == [a, b], "a list has all stored runs, sorted by id")?;
     let mut copy = store.load_run(a).await?.ok_or("a stored run can be loaded")?;
     ensure(copy.revision() == run.revision(), "the loaded run has the revision of the stored state")?;
     ensure(copy.id() == run.id() && copy.messages() == run.messages(), "the loaded run is the stored one")?;
@@ -188,16 +189,63 @@ async fn check_inboxes(store: &dyn RunStore) -> Checked {
     ensure(store.posted(id).await?.is_empty(), "a removed run has no inbox")
 }
 
-async fn check_conversations_and_ages(store: &dyn RunStore) -> Checked {
-    let (id, conversation) = ("check-conversation", ConversationId::new("check-conversation"));
-    store.save_run(id, &mut new_run()).await?;
-    let of = store.runs_of(&conversation).await?;
-    ensure(of.is_empty() || of == [id], "`runs_of` returns the runs of the conversation")?;
-    let others = store.runs_of(&ConversationId::new("check-other")).await?;
-    ensure(others.is_empty(), "`runs_of` returns no run of another conversation")?;
-    let age = store.age(id).await?;
-    ensure(age.is_none_or(|age| age < LONG), "a run is new when it was stored")?;
-    store.remove_run(id).await?;
-    ensure(store.age(id).await?.is_none(), "a removed run has no age")?;
-    ensure(store.runs_of(&conversation).await?.is_empty(), "`runs_of` returns no removed run")
+async fn check_lists(store: &dyn RunStore) -> Checked {
+    let [first, second] = ["check-list-1", "check-list-2"];
+    let mut run = new_run();
+    store.save_run(first, &mut run).await?;
+    let mut waiting = Run::new([Message::user("Go")]).with_conversation("check-other");
+    waiting.set_agent_name(Some("check-agent"));
+    let call = ToolCall::new("call", "work", "{}");
+    waiting.record_response(ChatResponse::new(AssistantMessage::text("Well.").with_tool_calls([call])))?;
+    store.save_run(second, &mut waiting).await?;
+    waiting.require_approval("call")?;
+    store.save_run(second, &mut waiting).await?;
+    let any = RunFilter::new;
+    let filters: [(RunFilter, &[&str]); 11] = [
+        (any(), &[first, second]),
+        (any().id(second), &[second]),
+        (any().id("check-list"), &[]),
+        (any().agent("check-agent"), &[second]),
+        (any().conversation("check-conversation"), &[first]),
+        (any().conversation("check"), &[]),
+        (any().status(RunStatus::Waiting), &[second]),
+        (any().status(RunStatus::Interrupted), &[first]),
+        (any().status(RunStatus::Waiting).conversation("check-conversation"), &[]),
+        (any().min_age(Duration::ZERO), &[first, second]),
+        (any().min_age(LONG), &[]),
+    ];
+    for (filter, expected) in filters {
+        let mut listed = store.list_runs(&filter).await?;
+        listed.retain(|run| run.id.starts_with("check-list"));
+        let ids: Vec<_> = listed.iter().map(|run| &*run.id).collect();
+        ensure(ids == expected, "a list has the runs that the filter admits, sorted by id")?;
+    }
+    let listed = listed_run(store, first).await?;
+    ensure(Some(&listed.revision) == run.revision(), "a list has the revision of the stored state")?;
+    ensure(listed.age < LONG, "a run is new when it was stored")?;
+    ensure(!listed.is_leased && !listed.is_cancellation_posted, "nobody drives or cancels a new run")?;
+    let driver = DriverId::unique();
+    if store.lease(first, &driver, LeaseRequest::Take(LONG)).await? == LeaseState::Held {
+        ensure(listed_run(store, first).await?.is_leased, "a list shows that a run is leased")?;
+        let _ = store.lease(first, &driver, LeaseRequest::Release).await?;
+        ensure(!listed_run(store, first).await?.is_leased, "a list shows that a lease was released")?;
+    }
+    for (command, is_cancellation) in
+        [(RunCommand::resolve(&"wait".into(), Decision::approve()), false), (RunCommand::Cancel, true)]
+    {
+        if store.post(first, &PostedCommand::new(command)).await? == PostOutcome::Posted {
+            let listed = listed_run(store, first).await?;
+            ensure(listed.is_cancellation_posted == is_cancellation, "a list shows posted cancellations")?;
+        }
+    }
+    store.remove_run(first).await?;
+    store.remove_run(second).await?;
+    let mut left = store.runs().await?;
+    left.retain(|id| id.starts_with("check-list"));
+    ensure(left.is_empty(), "a list has no removed run")
+}
+
+async fn listed_run(store: &dyn RunStore, id: &str) -> Result<RunSummary, Box<dyn Error + Send + Sync>> {
+    let run = store.list_runs(&RunFilter::new().id(id)).await?.pop();
+    run.ok_or_else(|| "the store violates a rule: a list has every stored run".into())
 }

@@ -4,9 +4,10 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::memory::{DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict};
+use crate::memory::{
+    DriverId, LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunConflict, RunFilter, RunSummary,
+};
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunChanges, RunRevision};
 
@@ -163,7 +164,7 @@ pub trait ChatStore: Send + Sync {
 ///
 /// # Several processes
 ///
-/// Four methods are for services in which several drivers work on one store. Their default implementations support nothing:
+/// Three methods are for services in which several drivers work on one store. Their default implementations support nothing:
 /// all stored runs then look free, and only [`append_run`](Self::append_run) protects them, which is enough for their safety.
 ///
 /// - The [lease](Self::lease) of a run states which driver works on it. It is stored beside the state and changes no revision.
@@ -173,20 +174,21 @@ pub trait ChatStore: Send + Sync {
 /// - The inbox of a run has the commands of callers that do not hold it: they [`post`](Self::post) a decision instead of saving
 ///   the run, which would be a conflict for its driver. The driver reads the [posted](Self::posted) commands, and the save that
 ///   stores their effect removes them.
-/// - [`runs_of`](Self::runs_of) finds what waits in a conversation, and [`age`](Self::age) what nobody has continued for long.
 ///
 /// ```
 /// use std::collections::{BTreeMap, HashSet};
 /// use std::sync::Mutex;
+/// use std::time::{Duration, Instant};
 ///
-/// use tool_core::memory::{RunStore, SaveOutcome, StoreFuture};
+/// use tool_core::memory::{RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture};
 /// use tool_core::run::{Run, RunChanges, RunRevision};
 ///
 /// /// A stored run as JSON. A database would have a table of parts and one of entries, and change them in a transaction.
 /// #[derive(Default)]
 /// struct Stored {
 ///     run: String,
-///     revision: Option<RunRevision>,
+///     summary: Option<RunSummary>,
+///     saved_at: Option<Instant>,
 ///     parts: BTreeMap<String, String>,
 ///     log: Vec<String>,
 /// }
@@ -204,7 +206,7 @@ pub trait ChatStore: Send + Sync {
 ///         Box::pin(async move {
 ///             let (runs, removed) = &mut *self.0.lock().unwrap();
 ///             let is_current = match runs.get(id) {
-///                 Some(stored) => expected.is_some() && stored.revision.as_ref() == expected,
+///                 Some(stored) => expected.is_some() && stored.summary.as_ref().map(|known| &known.revision) == expected,
 ///                 None => expected.is_none() && !removed.contains(changes.run_id().as_str()),
 ///             };
 ///             if !is_current {
@@ -212,7 +214,7 @@ pub trait ChatStore: Send + Sync {
 ///             }
 ///             let stored = runs.entry(id.to_owned()).or_default();
 ///             stored.run = changes.run_id().to_string();
-///             stored.revision = changes.revision().cloned();
+///             (stored.summary, stored.saved_at) = (changes.summary().cloned(), Some(Instant::now()));
 ///             if changes.is_whole() {
 ///                 (stored.parts, stored.log) = Default::default();
 ///             }
@@ -243,8 +245,16 @@ pub trait ChatStore: Send + Sync {
 ///         })
 ///     }
 ///
-///     fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-///         Box::pin(async move { Ok(self.0.lock().unwrap().0.keys().cloned().collect()) })
+///     fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+///         Box::pin(async move {
+///             let (runs, _) = &*self.0.lock().unwrap();
+///             let mut listed: Vec<_> = runs.values().filter_map(|stored| stored.summary.clone()).collect();
+///             for run in &mut listed {
+///                 run.age = runs[&run.id].saved_at.map_or(Duration::ZERO, |at| at.elapsed());
+///             }
+///             listed.retain(|run| filter.admits(run));
+///             Ok(listed)
+///         })
 ///     }
 /// }
 /// # #[tokio::main(flavor = "current_thread")]
@@ -263,7 +273,7 @@ pub trait RunStore: Send + Sync {
     /// `None`, no state may be stored under the id, the run must not have been removed, and the changes are all that the run has.
     ///
     /// In one transaction, the store adds the [entries](RunChanges::entries) to the log of the run, replaces or removes its
-    /// [parts](RunChanges::parts), sets its [revision](RunChanges::revision), and removes the
+    /// [parts](RunChanges::parts), sets its [revision](RunChanges::revision) and its [summary](RunChanges::summary), and removes the
     /// [acknowledged](RunChanges::acknowledged) commands from its inbox. If the changes are the [whole](RunChanges::is_whole) run, it first
     /// removes earlier entries and parts. Applications call [`save_run`](Self::save_run).
     ///
@@ -291,12 +301,26 @@ pub trait RunStore: Send + Sync {
     /// The future resolves to an error if the state cannot be removed.
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()>;
 
-    /// Returns the ids of all stored runs, sorted.
+    /// Returns the runs that a filter [admits](RunFilter::admits), sorted by id. For each, it is the [summary](RunChanges::summary)
+    /// of the last save, with its age and what [lease](Self::lease) and [inbox](Self::post) add, if the store supports them. No state
+    /// is read, because lists are long and states are large.
     ///
     /// # Errors
     ///
     /// The future resolves to an error if the runs cannot be listed.
-    fn runs(&self) -> StoreFuture<'_, Vec<String>>;
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>>;
+
+    /// Returns the ids of all stored runs, sorted. Implementations do not override this.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an error if the runs cannot be listed.
+    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let runs = self.list_runs(&RunFilter::new()).await?;
+            Ok(runs.into_iter().map(|run| run.id).collect())
+        })
+    }
 
     /// Stores the state of a run and gives it a new revision, unless it was saved or removed elsewhere since this copy was
     /// loaded. If an earlier save of this copy failed or was dropped, the stored state shows whether it took effect.
@@ -324,11 +348,12 @@ pub trait RunStore: Send + Sync {
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             if run.is_save_in_doubt() {
-                let stored = self.load_run(id).await?;
-                run.end_save(stored.as_ref().and_then(Run::revision));
+                let stored = self.list_runs(&RunFilter::new().id(id)).await?.pop();
+                run.end_save(stored.as_ref().map(|stored| &stored.revision));
             }
             let (expected, changes) = run.begin_save();
-            let outcome = self.append_run(id, expected.as_ref(), &changes.acknowledging(commands)).await?;
+            let changes = changes.saved_with(run.summary(id), commands);
+            let outcome = self.append_run(id, expected.as_ref(), &changes).await?;
             let stored = run.revision().cloned().filter(|_| outcome == SaveOutcome::Saved);
             run.end_save(stored.as_ref());
             match outcome {
@@ -371,26 +396,6 @@ pub trait RunStore: Send + Sync {
     /// The future resolves to an error if the commands cannot be read.
     fn posted<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
         Box::pin(async { Ok(Vec::new()) })
-    }
-
-    /// Returns the ids of the stored runs of a [conversation](Run::conversation), sorted. By default, there are none, and a
-    /// question is answered [while another one waits](crate::agent::WhileWaiting).
-    ///
-    /// # Errors
-    ///
-    /// The future resolves to an error if the runs cannot be listed.
-    fn runs_of<'a>(&'a self, _conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    /// Returns the time since the state of a run was stored last, by the clock of the store, or `None` if there is no such run.
-    /// By default, the age is unknown, and [no run expires](crate::agent::AgentBuilder::max_run_age).
-    ///
-    /// # Errors
-    ///
-    /// The future resolves to an error if the time cannot be read.
-    fn age<'a>(&'a self, _id: &'a str) -> StoreFuture<'a, Option<Duration>> {
-        Box::pin(async { Ok(None) })
     }
 }
 
@@ -447,8 +452,8 @@ impl<S: RunStore + ?Sized> RunStore for Arc<S> {
         (**self).remove_run(id)
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        (**self).runs()
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        (**self).list_runs(filter)
     }
 
     fn lease<'a>(
@@ -466,13 +471,5 @@ impl<S: RunStore + ?Sized> RunStore for Arc<S> {
 
     fn posted<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Vec<PostedCommand>> {
         (**self).posted(id)
-    }
-
-    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
-        (**self).runs_of(conversation)
-    }
-
-    fn age<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Duration>> {
-        (**self).age(id)
     }
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::error::Operation;
 use crate::memory::{
-    DriverId, LeaseRequest, LeaseState, MemoryError, PostOutcome, PostedCommand, RunCommand, RunStore,
-    StoreFuture,
+    MemoryError, PostOutcome, PostedCommand, RunCommand, RunFilter, RunStatus, RunStore, RunSummary,
 };
 use crate::run::Run;
 
@@ -29,54 +28,20 @@ pub struct StoredRun {
     pub status: RunStatus,
 }
 
-/// The status of a stored run.
-///
-/// ```
-/// use tool_core::Agent;
-/// use tool_core::memory::{InMemoryStore, RunStatus};
-/// use tool_core::testing::ScriptedModel;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let model = ScriptedModel::new().fails("the line is dead").says("Good morning!");
-/// let agent = Agent::builder(model).run_store(InMemoryStore::new()).build()?;
-/// agent.ask("Hello").await.unwrap_err();
-/// for stored in agent.stored_runs().await?.runs {
-///     assert_eq!(stored.status, RunStatus::Failed);
-///     assert_eq!(agent.resume(stored.run).await?.text(), "Good morning!");
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RunStatus {
-    /// Another driver works on the run, in this process or in another one. It cannot be resumed now; commands can be
-    /// [posted](crate::Agent::post) to it.
-    RunningElsewhere,
-    /// The driver of the run has ended without a result, for example because its process has died. Resuming it continues it.
-    Interrupted,
-    /// Every open call awaits an approval or a result. Resolve them, and resume the run.
-    Waiting,
-    /// The last attempt to drive the run failed, for example because the model could not be reached. Resuming it tries again.
-    Failed,
-    /// The run was cancelled, or its future was dropped. Resuming it undoes what its tools can undo, and ends it.
-    Cancelled,
-    /// The run has not been continued for the [maximal age](crate::agent::AgentBuilder::max_run_age). Resuming it cancels it.
-    Expired,
-}
-
 impl StoredRuns {
-    /// Loads all runs of a store. Runs older than `max_age` have [expired](RunStatus::Expired).
+    /// Loads the runs of a store that `admits` admits. Runs older than `max_age` have [expired](RunStatus::Expired).
     ///
     /// # Errors
     ///
     /// Fails if the runs cannot be listed.
-    pub async fn load(store: &dyn RunStore, max_age: Option<Duration>) -> Result<Self, MemoryError> {
+    pub(crate) async fn load(
+        store: &dyn RunStore,
+        admits: impl Fn(&RunSummary) -> bool,
+        max_age: Option<Duration>,
+    ) -> Result<Self, MemoryError> {
         let mut stored = Self::default();
-        let ids = store.runs().await.map_err(|error| MemoryError::new(Operation::StoredRuns, error))?;
-        for id in ids {
-            match StoredRun::load(store, &id, max_age).await {
+        for listed in list(store, &RunFilter::new()).await?.iter().filter(|run| admits(run)) {
+            match StoredRun::load_listed(store, listed, max_age).await {
                 // A run can end, and be removed, in the meantime.
                 Ok(run) => stored.runs.extend(run),
                 Err(error) => stored.unreadable.push(error),
@@ -98,36 +63,37 @@ impl StoredRun {
         id: &str,
         max_age: Option<Duration>,
     ) -> Result<Option<Self>, MemoryError> {
-        let loaded: StoreFuture<'_, _> = Box::pin(async {
-            // Checked first: a driver that ends meanwhile has stored the state that is loaded.
-            let lease = store.lease(id, &DriverId::unique(), LeaseRequest::Check).await?;
-            let Some(run) = store.load_run(id).await? else { return Ok(None) };
-            let status = match lease {
-                LeaseState::HeldElsewhere => RunStatus::RunningElsewhere,
-                _ if run.is_cancelled() || is_cancellation_posted(store, id).await? => RunStatus::Cancelled,
-                _ if has_expired(store, id, max_age).await? => RunStatus::Expired,
-                _ if run.is_blocked() => RunStatus::Waiting,
-                _ if run.has_failed() => RunStatus::Failed,
-                _ => RunStatus::Interrupted,
-            };
-            Ok(Some(Self { run, status }))
-        });
-        loaded.await.map_err(|error| MemoryError::new(Operation::LoadRun(id.to_owned()), error))
+        let filter = RunFilter::new().id(id);
+        let listed = store.list_runs(&filter).await.map_err(|error| unreadable(id, error))?;
+        match listed.first() {
+            Some(listed) => Self::load_listed(store, listed, max_age).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn load_listed(
+        store: &dyn RunStore,
+        listed: &RunSummary,
+        max_age: Option<Duration>,
+    ) -> Result<Option<Self>, MemoryError> {
+        // Listed first: a driver that ends meanwhile has stored the state that is loaded.
+        let run = store.load_run(&listed.id).await.map_err(|error| unreadable(&listed.id, error))?;
+        Ok(run.map(|run| Self { status: listed.status_of(run.status(), max_age), run }))
     }
 }
 
-async fn is_cancellation_posted(store: &dyn RunStore, id: &str) -> Result<bool, BoxError> {
-    Ok(store.posted(id).await?.iter().any(|posted| posted.command == RunCommand::Cancel))
+#[cold]
+fn unreadable(id: &str, error: BoxError) -> MemoryError {
+    MemoryError::new(Operation::LoadRun(id.to_owned()), error)
 }
 
-/// Returns `true` if a run has not been stored for this time.
-pub(crate) async fn has_expired(
-    store: &dyn RunStore,
-    id: &str,
-    max_age: Option<Duration>,
-) -> Result<bool, BoxError> {
-    let Some(max_age) = max_age else { return Ok(false) };
-    Ok(store.age(id).await?.is_some_and(|age| age >= max_age))
+/// Lists stored runs.
+///
+/// # Errors
+///
+/// Fails if the runs cannot be listed.
+pub(crate) async fn list(store: &dyn RunStore, filter: &RunFilter) -> Result<Vec<RunSummary>, MemoryError> {
+    store.list_runs(filter).await.map_err(|error| MemoryError::new(Operation::StoredRuns, error))
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -171,11 +171,6 @@ impl Run {
         self.agent_name.as_deref()
     }
 
-    /// Returns `true` if an agent of this name may drive the run: the one that was asked, or any agent if that has no name.
-    pub(crate) fn is_driven_by(&self, agent_name: Option<&str>) -> bool {
-        self.agent_name.is_none() || self.agent_name() == agent_name
-    }
-
     /// Returns `true` if the run is charged to a budget of its [question](crate::agent::Ask::budget), which continuing it needs again.
     #[must_use]
     pub fn has_own_budget(&self) -> bool {

@@ -13,6 +13,7 @@ use super::revision::{RunRevision, StoredState};
 use super::settings::{Settings, is_default};
 use super::state::{CallRecord, LogEntry, Recording, Run, Stage};
 use super::step_error::StepError;
+use super::summary::RunSummary;
 use crate::model::{ConversationId, Cost, Usage};
 
 const OTHER_STATE: StepError = StepError("the changes are of another state of the run");
@@ -35,6 +36,9 @@ pub struct RunChanges {
     position: u64,
     #[serde(skip)]
     acknowledged: Vec<String>,
+    /// What a list shows of the saved run.
+    #[serde(skip)]
+    summary: Option<RunSummary>,
 }
 
 /// What has changed in one run of a tree.
@@ -122,8 +126,9 @@ impl RunChanges {
         }
     }
 
-    pub(crate) fn acknowledging(self, commands: &[String]) -> Self {
-        Self { acknowledged: commands.to_vec(), ..self }
+    /// Adds what is saved besides the state: what lists show, and the commands that leave the inbox.
+    pub(crate) fn saved_with(self, summary: Option<RunSummary>, commands: &[String]) -> Self {
+        Self { summary, acknowledged: commands.to_vec(), ..self }
     }
 
     /// Returns the ids of the commands that leave the inbox of the run with this save, because their effect is part of it.
@@ -141,23 +146,13 @@ impl RunChanges {
     /// Returns the [revision](Run::revision) that the stored run has after this save.
     #[must_use]
     pub fn revision(&self) -> Option<&RunRevision> {
-        match &self.given {
-            Some(run) => run.revision(),
-            None => self.head()?.stored.in_doubt.as_ref(),
-        }
+        self.summary.as_ref().map(|summary| &summary.revision)
     }
 
-    /// Returns the conversation that the run belongs to, if it is known.
+    /// Returns what a [list](crate::memory::RunStore::list_runs) shows of the run after this save.
     #[must_use]
-    pub fn conversation(&self) -> Option<&ConversationId> {
-        match &self.given {
-            Some(run) => run.conversation(),
-            None => self.head()?.conversation.as_ref(),
-        }
-    }
-
-    fn head(&self) -> Option<&Head> {
-        self.runs.first()?.head.as_deref()
+    pub fn summary(&self) -> Option<&RunSummary> {
+        self.summary.as_ref()
     }
 
     /// Returns `true` if these are all entries and parts of the run: it was never saved, or this copy was serialized since. A store
@@ -224,7 +219,8 @@ impl Run {
         if self.recording.is_none() {
             given = Some(Box::new(self.clone()));
         }
-        let mut changes = RunChanges { id, given, runs: Vec::new(), position, acknowledged: Vec::new() };
+        let (runs, acknowledged) = (Vec::new(), Vec::new());
+        let mut changes = RunChanges { id, given, runs, position, acknowledged, summary: None };
         if let Some(recording) = &self.recording {
             changes.add(self, recording);
         }
@@ -240,9 +236,13 @@ impl Run {
         if let Some(given) = &changes.given {
             *self = Self::clone(given);
         }
-        for changed in &changes.runs {
+        self.apply_changed_runs(changes.runs.clone())
+    }
+
+    fn apply_changed_runs(&mut self, runs: Vec<ChangedRun>) -> Result<(), StepError> {
+        for changed in runs {
             let run = self.run_with_id(&changed.id).ok_or(OTHER_STATE)?;
-            run.apply_changed(changed.clone())?;
+            run.apply_changed(changed)?;
         }
         let mut restored = Ok(());
         self.for_each_run(&mut |run| restored = restored.and(run.restore_undoing().ok_or(OTHER_STATE)));
@@ -312,9 +312,7 @@ impl Run {
                 }
             }
         }
-        let changes =
-            RunChanges { id: run.id.clone(), given: None, runs, position, acknowledged: Vec::new() };
-        let applied = run.apply_changes(&changes).map_err(serde_json::Error::custom);
+        let applied = run.apply_changed_runs(runs).map_err(serde_json::Error::custom);
         applied.and_then(|()| run.check().map_err(serde_json::Error::custom))?;
         Ok(run.into_loaded(position))
     }

@@ -33,6 +33,7 @@ mod log;
 mod call_ids;
 mod ledger;
 mod check_limits;
+pub(crate) mod summary;
 mod changes;
 mod revise;
 mod inner;

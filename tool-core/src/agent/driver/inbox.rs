@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lease::{HeldLease, RunLease};
 use crate::agent::{OnDrop, RunDriver};
-use crate::memory::{LeaseRequest, LeaseState, PostedCommand, has_expired};
+use crate::memory::{LeaseRequest, LeaseState, PostedCommand, RunFilter};
 use crate::run::RunErrorKind;
 
 impl RunDriver {
@@ -47,9 +47,11 @@ impl RunDriver {
         self.question.cancellation = Some(cancellation);
         self.lease = RunLease::Held(held);
         if self.run.revision().is_some() {
-            let max_age = agent.0.stored_runs.max_age;
-            if has_expired(&**store, self.run.id().as_str(), max_age).await.map_err(RunErrorKind::Store)? {
-                self.run.cancel();
+            if let Some(age) = agent.0.stored_runs.max_age {
+                let expired = RunFilter::new().id(self.run.id().as_str()).min_age(age);
+                if !store.list_runs(&expired).await.map_err(RunErrorKind::Store)?.is_empty() {
+                    self.run.cancel();
+                }
             }
             // An earlier driver of the run has a conflict from the next save on, at the latest before anything is executed.
             self.has_unsaved_changes = true;

@@ -2,7 +2,7 @@
 
 use super::inside::Inside;
 use crate::agent::{Agent, RunDriver, WhileWaiting};
-use crate::memory::{ChatMemory, RunConflict};
+use crate::memory::{ChatMemory, RunConflict, RunFilter, RunStatus, RunSummary};
 use crate::model::ConversationId;
 use crate::run::RunErrorKind;
 
@@ -44,14 +44,12 @@ impl RunDriver {
         if agent.stored_runs.while_waiting == WhileWaiting::Answer {
             return Ok(());
         }
-        for id in store.runs_of(conversation).await.map_err(RunErrorKind::Store)? {
-            let is_other = id != self.run.id().as_str();
-            let run = if is_other { store.load_run(&id).await.map_err(RunErrorKind::Store)? } else { None };
-            if run.is_some_and(|run| run.is_blocked()) {
-                return Err(RunErrorKind::ConversationWaits { run: id });
-            }
+        let waiting = RunFilter::new().conversation(conversation.clone()).status(RunStatus::Waiting);
+        let waiting = store.list_runs(&waiting).await.map_err(RunErrorKind::Store)?;
+        match waiting.into_iter().find(|other| other.id != self.run.id().as_str()) {
+            Some(RunSummary { id, .. }) => Err(RunErrorKind::ConversationWaits { run: id }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Stores the run, so that it can be resumed after an error, and releases its lease. The caller gets that error, not one of

@@ -24,8 +24,11 @@ const TABLES: &str = "
     CREATE TABLE messages (id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, message TEXT NOT NULL);
     CREATE INDEX messages_by_conversation ON messages (conversation);
     CREATE TABLE runs (
-        id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, conversation TEXT, updated INTEGER NOT NULL
+        id TEXT PRIMARY KEY NOT NULL, run TEXT NOT NULL, revision TEXT NOT NULL, updated INTEGER NOT NULL,
+        summary TEXT NOT NULL, status TEXT NOT NULL, agent TEXT, conversation TEXT
     );
+    CREATE INDEX runs_by_status ON runs (status, updated);
+    CREATE INDEX runs_by_agent ON runs (agent);
     CREATE INDEX runs_by_conversation ON runs (conversation);
     CREATE TABLE run_parts (run TEXT NOT NULL, key TEXT NOT NULL, part TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
     CREATE TABLE run_log (

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{OptionalExtension, TransactionBehavior, params};
+use rusqlite::{OptionalExtension, TransactionBehavior, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use self::worker::Worker;
@@ -17,7 +17,7 @@ use super::error::Operation;
 use super::store::MAX_REMOVED;
 use crate::memory::{
     BudgetPeriod, BudgetReservation, BudgetStore, ChatStore, DriverId, LeaseRequest, LeaseState, MemoryError,
-    PostOutcome, PostedCommand, RunStore, SaveOutcome, StoreFuture,
+    PostOutcome, PostedCommand, RunFilter, RunStore, RunSummary, SaveOutcome, StoreFuture,
 };
 use crate::model::{ConversationId, Message};
 use crate::run::{Run, RunChanges, RunRevision};
@@ -25,15 +25,17 @@ use crate::tool::Timestamp;
 
 const DELETE_MESSAGES: &str = "DELETE FROM messages WHERE conversation = ?1";
 
-/// Gives a run that has the expected revision (`?4`) a new one.
+/// Gives a run that has the expected revision (`?8`) a new one.
 const REVISE: &str = "
-    UPDATE runs SET revision = ?3, conversation = ?5, updated = unixepoch() WHERE id = ?1 AND run = ?2 AND revision = ?4
+    UPDATE runs SET (revision, summary, status, agent, conversation, updated) = (?3, ?4, ?5, ?6, ?7, unixepoch())
+    WHERE id = ?1 AND run = ?2 AND revision = ?8
 ";
 
 /// Adds a run that is neither stored nor removed.
 const INSERT: &str = "
-    INSERT INTO runs (id, run, revision, conversation, updated) SELECT ?1, ?2, ?3, ?5, unixepoch()
-    WHERE ?4 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING
+    INSERT INTO runs (id, run, revision, summary, status, agent, conversation, updated)
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, unixepoch()
+    WHERE ?8 IS NULL AND NOT EXISTS (SELECT 1 FROM removed_runs WHERE run = ?2) ON CONFLICT DO NOTHING
 ";
 
 /// The Unix time in milliseconds, which does not stand still in suspend.
@@ -47,7 +49,7 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 ///
 /// The file must not be used for other data. SQLite creates two files next to it, ending in `-wal` and `-shm`; copying the
 /// file while it is in use requires SQLite's own tools. Each message is a row of the table `messages`, as JSON. Each run is
-/// a row of `runs`, with its revision, its conversation and the Unix time in seconds at which it was stored; `run_log` has what
+/// a row of `runs`, with its revision, what lists show of it, and the Unix time in seconds at which it was stored; `run_log` has what
 /// has happened in it, and `run_parts` what else belongs to its state, as JSON; `leases`
 /// and `inbox` have what belongs to runs in progress, `budgets` and `budget_reservations` what was spent of budgets, and `removed_runs` the ids of the last 1,000 removed runs. A file of an earlier version is updated when it is opened, and earlier versions of this
 /// crate do not open it any more.
@@ -215,16 +217,19 @@ impl RunStore for SqliteStore {
         changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
-            let text = |revision: &RunRevision| revision.as_str().to_owned();
-            let (expected, revision) = (expected.map(text), changes.revision().map(text));
-            let (conversation, run) =
-                (changes.conversation().map(ToString::to_string), changes.run_id().to_string());
+            let summary = changes.summary().ok_or("the changes are not part of a save")?.clone();
+            let (summary_text, run) = (serde_json::to_string(&summary)?, changes.run_id().to_string());
+            let expected = expected.map(ToString::to_string);
             let (id, acknowledged) = (id.to_owned(), changes.acknowledged().to_vec());
             let (parts, entries, is_whole) = (changes.parts()?, changes.entries()?, changes.is_whole());
             let append = self.0.run(move |connection| {
                 let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let sql = if expected.is_some() { REVISE } else { INSERT };
-                if transaction.execute(sql, params![id, run, revision, expected, conversation])? == 0 {
+                let (revision, status) = (summary.revision.as_str(), summary.status.as_str());
+                let conversation = summary.conversation.as_ref().map(ConversationId::as_str);
+                let columns =
+                    params![id, run, revision, summary_text, status, summary.agent, conversation, expected];
+                if transaction.execute(sql, columns)? == 0 {
                     return Ok(SaveOutcome::Conflict);
                 }
                 if is_whole {
@@ -303,11 +308,24 @@ impl RunStore for SqliteStore {
         })
     }
 
-    fn runs(&self) -> StoreFuture<'_, Vec<String>> {
-        self.0.run(|connection| {
-            let mut ids = connection.prepare("SELECT id FROM runs ORDER BY id")?;
-            let ids = ids.query_map([], |row| row.get(0))?;
-            Ok(ids.collect::<Result<_, _>>()?)
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
+        let filter = filter.clone();
+        self.0.run(move |connection| {
+            let (sql, values) = list_query(&filter);
+            let mut statement = connection.prepare(&sql)?;
+            let mut rows = statement.query(params_from_iter(values))?;
+            let mut runs = Vec::new();
+            while let Some(row) = rows.next()? {
+                let summary: RunSummary = parse_column(row.get_ref(0)?).map_err(|location| {
+                    format!(
+                        "a summary in the table `runs` is corrupt or was written by another version ({location})"
+                    )
+                })?;
+                let age = Duration::from_secs(row.get::<_, i64>(1)?.unsigned_abs());
+                let (is_leased, is_cancellation_posted) = (row.get(2)?, row.get(3)?);
+                runs.push(RunSummary { age, is_leased, is_cancellation_posted, ..summary });
+            }
+            Ok(runs)
         })
     }
 
@@ -400,24 +418,35 @@ impl RunStore for SqliteStore {
             Ok(posted)
         })
     }
+}
 
-    fn runs_of<'a>(&'a self, conversation: &'a ConversationId) -> StoreFuture<'a, Vec<String>> {
-        let conversation = conversation.to_string();
-        self.0.run(move |connection| {
-            let mut ids = connection.prepare("SELECT id FROM runs WHERE conversation = ?1 ORDER BY id")?;
-            let ids = ids.query_map([conversation], |row| row.get(0))?;
-            Ok(ids.collect::<Result<_, _>>()?)
-        })
+/// Returns the statement that lists the runs that a filter admits, and its values. It reads no state, and each condition has an index.
+fn list_query(filter: &RunFilter) -> (String, Vec<String>) {
+    let columns = [
+        ("id", filter.id.clone()),
+        ("agent", filter.agent.clone()),
+        ("conversation", filter.conversation.as_ref().map(ToString::to_string)),
+        ("status", filter.status.map(|status| status.as_str().to_owned())),
+    ];
+    let mut sql = format!(
+        "SELECT summary, max(unixepoch() - updated, 0),
+            EXISTS (SELECT 1 FROM leases WHERE run = runs.id AND expires > {NOW}),
+            EXISTS (SELECT 1 FROM inbox WHERE run = runs.id AND command = '\"cancel\"')
+        FROM runs WHERE TRUE"
+    );
+    let mut values = Vec::new();
+    for (column, value) in columns {
+        if let Some(value) = value {
+            sql.push_str(&format!(" AND {column} = ?"));
+            values.push(value);
+        }
     }
-
-    fn age<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Duration>> {
-        let id = id.to_owned();
-        self.0.run(move |connection| {
-            let sql = "SELECT max(unixepoch() - updated, 0) FROM runs WHERE id = ?1";
-            let age = connection.query_row(sql, [id], |row| row.get::<_, i64>(0)).optional()?;
-            Ok(age.map(|seconds| Duration::from_secs(seconds.unsigned_abs())))
-        })
+    if let Some(age) = filter.min_age {
+        let seconds = age.as_secs().saturating_add(u64::from(age.subsec_nanos() > 0));
+        sql.push_str(&format!(" AND updated <= unixepoch() - {seconds}"));
     }
+    sql.push_str(" ORDER BY id");
+    (sql, values)
 }
 
 /// Parses the JSON in a column.
@@ -435,5 +464,38 @@ fn location(error: &serde_json::Error) -> String {
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::RunStatus;
+
+    /// Returns how SQLite answers the list of a filter.
+    fn plan(filter: &RunFilter) -> Vec<String> {
+        let connection = database::open_in_memory().unwrap();
+        let (sql, values) = list_query(filter);
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let steps = statement.query_map(params_from_iter(values), |row| row.get(3)).unwrap();
+        steps.collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn a_filtered_list_of_runs_scans_no_table() {
+        let any = RunFilter::new;
+        for filter in [
+            any().id("a"),
+            any().agent("desk"),
+            any().conversation("user-7"),
+            any().status(RunStatus::Waiting),
+            any().status(RunStatus::Waiting).min_age(Duration::from_secs(60)),
+            any().conversation("user-7").status(RunStatus::Waiting),
+        ] {
+            let plan = plan(&filter);
+            assert!(plan.iter().any(|step| step.starts_with("SEARCH runs USING INDEX")), "{plan:?}");
+            assert!(!plan.iter().any(|step| step.starts_with("SCAN")), "{plan:?}");
+        }
+        assert!(plan(&any()).iter().any(|step| step.starts_with("SCAN runs")));
     }
 }

@@ -1,0 +1,154 @@
+//! What a list of stored runs shows of a run without reading its state.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::revision::RunRevision;
+use super::state::Run;
+use crate::model::ConversationId;
+
+/// The status of a stored run.
+///
+/// ```
+/// use tool_core::Agent;
+/// use tool_core::memory::{InMemoryStore, RunStatus};
+/// use tool_core::testing::ScriptedModel;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new().fails("the line is dead").says("Good morning!");
+/// let agent = Agent::builder(model).run_store(InMemoryStore::new()).build()?;
+/// agent.ask("Hello").await.unwrap_err();
+/// for stored in agent.stored_runs().await?.runs {
+///     assert_eq!(stored.status, RunStatus::Failed);
+///     assert_eq!(agent.resume(stored.run).await?.text(), "Good morning!");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RunStatus {
+    /// Another driver works on the run, in this process or in another one. It cannot be resumed now; commands can be
+    /// [posted](crate::Agent::post) to it.
+    RunningElsewhere,
+    /// The driver of the run has ended without a result, for example because its process has died. Resuming it continues it.
+    #[default]
+    Interrupted,
+    /// Every open call awaits an approval or a result. Resolve them, and resume the run.
+    Waiting,
+    /// The last attempt to drive the run failed, for example because the model could not be reached. Resuming it tries again.
+    Failed,
+    /// The run was cancelled, or its future was dropped. Resuming it undoes what its tools can undo, and ends it.
+    Cancelled,
+    /// The run has not been continued for the [maximal age](crate::agent::AgentBuilder::max_run_age). Resuming it cancels it.
+    Expired,
+}
+
+/// What a [store](crate::memory::RunStore) lists of a run. Reading it costs the same for a run of any length.
+///
+/// A store keeps the [summary](crate::run::RunChanges::summary) of the last save, for example as JSON, and adds what only it knows: the age,
+/// the lease and the inbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunSummary {
+    /// The id under which the run is stored.
+    pub id: String,
+    /// The revision of the stored state.
+    pub revision: RunRevision,
+    /// The [name](Run::agent_name) of the agent that was asked, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The [conversation](Run::conversation) that the run belongs to, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<ConversationId>,
+    /// The status. In a [store](crate::memory::RunStore::list_runs), it is the one that the stored state alone has;
+    /// [`Agent::list_runs`](crate::Agent::list_runs) also considers the lease, the inbox and the age.
+    pub status: RunStatus,
+    /// The time since the state was stored, by the clock of the store.
+    #[serde(skip)]
+    pub age: Duration,
+    /// A driver holds the lease of the run.
+    #[serde(skip)]
+    pub is_leased: bool,
+    /// The inbox of the run has a cancellation.
+    #[serde(skip)]
+    pub is_cancellation_posted: bool,
+}
+
+/// Returns `true` if an agent of a name may drive a run: the one that was asked, or any agent if that has no name.
+fn may_drive(agent_name: Option<&str>, asked: Option<&str>) -> bool {
+    asked.is_none() || asked == agent_name
+}
+
+impl RunSummary {
+    /// Returns `true` if the run has not been stored for this time.
+    pub(crate) fn has_expired(&self, max_age: Option<Duration>) -> bool {
+        max_age.is_some_and(|max_age| self.age >= max_age)
+    }
+
+    /// Returns `true` if an agent of this name may drive the run.
+    pub(crate) fn is_driven_by(&self, agent_name: Option<&str>) -> bool {
+        may_drive(agent_name, self.agent.as_deref())
+    }
+
+    /// Returns the status of a run whose stored state has the status `saved`.
+    pub(crate) fn status_of(&self, saved: RunStatus, max_age: Option<Duration>) -> RunStatus {
+        match saved {
+            _ if self.is_leased => RunStatus::RunningElsewhere,
+            _ if self.is_cancellation_posted => RunStatus::Cancelled,
+            RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted if self.has_expired(max_age) => {
+                RunStatus::Expired
+            }
+            saved => saved,
+        }
+    }
+}
+
+impl RunStatus {
+    /// Returns the name that a store can give a status in a column, such as `waiting`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RunningElsewhere => "running_elsewhere",
+            Self::Interrupted => "interrupted",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl Run {
+    /// Returns what a list shows of the run if it is stored under this id.
+    pub(crate) fn summary(&self, id: &str) -> Option<RunSummary> {
+        Some(RunSummary {
+            id: id.to_owned(),
+            revision: self.revision()?.clone(),
+            agent: self.agent_name.clone(),
+            conversation: self.conversation.clone(),
+            status: self.status(),
+            age: Duration::ZERO,
+            is_leased: false,
+            is_cancellation_posted: false,
+        })
+    }
+
+    /// Returns `true` if an agent of this name may drive the run: the one that was asked, or any agent if that has no name.
+    pub(crate) fn is_driven_by(&self, agent_name: Option<&str>) -> bool {
+        may_drive(agent_name, self.agent_name())
+    }
+
+    /// Returns the status that the state alone has.
+    pub(crate) fn status(&self) -> RunStatus {
+        match () {
+            () if self.is_cancelled() => RunStatus::Cancelled,
+            () if self.is_blocked() => RunStatus::Waiting,
+            () if self.has_failed() => RunStatus::Failed,
+            () => RunStatus::Interrupted,
+        }
+    }
+}
