@@ -453,7 +453,8 @@ mod tests {
         let removed = store.load_run("c").await.unwrap().unwrap();
         save("d").await;
         assert_eq!(store.runs().await.unwrap(), ["d", "driven"]);
-        let outcome = store.append_run("c", None, &removed.changes()).await.unwrap();
+        let changes = removed.changes().saved_with(removed.summary("c"), &[]);
+        let outcome = store.append_run("c", None, &changes).await.unwrap();
         assert_eq!(outcome, SaveOutcome::Conflict);
     }
 
