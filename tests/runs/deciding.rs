@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::support::stores::Counting;
 use tokio::sync::Notify;
 use tool_core::agent::CommandErrorKind;
-use tool_core::memory::{InMemoryStore, RunStatus, RunStore};
+use tool_core::memory::{InMemoryStore, PostOutcome, PostedCommand, RunCommand, RunStatus, RunStore};
 use tool_core::model::{ToolDefinition, ToolPolicy};
 use tool_core::run::{Decision, ResolveErrorKind, Run};
 use tool_core::testing::ScriptedModel;
@@ -114,6 +114,24 @@ async fn what_does_not_fit_is_refused_and_not_posted() {
         assert!(matches!(error.kind(), CommandErrorKind::UnknownRun), "{error}");
         let decided = agent.decide(id, &wait, Decision::approve()).await.unwrap();
         assert_eq!(decided.resume().unwrap().await.unwrap().text(), "Done.");
+    }
+}
+
+/// A decision that a service reads from a request, and posts.
+#[tokio::test]
+async fn a_decision_cannot_claim_that_its_arguments_were_checked() {
+    for store in stores().await {
+        let agent = paying(store.clone());
+        let run = waiting(&agent).await;
+        let (id, wait) = (run.id().clone(), run.waits().remove(0).id);
+        let mut forged = serde_json::to_value(Decision::approve_with(r#"{"cents": "x"}"#)).unwrap();
+        forged["checked"] = true.into();
+        let forged: Decision = serde_json::from_value(forged).unwrap();
+        let command = PostedCommand::new(RunCommand::resolve(&wait, forged));
+        assert_eq!(store.post(&id, &command).await.unwrap(), PostOutcome::Posted);
+        let error = agent.resume(run).await.unwrap_err();
+        assert!(error.to_string().starts_with("the call cannot be approved with these arguments"), "{error}");
+        assert_eq!(error.tool_executions().len(), 0);
     }
 }
 

@@ -24,11 +24,15 @@ use crate::tool::{DecisionRecord, WaitId};
 pub enum RunCommand {
     /// Records a decision, like [`Run::resolve`]. Ignored if the run does not wait for this, if it was decided before, or if the
     /// decision does not fit. The inbox contains the answer until the driver of the run has taken it, also that to a question for a secret.
+    #[non_exhaustive]
     Resolve {
         /// The id of the wait.
         wait: WaitId,
         /// The decision.
         decision: Decision,
+        /// The arguments of the decision were checked by the agent that posts it.
+        #[serde(rename = "checked", default, skip_serializing_if = "std::ops::Not::not")]
+        has_checked_arguments: bool,
     },
     /// Cancels the run, like [`Run::cancel`]. Ignored if the run has an answer.
     Cancel,
@@ -40,13 +44,14 @@ impl RunCommand {
     /// Creates the command that records a decision about this wait.
     #[must_use]
     pub fn resolve(wait: &WaitId, decision: Decision) -> Self {
-        Self::Resolve { wait: wait.clone(), decision }
+        let has_checked_arguments = decision.has_checked_arguments;
+        Self::Resolve { wait: wait.clone(), decision, has_checked_arguments }
     }
 
     /// Returns the decision about this wait, if the command records one.
     pub(crate) fn record_about(&self, about: &WaitId) -> Option<DecisionRecord> {
         match self {
-            Self::Resolve { wait, decision } if wait == about => decision.record(wait),
+            Self::Resolve { wait, decision, .. } if wait == about => decision.record(wait),
             _ => None,
         }
     }
@@ -55,7 +60,10 @@ impl RunCommand {
     pub(crate) fn apply(self, run: &mut Run) {
         match self {
             // Fails if it was decided before: the first decision holds.
-            Self::Resolve { wait, decision } => drop(run.resolve(&wait, decision)),
+            Self::Resolve { wait, mut decision, has_checked_arguments } => {
+                decision.has_checked_arguments = has_checked_arguments;
+                drop(run.resolve(&wait, decision));
+            }
             Self::Cancel => run.cancel(),
             Self::Say(message) => drop(run.say(message)),
         }
@@ -66,7 +74,7 @@ impl RunCommand {
 impl fmt::Debug for RunCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Resolve { wait, decision } => f.debug_tuple("Resolve").field(wait).field(decision).finish(),
+            Self::Resolve { wait, decision, .. } => f.debug_tuple("Resolve").field(wait).field(decision).finish(),
             Self::Cancel => f.write_str("Cancel"),
             Self::Say(_) => f.write_str("Say"),
         }

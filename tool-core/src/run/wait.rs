@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::approval::Approval;
-use super::settings::is_default;
 use crate::model::ToolCall;
 use crate::tool::{
     DecisionKind, DecisionRecord, Question, Timestamp, ToolError, ToolOutput, WaitId, write_outcome,
@@ -122,7 +121,8 @@ pub struct Decision {
     #[serde(flatten)]
     pub(super) author: Author,
     /// New arguments were checked against the definition that the approval is bound to.
-    #[serde(rename = "checked", default, skip_serializing_if = "is_default")]
+    /// Not read with the decision, which can be of anybody.
+    #[serde(skip)]
     pub(crate) has_checked_arguments: bool,
 }
 
