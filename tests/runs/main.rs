@@ -16,6 +16,7 @@ mod editing;
 mod events;
 mod exploration;
 mod fallback;
+mod forking;
 mod keys;
 mod leasing;
 mod memory;

@@ -145,6 +145,7 @@ fn stored_row(Loaded { run, status, .. }: &Loaded) -> Row {
         RunStatus::Failed => Status::Failed,
         RunStatus::Cancelled => Status::Cancelled,
         RunStatus::Expired => Status::Expired,
+        RunStatus::Finished => Status::Done,
         _ => Status::Interrupted,
     };
     let waits = describe(run, None);

@@ -15,7 +15,7 @@ use crate::agent::{Agent, Answerer, Approver, Event, EventStream, RunDriver};
 use crate::content::Content;
 use crate::memory::IntoKeyedBudget;
 use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, ToolChoice};
-use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits};
+use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits, StepError};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
 
@@ -72,6 +72,41 @@ impl Agent {
     /// ```
     pub fn resume(&self, run: Run) -> Ask {
         Ask::resume(self.clone(), run)
+    }
+
+    /// Starts another run that begins with the first messages of an earlier one, as many as `position` states, and asks the model next. Await
+    /// or stream it, as with [`ask`](Self::ask).
+    ///
+    /// The calls before the position are never executed again, and not undone if the new run fails: they belong to the earlier run, which
+    /// stays as it is. A call that the model requests afterwards is a new one, with keys of its own; it is judged and approved anew, and so is
+    /// the question. Usage, cost and time start at zero, while [turns](Run::turns) are counted from the question. The new run belongs to no
+    /// conversation.
+    ///
+    /// ```
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::{Agent, tool, tools};
+    ///
+    /// #[tool("Books a room", at_most_once)]
+    /// fn book(nights: u32) -> String {
+    ///     format!("booked {nights} nights")
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let model = ScriptedModel::new().calls("book", r#"{"nights": 2}"#).fails("down").says("Two nights are booked.");
+    /// let agent = Agent::builder(model).tools(tools![book]).build()?;
+    /// let failed = agent.ask("A room, please").await.unwrap_err().into_run();
+    /// // Behind the question, the call and its result:
+    /// assert_eq!(agent.fork(&failed, 3)?.await?.text(), "Two nights are booked.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the position is inside a turn, behind an answer, before the question or before a handoff, or if calls of the run were undone.
+    pub fn fork(&self, run: &Run, position: usize) -> Result<Ask, StepError> {
+        Ok(self.resume(run.fork(position)?))
     }
 }
 

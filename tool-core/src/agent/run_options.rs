@@ -392,6 +392,34 @@ impl AgentBuilder {
         self
     }
 
+    /// Keeps finished runs in the [store](Self::run_store) for this time, with their messages and calls. By default, a run is removed when it
+    /// has ended. [`list_runs`](crate::Agent::list_runs) shows them as [finished](crate::memory::RunStatus::Finished), and
+    /// [`stored_run`](crate::Agent::stored_run) loads one. They are removed after this time, when a further run of the agent ends or when its
+    /// runs are listed, so no task is needed for it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tool_core::memory::{InMemoryStore, RunFilter, RunStatus};
+    /// use tool_core::testing::ScriptedModel;
+    /// use tool_core::Agent;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::builder(ScriptedModel::new().says("Good morning!")).run_store(InMemoryStore::new());
+    /// let agent = agent.keep_finished(Duration::from_secs(30 * 24 * 3_600)).build()?;
+    /// agent.ask("Hello").await?;
+    /// let finished = agent.list_runs(&RunFilter::new().status(RunStatus::Finished)).await?;
+    /// let stored = agent.stored_run(&finished[0].id).await?.ok_or("unknown run")?;
+    /// assert_eq!(stored.run.messages()[1].text(), "Good morning!");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keep_finished(mut self, time: Duration) -> Self {
+        self.agent.stored_runs.keep_finished = Some(time);
+        self
+    }
+
     /// Sets what dropping the future, the stream or the driver of a stored run means; [`OnDrop::Cancel`] by default.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
         self.agent.stored_runs.on_drop = on_drop;

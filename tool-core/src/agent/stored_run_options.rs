@@ -37,6 +37,7 @@ pub enum WhileWaiting {
 pub(super) struct StoredRunOptions {
     pub(super) lease: Duration,
     pub(super) max_age: Option<Duration>,
+    pub(super) keep_finished: Option<Duration>,
     pub(super) on_drop: OnDrop,
     pub(super) while_waiting: WhileWaiting,
 }
@@ -46,6 +47,7 @@ impl Default for StoredRunOptions {
         Self {
             lease: DEFAULT_LEASE,
             max_age: None,
+            keep_finished: None,
             on_drop: OnDrop::default(),
             while_waiting: WhileWaiting::default(),
         }

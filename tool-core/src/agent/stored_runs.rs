@@ -8,7 +8,7 @@ use crate::run::{Run, RunError, RunErrorKind};
 
 impl Agent {
     /// Returns the stored runs, ordered by id, each with its [status](crate::memory::RunStatus): those that were interrupted, wait
-    /// for approvals or results, have failed, were cancelled, or are running elsewhere. Empty for an agent without a
+    /// for approvals or results, have failed, were cancelled, or are running elsewhere. [Finished](crate::agent::AgentBuilder::keep_finished) runs are not among them. Empty for an agent without a
     /// [run store](crate::agent::AgentBuilder::run_store). In a store that several agents share, runs of agents with
     /// another [name](crate::agent::AgentBuilder::name) are left out; agents without a name see each other's.
     ///
@@ -51,8 +51,9 @@ impl Agent {
     pub async fn stored_runs(&self) -> Result<StoredRuns, MemoryError> {
         match self.0.run_store.get() {
             Some(store) => {
-                let is_own = |run: &RunSummary| run.is_driven_by(self.name());
-                StoredRuns::load(&**store, is_own, self.0.stored_runs.max_age).await
+                let is_open =
+                    |run: &RunSummary| run.is_driven_by(self.name()) && run.status != RunStatus::Finished;
+                StoredRuns::load(&**store, is_open, self.0.stored_runs.max_age).await
             }
             None => Ok(StoredRuns::default()),
         }
@@ -82,9 +83,12 @@ impl Agent {
     /// Fails if the runs cannot be listed.
     pub async fn list_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, MemoryError> {
         let Some(store) = self.0.run_store.get() else { return Ok(Vec::new()) };
+        self.remove_old_runs().await;
         // A status that follows from the state alone is not the one that others see only if there is a lease, a cancellation or an age.
-        let has_index =
-            matches!(filter.status, Some(RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted));
+        let has_index = matches!(
+            filter.status,
+            Some(RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted | RunStatus::Finished)
+        );
         let broad = RunFilter { status: filter.status.filter(|_| has_index), ..filter.clone() };
         let mut runs = list(&**store, &broad).await?;
         for run in &mut runs {
@@ -107,6 +111,19 @@ impl Agent {
                 Ok(stored.filter(|stored| stored.run.is_driven_by(self.name())))
             }
             None => Ok(None),
+        }
+    }
+
+    /// Removes the finished runs that were kept for long enough. What fails is tried again after the next run.
+    pub(super) async fn remove_old_runs(&self) {
+        let (Some(store), Some(age)) = (self.0.run_store.get(), self.0.stored_runs.keep_finished) else {
+            return;
+        };
+        let old = RunFilter::new().status(RunStatus::Finished).min_age(age);
+        for run in store.list_runs(&old).await.unwrap_or_default() {
+            if run.is_driven_by(self.name()) && !run.is_leased {
+                let _ = store.remove_run(&run.id).await;
+            }
         }
     }
 

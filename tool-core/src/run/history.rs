@@ -1,6 +1,6 @@
 //! What has happened in a run, folded from its log, which alone changes it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,26 @@ impl History {
         match self.messages.last() {
             Some(Message::Assistant(message)) => &message.tool_calls,
             _ => &[],
+        }
+    }
+
+    /// Returns what had happened when the history had so many messages, without what can be undone and what layers decided.
+    pub(super) fn beginning(&self, position: usize) -> Self {
+        let messages = self.messages[..position].to_vec();
+        let results = messages[self.given..].iter().filter_map(|message| match message {
+            Message::Tool(result) => Some(&result.call_id),
+            _ => None,
+        });
+        let results: HashSet<_> = results.collect();
+        let executed = self.executions.iter().filter(|execution| results.contains(&execution.call.id));
+        let mut executions: Vec<_> = executed.cloned().collect();
+        executions.iter_mut().for_each(|execution| execution.history.undo = None);
+        Self {
+            messages,
+            given: self.given,
+            executions,
+            found_tools: self.found_tools.clone(),
+            ..Self::default()
         }
     }
 

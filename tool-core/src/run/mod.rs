@@ -49,6 +49,7 @@ mod remote;
 mod answer;
 mod error;
 mod finish;
+mod fork;
 mod reported;
 mod saved;
 

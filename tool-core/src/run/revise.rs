@@ -126,6 +126,11 @@ impl Run {
         self.stored.has_failed
     }
 
+    /// Notes that nothing is left to do, also for its conversation.
+    pub(crate) fn set_finished(&mut self) {
+        self.stored.is_finished = true;
+    }
+
     pub(crate) fn set_failed(&mut self, has_failed: bool) {
         self.stored.has_failed = has_failed;
     }

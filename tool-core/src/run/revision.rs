@@ -41,6 +41,9 @@ pub(super) struct StoredState {
     /// The last attempt to drive the run failed, and can be repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_failed: bool,
+    /// The run has ended, and nothing is left to do. It stays stored for its readers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_finished: bool,
 }
 
 /// The format of a stored state. A change that other versions cannot read raises it.

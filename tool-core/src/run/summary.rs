@@ -45,6 +45,8 @@ pub enum RunStatus {
     Cancelled,
     /// The run has not been continued for the [maximal age](crate::agent::AgentBuilder::max_run_age). Resuming it cancels it.
     Expired,
+    /// The run has ended, and is [kept](crate::agent::AgentBuilder::keep_finished) for its readers. Resuming it returns its outcome again.
+    Finished,
 }
 
 /// What a [store](crate::memory::RunStore) lists of a run. Reading it costs the same for a run of any length.
@@ -98,6 +100,7 @@ impl RunSummary {
     pub(crate) fn status_of(&self, saved: RunStatus, max_age: Option<Duration>) -> RunStatus {
         match saved {
             _ if self.is_leased => RunStatus::RunningElsewhere,
+            RunStatus::Finished => RunStatus::Finished,
             _ if self.is_cancellation_posted => RunStatus::Cancelled,
             RunStatus::Waiting | RunStatus::Failed | RunStatus::Interrupted if self.has_expired(max_age) => {
                 RunStatus::Expired
@@ -118,6 +121,7 @@ impl RunStatus {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Expired => "expired",
+            Self::Finished => "finished",
         }
     }
 }
@@ -145,6 +149,7 @@ impl Run {
     /// Returns the status that the state alone has.
     pub(crate) fn status(&self) -> RunStatus {
         match () {
+            () if self.is_done() && self.stored.is_finished => RunStatus::Finished,
             () if self.is_cancelled() => RunStatus::Cancelled,
             () if self.is_blocked() => RunStatus::Waiting,
             () if self.has_failed() => RunStatus::Failed,

@@ -64,7 +64,7 @@ impl RunDriver {
         self.release_lease().await;
     }
 
-    /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store.
+    /// Adds the new messages to the conversation if the run has an answer, and removes a finished run from the store, or marks it as finished.
     pub(in crate::agent) async fn commit(&mut self) -> Result<(), RunErrorKind> {
         let span = self.trace.enter_run(self.tools.agent.name(), self.tools.agent.model(), &self.run);
         span.instrument(self.commit_in_span()).await
@@ -124,13 +124,18 @@ impl RunDriver {
         Ok(())
     }
 
-    /// Removes the run from the store if it is done.
+    /// Removes the run from the store if it is done, unless the agent keeps finished runs.
     async fn remove_stored_run(&mut self) -> Result<(), RunErrorKind> {
-        match self.origin.0.run_store.get() {
-            Some(store) if self.run.is_done() && self.outer.is_none() => {
-                store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store)
+        let agent = self.origin.clone();
+        match agent.0.run_store.get().filter(|_| self.run.is_done() && self.outer.is_none()) {
+            Some(_) if agent.0.stored_runs.keep_finished.is_some() => {
+                self.change_run().set_finished();
+                self.store_run().await?;
+                agent.remove_old_runs().await;
+                Ok(())
             }
-            _ => Ok(()),
+            Some(store) => store.remove_run(self.run.id().as_str()).await.map_err(RunErrorKind::Store),
+            None => Ok(()),
         }
     }
 }
