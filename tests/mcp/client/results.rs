@@ -47,6 +47,7 @@ async fn converts_results_to_outputs() {
         ),
         (json!({ "content": [] }), "(the tool returned no content)", Value::Null),
         (json!({}), "(the tool returned no content)", Value::Null),
+        (json!({ "resultType": "complete" }), "(the tool returned no content)", Value::Null),
     ];
     for (result, expected, data) in table {
         let response = result.clone();

@@ -11,8 +11,10 @@ use super::guarding::{initialize, post};
 use super::tools::sum;
 
 /// Messages in a session, and the code and the text of the error that each results in.
-const TABLE: [(&str, i64, &str); 9] = [
+const TABLE: [(&str, i64, &str); 11] = [
     (r#"{"jsonrpc":"2.0","id":7,"method":"tools/nope"}"#, -32601, "tools/nope"),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"resources/list"}"#, -32601, "resources/list"),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"prompts/list"}"#, -32601, "prompts/list"),
     (
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}"#,
         -32602,

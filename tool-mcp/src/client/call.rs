@@ -143,7 +143,10 @@ async fn call_once(
     cancel_on_drop.request = None;
     match response {
         Ok(Ok(ServerResult::CallToolResult(result))) => Ok(result),
-        Ok(Ok(ServerResult::EmptyResult(_))) => Ok(CallToolResult::success(Vec::new())),
+        // A result without content.
+        Ok(Ok(ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_))) => {
+            Ok(CallToolResult::success(Vec::new()))
+        }
         Ok(Ok(ServerResult::InputRequiredResult(_) | ServerResult::CreateTaskResult(_))) => {
             let problem = format!(
                 "answered {request_name} with a request for input or a task, which the client does not support"
