@@ -3,6 +3,7 @@
 //! No lock is held while a store is read or written: the store decides what was first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::timeout;
 use tool_core::agent::{Ask, CommandError, CommandErrorKind, Decided};
@@ -17,12 +18,15 @@ use crate::bounded::lock;
 use crate::decisions::{DecisionDigest, Recorded};
 use crate::entry::{self, Entry};
 use crate::guard::HttpError;
-use crate::hub::{Follower, Hub, POLL};
+use crate::hub::{Follower, Hub};
 use crate::log::{FrontendTools, RunLog};
 use crate::source::{Loaded, Source};
 
 /// The number of messages that are remembered in a conversation of an agent without a memory.
 const MAX_HISTORY: usize = 200;
+
+/// How long a message waits until the run of the last question is stored.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A run that is to be driven here.
 struct Driving {
@@ -255,7 +259,7 @@ impl Hub {
             // A run that has just begun is stored before its first event.
             let may_begin = matches!(error.kind(), CommandErrorKind::UnknownRun);
             let has_begun = match reader.as_mut().filter(|_| may_begin) {
-                Some(reader) => timeout(POLL, reader.changed()).await.is_ok(),
+                Some(reader) => timeout(PATIENCE, reader.changed()).await.is_ok(),
                 None => false,
             };
             if !has_begun {
