@@ -10,8 +10,18 @@ use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
 
 /// The crates that are checked.
-const CRATES: [&str; 7] =
-    ["tool-anthropic", "tool-core", "tool-http", "tool-macros", "tool-mcp", "tool-openai", "tool-web"];
+const CRATES: [&str; 10] = [
+    "tool-anthropic",
+    "tool-cli",
+    "tool-core",
+    "tool-http",
+    "tool-macros",
+    "tool-mcp",
+    "tool-offline",
+    "tool-openai",
+    "tool-restate",
+    "tool-web",
+];
 
 /// The `mod` lines of `lib.rs`, and of the `mod.rs` of each folder, name the files lowest first. A file takes nothing from a later
 /// one, nor from the `lib.rs` or `mod.rs` above it, which comes last, except what that exports from an earlier file of its
@@ -20,7 +30,7 @@ const CRATES: [&str; 7] =
 fn files_import_only_from_those_before_them() {
     let check = |name| {
         let sources = Sources::read(name);
-        assert!(sources.modules.len() > 10, "the sources of {name} are not found");
+        assert!(sources.modules.len() > 1, "the modules of {name} are not found");
         sources.violations()
     };
     let violations = CRATES.map(|name| thread::spawn(move || check(name)));

@@ -34,9 +34,6 @@ use futures_util::stream;
 use tool_core::ChatModel;
 use tool_core::model::{ChatRequest, ChatStream, Delta, ModelFuture};
 
-/// The model's name, as reported in its responses.
-const NAME: &str = "offline";
-
 /// A model for tests, examples and first steps that needs no key and no network, and chooses among the tools of each
 /// request by itself.
 ///
@@ -127,7 +124,7 @@ impl ChatModel for OfflineModel {
     }
 
     fn model_name(&self) -> Option<&str> {
-        Some(NAME)
+        Some(reply::NAME)
     }
 }
 

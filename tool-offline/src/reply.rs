@@ -3,10 +3,13 @@
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice, ToolDefinition, Usage};
 use tool_core::{Message, ToolCall};
 
+use crate::answer;
 use crate::facts::Question;
 use crate::plan::{Tool, plan};
 use crate::replay::{StepState, executed_calls, replay};
-use crate::{NAME, answer};
+
+/// The model's name, as reported in its responses.
+pub(crate) const NAME: &str = "offline";
 
 /// Returns the model's response, with an estimate of its usage.
 pub(crate) fn respond(request: &ChatRequest<'_>) -> ChatResponse {

@@ -7,7 +7,6 @@ use restate_sdk::ingress::ClientError;
 
 use tool_core::tool::{DecisionKind, DecisionRecord};
 
-use crate::client::message_of;
 use crate::names::About;
 
 /// The error of a request to the server.
@@ -194,4 +193,11 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
     }
+}
+
+/// Returns the message of an error of the server.
+pub(crate) fn message_of(body: &str) -> String {
+    let value: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    let message = value.as_ref().and_then(|value| value["message"].as_str());
+    message.unwrap_or(body).chars().take(300).collect()
 }

@@ -18,15 +18,11 @@ use tool_core::agent::EventRecord;
 use tool_core::tool::{Progress, ToolProgress};
 use tool_core::{CancellationToken, Event, ToolCall};
 
-use crate::client::Http;
 use crate::clock::now;
+use crate::http::Http;
 use crate::limit;
+use crate::names::{Batch, EventTarget, Page, events_service};
 use crate::path::{Asked, event_at};
-
-/// Returns the name of the objects that have the events of an agent's runs.
-pub(crate) fn events_service(agent: &str) -> String {
-    format!("{agent}.events")
-}
 
 /// The time for which deltas are collected.
 const BATCH_TIME: Duration = Duration::from_millis(50);
@@ -46,41 +42,11 @@ const MAX_UNSENT: usize = 4096;
 /// The size of the events that a reader gets at once, in bytes of JSON, unless a single one is larger.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// The object that a step publishes its events to.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct EventTarget {
-    pub(crate) agent: String,
-    pub(crate) run: String,
-    /// Known to the run and its workers only, because the handler that they publish to can be reached from outside.
-    pub(crate) token: String,
-}
-
-/// Events of one attempt of a step.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Batch {
-    pub(crate) token: String,
-    pub(crate) stream: String,
-    /// The first event of the stream, which is repeated with each further attempt.
-    pub(crate) begins: Option<EventRecord>,
-    /// The time at which the attempt began: a later one makes an earlier one void.
-    pub(crate) attempt: u64,
-    pub(crate) index: u32,
-    pub(crate) events: Vec<EventRecord>,
-}
-
 /// The last batch of a stream.
 #[derive(Serialize, Deserialize)]
 struct Last {
     attempt: u64,
     index: u32,
-}
-
-/// Events after a position.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Page {
-    pub(crate) events: Vec<EventRecord>,
-    /// None follow, because the run has ended.
-    pub(crate) is_last: bool,
 }
 
 /// The number of events that a reader gets at once.

@@ -2,41 +2,35 @@
 //!
 #![cfg_attr(not(doctest), doc = include_str!("../docs/links.md"))]
 #![doc = include_str!("../docs/guide.md")]
+#![allow(
+    deprecated,
+    reason = "only services declared as traits can have names of their own, see `options::named`"
+)]
 
-#[allow(
-    deprecated,
-    reason = "only services declared as traits can have names of their own, see `worker::named`"
-)]
-mod calls;
-mod client;
 mod clock;
+mod limit;
+mod path;
+mod names;
 mod context;
-#[allow(
-    deprecated,
-    reason = "only services declared as traits can have names of their own, see `worker::named`"
-)]
+mod error;
+mod http;
+mod checks;
+mod options;
+mod signals;
+mod events;
+mod tools;
+mod step;
+mod turn;
+mod calls;
 mod conversations;
 mod drive;
-mod error;
-#[allow(
-    deprecated,
-    reason = "only services declared as traits can have names of their own, see `worker::named`"
-)]
-mod events;
-mod limit;
-mod names;
-mod path;
-#[allow(
-    deprecated,
-    reason = "only services declared as traits can have names of their own, see `worker::named`"
-)]
 mod runs;
-mod step;
-mod tools;
-mod turn;
+mod client;
 mod worker;
 
+pub use self::checks::WorkerError;
 pub use self::client::{Client, Events, Outcome, Question, RemoteAgent, Run, register};
 pub use self::error::{Error, ErrorKind};
 pub use self::names::RunFailure;
-pub use self::worker::{ChangedTools, Worker, WorkerError};
+pub use self::tools::ChangedTools;
+pub use self::worker::Worker;

@@ -9,12 +9,12 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tool_core::__internals::CallRequest;
 use tool_core::Message;
+use tool_core::agent::EventRecord;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
 use tool_core::run::{self, Answer, StopReason, Wait};
 use tool_core::tool::{DecisionRecord, ToolExecution, WaitId};
 
-use crate::events::EventTarget;
 use crate::path::Asked;
 
 /// Returns the name of the service that executes the calls of one definition of a tool, which other programs may have as well.
@@ -32,6 +32,11 @@ pub(crate) fn calls_service(name: &str) -> String {
 /// Returns the name of the objects that have the conversations of an agent.
 pub(crate) fn conversations_service(agent: &str) -> String {
     format!("{agent}.conversations")
+}
+
+/// Returns the name of the objects that have the events of an agent's runs.
+pub(crate) fn events_service(agent: &str) -> String {
+    format!("{agent}.events")
 }
 
 /// Returns `true` if the server accepts the name of a service.
@@ -67,6 +72,36 @@ impl Question {
 pub(crate) fn digest(value: &impl Serialize) -> String {
     let json = serde_json::to_vec(value).unwrap_or_default();
     Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The object that a step publishes its events to.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct EventTarget {
+    pub(crate) agent: String,
+    pub(crate) run: String,
+    /// Known to the run and its workers only, because the handler that they publish to can be reached from outside.
+    pub(crate) token: String,
+}
+
+/// Events of one attempt of a step.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Batch {
+    pub(crate) token: String,
+    pub(crate) stream: String,
+    /// The first event of the stream, which is repeated with each further attempt.
+    pub(crate) begins: Option<EventRecord>,
+    /// The time at which the attempt began: a later one makes an earlier one void.
+    pub(crate) attempt: u64,
+    pub(crate) index: u32,
+    pub(crate) events: Vec<EventRecord>,
+}
+
+/// Events after a position.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Page {
+    pub(crate) events: Vec<EventRecord>,
+    /// None follow, because the run has ended.
+    pub(crate) is_last: bool,
 }
 
 /// A call, for the worker that executes it.

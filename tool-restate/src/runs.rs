@@ -1,9 +1,6 @@
 //! The workflow of an agent: one invocation per run, and the handlers that observe and direct it.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,69 +9,16 @@ use tool_core::content::Content;
 use tool_core::run::{self, Wait, WaitReason};
 use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
 
-use crate::calls::Executor;
 use crate::clock::now;
-use crate::drive::Drive;
+use crate::drive::{Drive, Setup};
 use crate::names::{About, Added, Claim, Decided, Decision, Ended, Question, Sent, Stop, Waiting};
-use crate::step::Model;
+use crate::signals::{
+    CANCELLED, FIRST_STOP, INVOCATION, QUESTION, WAIT_TIME, WAITING, decision_signal, message_signal,
+    part_key, resume_signal, stop,
+};
 
-/// The state of a run that its handlers share: the id of its invocation, the digest of its question, and what it waits for.
-pub(crate) const INVOCATION: &str = "invocation";
-pub(crate) const QUESTION: &str = "question";
-pub(crate) const WAITING: &str = "waiting";
-
-/// Returns the name of the state that has this part of the end of a run.
-pub(crate) fn part_key(part: u32) -> String {
-    format!("part-{part}")
-}
-
-/// Resolved when the run first waits for a person, or with the messages that it adds to its conversation.
-pub(crate) const FIRST_STOP: &str = "first-stop";
-
-/// The longest time for which a handler waits for a run.
-pub(crate) const WAIT_TIME: Duration = Duration::from_secs(60);
-
-/// Resolved when the run is cancelled.
-const CANCELLED: &str = "cancelled";
-
-/// Returns the name of the promise that is resolved when the run waits or ends for the time with this number.
-pub(crate) fn stop(round: u32) -> String {
-    format!("stop-{round}")
-}
-
-/// Returns the name of the signal of a decision about a wait.
-pub(crate) fn decision_signal(wait: &WaitId) -> String {
-    format!("decision-{wait}")
-}
-
-/// Returns the name of the signal of a message to a run that has got this number of messages before.
-pub(crate) fn message_signal(messages: u32) -> String {
-    format!("message-{messages}")
-}
-
-/// Returns the name of the signal that resumes a run that waits for an operator for the time with this number.
-pub(crate) fn resume_signal(round: u32) -> String {
-    format!("resume-{round}")
-}
-
-pub(crate) struct Runs {
-    pub(crate) name: String,
-    pub(crate) model: Model,
-    pub(crate) executor: Executor,
-    /// The workers that execute the calls of certain tools, by the tools' names.
-    pub(crate) routes: BTreeMap<String, String>,
-    pub(crate) has_local_calls: bool,
-    pub(crate) model_attempts: Option<u32>,
-    pub(crate) model_patience: Duration,
-    /// The time for which events are stored after the end of the run.
-    pub(crate) retention: Duration,
-}
-
-impl fmt::Debug for Runs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runs").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+/// The workflow of an agent.
+pub(crate) struct Runs(pub(crate) Setup);
 
 #[restate_sdk::workflow]
 pub(crate) trait RunsService {
@@ -104,7 +48,7 @@ impl RunsService for Runs {
         ctx: WorkflowContext<'_>,
         Json(question): Json<Question>,
     ) -> HandlerResult<Json<Ended>> {
-        Ok(Json(Drive::run(self, &ctx, question).await?))
+        Ok(Json(Drive::run(&self.0, &ctx, question).await?))
     }
 
     /// Waits until the run needs a decision or has ended.
@@ -246,7 +190,7 @@ impl Runs {
         decision: &run::Decision,
     ) -> Result<Result<(), String>, TerminalError> {
         let names = waiting.agents.get(&wait.path).into_iter().flatten();
-        let agent = self.model.agent.agent_at(names.map(String::as_str));
+        let agent = self.0.model.agent.agent_at(names.map(String::as_str));
         let check = move || -> BoxFuture<'_, HandlerResult<Json<Result<(), String>>>> {
             Box::pin(async move {
                 let Some(agent) = agent else { return Ok(Json(Ok(()))) };

@@ -22,8 +22,7 @@ use crate::events::Publisher;
 use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::path::{Asked, call_ids};
-use crate::tools::{Profile, Tools, difference};
-use crate::worker::ChangedTools;
+use crate::tools::{ChangedTools, Profile, Tools, difference};
 
 /// The beginning of a run.
 #[derive(Serialize, Deserialize)]

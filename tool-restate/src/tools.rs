@@ -9,6 +9,19 @@ use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
 
 use crate::names::digest;
 
+/// The treatment of a run that started with other tools than the worker's agent has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChangedTools {
+    /// The run fails before its next turn, with the difference.
+    #[default]
+    Fail,
+    /// The run waits until a worker has the tools that it started with: for [`Worker::model_patience`](crate::Worker::model_patience), and then for an operator.
+    Wait,
+    /// The model is offered those tools that are the same as at the start of the run, and reads which calls were not executed.
+    Continue,
+}
+
 /// What the rules of a run need of its agent.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Profile {

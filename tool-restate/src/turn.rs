@@ -11,8 +11,9 @@ use tool_core::model::{AssistantMessage, ChatResponse, ModelError, ToolDefinitio
 use tool_core::run::{Run, RunChanges, RunErrorKind, Step};
 
 use crate::clock::now;
-use crate::events::{EventTarget, Publishing, Unfinished};
+use crate::events::{Publishing, Unfinished};
 use crate::limit;
+use crate::names::EventTarget;
 use crate::path::{event_at, stream_name};
 use crate::step::{Failure, Model, Obstacle, Tree, descend, record};
 use crate::tools::{CalledTool, Profile, called_tool};

@@ -1,45 +1,33 @@
 //! A worker: a process that executes runs and calls for the engine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use restate_sdk::prelude::*;
-use restate_sdk::service::macro_support::{ServiceBoxFuture, service_definition};
-use restate_sdk::service::{Discoverable, Service};
 use serde::de::DeserializeOwned;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tool_core::memory::Window;
-use tool_core::model::{ToolDefinition, ToolKind};
+use tool_core::model::ToolKind;
 use tool_core::toolset::IntoToolSet;
-use tool_core::{Agent, Tool, ToolContext, ToolSet};
+use tool_core::{Agent, ToolContext, ToolSet};
 
 use crate::calls::{Calls, CallsService as _, Executor};
+use crate::checks::{WorkerError, check, check_routes, services, tree_of};
 use crate::client::Client;
 use crate::context::ContextTypes;
 use crate::conversations::{self, Conversations, ConversationsService as _};
-use crate::events::{self, Events, EventsService as _, Publisher, events_service};
+use crate::drive::Setup;
+use crate::events::{self, Events, EventsService as _, Publisher};
 use crate::limit::MAX_BYTES;
-use crate::names::{calls_service, conversations_service, is_service_name, tool_service};
+use crate::names::{conversations_service, events_service, is_service_name};
+use crate::options::{JOURNAL_RETENTION, RETENTION, named, service_options};
 use crate::runs::{Runs, RunsService as _};
 use crate::step::Model;
-use crate::tools::hashes;
-
-/// The treatment of a run that started with other tools than the worker's agent has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChangedTools {
-    /// The run fails before its next turn, with the difference.
-    #[default]
-    Fail,
-    /// The run waits until a worker has the tools that it started with: for [`Worker::model_patience`], and then for an operator.
-    Wait,
-    /// The model is offered those tools that are the same as at the start of the run, and reads which calls were not executed.
-    Continue,
-}
+use crate::tools::{ChangedTools, hashes};
 
 /// A worker, which executes runs of agents and their calls for a Restate server.
 ///
@@ -77,30 +65,6 @@ pub struct Worker {
     ingress_url: Option<String>,
     identity_keys: Vec<String>,
     version: String,
-}
-
-/// The error of a worker that cannot serve.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WorkerError {
-    /// The worker has neither agents nor tools.
-    #[error("the worker has nothing to execute; add an agent with `.agent(agent)`")]
-    Empty,
-    /// An agent has no name, or one that the engine does not accept.
-    #[error("{0}")]
-    Name(String),
-    /// An agent has a part that a durable run replaces.
-    #[error("{0}")]
-    Unsupported(String),
-    /// The URL for events is invalid.
-    #[error("{0}")]
-    Url(String),
-    /// A key of the server is invalid.
-    #[error("{0}")]
-    IdentityKey(String),
-    /// The address cannot be listened on.
-    #[error("the worker cannot listen")]
-    Listen(#[source] std::io::Error),
 }
 
 impl Default for Worker {
@@ -356,7 +320,7 @@ impl Worker {
             let options = service_options(&self.version).enable_lazy_state(true);
             let options = events::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
-            let runs = Runs {
+            let runs = Runs(Setup {
                 name: name.clone(),
                 model: Model {
                     agent: agent.clone(),
@@ -372,7 +336,7 @@ impl Worker {
                 model_attempts: self.model_attempts,
                 model_patience: self.model_patience,
                 retention,
-            };
+            });
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
             let mut options = service_options(&self.version)
                 .abort_timeout(Duration::from_secs(60 * 60))
@@ -390,33 +354,6 @@ impl Worker {
         }
         Ok(builder.build())
     }
-}
-
-/// The key of the version among the metadata of the services.
-pub(crate) const VERSION: &str = "version";
-
-/// The time for which the engine stores the outcome of a run by default, and of a call that undoes another.
-const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// The longest time for which the engine stores the steps of what has ended.
-const JOURNAL_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Returns the names of the services that execute calls: one for each tool, and one for the tools of providers.
-fn services<'a>(owner: &str, tools: impl IntoIterator<Item = &'a ToolSet>) -> BTreeSet<String> {
-    let definitions = tools.into_iter().flat_map(|tools| tools.definitions().iter());
-    let tools = definitions.map(|one| tool_service(owner, one.name(), &one.hash()));
-    tools.chain([calls_service(owner)]).collect()
-}
-
-/// Returns the options of all services. A worker that is gone is tried again without end, because the engine would pause the runs
-/// otherwise, and soon enough after it has come back.
-fn service_options(version: &str) -> ServiceOptions {
-    ServiceOptions::new()
-        .metadata(VERSION, version)
-        .retry_policy_initial_interval(Duration::from_millis(100))
-        .retry_policy_exponentiation_factor(2.0)
-        .retry_policy_max_interval(Duration::from_secs(5))
-        .retry_policy_max_attempts(1_000_000_000)
 }
 
 /// Listens at the first address that is free. Connections inherit the options of the
@@ -442,111 +379,6 @@ async fn listen(address: impl ToSocketAddrs) -> std::io::Result<TcpListener> {
         }
     }
     Err(error)
-}
-
-/// Returns the definition of a service under a name that is known at run time only, which the SDK's options cannot set.
-fn named<S>(service: S, name: &str) -> Result<ServiceDefinition, WorkerError>
-where
-    S: Service<Future = ServiceBoxFuture> + Discoverable + Send + Sync + 'static,
-{
-    let mut discovery = S::discover();
-    discovery.name = name
-        .parse()
-        .map_err(|_| WorkerError::Name(format!("the engine does not accept the name `{name}`")))?;
-    Ok(service_definition(service, discovery))
-}
-
-/// Refuses to route the calls of agents that are tools: which of the values of a question these agents take is not known elsewhere.
-fn check_routes(routes: &BTreeMap<String, String>, agent: &Agent, name: &str) -> Result<(), WorkerError> {
-    for (tool, inner) in agent.agent_tools() {
-        let inner = tree_of(inner.agent()).flat_map(|one| one.tools().definitions().iter());
-        let mut routed = inner.map(ToolDefinition::name).chain([tool]);
-        if let Some(tool) = routed.find(|tool| routes.contains_key(*tool)) {
-            return Err(WorkerError::Unsupported(format!(
-                "the agent `{name}` has an agent as a tool, and `tools_at` names `{tool}`, which is this tool or one of that agent: \
-                 leave it out of `tools_at`"
-            )));
-        }
-    }
-    agent.handoffs().try_for_each(|(_, other)| check_routes(routes, other, name))
-}
-
-/// Returns an agent, those that are its tools, and those that it hands off to, at all depths.
-fn tree_of(agent: &Agent) -> Box<dyn Iterator<Item = &Agent> + '_> {
-    let inner = agent.agent_tools().map(|(_, tool)| tool.agent());
-    let others = inner.chain(agent.handoffs().map(|(_, other)| other)).flat_map(tree_of);
-    Box::new(std::iter::once(agent).chain(others))
-}
-
-/// Refuses agents with parts that a durable run replaces. Returns the name of the agent.
-fn check(agent: &Agent) -> Result<String, WorkerError> {
-    let Some(name) = agent.name() else {
-        return Err(WorkerError::Name(
-            "a durable agent needs a name, by which clients ask it; set `.name(\"clerk\")`".into(),
-        ));
-    };
-    let whose = format!("the agent `{name}`");
-    refuse(
-        &whose,
-        [
-            (
-                agent.memory().is_some(),
-                "has a `memory`, but the conversations of durable runs are objects of the engine: \
-                 leave it out, and ask with `.conversation(id)`",
-            ),
-            (
-                agent.run_store().is_some(),
-                "has a `run_store`, but the engine stores durable runs: leave it out; conversations are objects of the engine, \
-                 too, with `.conversation(id)`",
-            ),
-        ],
-    )?;
-    check_tree(agent, &whose)?;
-    Ok(name.to_owned())
-}
-
-/// Refuses parts that neither a durable run nor one inside of it can have.
-fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
-    let is_agent = |tool: &dyn Tool| tool.definition().kind() == ToolKind::Agent;
-    let is_wrapped = |tool: &dyn Tool| is_agent(tool) && agent.agent_tool(tool.definition().name()).is_none();
-    refuse(
-        whose,
-        [
-            (
-                agent.has_approver(),
-                "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
-                 and decide with `resolve_approval`",
-            ),
-            (
-                agent.undo_tools().iter().any(is_agent),
-                "has an agent among its `undo_tools`, whose own calls would not be recorded: undo calls with another tool",
-            ),
-            (
-                agent.tools().iter().any(is_wrapped),
-                "has a tool that contains an agent, whose own calls would not be recorded: add the agent itself, and judge its calls \
-                 by a layer",
-            ),
-        ],
-    )?;
-    for (name, tool) in agent.agent_tools() {
-        let inside = format!("the agent of the tool `{name}` of {whose}");
-        let why = "has an `own_conversation` in its `memory`, but conversations are objects of the engine, and of the agents \
-                   that clients ask: leave it out";
-        refuse(&inside, [(tool.has_conversation(), why)])?;
-        check_tree(tool.agent(), &inside)?;
-    }
-    for (name, other) in agent.handoffs() {
-        check_tree(other, &format!("the agent of the handoff `{name}` of {whose}"))?;
-    }
-    Ok(())
-}
-
-/// Fails with the reason of the first part that is there.
-fn refuse<const N: usize>(whose: &str, parts: [(bool, &str); N]) -> Result<(), WorkerError> {
-    match parts.into_iter().find(|(is_there, _)| *is_there) {
-        Some((_, why)) => Err(WorkerError::Unsupported(format!("{whose} {why}"))),
-        None => Ok(()),
-    }
 }
 
 impl fmt::Debug for Worker {

@@ -1,64 +1,20 @@
 //! The calls of a turn, each as an invocation of its own.
 
-use std::collections::HashSet;
-use std::pin::Pin;
-
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
-use tool_core::content::Content;
 use tool_core::layer::Part;
 use tool_core::model::ToolKind;
-use tool_core::run::{Decision, Run};
-use tool_core::tool::{Timestamp, ToolError, ToolErrorKind, ToolExecution, WaitId};
+use tool_core::run::Run;
+use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Event, ToolCall};
 
-use super::tree::Branch;
-use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
+use super::state::{Arrived, Branch, Drive, MODEL_DELAY, Remote, is_cancellation, repeat_until};
 use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
-use crate::path::{Asked, call_ids};
+use crate::path::call_ids;
 use crate::step::Subject;
 use crate::tools::Tools;
-
-pub(super) type Pending<'c> =
-    Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalError>> + Send + 'c>>;
-
-/// Something for which a run with open calls waits.
-pub(super) enum Arrived {
-    Executed(ToolExecution),
-    Decision(WaitId, Sent<Decision>),
-    Message(Sent<Content>),
-    /// The timer with this number is up, and with it the time of the run to which the path leads.
-    TimeLimit(u32, Vec<Asked>),
-    /// A deadline of something that the run waits for has come.
-    Deadline(Timestamp),
-}
-
-/// A call that another invocation executes.
-pub(super) struct Remote {
-    pub(super) branch: Branch,
-    pub(super) call: ToolCall,
-    pub(super) is_exclusive: bool,
-    pub(super) undoes: bool,
-    pub(super) handle: Option<InvocationHandle>,
-}
-
-/// What is pending.
-#[derive(Default)]
-pub(super) struct Open<'c> {
-    pub(super) pending: DurableFuturesUnordered<Pending<'c>>,
-    /// The waits about which a person was asked.
-    pub(super) asked: HashSet<WaitId>,
-    /// The number of the next message, once it is awaited.
-    pub(super) awaited_message: Option<u32>,
-    /// The earliest deadline for which a timer is set.
-    pub(super) deadline: Option<Timestamp>,
-    /// The number of timers that were set. Only the last one counts.
-    pub(super) timers: u32,
-    /// The last timer was set for what is still in flight.
-    pub(super) has_timer: bool,
-}
 
 impl<'c> Drive<'c> {
     /// Starts calls of a run. Returns the cancellation if the run was cancelled meanwhile.
@@ -85,7 +41,7 @@ impl<'c> Drive<'c> {
                 }
             }
         }
-        let (routes, has_local_calls) = (&self.service.routes, self.service.has_local_calls);
+        let (routes, has_local_calls) = (&self.setup.routes, self.setup.has_local_calls);
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
@@ -151,8 +107,8 @@ impl<'c> Drive<'c> {
 
     /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
     async fn check_tools(&mut self, branch: &Branch, ready: &[ToolCall]) -> Result<bool, TerminalError> {
-        let (model, tools) = (&self.service.model, &self.started_with);
-        let deadline = self.clock.after(self.service.model_patience);
+        let (model, tools) = (&self.setup.model, &self.started_with);
+        let deadline = self.clock.after(self.setup.model_patience);
         let compare = move || async move { repeat_until(deadline, model.compare_tools(tools)) };
         let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
         let Json(compared) = self.ctx.run(compare).name("tools").retry_policy(policy).await?;
@@ -207,7 +163,7 @@ impl<'c> Drive<'c> {
             || !self.in_flight.is_empty()
             || !self.run.waits().is_empty()
             || self.run.limits().max_time.is_some();
-        let (max_bytes, mut has_refused) = (self.service.model.max_bytes, false);
+        let (max_bytes, mut has_refused) = (self.setup.model.max_bytes, false);
         for call in ready {
             let mut input = self.input(branch, &call)?;
             let undoes = input.request.undone.is_some();
@@ -223,7 +179,7 @@ impl<'c> Drive<'c> {
                 has_refused = true;
                 continue;
             }
-            let owner = self.service.routes.get(&call.name).unwrap_or(&self.service.name);
+            let owner = self.setup.routes.get(&call.name).unwrap_or(&self.setup.name);
             let known = input
                 .definition
                 .as_ref()
@@ -409,6 +365,6 @@ impl<'c> Drive<'c> {
     }
 }
 
-pub(super) fn is_interrupted(execution: &ToolExecution) -> bool {
+fn is_interrupted(execution: &ToolExecution) -> bool {
     execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::OutcomeUnknown)
 }

@@ -5,10 +5,10 @@ use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::run::{RunErrorKind, StopReason};
 
-use super::Drive;
 use super::publish::{end_events, last_event};
+use super::state::{Drive, Setup};
 use crate::names::{Added, Ended, RunFailure, Stop, Waiting, conversations_service};
-use crate::runs::{FIRST_STOP, Runs, WAITING, part_key, stop};
+use crate::signals::{FIRST_STOP, WAITING, part_key, stop};
 
 pub(super) const CANCELLED_MESSAGE: &str = "the run was cancelled";
 
@@ -17,7 +17,7 @@ impl<'c> Drive<'c> {
     pub(super) fn finish(mut self) -> Ended {
         self.publish_finished_calls();
         let Self {
-            service, ctx, run, round, failure, conversation, approvals, events, mut unpublished, ..
+            setup, ctx, run, round, failure, conversation, approvals, events, mut unpublished, ..
         } = self;
         let ended = match run.finish() {
             Ok(answer) => Ended::Answer(answer),
@@ -35,14 +35,14 @@ impl<'c> Drive<'c> {
             }
         };
         if events.is_some() {
-            unpublished.push(last_event(&ended, service.model.max_bytes));
-            end_events(service, ctx, unpublished);
+            unpublished.push(last_event(&ended, setup.model.max_bytes));
+            end_events(setup, ctx, unpublished);
         }
         let messages = match &ended {
             Ended::Answer(answer) if conversation.is_some() => Some(answer.messages().to_vec()),
             _ => None,
         };
-        let ended = store_parts(ctx, ended, service.model.max_bytes);
+        let ended = store_parts(ctx, ended, setup.model.max_bytes);
         let added = messages.map(|messages| match &ended {
             Ended::Parts(parts) => {
                 Added { messages: Vec::new(), stored: Some((ctx.key().to_owned(), *parts)) }
@@ -53,7 +53,7 @@ impl<'c> Drive<'c> {
             ctx.resolve_promise(FIRST_STOP, Json(added));
         } else if let (Some(added), Some(conversation)) = (added, conversation) {
             let target =
-                RequestTarget::object(conversations_service(&service.name), conversation.as_str(), "append");
+                RequestTarget::object(conversations_service(&setup.name), conversation.as_str(), "append");
             drop(ctx.request::<_, ()>(target, Json(added)).send());
         }
         ctx.set(WAITING, Json(Waiting { round, approvals, ..Waiting::default() }));
@@ -78,13 +78,13 @@ pub(super) fn store_parts(ctx: &WorkflowContext<'_>, ended: Ended, max_bytes: us
 
 /// Ends a run before its first turn.
 pub(super) fn never_started(
-    service: &Runs,
+    setup: &Setup,
     ctx: &WorkflowContext<'_>,
     publishes: bool,
     message: &str,
 ) -> Ended {
     if publishes {
-        end_events(service, ctx, vec![Event::Failed(message.to_owned()).at(0)]);
+        end_events(setup, ctx, vec![Event::Failed(message.to_owned()).at(0)]);
     }
     let reason = (message == CANCELLED_MESSAGE).then_some(StopReason::Cancelled);
     ctx.resolve_promise(FIRST_STOP, Json(None::<Added>));

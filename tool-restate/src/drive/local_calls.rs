@@ -9,8 +9,7 @@ use restate_sdk::prelude::*;
 use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{CancellationToken, ToolCall};
 
-use super::tree::Branch;
-use super::{Drive, is_cancellation};
+use super::state::{Branch, Drive, is_cancellation};
 use crate::calls::is_first_execution;
 use crate::events::Unfinished;
 use crate::limit;
@@ -36,11 +35,11 @@ impl<'c> Drive<'c> {
         };
         // A cancelled step returns nothing to its caller, so the outcomes of its calls are left here.
         let done: Arc<Mutex<Vec<ToolExecution>>> = Arc::default();
-        let service = self.service;
+        let setup = self.setup;
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         // The outcomes of all calls are one value.
-        let max_bytes = service.model.max_bytes / inputs.len().max(1);
+        let max_bytes = setup.model.max_bytes / inputs.len().max(1);
         let stash = Arc::clone(&done);
         let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<ToolExecution>>>> {
             let executions = inputs.into_iter().map(move |input| {
@@ -52,8 +51,8 @@ impl<'c> Drive<'c> {
                         let cancellation = CancellationToken::new();
                         // Also cancelled when the time is up and this future is dropped.
                         let _cancels = cancellation.clone().drop_guard();
-                        let (types, publisher) = (&service.model.types, service.model.publisher.as_ref());
-                        let executor = &service.executor;
+                        let (types, publisher) = (&setup.model.types, setup.model.publisher.as_ref());
+                        let executor = &setup.executor;
                         let executed =
                             executor.execute(input, types, &cancellation, publisher, &published).await;
                         limit::limited(executed, max_bytes)

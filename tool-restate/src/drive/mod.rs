@@ -1,6 +1,7 @@
 //! Drives a run inside its invocation. Everything here follows from the journal, so that a replay takes the same way: [`Run`] has
 //! the rules, and what depends on the agent, its worker or the time is in the recorded steps.
 
+mod state;
 mod tree;
 mod turns;
 mod calls;
@@ -10,69 +11,23 @@ mod publish;
 mod end;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures_util::future::ready;
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::*;
-use tool_core::agent::EventRecord;
 use tool_core::layer::Part;
-use tool_core::model::{ConversationId, ModelError};
+use tool_core::model::ConversationId;
 use tool_core::run::{Run, Step};
-use tool_core::tool::{Timestamp, WaitId};
+use tool_core::tool::Timestamp;
 use tool_core::{Message, ToolCall};
 
-use self::calls::{Open, Remote};
 use self::end::{CANCELLED_MESSAGE, never_started};
-use self::tree::{Branch, Node};
-use crate::clock::{Clock, now};
-use crate::events::{EventTarget, events_service};
-use crate::names::{Ended, HoldRequest, JsonContext, Question, conversations_service};
-use crate::runs::{INVOCATION, QUESTION, Runs};
+use self::state::{Branch, Node, Open, is_cancellation};
+pub(crate) use self::state::{Drive, Setup};
+use crate::clock::Clock;
+use crate::names::{Ended, EventTarget, HoldRequest, Question, conversations_service, events_service};
+use crate::signals::{INVOCATION, QUESTION};
 use crate::step::{Started, Subject};
-
-/// The code of the error with which the engine reports a cancellation.
-const CANCELLED: u16 = 409;
-
-/// The longest delay between two requests to a model that fails.
-const MODEL_DELAY: Duration = Duration::from_secs(60);
-
-fn is_cancellation(error: &TerminalError) -> bool {
-    error.code() == CANCELLED
-}
-
-/// A run in progress, with the runs of the agents that its calls ask.
-pub(crate) struct Drive<'c> {
-    service: &'c Runs,
-    ctx: &'c WorkflowContext<'c>,
-    /// The outermost run, whose state contains the others.
-    run: Run,
-    /// The agent's tools when the run started.
-    started_with: BTreeMap<String, String>,
-    /// What is known about each run that was started, the outermost first.
-    nodes: Vec<Node>,
-    /// The runs that have not ended, the outermost first.
-    branches: Vec<Branch>,
-    /// The calls that other invocations execute, by their positions among what is pending.
-    in_flight: BTreeMap<usize, Remote>,
-    open: Open<'c>,
-    context: JsonContext,
-    conversation: Option<ConversationId>,
-    clock: Clock,
-    /// The object that stores the events of the run and its steps, if there may be readers.
-    events: Option<EventTarget>,
-    unpublished: Vec<EventRecord>,
-    /// What is known to wait for a decision.
-    waiting: Vec<WaitId>,
-    /// The last wait for an approval of each call, by the path of the call.
-    approvals: BTreeMap<String, WaitId>,
-    /// The number of times that the run waited for a decision.
-    round: u32,
-    /// The number of messages that were sent to the run.
-    messages: u32,
-    /// The reason of a failure that is not one of the run's rules.
-    failure: Option<String>,
-}
 
 /// What is done next.
 enum Action {
@@ -88,7 +43,7 @@ enum Action {
 
 impl<'c> Drive<'c> {
     pub(crate) async fn run(
-        service: &'c Runs,
+        setup: &'c Setup,
         ctx: &'c WorkflowContext<'c>,
         question: Question,
     ) -> HandlerResult<Ended> {
@@ -96,41 +51,41 @@ impl<'c> Drive<'c> {
         ctx.set(QUESTION, question.digest());
         let publishes = question.events;
         let history = match &question.conversation {
-            Some(conversation) => match open_conversation(service, ctx, conversation).await {
+            Some(conversation) => match open_conversation(setup, ctx, conversation).await {
                 Ok(history) => history,
                 Err(error) if is_cancellation(&error) => {
-                    return Ok(never_started(service, ctx, publishes, CANCELLED_MESSAGE));
+                    return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
                 }
-                Err(error) => return Ok(never_started(service, ctx, publishes, error.message())),
+                Err(error) => return Ok(never_started(setup, ctx, publishes, error.message())),
             },
             None => Vec::new(),
         };
         let (context, conversation) = (question.context.clone(), question.conversation.clone());
-        let start = move || ready(Ok(Json(service.model.start(question, history))));
+        let start = move || ready(Ok(Json(setup.model.start(question, history))));
         let started = match ctx.run(start).name("start").await {
             Ok(Json(Ok(started))) => started,
-            Ok(Json(Err(message))) => return Ok(never_started(service, ctx, publishes, &message)),
+            Ok(Json(Err(message))) => return Ok(never_started(setup, ctx, publishes, &message)),
             Err(error) if is_cancellation(&error) => {
-                return Ok(never_started(service, ctx, publishes, CANCELLED_MESSAGE));
+                return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
             }
             Err(error) => return Err(error.into()),
         };
         let Started { run, profile, at, .. } = started;
         let events = publishes.then(|| EventTarget {
-            agent: service.name.clone(),
+            agent: setup.name.clone(),
             run: ctx.key().to_owned(),
             token: run.id().to_string(),
         });
         if let Some(events) = &events {
-            let target = RequestTarget::object(events_service(&service.name), ctx.key(), "open");
+            let target = RequestTarget::object(events_service(&setup.name), ctx.key(), "open");
             // Awaited, because the steps publish on another way.
             let opened = ctx.request::<_, ()>(target, events.token.clone()).call().await;
             if opened.is_err_and(|error| is_cancellation(&error)) {
-                return Ok(never_started(service, ctx, publishes, CANCELLED_MESSAGE));
+                return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
             }
         }
         let mut drive = Self {
-            service,
+            setup,
             ctx,
             started_with: profile.tools.clone(),
             nodes: vec![Node::new(&run, profile, at)],
@@ -261,22 +216,13 @@ impl<'c> Drive<'c> {
     }
 }
 
-/// Returns the outcome of a step, whose error ends it after this time; before, the engine repeats the step. Its own measure begins anew
-/// with each client that begins to wait for the run.
-fn repeat_until<T>(deadline: u64, outcome: Result<T, ModelError>) -> HandlerResult<Json<T>> {
-    outcome.map(Json).map_err(|error| match now() < deadline {
-        true => error.into(),
-        false => TerminalError::new(error.to_string()).into(),
-    })
-}
-
 /// Waits until the conversation is free, and returns its messages.
 async fn open_conversation(
-    service: &Runs,
+    setup: &Setup,
     ctx: &WorkflowContext<'_>,
     conversation: &ConversationId,
 ) -> Result<Vec<Message>, TerminalError> {
-    let target = RequestTarget::object(conversations_service(&service.name), conversation.as_str(), "hold");
+    let target = RequestTarget::object(conversations_service(&setup.name), conversation.as_str(), "hold");
     let hold = HoldRequest { run: ctx.key().to_owned(), invocation: ctx.invocation_id().to_owned() };
     drop(ctx.request::<_, ()>(target, Json(hold)).send());
     let Json(history) = ctx.signal::<Json<Vec<Message>>>("history").await?;

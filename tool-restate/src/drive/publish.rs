@@ -6,13 +6,10 @@ use tool_core::agent::EventRecord;
 use tool_core::model::ChatResponse;
 use tool_core::{Event, Message, ToolCall};
 
-use super::Drive;
-use super::tree::Branch;
-use crate::events::events_service;
+use super::state::{Branch, Drive, Setup};
 use crate::limit;
-use crate::names::Ended;
+use crate::names::{Ended, events_service};
 use crate::path::{Asked, call_ids, event_at};
-use crate::runs::Runs;
 
 impl<'c> Drive<'c> {
     /// Adds an event of the run to which the path leads, if there may be readers.
@@ -66,16 +63,16 @@ impl<'c> Drive<'c> {
     /// Stores the events of the run itself, exactly once, and waits for it, so that the events of the next step follow them.
     pub(super) async fn flush_events(&mut self) -> Result<(), TerminalError> {
         self.publish_finished_calls();
-        for events in limit::batches(std::mem::take(&mut self.unpublished), self.service.model.max_bytes) {
-            let target = events_target(self.service, self.ctx, "add");
+        for events in limit::batches(std::mem::take(&mut self.unpublished), self.setup.model.max_bytes) {
+            let target = events_target(self.setup, self.ctx, "add");
             self.ctx.request::<_, ()>(target, Json(events)).call().await?;
         }
         Ok(())
     }
 }
 
-pub(super) fn events_target(service: &Runs, ctx: &WorkflowContext<'_>, handler: &str) -> RequestTarget {
-    RequestTarget::object(events_service(&service.name), ctx.key(), handler)
+pub(super) fn events_target(setup: &Setup, ctx: &WorkflowContext<'_>, handler: &str) -> RequestTarget {
+    RequestTarget::object(events_service(&setup.name), ctx.key(), handler)
 }
 
 /// Returns the event of the end of a run.
@@ -93,12 +90,12 @@ pub(super) fn last_event(ended: &Ended, max_bytes: usize) -> EventRecord {
 }
 
 /// Stores the last events of a run without waiting, and removes all of them later.
-pub(super) fn end_events(service: &Runs, ctx: &WorkflowContext<'_>, events: Vec<EventRecord>) {
-    let mut batches = limit::batches(events, service.model.max_bytes);
+pub(super) fn end_events(setup: &Setup, ctx: &WorkflowContext<'_>, events: Vec<EventRecord>) {
+    let mut batches = limit::batches(events, setup.model.max_bytes);
     let last = batches.pop().unwrap_or_default();
     for (handler, events) in batches.into_iter().map(|batch| ("add", batch)).chain([("end", last)]) {
-        drop(ctx.request::<_, ()>(events_target(service, ctx, handler), Json(events)).send());
+        drop(ctx.request::<_, ()>(events_target(setup, ctx, handler), Json(events)).send());
     }
-    let clear = ctx.request::<(), ()>(events_target(service, ctx, "clear"), ());
-    drop(clear.send_after(service.retention));
+    let clear = ctx.request::<(), ()>(events_target(setup, ctx, "clear"), ());
+    drop(clear.send_after(setup.retention));
 }

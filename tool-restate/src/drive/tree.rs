@@ -1,84 +1,18 @@
 //! The runs of the tree: the outermost one, and the runs of the agents that calls ask.
 
-use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::layer::Part;
-use tool_core::model::{ToolDefinition, ToolDefinitions, ToolKind, ToolPolicy};
-use tool_core::run::{InFlight, ReportedCalls, Run};
+use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
+use tool_core::run::{InFlight, Run};
 use tool_core::tool::{ToolError, ToolExecution};
 
-use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
+use super::state::{Branch, Drive, MODEL_DELAY, Node, is_cancellation, repeat_until};
 use crate::path::{Asked, agent_names, call_ids};
 use crate::step::{Inside, Obstacle, Started, Tree};
-use crate::tools::{CalledTool, Profile};
-
-/// What is known about a run beside its state.
-pub(super) struct Node {
-    /// The id of the run.
-    id: String,
-    pub(super) profile: Profile,
-    /// The time at which it started.
-    since: u64,
-    /// The tools of the run's calls so far, by name.
-    pub(super) called: BTreeMap<String, CalledTool>,
-    /// The tools that undo the run's calls, by the number of handoffs before and by name, with the hashes of their definitions.
-    pub(super) undoing: BTreeMap<(usize, String), (ToolPolicy, Option<String>)>,
-    /// The number of handoffs that readers of events know.
-    pub(super) handoffs: usize,
-    /// The names of all tools of the last turn, if it called another one.
-    pub(super) offered: Vec<String>,
-    pub(super) definitions: ToolDefinitions,
-    pub(super) reported: ReportedCalls,
-    /// The number of messages when layers last judged a question, and an output as the answer.
-    pub(super) judged_questions: usize,
-    pub(super) judged_answers: usize,
-    /// The calls that wait or have waited, and do not start again.
-    pub(super) waited: HashSet<String>,
-    /// A person has decided since the tools of this worker were checked.
-    pub(super) has_decision: bool,
-}
-
-impl Node {
-    pub(super) fn new(run: &Run, profile: Profile, since: u64) -> Self {
-        Self {
-            id: run.id().to_string(),
-            profile,
-            since,
-            called: BTreeMap::new(),
-            undoing: BTreeMap::new(),
-            handoffs: run.handoffs().len(),
-            offered: Vec::new(),
-            definitions: ToolDefinitions::default(),
-            reported: ReportedCalls::all_of(run),
-            judged_questions: 0,
-            judged_answers: 0,
-            waited: HashSet::new(),
-            has_decision: false,
-        }
-    }
-}
-
-/// A run in progress, and its place in the tree.
-#[derive(Clone, Default)]
-pub(super) struct Branch {
-    /// The calls that lead to the run; none to the outermost one.
-    pub(super) path: Vec<Asked>,
-    /// The position of its node. A run whose calls are undone has the node of before.
-    pub(super) node: usize,
-    has_own_limits: bool,
-    /// The call that asks the agent excludes others.
-    is_exclusive: bool,
-}
-
-impl Branch {
-    fn contains(&self, path: &[Asked]) -> bool {
-        path.starts_with(&self.path)
-    }
-}
 
 impl<'c> Drive<'c> {
     /// Returns the run to which the path leads, unless it has ended.
@@ -112,7 +46,7 @@ impl<'c> Drive<'c> {
 
     pub(super) fn has_layer_for(&self, branch: &Branch, part: Part) -> bool {
         let (names, own) = self.names(branch);
-        self.service.model.has_layer_for(&names, own, part)
+        self.setup.model.has_layer_for(&names, own, part)
     }
 
     /// Returns the calls of a run that are in flight.
@@ -214,8 +148,8 @@ impl<'c> Drive<'c> {
         let Some((asked, outer)) = branch.path.split_last() else { return Ok(Ok(())) };
         let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
         loop {
-            let (model, tree) = (&self.service.model, self.tree(&branch.path));
-            let deadline = self.clock.after(self.service.model_patience);
+            let (model, tree) = (&self.setup.model, self.tree(&branch.path));
+            let deadline = self.clock.after(self.setup.model_patience);
             let ask = move || -> BoxFuture<'_, HandlerResult<Json<Result<Inside, Obstacle>>>> {
                 Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
             };

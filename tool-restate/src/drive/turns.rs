@@ -8,13 +8,12 @@ use tool_core::Event;
 use tool_core::model::ToolDefinition;
 use tool_core::run::{Run, RunChanges};
 
-use super::tree::Branch;
-use super::{Drive, MODEL_DELAY, is_cancellation, repeat_until};
+use super::state::{Branch, Drive, MODEL_DELAY, is_cancellation, repeat_until};
 use crate::events::Unfinished;
 use crate::limit;
 use crate::names::{Sent, Stop};
 use crate::path::{Asked, call_ids};
-use crate::runs::{WAITING, resume_signal};
+use crate::signals::{WAITING, resume_signal};
 use crate::step::{Obstacle, Subject};
 use crate::tools::CalledTool;
 use crate::turn::{Taken, TurnRecord};
@@ -28,8 +27,8 @@ impl<'c> Drive<'c> {
         subject: Subject,
     ) -> HandlerResult<Result<(), TerminalError>> {
         loop {
-            let (model, tree, subject) = (&self.service.model, self.tree(&branch.path), subject.clone());
-            let deadline = self.clock.after(self.service.model_patience);
+            let (model, tree, subject) = (&self.setup.model, self.tree(&branch.path), subject.clone());
+            let deadline = self.clock.after(self.setup.model_patience);
             let judge = move || -> BoxFuture<'_, HandlerResult<Json<Result<RunChanges, Obstacle>>>> {
                 Box::pin(async move { repeat_until(deadline, model.judge(&tree, subject).await) })
             };
@@ -80,10 +79,10 @@ impl<'c> Drive<'c> {
         if let Err(error) = self.flush_events().await {
             return Ok(Err(error));
         }
-        let (model, events) = (&self.service.model, self.events.as_ref());
+        let (model, events) = (&self.setup.model, self.events.as_ref());
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
-        let (attempts, patience) = (self.service.model_attempts, self.service.model_patience);
+        let (attempts, patience) = (self.setup.model_attempts, self.setup.model_patience);
         let mut first_limit: Option<(&[Asked], Duration)> = None;
         let mut turns = Vec::new();
         for branch in branches {

@@ -10,11 +10,9 @@ use tool_core::content::Content;
 use tool_core::run::{Decision, Run, WaitReason};
 use tool_core::tool::{self, ToolExecution, WaitId};
 
-use super::Drive;
-use super::calls::Arrived;
-use super::tree::Branch;
+use super::state::{Arrived, Branch, Drive};
 use crate::names::{Added, Claim, Sent, Stop, Waiting};
-use crate::runs::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
+use crate::signals::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
 impl<'c> Drive<'c> {
     /// Returns what the handlers of the run know about its waits.

@@ -1,0 +1,190 @@
+//! What is known about a run in progress.
+
+use std::collections::{BTreeMap, HashSet};
+use std::pin::Pin;
+use std::time::Duration;
+
+use restate_sdk::context::DurableFuture;
+use restate_sdk::prelude::*;
+use tool_core::ToolCall;
+use tool_core::agent::EventRecord;
+use tool_core::content::Content;
+use tool_core::model::{ConversationId, ModelError, ToolDefinitions, ToolPolicy};
+use tool_core::run::{Decision, ReportedCalls, Run};
+use tool_core::tool::{Timestamp, ToolExecution, WaitId};
+
+use crate::calls::Executor;
+use crate::clock::{Clock, now};
+use crate::names::{EventTarget, JsonContext, Sent};
+use crate::path::Asked;
+use crate::step::Model;
+use crate::tools::{CalledTool, Profile};
+
+/// The agent of a workflow and the settings of its worker.
+pub(crate) struct Setup {
+    pub(crate) name: String,
+    pub(crate) model: Model,
+    pub(crate) executor: Executor,
+    /// The workers that execute the calls of certain tools, by the tools' names.
+    pub(crate) routes: BTreeMap<String, String>,
+    pub(crate) has_local_calls: bool,
+    pub(crate) model_attempts: Option<u32>,
+    pub(crate) model_patience: Duration,
+    /// The time for which events are stored after the end of the run.
+    pub(crate) retention: Duration,
+}
+
+/// A run in progress, with the runs of the agents that its calls ask.
+pub(crate) struct Drive<'c> {
+    pub(super) setup: &'c Setup,
+    pub(super) ctx: &'c WorkflowContext<'c>,
+    /// The outermost run, whose state contains the others.
+    pub(super) run: Run,
+    /// The agent's tools when the run started.
+    pub(super) started_with: BTreeMap<String, String>,
+    /// What is known about each run that was started, the outermost first.
+    pub(super) nodes: Vec<Node>,
+    /// The runs that have not ended, the outermost first.
+    pub(super) branches: Vec<Branch>,
+    /// The calls that other invocations execute, by their positions among what is pending.
+    pub(super) in_flight: BTreeMap<usize, Remote>,
+    pub(super) open: Open<'c>,
+    pub(super) context: JsonContext,
+    pub(super) conversation: Option<ConversationId>,
+    pub(super) clock: Clock,
+    /// The object that stores the events of the run and its steps, if there may be readers.
+    pub(super) events: Option<EventTarget>,
+    pub(super) unpublished: Vec<EventRecord>,
+    /// What is known to wait for a decision.
+    pub(super) waiting: Vec<WaitId>,
+    /// The last wait for an approval of each call, by the path of the call.
+    pub(super) approvals: BTreeMap<String, WaitId>,
+    /// The number of times that the run waited for a decision.
+    pub(super) round: u32,
+    /// The number of messages that were sent to the run.
+    pub(super) messages: u32,
+    /// The reason of a failure that is not one of the run's rules.
+    pub(super) failure: Option<String>,
+}
+
+/// What is known about a run beside its state.
+pub(super) struct Node {
+    /// The id of the run.
+    pub(super) id: String,
+    pub(super) profile: Profile,
+    /// The time at which it started.
+    pub(super) since: u64,
+    /// The tools of the run's calls so far, by name.
+    pub(super) called: BTreeMap<String, CalledTool>,
+    /// The tools that undo the run's calls, by the number of handoffs before and by name, with the hashes of their definitions.
+    pub(super) undoing: BTreeMap<(usize, String), (ToolPolicy, Option<String>)>,
+    /// The number of handoffs that readers of events know.
+    pub(super) handoffs: usize,
+    /// The names of all tools of the last turn, if it called another one.
+    pub(super) offered: Vec<String>,
+    pub(super) definitions: ToolDefinitions,
+    pub(super) reported: ReportedCalls,
+    /// The number of messages when layers last judged a question, and an output as the answer.
+    pub(super) judged_questions: usize,
+    pub(super) judged_answers: usize,
+    /// The calls that wait or have waited, and do not start again.
+    pub(super) waited: HashSet<String>,
+    /// A person has decided since the tools of this worker were checked.
+    pub(super) has_decision: bool,
+}
+
+impl Node {
+    pub(super) fn new(run: &Run, profile: Profile, since: u64) -> Self {
+        Self {
+            id: run.id().to_string(),
+            profile,
+            since,
+            called: BTreeMap::new(),
+            undoing: BTreeMap::new(),
+            handoffs: run.handoffs().len(),
+            offered: Vec::new(),
+            definitions: ToolDefinitions::default(),
+            reported: ReportedCalls::all_of(run),
+            judged_questions: 0,
+            judged_answers: 0,
+            waited: HashSet::new(),
+            has_decision: false,
+        }
+    }
+}
+
+/// A run in progress, and its place in the tree.
+#[derive(Clone, Default)]
+pub(super) struct Branch {
+    /// The calls that lead to the run; none to the outermost one.
+    pub(super) path: Vec<Asked>,
+    /// The position of its node. A run whose calls are undone has the node of before.
+    pub(super) node: usize,
+    pub(super) has_own_limits: bool,
+    /// The call that asks the agent excludes others.
+    pub(super) is_exclusive: bool,
+}
+
+impl Branch {
+    pub(super) fn contains(&self, path: &[Asked]) -> bool {
+        path.starts_with(&self.path)
+    }
+}
+
+pub(super) type Pending<'c> =
+    Pin<Box<dyn DurableFuture<Output = Result<Arrived, TerminalError>> + Send + 'c>>;
+
+/// Something for which a run with open calls waits.
+pub(super) enum Arrived {
+    Executed(ToolExecution),
+    Decision(WaitId, Sent<Decision>),
+    Message(Sent<Content>),
+    /// The timer with this number is up, and with it the time of the run to which the path leads.
+    TimeLimit(u32, Vec<Asked>),
+    /// A deadline of something that the run waits for has come.
+    Deadline(Timestamp),
+}
+
+/// A call that another invocation executes.
+pub(super) struct Remote {
+    pub(super) branch: Branch,
+    pub(super) call: ToolCall,
+    pub(super) is_exclusive: bool,
+    pub(super) undoes: bool,
+    pub(super) handle: Option<InvocationHandle>,
+}
+
+/// What is pending.
+#[derive(Default)]
+pub(super) struct Open<'c> {
+    pub(super) pending: DurableFuturesUnordered<Pending<'c>>,
+    /// The waits about which a person was asked.
+    pub(super) asked: HashSet<WaitId>,
+    /// The number of the next message, once it is awaited.
+    pub(super) awaited_message: Option<u32>,
+    /// The earliest deadline for which a timer is set.
+    pub(super) deadline: Option<Timestamp>,
+    /// The number of timers that were set. Only the last one counts.
+    pub(super) timers: u32,
+    /// The last timer was set for what is still in flight.
+    pub(super) has_timer: bool,
+}
+
+/// The code of the error with which the engine reports a cancellation.
+const CANCELLED: u16 = 409;
+
+/// The longest delay between two requests to a model that fails.
+pub(super) const MODEL_DELAY: Duration = Duration::from_secs(60);
+
+pub(super) fn is_cancellation(error: &TerminalError) -> bool {
+    error.code() == CANCELLED
+}
+
+/// Returns the outcome of a step, whose error ends it after this time; before, the engine repeats the step. Its own measure begins anew
+/// with each client that begins to wait for the run.
+pub(super) fn repeat_until<T>(deadline: u64, outcome: Result<T, ModelError>) -> HandlerResult<Json<T>> {
+    outcome.map(Json).map_err(|error| match now() < deadline {
+        true => error.into(),
+        false => TerminalError::new(error.to_string()).into(),
+    })
+}
