@@ -20,9 +20,6 @@ pub enum WorkerError {
     /// An agent has a part that a durable run replaces.
     #[error("{0}")]
     Unsupported(String),
-    /// The URL for events is invalid.
-    #[error("{0}")]
-    Url(String),
     /// A key of the server is invalid.
     #[error("{0}")]
     IdentityKey(String),

@@ -156,21 +156,21 @@ impl RunsService for Runs {
 
     /// Fails if the run answers another question than the one with this digest.
     async fn compare(&self, ctx: SharedWorkflowContext<'_>, Json(digest): Json<String>) -> HandlerResult<()> {
-        invocation(&ctx).await?;
-        match ctx.get::<String>(QUESTION).await? {
-            Some(own) if own != digest => {
-                let message = format!("the run `{}` answers another question; choose another key", ctx.key());
-                Err(TerminalError::new_with_code(422, message).into())
-            }
-            _ => Ok(()),
-        }
+        let (code, message) = match ctx.get::<String>(QUESTION).await? {
+            Some(own) if own == digest => return Ok(()),
+            Some(_) => (422, format!("the run `{}` answers another question; choose another key", ctx.key())),
+            None => (425, format!("the run `{}` has not begun yet", ctx.key())),
+        };
+        Err(TerminalError::new_with_code(code, message).into())
     }
 
     /// Cancels the run.
     async fn cancel(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
-        let invocation = invocation(&ctx).await?;
+        // Resolved first: a run that has not begun by then finds it.
         ctx.resolve_promise(CANCELLED, true);
-        ctx.invocation_handle(invocation).cancel();
+        if let Some(invocation) = ctx.get::<String>(INVOCATION).await? {
+            ctx.invocation_handle(invocation).cancel();
+        }
         Ok(())
     }
 
@@ -203,13 +203,6 @@ impl Runs {
         let Json(checked) = ctx.run(check).name("check").await?;
         Ok(checked)
     }
-}
-
-/// Returns the id of the run's invocation. Fails if it has not begun.
-async fn invocation(ctx: &SharedWorkflowContext<'_>) -> Result<String, TerminalError> {
-    ctx.get::<String>(INVOCATION).await?.ok_or_else(|| {
-        TerminalError::new_with_code(425, format!("the run `{}` has not begun yet", ctx.key()))
-    })
 }
 
 /// Returns what the run waits for and nobody has decided about.

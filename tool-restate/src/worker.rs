@@ -62,7 +62,7 @@ pub struct Worker {
     longest_call: Duration,
     retention: Duration,
     max_value_bytes: usize,
-    ingress_url: Option<String>,
+    publisher: Option<Publisher>,
     identity_keys: Vec<String>,
     version: String,
 }
@@ -89,7 +89,7 @@ impl Worker {
             longest_call: Duration::from_secs(24 * 60 * 60),
             retention: RETENTION,
             max_value_bytes: MAX_BYTES,
-            ingress_url: None,
+            publisher: None,
             identity_keys: Vec::new(),
             version: String::new(),
         }
@@ -187,10 +187,10 @@ impl Worker {
         self
     }
 
-    /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::Question::events). They are sent to
-    /// the server's ingress at this URL. Without it, readers get only the events of finished steps.
-    pub fn publish_events(mut self, ingress_url: impl Into<String>) -> Self {
-        self.ingress_url = Some(ingress_url.into());
+    /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::Question::events). They are sent
+    /// by this client. Without it, readers get only the events of finished steps.
+    pub fn publish_events(mut self, client: &Client) -> Self {
+        self.publisher = Some(Publisher(client.ingress.clone()));
         self
     }
 
@@ -246,13 +246,7 @@ impl Worker {
             return Err(WorkerError::Empty);
         }
         let types = Arc::new(self.types);
-        let publisher = match &self.ingress_url {
-            Some(url) => {
-                let client = Client::connect(url).map_err(|error| WorkerError::Url(error.to_string()))?;
-                Some(Publisher(client.ingress))
-            }
-            None => None,
-        };
+        let publisher = self.publisher;
         let mut builder = Endpoint::builder();
         let retention = self.retention;
         let calls = |executor: Executor, service: &str| -> Result<ServiceDefinition, WorkerError> {

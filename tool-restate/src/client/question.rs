@@ -1,6 +1,7 @@
 //! A question to an agent on the workers.
 
 use std::fmt;
+use std::time::Duration;
 
 use restate_sdk::ingress::SendStatus;
 use restate_sdk::serde::Json;
@@ -9,7 +10,7 @@ use tool_core::content::Content;
 use tool_core::model::ConversationId;
 
 use super::remote_agent::RemoteAgent;
-use super::run::{Run, once_begun};
+use super::run::Run;
 use crate::context::type_key;
 use crate::error::{Error, ErrorKind};
 use crate::names::{self, is_service_name};
@@ -98,6 +99,19 @@ impl Question {
         }
         Ok(Run { agent, key: key.into(), is_new })
     }
+}
+
+/// Repeats a request for a run that was sent just now and waits for its first worker.
+async fn once_begun<F: Future<Output = Result<(), Error>>>(request: impl Fn() -> F) -> Result<(), Error> {
+    for _ in 0..50 {
+        match request().await {
+            Err(error) if error.kind() == ErrorKind::NotStarted => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            other => return other,
+        }
+    }
+    request().await
 }
 
 impl RemoteAgent {

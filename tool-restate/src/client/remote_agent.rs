@@ -39,6 +39,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Client {
     pub(crate) ingress: ingress::Client<Http>,
+    http: Http,
     url: Arc<str>,
     pub(super) timeout: Duration,
     wait_timeout: Option<Duration>,
@@ -52,23 +53,40 @@ impl Client {
     /// Fails if the URL is not an `http` or `https` URL, or if no TLS certificates can be loaded.
     pub fn connect(url: &str) -> Result<Self, Error> {
         let (http, parsed) = new_http_client(url)?;
-        let uri = parsed.as_str().trim_end_matches('/').parse();
-        let uri: http::Uri = uri.map_err(|_| Error::invalid_url(url))?;
-        let ingress = ingress::Client::new(uri, Http(http)).map_err(|_| Error::invalid_url(url))?;
-        Ok(Self { ingress, url: parsed.as_str().into(), timeout: TIMEOUT, wait_timeout: None })
+        let (http, url) = (Http::new(http), parsed.as_str());
+        let ingress = ingress_client(url, http.clone())?;
+        Ok(Self { ingress, http, url: url.into(), timeout: TIMEOUT, wait_timeout: None })
     }
 
-    /// Limits the time of each request; a minute by default. A request that takes longer fails with [`ErrorKind::Timeout`](crate::ErrorKind::Timeout), for
-    /// example because no worker lives; the server may still execute it later. [`Run::wait`](crate::Run::wait) and [`Events::next`](crate::Events::next) send requests until
+    /// Sends a header with each request, such as the key of a hosted server or of a proxy in front of it. `Debug` omits it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name or the value is invalid.
+    pub fn header(self, name: &str, value: &str) -> Result<Self, Error> {
+        let http = self.http.with_header(name, value)?;
+        Ok(Self { ingress: ingress_client(&self.url, http.clone())?, http, ..self })
+    }
+
+    /// Limits the time of each request; a minute by default. A request that takes longer fails with [`ErrorKind::Timeout`], for
+    /// example because no worker lives; the server may still execute it later. [`Run::wait`] and [`Events::next`] send requests until
     /// there is something to return: see [`wait_timeout`](Self::wait_timeout).
+    ///
+    /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
+    /// [`Events::next`]: crate::Events::next
+    /// [`Run::wait`]: crate::Run::wait
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = time;
         self
     }
 
-    /// Limits the time of [`Run::wait`](crate::Run::wait) and [`Events::next`](crate::Events::next), which fail with [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) afterwards. Unlimited by default,
+    /// Limits the time of [`Run::wait`] and [`Events::next`], which fail with [`ErrorKind::Timeout`] afterwards. Unlimited by default,
     /// as long as a worker lives.
+    ///
+    /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
+    /// [`Events::next`]: crate::Events::next
+    /// [`Run::wait`]: crate::Run::wait
     #[must_use]
     pub fn wait_timeout(mut self, time: Duration) -> Self {
         self.wait_timeout = Some(time);
@@ -93,6 +111,11 @@ impl Client {
     pub fn agent(&self, name: impl Into<String>) -> RemoteAgent {
         RemoteAgent { client: self.clone(), name: name.into().into() }
     }
+}
+
+fn ingress_client(url: &str, http: Http) -> Result<ingress::Client<Http>, Error> {
+    let uri: http::Uri = url.trim_end_matches('/').parse().map_err(|_| Error::invalid_url(url))?;
+    ingress::Client::new(uri, http).map_err(|_| Error::invalid_url(url))
 }
 
 /// An agent that runs on workers.

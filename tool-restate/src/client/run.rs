@@ -204,17 +204,15 @@ impl Run {
     }
 
     /// Cancels the run: calls in flight are cancelled, and finished calls are undone if their tools support it.
-    /// [`wait`](Self::wait) returns when this is done. A request to the model in flight is awaited first.
+    /// [`wait`](Self::wait) returns when this is done. A request to the model in flight is awaited first. If no worker
+    /// lives, this fails with [`ErrorKind::Timeout`], and the run is cancelled as soon as one does.
     ///
     /// # Errors
     ///
     /// Fails if the server cannot be reached, or if there is no such run.
     pub async fn cancel(&self) -> Result<(), Error> {
-        once_begun(|| async {
-            self.peek().await?;
-            self.agent.get(self.agent.client.timeout, self.agent.target(&self.key, "cancel")).await
-        })
-        .await
+        self.peek().await?;
+        self.agent.get(self.agent.client.timeout, self.agent.target(&self.key, "cancel")).await
     }
 }
 
@@ -224,21 +222,6 @@ impl RemoteAgent {
     pub fn run(&self, key: impl Into<String>) -> Run {
         Run { agent: self.clone(), key: key.into().into(), is_new: false }
     }
-}
-
-/// Repeats a request for a run that was sent just now and waits for its first worker.
-pub(super) async fn once_begun<F: Future<Output = Result<(), Error>>>(
-    request: impl Fn() -> F,
-) -> Result<(), Error> {
-    for _ in 0..50 {
-        match request().await {
-            Err(error) if error.kind() == ErrorKind::NotStarted => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            other => return other,
-        }
-    }
-    request().await
 }
 
 impl fmt::Debug for Run {

@@ -26,7 +26,7 @@ use self::state::{Branch, Node, Open, is_cancellation};
 pub(crate) use self::state::{Drive, Setup};
 use crate::clock::Clock;
 use crate::names::{Ended, EventTarget, HoldRequest, Question, conversations_service, events_service};
-use crate::signals::{INVOCATION, QUESTION};
+use crate::signals::{CANCELLED, INVOCATION, QUESTION};
 use crate::step::{Started, Subject};
 
 /// What is done next.
@@ -50,6 +50,10 @@ impl<'c> Drive<'c> {
         ctx.set(INVOCATION, ctx.invocation_id().to_owned());
         ctx.set(QUESTION, question.digest());
         let publishes = question.events;
+        // An error is a cancellation, too.
+        if !matches!(ctx.peek_promise::<bool>(CANCELLED).await, Ok(None)) {
+            return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
+        }
         let history = match &question.conversation {
             Some(conversation) => match open_conversation(setup, ctx, conversation).await {
                 Ok(history) => history,

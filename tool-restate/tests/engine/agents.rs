@@ -18,7 +18,7 @@ use tool_core::{Agent, Event, ToolError, tool, tools};
 use tool_restate::{ErrorKind, Outcome, Run, Worker};
 
 use crate::support::{
-    Mortal, agent, answer, failure, free_address, register_at, serve, unique, until, within,
+    Mortal, agent, answer, client, failure, free_address, register_at, serve, unique, until, within,
 };
 
 async fn waits(run: &Run) -> Vec<Wait> {
@@ -157,7 +157,7 @@ async fn a_tree_runs_as_in_one_process() {
     for is_local in [false, true] {
         let name = unique("desk");
         let worker = worker(tree(&name), is_local).context_json::<Customer>();
-        let _worker = serve(worker.publish_events(std::env::var("RESTATE_INGRESS").unwrap())).await;
+        let _worker = serve(worker.publish_events(&client())).await;
         let question = agent(&name).ask("Money back").context_json(&Customer("Ada".into())).events();
         let run = question.send().await.unwrap();
         if let Outcome::Failed(failure) = run.wait().await.unwrap() {

@@ -9,11 +9,11 @@ use tool_core::run::StopReason;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Undone;
 use tool_core::{Agent, Approval, ToolError, tool, tools};
-use tool_restate::{Outcome, Worker};
+use tool_restate::{ErrorKind, Outcome, Worker};
 
 use crate::support::{
-    Mortal, agent, end_by_engine, failure, free_address, register_at, serve, unique, until, waiting_calls,
-    within,
+    Mortal, agent, client, end_by_engine, failure, free_address, register_at, serve, sql, unique, until,
+    waiting_calls, within,
 };
 
 static UNBOOKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -265,4 +265,36 @@ async fn a_call_that_is_repeated_after_a_death_is_dropped_by_a_cancellation() {
     assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
     assert!(TRY_LEFT.load(Ordering::SeqCst));
     assert_eq!(unbooked("r1"), ["r1: unknown"]);
+}
+
+/// The engine tries the question seldom by then, and delivers the cancellation first.
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_cancellation_while_no_worker_lives_is_not_lost() {
+    let (name, address) = (unique("clerk"), free_address());
+    let model = ScriptedModel::new().calls("ask_person", "{}");
+    let clerk = Agent::builder(model).name(&*name).tools(tools![ask_person]).build().unwrap();
+    let first = Mortal::start(Worker::new().agent(clerk.clone()), address).await;
+    register_at(address).await;
+    drop(first);
+    let run = client().timeout(Duration::from_millis(500)).agent(&*name).ask("Go").send().await.unwrap();
+    let query = format!(
+        "SELECT CAST(retry_count AS BIGINT) AS retries FROM sys_invocation WHERE target_service_name = '{name}'"
+    );
+    while sql(&query).await["retries"].as_u64().is_none_or(|retries| retries < 7) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(run.cancel().await.unwrap_err().kind(), ErrorKind::Timeout);
+    let _second = Mortal::start(Worker::new().agent(clerk), address).await;
+    let run = agent(&name).run(run.key());
+    let cancelled = async {
+        loop {
+            match run.wait().await.unwrap() {
+                Outcome::Waiting(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Outcome::Failed(failure) => break failure.reason,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert!(matches!(within("the end", cancelled).await, Some(StopReason::Cancelled)));
 }

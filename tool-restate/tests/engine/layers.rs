@@ -19,7 +19,9 @@ use tool_core::{Agent, Event, Message, ToolCall, ToolOutput, tool, tools};
 use tool_restate::{Outcome, Worker};
 
 use self::rules::{Act, Rule};
-use crate::support::{Mortal, agent, answer, failure, free_address, register_at, serve, unique, within};
+use crate::support::{
+    Mortal, agent, answer, client, failure, free_address, register_at, serve, unique, within,
+};
 
 /// How the run that is observed comes about.
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +209,7 @@ async fn events_contain_nothing_that_was_not_judged() {
         .layer(guard::answer(|_| AnswerVerdict::replace("No.")))
         .build()
         .unwrap();
-    let worker = Worker::new().agent(clerk).publish_events(std::env::var("RESTATE_INGRESS").unwrap());
+    let worker = Worker::new().agent(clerk).publish_events(&client());
     let _worker = serve(worker).await;
     let run = agent(&name).ask("Pay").events().send().await.unwrap();
     let Outcome::Waiting(waits) = run.wait().await.unwrap() else { panic!("it waits") };

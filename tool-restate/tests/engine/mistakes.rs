@@ -173,6 +173,26 @@ async fn a_server_that_is_too_old_is_named() {
     assert!(error.to_string().contains("must be 1.7 or newer"), "{error}");
 }
 
+/// For a hosted server, or for a proxy in front of it.
+#[tokio::test]
+async fn a_client_sends_its_headers() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::connect(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let client = client.header("authorization", "Bearer k3y").unwrap().header("x-team", "desk").unwrap();
+    assert!(!format!("{client:?}").contains("k3y"));
+    let received = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = vec![0; 4096];
+        let length = stream.read(&mut request).await.unwrap();
+        String::from_utf8_lossy(&request[..length]).into_owned()
+    };
+    let (request, sent) = tokio::join!(received, client.agent("clerk").ask("Hello").send());
+    assert!(request.contains("\r\nauthorization: Bearer k3y\r\nx-team: desk\r\n"), "{request}");
+    assert_eq!(sent.unwrap_err().kind(), ErrorKind::Connect);
+    let error = client.header("x-team", "a\nb").unwrap_err();
+    assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, "invalid header `x-team`"));
+}
+
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn unknown_agents_and_runs_are_named() {

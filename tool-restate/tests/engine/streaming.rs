@@ -9,13 +9,9 @@ use tool_core::run::{Decision, Wait};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, Attempt, Progress, ToolProgress};
 use tool_core::{Agent, Approval, Event, tool, tools};
-use tool_restate::{Events, Outcome, Worker};
+use tool_restate::{Client, Events, Outcome, Worker};
 
-use crate::support::{agent, answer, free_address, serve, serve_at, unique, waiting_calls};
-
-fn ingress() -> String {
-    std::env::var("RESTATE_INGRESS").unwrap()
-}
+use crate::support::{agent, answer, client, free_address, serve, serve_at, unique, waiting_calls};
 
 fn describe(event: &Event) -> String {
     match event {
@@ -67,7 +63,7 @@ async fn a_reader_that_reconnects_misses_nothing() {
         let name = unique("clerk");
         let model = ScriptedModel::new().calls("work", "{}").says("Done.");
         let clerk = Agent::builder(model).name(&*name).tools(tools![work]).build().unwrap();
-        let worker = Worker::new().agent(clerk).publish_events(ingress());
+        let worker = Worker::new().agent(clerk).publish_events(&client());
         let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
         let run = agent(&name).ask("Work").events().send().await.unwrap();
         let mut first = run.events(0);
@@ -129,7 +125,7 @@ async fn a_reader_sees_that_a_turn_begins_again() {
     let name = unique("clerk");
     let worker = || {
         let clerk = Agent::builder(Stalling).name(&*name).build().unwrap();
-        Worker::new().agent(clerk).publish_events(ingress())
+        Worker::new().agent(clerk).publish_events(&client())
     };
     let address = free_address();
     let dying = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -161,7 +157,11 @@ async fn events_of_others_are_refused() {
     assert_eq!(read(&mut run.events(0), 99).await, expected);
     let batch =
         r#"{"token": "", "stream": "turn-1", "turn": [1, 1], "attempt": 9, "index": 1, "events": []}"#;
-    let url = format!("{}/restate/call/{name}.events/{}/publish", ingress(), run.key());
+    let url = format!(
+        "{}/restate/call/{name}.events/{}/publish",
+        std::env::var("RESTATE_INGRESS").unwrap(),
+        run.key()
+    );
     let sent = crate::support::http().post(url).header("content-type", "application/json").body(batch);
     let response = sent.send().await.unwrap();
     assert_eq!(response.status(), 403);
@@ -191,7 +191,7 @@ async fn events_that_cannot_be_published_do_not_stop_a_run() {
     let url = format!("http://{}", silent.local_addr().unwrap());
     let name = unique("clerk");
     let clerk = Agent::builder(ScriptedModel::new().says("Done.")).name(&*name).build().unwrap();
-    let _worker = serve(Worker::new().agent(clerk).publish_events(url)).await;
+    let _worker = serve(Worker::new().agent(clerk).publish_events(&Client::connect(&url).unwrap())).await;
     let run = agent(&name).ask("Go").events().send().await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
     let expected = ["turn 1, 1 messages", "turn 1 finished Done.", "done Done."];
