@@ -1,6 +1,7 @@
 //! The cost of runs: `./run measuring --nocapture` prints it. No bounds, because machines differ.
 
 use std::future::ready;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use futures_util::{StreamExt, stream};
@@ -70,6 +71,48 @@ async fn a_journal_grows_with_the_turns_and_not_with_their_square() {
         }
         // Four times the turns; the last entry contains all messages once.
         assert!(sizes[2] <= 4 * sizes[0] + 8 && sizes[3] <= 5 * sizes[1], "{sizes:?}");
+    }
+}
+
+/// Calls the tool in each turn but the last, and notes when each turn begins.
+struct Timed(Arc<Mutex<Vec<Instant>>>);
+
+impl ChatModel for Timed {
+    fn chat<'a>(&'a self, _: &'a ChatRequest<'_>) -> ModelFuture<'a> {
+        let mut began = self.0.lock().unwrap();
+        began.push(Instant::now());
+        let call = ToolCall::new("", "echo", format!(r#"{{"text": "{:0400}"}}"#, began.len()));
+        let reply = match began.len() {
+            1..=210 => AssistantMessage::default().with_tool_calls([call]),
+            _ => AssistantMessage::text("Done."),
+        };
+        Box::pin(ready(Ok(ChatResponse::new(reply))))
+    }
+}
+
+#[tool("Repeats a text")]
+fn echo(text: String) -> String {
+    text
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn a_turn_costs_the_same_at_any_length() {
+    for is_local in [false, true] {
+        let (name, began) = (unique("clerk"), Arc::default());
+        let clerk = Agent::builder(Timed(Arc::clone(&began))).name(&*name).tools(tools![echo]);
+        let worker = Worker::new().agent(clerk.max_turns(211).build().unwrap());
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        assert_eq!(answer(&agent(&name).ask("Go").send().await.unwrap()).await.text(), "Done.");
+        let began = began.lock().unwrap();
+        let median = |first: usize| {
+            let mut took: Vec<_> = began[first..first + 20].windows(2).map(|two| two[1] - two[0]).collect();
+            took.sort_unstable();
+            took[took.len() / 2]
+        };
+        let (at_10, at_200) = (median(5), median(190));
+        let ratio = at_200.as_secs_f64() / at_10.as_secs_f64();
+        println!("local {is_local}: a turn at 10 {at_10:?}, at 200 {at_200:?}: {ratio:.2} times");
     }
 }
 
