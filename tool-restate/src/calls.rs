@@ -1,6 +1,5 @@
 //! The service that executes calls, each as an invocation of its own.
 
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -91,12 +90,6 @@ pub(crate) struct Calls {
     pub(crate) max_bytes: usize,
     pub(crate) publisher: Option<Publisher>,
     pub(crate) types: Arc<ContextTypes>,
-}
-
-impl fmt::Debug for Calls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Calls")
-    }
 }
 
 #[restate_sdk::service]

@@ -3,7 +3,6 @@
 //! A run sends `hold`, which returns the history to it and keeps the object until the run waits for a person or has ended. So
 //! questions are answered one after the other, and none waits for a person.
 
-use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -37,12 +36,6 @@ pub(crate) struct Conversations {
     pub(crate) agent: String,
     pub(crate) window: Option<Window>,
     pub(crate) max_bytes: usize,
-}
-
-impl fmt::Debug for Conversations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Conversations")
-    }
 }
 
 #[restate_sdk::object]
