@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tool_core::run::Answer;
 use tool_restate::{Client, Outcome, RemoteAgent, Run, RunFailure, Worker, register};
@@ -109,7 +110,11 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
 
 /// Registers a worker, and waits until the ingress knows its services, which takes it a moment.
 pub(crate) async fn register_at(address: SocketAddr) {
+    // One at a time: on a busy machine, the server gives up registrations that meet.
+    static REGISTERING: Mutex<()> = Mutex::const_new(());
+    let registering = REGISTERING.lock().await;
     register(&admin(), &format!("http://{address}")).await.unwrap();
+    drop(registering);
     let ingress = env::var("RESTATE_INGRESS").unwrap();
     let names = async |url: String, name: fn(&serde_json::Value) -> Option<&str>| -> BTreeSet<String> {
         let body = http().get(url).send().await.unwrap().text().await.unwrap();
