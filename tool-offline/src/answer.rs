@@ -2,14 +2,12 @@
 
 use std::ops::Range;
 
-use tool_core::Message;
 use tool_core::model::ResponseFormat;
 
 use crate::facts::{Fact, Question};
 use crate::fill::fill;
 use crate::form::Form;
-use crate::plan::{Plan, Tool};
-use crate::replay::{Executed, StepState, executed_calls};
+use crate::plan::{Outcome, Plan, StepState, Tool};
 use crate::words::PRONOUNS;
 
 /// The answer of a model without tools.
@@ -23,8 +21,7 @@ pub(crate) fn answer(
     plan: &Plan,
     tools: &[Tool<'_>],
     question: &Question<'_>,
-    states: &[StepState],
-    others: &[Executed<'_>],
+    others: &[(&str, Outcome)],
 ) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut add = |line: String| {
@@ -32,10 +29,10 @@ pub(crate) fn answer(
             lines.push(line);
         }
     };
-    for (index, (step, state)) in plan.steps.iter().zip(states).enumerate() {
+    for (index, step) in plan.steps.iter().enumerate() {
         let name = tools[step.tool].name;
         let is_used = plan.steps.iter().any(|other| other.needs.contains(&index));
-        match state {
+        match &step.state {
             StepState::Done(_) if is_used => {}
             StepState::Done(result) => add(sentence(subject(question, &step.range), name, result)),
             StepState::Failed(error) => add(failure(name, error)),
@@ -50,11 +47,11 @@ pub(crate) fn answer(
         }
     }
     // Calls that the application forced.
-    for executed in others {
-        let name = &executed.call.name;
-        add(executed
-            .outcome()
-            .map_or_else(|error| failure(name, &error), |result| sentence(None, name, &result)));
+    for (name, outcome) in others {
+        add(match outcome {
+            Ok(result) => sentence(None, name, result),
+            Err(error) => failure(name, error),
+        });
     }
     if tools.is_empty() {
         return if lines.is_empty() { NO_TOOLS.to_owned() } else { lines.join("\n") };
@@ -71,31 +68,18 @@ pub(crate) fn answer(
     lines.join("\n")
 }
 
-/// Returns the answer in the JSON of a response format, filled in from the results and the latest user message that has all values: a
-/// later one may only say that an answer was wrong.
-pub(crate) fn structured(format: &ResponseFormat, messages: &[Message]) -> String {
+/// Returns the answer in the JSON of a response format, filled in from the results, the latest first, and the question.
+pub(crate) fn structured(format: &ResponseFormat, question: &Question<'_>, results: &[&str]) -> String {
     let form = Form::new(format.original_schema(), "");
-    let mut fewest: Option<Vec<String>> = None;
-    for (at, message) in messages.iter().enumerate().rev() {
-        let Message::User(content) = message else { continue };
-        let text = content.text();
-        let question = Question::new(&text);
-        let is_name = |at: usize| form.explains(&question.keys[at]);
-        let calls = executed_calls(&messages[at..]);
-        let results = calls.iter().rev().filter_map(|executed| executed.outcome().ok());
-        let results = results.flat_map(|result| Fact::of_result(&result));
-        let range = question.all();
-        let facts: Vec<_> = results.chain(question.facts(&range, &is_name, None, "")).collect();
-        let filled = fill(&form, &question, &range, &facts);
-        if filled.missing.is_empty() {
-            return filled.arguments.to_string();
-        }
-        if fewest.as_ref().is_none_or(|fewest| filled.missing.len() < fewest.len()) {
-            fewest = Some(filled.missing);
-        }
+    let is_name = |at: usize| form.explains(&question.keys[at]);
+    let range = question.all();
+    let results = results.iter().rev().flat_map(|result| Fact::of_result(result));
+    let facts: Vec<_> = results.chain(question.facts(&range, &is_name, None)).collect();
+    let filled = fill(&form, question, &range, &facts);
+    if filled.missing.is_empty() {
+        return filled.arguments.to_string();
     }
-    let missing = join(&fewest.unwrap_or_default());
-    format!("I cannot answer in the requested format: there is no value for {missing}.")
+    format!("I cannot answer in the requested format: there is no value for {}.", join(&filled.missing))
 }
 
 fn failure(name: &str, error: &str) -> String {

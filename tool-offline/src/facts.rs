@@ -20,12 +20,13 @@ pub(crate) struct Question<'t> {
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     pub(crate) kind: FactKind,
+    pub(crate) text: String,
     /// The index of the first token.
     pub(crate) at: usize,
-    pub(crate) text: String,
     /// The keys of the words beside the value, and the preposition before it.
     pub(crate) names: Vec<String>,
-    pub(crate) preposition: Option<String>,
+    /// The step whose result it is.
+    pub(crate) step: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +35,10 @@ pub(crate) enum FactKind {
     Value(TokenKind),
     /// The result of a call, or a member of it.
     Result,
-    /// The result of a step that is not known yet.
-    Pending(usize),
+    /// The result of a call that is not known yet.
+    Pending,
+    /// The missing result of a call that failed.
+    Failed,
 }
 
 impl<'t> Question<'t> {
@@ -53,15 +56,6 @@ impl<'t> Question<'t> {
         0..self.tokens.len()
     }
 
-    /// Returns `true` for a value, and for a word with a meaning.
-    pub(crate) fn is_content(&self, at: usize) -> bool {
-        match self.tokens[at].kind {
-            TokenKind::Word => !self.keys[at].is_empty(),
-            TokenKind::Mark => false,
-            _ => true,
-        }
-    }
-
     /// Returns a word or mark in lower case, or an empty text for anything else.
     pub(crate) fn word(&self, at: usize) -> String {
         let token =
@@ -77,101 +71,79 @@ impl<'t> Question<'t> {
         }
     }
 
-    /// Returns the values in a range, of whose words these are explained by the tools. `earlier` is what a pronoun stands for.
+    /// Returns the values in a range, of whose words these are explained by the tools. `reference` is what a pronoun stands for.
     pub(crate) fn facts(
         &self,
         range: &Range<usize>,
         is_explained: &dyn Fn(usize) -> bool,
-        earlier: Option<&FactKind>,
-        earlier_text: &str,
+        reference: Option<&Fact>,
     ) -> Vec<Fact> {
+        let is_value = |at: usize| {
+            self.tokens[at].kind == TokenKind::Word && !self.keys[at].is_empty() && !is_explained(at)
+        };
+        let is_capitalized = |at: usize| self.tokens[at].text.starts_with(char::is_uppercase);
         let mut facts = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let start = at;
             at += 1;
-            let kind = match &self.tokens[start].kind {
-                TokenKind::Word if self.is_value(start, is_explained) => {
-                    let is_capitalized = self.is_capitalized(start);
-                    while at < range.end
-                        && self.is_value(at, is_explained)
-                        && self.is_capitalized(at) == is_capitalized
-                    {
+            let token = &self.tokens[start];
+            let mut step = None;
+            let (kind, text) = match (&token.kind, reference) {
+                (TokenKind::Word, _) if is_value(start) => {
+                    while at < range.end && is_value(at) && is_capitalized(at) == is_capitalized(start) {
                         at += 1;
                     }
-                    FactKind::Value(TokenKind::Word)
+                    (FactKind::Value(TokenKind::Word), self.slice(&(start..at)))
                 }
-                TokenKind::Word if PRONOUNS.contains(&&*self.word(start)) => match earlier {
-                    Some(kind) => kind.clone(),
-                    None => continue,
-                },
-                TokenKind::Word | TokenKind::Mark => continue,
-                value => FactKind::Value(value.clone()),
+                (TokenKind::Word, Some(reference)) if PRONOUNS.contains(&&*self.word(start)) => {
+                    step = reference.step;
+                    (reference.kind.clone(), &*reference.text)
+                }
+                (TokenKind::Word | TokenKind::Mark, _) => continue,
+                (kind, _) => (FactKind::Value(kind.clone()), token.text),
             };
-            let text = match (&kind, &self.tokens[start]) {
-                (FactKind::Result, _) => earlier_text,
-                (FactKind::Value(TokenKind::Quoted), token) => token.text,
-                _ => self.slice(&(start..at)),
-            };
-            facts.push(self.fact(kind, text, start..at));
+            facts.push(Fact { kind, text: text.to_owned(), at: start, names: self.names(start..at), step });
         }
         facts
     }
 
-    fn is_value(&self, at: usize, is_explained: &dyn Fn(usize) -> bool) -> bool {
-        self.tokens[at].kind == TokenKind::Word && !self.keys[at].is_empty() && !is_explained(at)
-    }
-
-    fn is_capitalized(&self, at: usize) -> bool {
-        self.tokens[at].text.starts_with(char::is_uppercase)
-    }
-
-    fn fact(&self, kind: FactKind, text: &str, span: Range<usize>) -> Fact {
-        // "The height of 4", "the height is 4", "a=4".
+    /// Returns the words around a value that can name it: "the height of 4", "the height is 4", "a=4", "from 4".
+    fn names(&self, span: Range<usize>) -> Vec<String> {
         let is_link = |at: &usize| ["of", "is", "=", ":", "#", "the", "a"].contains(&&*self.word(*at));
         let before = (0..span.start).rev().take(3).find(|at| !is_link(at));
         let names = before.into_iter().chain([span.end]).filter_map(|at| self.keys.get(at));
-        let preposition = (0..span.start).rev().map(|at| self.word(at));
-        let preposition = preposition.take(2).find(|word| PREPOSITIONS.contains(&&**word));
-        let names = names.filter(|name| !name.is_empty()).cloned().collect();
-        Fact { kind, at: span.start, text: text.to_owned(), names, preposition }
+        let mut prepositions = (0..span.start).rev().take(2).map(|at| self.word(at));
+        let preposition = prepositions.find(|word| PREPOSITIONS.contains(&&**word));
+        names.filter(|name| !name.is_empty()).cloned().chain(preposition).collect()
     }
 }
 
 impl Fact {
-    fn new(kind: FactKind, text: &str, names: Vec<String>) -> Self {
-        Self { kind, at: 0, text: text.to_owned(), names, preposition: None }
-    }
-
-    /// Creates the value of a step whose result is not known yet.
-    pub(crate) fn pending(step: usize, at: usize) -> Self {
-        Self { at, ..Self::new(FactKind::Pending(step), "", Vec::new()) }
+    pub(crate) fn new(kind: FactKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), at: 0, names: Vec::new(), step: None }
     }
 
     /// Returns the members of a result that is a JSON object, or else the result.
     pub(crate) fn of_result(text: &str) -> Vec<Self> {
         let Ok(Value::Object(members)) = serde_json::from_str(text) else {
-            return vec![Self::new(FactKind::Result, text, Vec::new())];
+            return vec![Self::new(FactKind::Result, text)];
         };
-        let plain = |value: Value| match value {
-            Value::String(text) => text,
-            other => other.to_string(),
+        let member = |(name, value): (String, Value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            Self { names: keys(&name), ..Self::new(FactKind::Result, text) }
         };
-        members
-            .into_iter()
-            .map(|(name, value)| Self::new(FactKind::Result, &plain(value), keys(&name)))
-            .collect()
+        members.into_iter().map(member).collect()
     }
 
     /// Returns the number that the value is or contains.
     pub(crate) fn number(&self) -> Option<Number> {
-        match &self.kind {
-            FactKind::Value(TokenKind::Number(number)) => Some(number.clone()),
-            FactKind::Result => tokenize(&self.text).into_iter().find_map(|token| match token.kind {
-                TokenKind::Number(number) => Some(number),
-                _ => None,
-            }),
-            _ => None,
+        if !matches!(self.kind, FactKind::Result | FactKind::Value(TokenKind::Number(_))) {
+            return None;
         }
+        tokenize(&self.text).into_iter().find_map(|token| match token.kind {
+            TokenKind::Number(number) => Some(number),
+            _ => None,
+        })
     }
 }

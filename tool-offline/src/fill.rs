@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 use crate::facts::{Fact, FactKind, Question};
 use crate::form::{Form, Slot, SlotKind};
 use crate::text::TokenKind;
-use crate::words::keys;
+use crate::words::{PREPOSITIONS, keys};
 
 /// The score from which a value is meant for an optional slot.
 const MIN_OPTIONAL_SCORE: f64 = 3.5;
@@ -26,36 +26,24 @@ pub(crate) struct Filled {
 }
 
 /// Fills the slots from the facts and from the words in `range`.
-pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
+pub(crate) fn fill(form: &Form, question: &Question<'_>, range: &Range<usize>, facts: &[Fact]) -> Filled {
     let mut candidates = Vec::new();
     for (at, slot) in form.slots.iter().enumerate() {
         let is_number = matches!(slot.kind, SlotKind::Number | SlotKind::Integer);
         let least = if slot.is_required || is_number { f64::MIN_POSITIVE } else { MIN_OPTIONAL_SCORE };
         let first = if slot.is_required { REQUIRED_SCORE } else { 0.0 };
-        let mut add = |facts: Vec<usize>, score: f64, value: Value| {
+        let mut add = |fact: Option<usize>, score: f64, value: Value| {
             if score >= least {
-                candidates.push((first + score, at, facts, value));
+                candidates.push((first + score, at, fact, value));
             }
         };
-        match &slot.kind {
-            SlotKind::Boolean | SlotKind::OneOf(_) => {
-                if let Some(value) = word_value(slot, question, range) {
-                    add(Vec::new(), MIN_OPTIONAL_SCORE, value);
-                }
-            }
-            SlotKind::List(item) => {
-                let items = facts.iter().enumerate();
-                let items = items.filter_map(|(at, fact)| Some((at, fit(item, fact)?.1)));
-                let (used, values): (Vec<_>, Vec<_>) = items.unzip();
-                if !used.is_empty() {
-                    add(used, MIN_OPTIONAL_SCORE, values.into());
-                }
-            }
-            _ => {}
+        if let Some(value) = word_value(slot, question, range) {
+            add(None, MIN_OPTIONAL_SCORE, value);
         }
         for (index, fact) in facts.iter().enumerate() {
             if let Some((score, value)) = fit(&slot.kind, fact) {
-                add(vec![index], score + name_score(slot, fact), value);
+                let named = fact.names.iter().filter(|name| slot.words.contains(name)).count();
+                add(Some(index), score + 3.0 * named as f64, value);
             }
         }
     }
@@ -63,62 +51,51 @@ pub(crate) fn fill(form: &Form<'_>, question: &Question<'_>, range: &Range<usize
     candidates.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
     let mut values = vec![None; form.slots.len()];
     let mut used = Vec::new();
-    for (_, slot, facts, value) in candidates {
-        if values[slot].is_none() && facts.iter().all(|fact| !used.contains(fact)) {
+    for (_, slot, fact, value) in candidates {
+        if values[slot].is_none() && !fact.is_some_and(|fact| used.contains(&fact)) {
             values[slot] = Some(value);
-            used.extend(facts);
+            used.extend(fact);
         }
     }
     let slots = form.slots.iter().zip(&values);
     let missing = slots.filter(|(slot, value)| slot.is_required && value.is_none());
-    let missing = missing.map(|(slot, _)| slot.path.clone()).collect();
-    Filled { arguments: form.assemble(&values), used, missing }
+    let missing = missing.map(|(slot, _)| slot.path.join(".")).collect();
+    Filled { arguments: form.assemble(values), used, missing }
 }
 
 /// Returns how well a fact fits a kind of slot, and its value.
 fn fit(kind: &SlotKind, fact: &Fact) -> Option<(f64, Value)> {
-    let text = || Value::from(&*fact.text);
     let is_capitalized = fact.text.starts_with(char::is_uppercase);
+    let has_preposition = fact.names.iter().any(|name| PREPOSITIONS.contains(&&**name));
     Some(match (kind, &fact.kind) {
         (SlotKind::Other, _) => return None,
-        // Its value is known once the step is done.
-        (SlotKind::Text(_), FactKind::Pending(_)) => (1.0, Value::Null),
-        (_, FactKind::Pending(_)) => (2.0, Value::Null),
+        // Its value is known once the call is done.
+        (SlotKind::Text(_), FactKind::Pending | FactKind::Failed) => (1.0, Value::Null),
+        (_, FactKind::Pending | FactKind::Failed) => (2.0, Value::Null),
         (SlotKind::Number, _) => (2.0, fact.number()?.into()),
-        (SlotKind::Integer, _) => (2.0, as_integer(fact.number()?)?),
-        (SlotKind::Text(TokenKind::Word), FactKind::Value(TokenKind::Word)) => {
-            (1.0 + f64::from(is_capitalized) + f64::from(fact.preposition.is_some()), text())
+        (SlotKind::Integer, _) => (2.0, as_integer(&fact.number()?)?),
+        (SlotKind::Text(look), kind) => {
+            let score = match (look, kind) {
+                (TokenKind::Word, FactKind::Value(TokenKind::Word)) => {
+                    1.0 + f64::from(is_capitalized) + f64::from(has_preposition)
+                }
+                (TokenKind::Word, FactKind::Value(TokenKind::Quoted)) => 3.0,
+                (look, FactKind::Value(kind)) if look == kind => 6.0,
+                (TokenKind::Email, _) => return None,
+                (_, FactKind::Result) => 1.0,
+                _ => 0.5,
+            };
+            (score, Value::from(&*fact.text))
         }
-        (SlotKind::Text(TokenKind::Word), FactKind::Value(TokenKind::Quoted)) => (3.0, text()),
-        (SlotKind::Text(look), FactKind::Value(kind)) if look == kind => (6.0, text()),
-        (SlotKind::Text(TokenKind::Email), _) => return None,
-        (SlotKind::Text(_), FactKind::Result) => (1.0, text()),
-        (SlotKind::Text(_), _) => (0.5, text()),
         (SlotKind::Boolean, FactKind::Result) => (2.0, fact.text.parse::<bool>().ok()?.into()),
-        (SlotKind::OneOf(values), FactKind::Result) => {
-            (2.0, values.iter().find(|one| **one == fact.text)?.as_str().into())
-        }
-        (SlotKind::List(_), FactKind::Result) => {
-            (2.0, serde_json::from_str(&fact.text).ok().filter(Value::is_array)?)
-        }
-        (SlotKind::Boolean | SlotKind::OneOf(_) | SlotKind::List(_), _) => return None,
+        _ => return None,
     })
 }
 
 /// Returns a number without a fraction.
-fn as_integer(number: Number) -> Option<Value> {
-    if number.is_i64() || number.is_u64() {
-        return Some(number.into());
-    }
+fn as_integer(number: &Number) -> Option<Value> {
     let whole = number.as_f64().filter(|number| number.fract() == 0.0)?;
-    format!("{whole:.0}").parse::<i64>().ok().map(Value::from)
-}
-
-/// Returns how well the words around a value fit the name of a slot.
-fn name_score(slot: &Slot, fact: &Fact) -> f64 {
-    let is_named = fact.names.iter().any(|name| slot.words.contains(name));
-    let has_preposition = fact.preposition.as_ref().is_some_and(|one| slot.words.contains(one));
-    2.0 * f64::from(is_named) + 3.0 * f64::from(has_preposition)
+    number.as_i64().or_else(|| format!("{whole:.0}").parse().ok()).map(Value::from)
 }
 
 /// Returns the value of a flag or of a choice that the words in a range name.
@@ -132,13 +109,12 @@ fn word_value(slot: &Slot, question: &Question<'_>, range: &Range<usize>) -> Opt
             };
             values.iter().find(is_named).map(|value| value.as_str().into())
         }
-        _ => {
+        SlotKind::Boolean => {
             let at = slot.words.iter().find_map(position)?;
-            let is_negated = (range.start..at)
-                .rev()
-                .take(2)
-                .any(|at| ["without", "no", "not"].contains(&&*question.word(at)));
+            let mut before = (range.start..at).rev().take(2);
+            let is_negated = before.any(|at| ["without", "no", "not"].contains(&&*question.word(at)));
             Some((!is_negated).into())
         }
+        _ => None,
     }
 }

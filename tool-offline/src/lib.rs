@@ -26,7 +26,6 @@ mod facts;
 mod form;
 mod fill;
 mod plan;
-mod replay;
 mod answer;
 mod reply;
 
@@ -88,7 +87,7 @@ use tool_core::model::{ChatRequest, ChatStream, Delta, ModelFuture};
 ///
 /// It does not understand language: it knows no facts, ignores system messages and draws no conclusions from results. A clause with
 /// a number or a quotation that no tool takes is declined. Chains of operators ("2 + 3 * 4") have no precedence and are declined, and
-/// lists of objects cannot be filled in. It reads the first 1000 words and marks of a question.
+/// lists cannot be filled in. It reads the first 1000 words and marks of a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OfflineModel;

@@ -6,13 +6,15 @@
 //!    "the square root of the sum of 9 and 16".
 //! 4. A clause without a tool repeats the tool of the clause before with its own values: "and in Rome?".
 
+use std::collections::HashMap;
 use std::ops::Range;
 
+use serde_json::Value;
 use tool_core::model::ToolDefinition;
 
 use crate::facts::{Fact, FactKind, Question};
-use crate::fill::{Filled, fill};
-use crate::form::{Form, Slot, SlotKind};
+use crate::fill::fill;
+use crate::form::Form;
 use crate::text::TokenKind;
 use crate::words::keys;
 
@@ -23,24 +25,40 @@ const MAX_MENTIONS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tool<'a> {
     pub(crate) name: &'a str,
-    pub(crate) form: Form<'a>,
+    pub(crate) form: Form,
     name_keys: Vec<String>,
     /// The words of the description that are not in the name.
     description_keys: Vec<String>,
 }
 
+/// The text of a result, or of an error.
+pub(crate) type Outcome = Result<String, String>;
+
 /// A planned call.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) tool: usize,
     pub(crate) range: Range<usize>,
-    pub(crate) facts: Vec<Fact>,
+    pub(crate) state: StepState,
     /// The steps whose results it uses.
     pub(crate) needs: Vec<usize>,
-    pub(crate) is_complete: bool,
 }
 
 #[derive(Debug)]
+pub(crate) enum StepState {
+    Done(String),
+    Failed(String),
+    /// It can be called with these arguments.
+    Ready(Value),
+    /// It needs a result that is not there yet.
+    Waiting,
+    /// A step that it needs has no result.
+    Blocked,
+    /// There is no value for these parameters.
+    Missing(Vec<String>),
+}
+
+#[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// The parts of the question that no tool fits.
@@ -48,15 +66,25 @@ pub(crate) struct Plan {
 }
 
 /// The steps of a clause. Each needs the steps before it.
+#[derive(Default)]
 struct Chain {
     steps: Vec<Step>,
+    is_complete: bool,
     /// A number or a quotation is left, or an inner step lacks a value, so the clause is not understood.
     has_rest: bool,
+    /// The number of words that are arguments.
+    used: usize,
 }
 
-impl Chain {
-    fn is_complete(&self) -> bool {
-        self.steps.iter().all(|step| step.is_complete)
+impl Step {
+    /// Returns the value of the step with this number for the steps that follow.
+    fn result(&self, number: usize) -> Fact {
+        let fact = match &self.state {
+            StepState::Done(text) => Fact::new(FactKind::Result, text),
+            StepState::Ready(_) | StepState::Waiting => Fact::new(FactKind::Pending, ""),
+            _ => Fact::new(FactKind::Failed, ""),
+        };
+        Fact { step: Some(number), ..fact }
     }
 }
 
@@ -109,44 +137,58 @@ impl<'a> Tool<'a> {
     }
 }
 
-struct Planner<'a> {
+/// Plans the calls for a question.
+pub(crate) struct Planner<'a> {
     question: &'a Question<'a>,
     tools: &'a [Tool<'a>],
     /// The last result before the question.
-    earlier: Option<&'a str>,
-    plan: Plan,
-}
-
-/// Plans the calls for a question. With `must_call`, a tool is called even if the question mentions none.
-pub(crate) fn plan(
-    question: &Question<'_>,
-    tools: &[Tool<'_>],
-    earlier: Option<&str>,
+    earlier: Option<Fact>,
+    /// A tool is called even if the question mentions none.
     must_call: bool,
-) -> Plan {
-    let plan = Plan { steps: Vec::new(), unmatched: Vec::new() };
-    let mut planner = Planner { question, tools, earlier, plan };
-    for clause in planner.clauses() {
-        match planner.steps(&clause) {
-            Some(steps) => planner.plan.steps.extend(steps),
-            None if question.keys[clause.clone()].iter().all(String::is_empty)
-                && question.all() != clause => {}
-            None => planner.plan.unmatched.push(clause),
-        }
-    }
-    if must_call && planner.plan.steps.is_empty() {
-        let call = |tool| planner.chain(&question.all(), &[Mention { tool, at: 0 }]);
-        let calls: Vec<_> = (0..tools.len()).map(call).collect();
-        if let Some(call) = calls.iter().find(|call| call.is_complete()).or(calls.first()) {
-            planner.plan = Plan { steps: call.steps.clone(), unmatched: Vec::new() };
-        }
-    }
-    planner.plan
+    clauses: Vec<Range<usize>>,
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
+    pub(crate) fn new(
+        question: &'a Question<'a>,
+        tools: &'a [Tool<'a>],
+        earlier: Option<Fact>,
+        must_call: bool,
+    ) -> Self {
+        let mut planner = Self { question, tools, earlier, must_call, clauses: Vec::new() };
+        planner.clauses = planner.clauses();
+        planner
+    }
+
+    /// Returns the plan once the steps with these numbers have outcomes.
+    pub(crate) fn plan(&self, outcomes: &HashMap<usize, Outcome>) -> Plan {
+        let mut plan = Plan::default();
+        for clause in &self.clauses {
+            let mentions = self.mentions(clause);
+            let chain = match plan.steps.last() {
+                Some(last) if mentions.is_empty() => self.repeat(clause, last.tool, &plan.steps, outcomes),
+                _ if mentions.is_empty() => None,
+                _ => {
+                    Some(self.chain(clause, &mentions, &plan.steps, outcomes)).filter(|chain| !chain.has_rest)
+                }
+            };
+            let has_content = self.question.keys[clause.clone()].iter().any(|key| !key.is_empty());
+            match chain {
+                Some(chain) => plan.steps.extend(chain.steps),
+                None if has_content || self.clauses.len() == 1 => plan.unmatched.push(clause.clone()),
+                None => {}
+            }
+        }
+        if self.must_call && plan.steps.is_empty() {
+            let call = |tool| self.chain(&self.question.all(), &[Mention { tool, at: 0 }], &[], outcomes);
+            let calls = (0..self.tools.len()).map(call);
+            plan.steps.extend(calls.filter(|call| call.is_complete).flat_map(|call| call.steps).next());
+        }
+        plan
+    }
+
     fn clauses(&self) -> Vec<Range<usize>> {
-        let mut clauses = Vec::new();
+        let (mut clauses, none) = (Vec::new(), HashMap::new());
         let is_end = |at: &usize| [".", "?", "!", ";", "then"].contains(&&*self.question.word(*at));
         let is_joint = |at: &usize| ["and", ","].contains(&&*self.question.word(*at));
         for sentence in split(self.question.all(), is_end) {
@@ -158,12 +200,13 @@ impl Planner<'_> {
                 tool = mentions.first().map(|mention| mention.tool).or(tool);
                 let is_complete = match tool {
                     Some(_) if !mentions.is_empty() => {
-                        let chain = self.chain(&clause, &mentions);
-                        chain.is_complete() && !chain.has_rest
+                        let chain = self.chain(&clause, &mentions, &[], &none);
+                        chain.is_complete && !chain.has_rest
                     }
                     repeated => repeated.is_some(),
                 };
-                if is_complete && (!self.mentions(&piece).is_empty() || self.repeat(&piece, tool).is_some()) {
+                let repeats = |tool| self.repeat(&piece, tool, &[], &none).is_some();
+                if is_complete && (!self.mentions(&piece).is_empty() || tool.is_some_and(repeats)) {
                     clauses.push(clause);
                     clause = piece;
                 } else {
@@ -198,69 +241,71 @@ impl Planner<'_> {
         mentions
     }
 
-    /// Returns the steps of a clause, or `None` if no tool does what it asks for.
-    fn steps(&self, clause: &Range<usize>) -> Option<Vec<Step>> {
-        let mentions = self.mentions(clause);
-        if mentions.is_empty() {
-            return self.repeat(clause, self.plan.steps.last().map(|step| step.tool));
-        }
-        let chain = self.chain(clause, &mentions);
-        (!chain.has_rest).then_some(chain.steps)
-    }
-
     /// Returns the call of a clause that only has other values for the tool of the clause before.
-    fn repeat(&self, clause: &Range<usize>, tool: Option<usize>) -> Option<Vec<Step>> {
-        let tool = tool?;
-        let chain = self.chain(clause, &[Mention { tool, at: clause.start }]);
-        let facts = chain.steps.iter().flat_map(|step| &step.facts);
-        let used = facts.map(|fact| fact.text.split_whitespace().count()).sum::<usize>();
-        let content = clause.clone().filter(|at| self.question.is_content(*at)).count();
-        let is_list = |slot: &Slot| matches!(slot.kind, SlotKind::List(_));
-        let takes_list = self.tools[tool].form.slots.iter().any(is_list);
-        (chain.is_complete() && used > 0 && used >= content && !takes_list).then_some(chain.steps)
+    fn repeat(
+        &self,
+        clause: &Range<usize>,
+        tool: usize,
+        before: &[Step],
+        outcomes: &HashMap<usize, Outcome>,
+    ) -> Option<Chain> {
+        let chain = self.chain(clause, &[Mention { tool, at: clause.start }], before, outcomes);
+        let is_content = |at: &usize| match self.question.tokens[*at].kind {
+            TokenKind::Word => !self.question.keys[*at].is_empty(),
+            ref kind => *kind != TokenKind::Mark,
+        };
+        let content = clause.clone().filter(is_content).count();
+        (chain.is_complete && chain.used > 0 && chain.used >= content).then_some(chain)
     }
 
     /// Returns one step per mention, the innermost first.
-    fn chain(&self, range: &Range<usize>, mentions: &[Mention]) -> Chain {
+    fn chain(
+        &self,
+        range: &Range<usize>,
+        mentions: &[Mention],
+        before: &[Step],
+        outcomes: &HashMap<usize, Outcome>,
+    ) -> Chain {
         let is_explained =
             |at: usize| mentions.iter().any(|one| self.tools[one.tool].explains(self.question, at));
-        let previous = self.plan.steps.len().checked_sub(1);
-        let reference = previous.map(FactKind::Pending).or(self.earlier.map(|_| FactKind::Result));
-        let earlier = self.earlier.unwrap_or_default();
-        let mut free = self.question.facts(range, &is_explained, reference.as_ref(), earlier);
-        let (mut steps, mut has_rest) = (Vec::new(), false);
+        let previous = before.last().map(|step| step.result(before.len() - 1));
+        let mut free = self.question.facts(range, &is_explained, previous.as_ref().or(self.earlier.as_ref()));
+        let mut chain = Chain { is_complete: true, ..Chain::default() };
         for (index, mention) in mentions.iter().enumerate().rev() {
             let is_behind = |fact: &&Fact| index == 0 || fact.at >= mention.at;
             let mut facts: Vec<_> = free.iter().filter(is_behind).cloned().collect();
-            let mut filled = self.fill(mention, range, &facts);
-            if let Some(previous) = previous.filter(|_| index == 0 && !filled.missing.is_empty()) {
+            let fill = |facts: &[Fact]| fill(&self.tools[mention.tool].form, self.question, range, facts);
+            let mut filled = fill(&facts);
+            if let Some(previous) = previous.as_ref().filter(|_| index == 0 && !filled.missing.is_empty()) {
                 // "Add 9 and 16, then subtract 5."
-                facts.insert(0, Fact::pending(previous, range.start));
-                filled = self.fill(mention, range, &facts);
+                facts.insert(0, Fact { at: range.start, ..previous.clone() });
+                filled = fill(&facts);
             }
-            let used: Vec<_> = filled.used.iter().map(|at| facts[*at].clone()).collect();
+            let used: Vec<_> = filled.used.iter().map(|at| &facts[*at]).collect();
             free.retain(|fact| !used.iter().any(|used| used.at == fact.at));
-            let place = free.partition_point(|fact| fact.at < mention.at);
-            free.insert(place, Fact::pending(self.plan.steps.len() + steps.len(), mention.at));
-            let needs = used.iter().filter_map(|fact| match fact.kind {
-                FactKind::Pending(step) => Some(step),
-                _ => None,
-            });
-            let (needs, is_complete) = (needs.collect(), filled.missing.is_empty());
+            chain.used += used.iter().map(|fact| fact.text.split_whitespace().count()).sum::<usize>();
+            chain.is_complete &= filled.missing.is_empty();
             // In "2 + 3 * 4", the last operator lacks a value.
-            has_rest |= index > 0 && !is_complete;
-            // In the order of the question, for a fill with the same outcome once the results are known.
-            facts.retain(|fact| used.iter().any(|used| used.at == fact.at));
-            steps.push(Step { tool: mention.tool, range: range.clone(), facts, needs, is_complete });
+            chain.has_rest |= index > 0 && !filled.missing.is_empty();
+            let number = before.len() + chain.steps.len();
+            let has = |kind| used.iter().any(|fact| fact.kind == kind);
+            let state = match outcomes.get(&number).cloned() {
+                _ if has(FactKind::Failed) => StepState::Blocked,
+                _ if !filled.missing.is_empty() => StepState::Missing(filled.missing),
+                _ if has(FactKind::Pending) => StepState::Waiting,
+                Some(outcome) => outcome.map_or_else(StepState::Failed, StepState::Done),
+                None => StepState::Ready(filled.arguments),
+            };
+            let needs = used.iter().filter_map(|fact| fact.step).collect();
+            let step = Step { tool: mention.tool, range: range.clone(), state, needs };
+            let place = free.partition_point(|fact| fact.at < mention.at);
+            free.insert(place, Fact { at: mention.at, ..step.result(number) });
+            chain.steps.push(step);
         }
         let is_rest =
             |kind: &FactKind| matches!(kind, FactKind::Value(TokenKind::Number(_) | TokenKind::Quoted));
-        has_rest |= free.iter().any(|fact| is_rest(&fact.kind));
-        Chain { steps, has_rest }
-    }
-
-    fn fill(&self, mention: &Mention, range: &Range<usize>, facts: &[Fact]) -> Filled {
-        fill(&self.tools[mention.tool].form, self.question, range, facts)
+        chain.has_rest |= free.iter().any(|fact| is_rest(&fact.kind));
+        chain
     }
 }
 

@@ -1,12 +1,13 @@
 //! Responds to a request: with the calls that are ready, or with an answer.
 
+use std::collections::HashMap;
+
 use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice, ToolDefinition, Usage};
 use tool_core::{Message, ToolCall};
 
 use crate::answer;
-use crate::facts::Question;
-use crate::plan::{Tool, plan};
-use crate::replay::{StepState, executed_calls, replay};
+use crate::facts::{Fact, FactKind, Question};
+use crate::plan::{Outcome, Planner, Step, StepState, Tool};
 
 /// The model's name, as reported in its responses.
 pub(crate) const NAME: &str = "offline";
@@ -30,32 +31,38 @@ fn estimate_tokens(bytes: usize) -> u64 {
 }
 
 fn message(request: &ChatRequest<'_>) -> AssistantMessage {
-    let messages = request.messages();
+    let (messages, choice) = (request.messages(), request.tool_choice());
     let last = messages.iter().rposition(|message| matches!(message, Message::User(_)));
     let (before, rest) = messages.split_at(last.unwrap_or(messages.len()));
     let text = rest.first().map(Message::text).unwrap_or_default();
-    let executed = executed_calls(rest);
-    let choice = request.tool_choice();
-    let is_offered = |tool: &&ToolDefinition| match choice {
-        ToolChoice::None => !executed.is_empty(),
-        ToolChoice::Tool(name) => tool.name() == name,
-        _ => true,
-    };
-    let must_call = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
+    let question = Question::new(&text);
+    let is_offered =
+        |tool: &&ToolDefinition| !matches!(choice, ToolChoice::Tool(name) if tool.name() != name);
     let tools: Vec<_> = request.tools().iter().filter(is_offered).map(Tool::new).collect();
     let earlier = before.iter().rev().find_map(|message| match message {
-        Message::Tool(result) if !result.is_error => Some(result.content.text()),
+        Message::Tool(result) if !result.is_error => Some(Fact::new(FactKind::Result, result.content.text())),
         _ => None,
     });
-    let question = Question::new(&text);
-    let plan = plan(&question, &tools, earlier.as_deref(), must_call);
-    let (states, others) = replay(&plan, &tools, &question, &executed);
+    let must_call = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
+    let planner = Planner::new(&question, &tools, earlier, must_call);
+
+    // As the plan is always the same, a call is of the first step that was ready for it. An approval can change the arguments.
+    let executed = executed_calls(rest);
+    let (mut outcomes, mut others) = (HashMap::new(), Vec::new());
+    for (call, outcome) in &executed {
+        let is_called =
+            |step: &Step| matches!(step.state, StepState::Ready(_)) && tools[step.tool].name == call.name;
+        match planner.plan(&outcomes).steps.iter().position(is_called) {
+            Some(step) => _ = outcomes.insert(step, outcome.clone()),
+            None => others.push((&*call.name, outcome.clone())),
+        }
+    }
+    let plan = planner.plan(&outcomes);
     let mut calls: Vec<(&str, String)> = Vec::new();
-    for (step, state) in plan.steps.iter().zip(&states) {
-        let StepState::Ready(arguments) = state else { continue };
+    for step in &plan.steps {
+        let StepState::Ready(arguments) = &step.state else { continue };
         let call = (tools[step.tool].name, arguments.to_string());
-        let is_executed =
-            executed.iter().any(|one| (&*one.call.name, &one.call.arguments) == (call.0, &call.1));
+        let is_executed = executed.iter().any(|(one, _)| (&*one.name, &one.arguments) == (call.0, &call.1));
         if !is_executed && !calls.contains(&call) {
             calls.push(call);
         }
@@ -66,15 +73,31 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         _ => {}
     }
     if calls.is_empty() {
+        let results: Vec<_> = executed.iter().filter_map(|(_, outcome)| outcome.as_deref().ok()).collect();
         return AssistantMessage::text(match request.response_format() {
-            Some(format) => answer::structured(format, messages),
-            None => answer::answer(&plan, &tools, &question, &states, &others),
+            Some(format) => answer::structured(format, &question, &results),
+            None => answer::answer(&plan, &tools, &question, &others),
         });
     }
     let calls = calls.into_iter().zip(next_call_number(messages)..);
     let calls =
         calls.map(|((name, arguments), number)| ToolCall::new(format!("call_{number}"), name, arguments));
     AssistantMessage::default().with_tool_calls(calls)
+}
+
+/// Returns the calls in the messages with their outcomes.
+fn executed_calls(messages: &[Message]) -> Vec<(&ToolCall, Outcome)> {
+    let outcome = |call: &ToolCall| {
+        let result = messages.iter().find_map(|message| match message {
+            Message::Tool(result) if result.call_id == call.id => Some(result),
+            _ => None,
+        });
+        let result = result.ok_or("it has no result")?;
+        let text = result.content.text().into_owned();
+        if result.is_error { Err(text) } else { Ok(text) }
+    };
+    let replies = messages.iter().filter_map(Message::as_assistant);
+    replies.flat_map(|reply| &reply.tool_calls).map(|call| (call, outcome(call))).collect()
 }
 
 /// Returns a number that no call in the conversation has reached.

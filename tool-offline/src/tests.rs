@@ -71,8 +71,6 @@ fn tool(name: &str, description: &str, parameters: Value) -> ToolDefinition {
             required.push(name.clone());
         }
         let schema = match schema.as_str() {
-            Some("strings") => json!({ "type": "array", "items": { "type": "string" } }),
-            Some("integers") => json!({ "type": "array", "items": { "type": "integer" } }),
             Some(format @ ("email" | "date")) => json!({ "type": "string", "format": format }),
             Some(name) => json!({ "type": name }),
             None => schema.clone(),
@@ -106,7 +104,6 @@ fn sample_tools() -> Vec<ToolDefinition> {
         subtract | Subtracts b from a | {"a": "number", "b": "number"}
         squareRoot | | {"x": "number"}
         is_prime | | {"n": "integer"}
-        mean | | {"values": {"type": "array", "items": {"type": "number"}}}
         get_weather | Returns the weather in a city | {"city": "string"}
         book_room | Books a room | {"city": "string", "nights": {"type": "integer", "description": "how long"}}
         "#,
@@ -129,22 +126,21 @@ Add 9 and 16 and take the square root of the result. | 25.0; 5.0 | sum {"a":9,"b
 Add 9 and 16, then subtract 5 | 25; 20 | sum {"a":9,"b":16} > subtract {"a":25,"b":5} | The result of subtract is 20.
 Add the square root of 16 to 3 | 4.0; 7.0 | squareRoot {"x":16} > sum {"a":4.0,"b":3} | The result of sum is 7.0.
 What is the sum of 3 and the square root of 16? | 4.0; 7.0 | squareRoot {"x":16} > sum {"a":3,"b":4.0} | The sum of 3 and the square root of 16 is 7.0.
-What is 2 + 3 * 4? | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, mean, get_weather, book_room); I read English only.
-10 minus 3 minus 2 | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, mean, get_weather, book_room); I read English only.
+What is 2 + 3 * 4? | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, get_weather, book_room); I read English only.
+10 minus 3 minus 2 | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, get_weather, book_room); I read English only.
 Subtract 3 from 10 | 7 | subtract {"a":10,"b":3} | The result of subtract is 7.
-What is the weather in Paris, and send it to bob@a.org with subject 'Weather' | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, mean, get_weather, book_room); I read English only.
+What is the weather in Paris, and send it to bob@a.org with subject 'Weather' | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, get_weather, book_room); I read English only.
 
 What is the weather in Paris and in Rome? | sunny; It rains. | get_weather {"city":"Paris"} & get_weather {"city":"Rome"} | The weather in Paris is sunny. / It rains.
 What is the weather in Paris? And in Rome? | sunny; wet | get_weather {"city":"Paris"} & get_weather {"city":"Rome"} | The weather in Paris is sunny. / The result of get_weather is wet.
 Show me the weather in Paris, New York and rome | a; b; c | get_weather {"city":"Paris"} & get_weather {"city":"New York"} & get_weather {"city":"rome"} | The result of get_weather is a. / The result of get_weather is b. / The result of get_weather is c.
 What is the square root of 16 and the sum of 2 and 3? | 4.0; 5.0 | squareRoot {"x":16} & sum {"a":2,"b":3} | The square root of 16 is 4.0. / The sum of 2 and 3 is 5.0.
-What is the average of 1, 2 and 3.5? | 2.2 | mean {"values":[1,2,3.5]} | The average of 1, 2 and 3.5 is 2.2.
 
 What is the square root of -4? | !must not be negative. | squareRoot {"x":-4} | I could not do that: squareRoot failed: must not be negative.
 Add 9 and 16, then take the square root of that | !no | sum {"a":9,"b":16} | I could not do that: sum failed: no. / So I did not call squareRoot.
 Book a room in Paris |  |  | I would call `book_room` for that, but the question does not say `nights`.
 What is the sum? | | | I would call `sum` for that, but the question does not say `a` and `b`.
-What is the sum of 1, 2 and 3? | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, mean, get_weather, book_room); I read English only.
+What is the sum of 1, 2 and 3? | | | I cannot answer that with the tools I have (sum, multiply, subtract, squareRoot, is_prime, get_weather, book_room); I read English only.
 "#;
 
 #[test]
@@ -154,6 +150,54 @@ fn calls_and_answers_match() {
         let results: Vec<_> = results.split(';').map(str::trim).collect();
         let actual = Question::new(question, &sample_tools()).run(&results);
         assert_eq!(actual, (calls.to_owned(), answer.replace(" / ", "\n")), "{question}");
+    }
+}
+
+/// Tools, questions and calls of the examples.
+const EXAMPLES: &str = r#"
+book_rooms | Books rooms for the guest. | {"rooms?": {"type": "integer", "description": "how many rooms"}}
+free_rooms | Counts the free rooms. | {}
+breakfast | Returns when breakfast is served | {}
+Please book 2 rooms. | book_rooms {"rooms":2}
+How many free rooms are there? | free_rooms {}
+When is breakfast served? | breakfast {}
+
+book | Books a seat on a flight | {"flight": "string"}
+Book a seat on the flight OS87 | book {"flight":"OS87"}
+
+pay | Pays money to a person | {"recipient": "string", "euros": "integer"}
+balance | Returns the balance of an account | {"account": "string"}
+Pay 80 euros to Anna and show me the balance of the savings account | pay {"recipient":"Anna","euros":80} & balance {"account":"savings"}
+
+refund | Pays money back for an order | {"order": {"type": "integer", "description": "the number of the order"}, "euros": "integer"}
+order_state | Returns the state of an order | {"order": "integer"}
+Refund 80 euros for order 7 | refund {"order":7,"euros":80}
+What is the state of order 8? | order_state {"order":8}
+
+count_primes | Counts the primes below a number | {"below": "integer"}
+square_root | Returns the square root of a number | {"x": "number"}
+How many primes are below 100000? | count_primes {"below":100000}
+
+price | Returns the price of a trip in euros. | {"city": "string", "nights": "integer", "travellers": "integer"}
+What is the price of 3 nights in Rome for 2 travellers? | price {"city":"Rome","nights":3,"travellers":2}
+
+sights | Returns the sights of a city. | {"city": "string"}
+Which sights are in Rome? | sights {"city":"Rome"}
+
+list_directory | Lists a directory | {"path": "string"}
+List the directory /tmp | list_directory {"path":"/tmp"}
+"#;
+
+#[test]
+fn calls_the_tools_of_the_examples() {
+    for example in EXAMPLES.trim().split("\n\n") {
+        let is_tool = |line: &&str| line.matches('|').count() == 2;
+        let (offered, questions): (Vec<_>, Vec<_>) = example.lines().partition(is_tool);
+        for line in questions {
+            let [question, expected] = columns(line);
+            let (calls, _) = Question::new(question, &tools(&offered.join("\n"))).run(&[]);
+            assert_eq!(calls, expected, "{question}");
+        }
     }
 }
 
@@ -173,7 +217,6 @@ for 3 | {"people?": {"anyOf": [{"type": "null"}, {"type": "integer"}]}} | {"peop
 in Rome | {"city": "string", "people": {"type": ["integer", "null"]}} | {"city": "Rome", "people": null}
 in Rome | {"at": {"properties": {"city": {"type": "string"}, "zip": {"type": ["number", "null"]}}, "required": ["city", "zip"]}} | {"at": {"city": "Rome", "zip": null}}
 in Rome for 3 | {"city": "string", "people?": "integer", "note?": "string"} | {"city": "Rome", "people": 3}
-with numbers 1, 2 and 3 | {"numbers": "integers"} | {"numbers": [1, 2, 3]}
 from Rome to Paris | {"to_city": "string", "from_city": "string"} | {"to_city": "Paris", "from_city": "Rome"}
 at https://a.org/b?c=1 | {"link": "string"} | {"link": "https://a.org/b?c=1"}
 in Rome | {"at": {"properties": {"city": {"type": "string"}}, "required": ["city"]}} | {"at": {"city": "Rome"}}
@@ -339,10 +382,11 @@ fn fills_the_requested_format() {
         "guest": schema(json!({ "name": "string", "email?": "string" })),
         "room": { "enum": ["single", "double"] },
         "nights": "integer",
-        "arrival": "date",
+        "arrival": { "type": "string", "description": "the first night, as 2026-12-31" },
         "breakfast": "boolean",
     }));
     let number = schema(json!({ "answer": "number" }));
+    let trip = schema(json!({ "city": "string", "nights": "integer", "travellers": "integer" }));
     let user = schema(json!({ "name": "string", "age": "integer" }));
     let table = [
         (
@@ -350,6 +394,12 @@ fn fills_the_requested_format() {
             "A double room for Ada Lovelace (ada@a.org) from 2026-03-01, 3 nights, with breakfast.",
             None,
             r#"{"guest":{"name":"Ada Lovelace","email":"ada@a.org"},"room":"double","nights":3,"arrival":"2026-03-01","breakfast":true}"#,
+        ),
+        (
+            &trip,
+            "Read the traveller's mail.\n\n3 nights in Rome for 2 travellers, please.",
+            None,
+            r#"{"city":"Rome","nights":3,"travellers":2}"#,
         ),
         (
             &user,
@@ -370,12 +420,6 @@ fn fills_the_requested_format() {
     for (schema, question, result, expected) in table {
         let answer = answer_to(schema, question, result);
         assert_eq!(answer, expected, "{question}");
-        // A message that says only that the answer was wrong produces it again.
-        let wrong = [Message::assistant(&*answer), Message::user("that was wrong")];
-        let messages: Vec<_> = [Message::user(question)].into_iter().chain(wrong).collect();
-        let format = ResponseFormat::json_schema("answer", schema.clone());
-        let again = respond(&ChatRequest::new(messages).with_response_format(format)).message.text;
-        assert!(again == expected || result.is_some(), "{question}: {again}");
     }
 }
 

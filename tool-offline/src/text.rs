@@ -26,7 +26,6 @@ pub(crate) enum TokenKind {
     Number(Number),
     Quoted,
     Email,
-    Link,
     /// A date of the form `2026-12-31`, with or without a time.
     Date,
     Mark,
@@ -67,9 +66,8 @@ fn scan(rest: &str, first: char, before: Option<char>) -> (usize, TokenKind) {
     let is_link = ["http://", "https://", "www."].iter().any(|start| chunk.starts_with(start));
     match (number(rest, is_joined), word_len(rest)) {
         _ if is_email(chunk) => (chunk.len(), TokenKind::Email),
-        _ if is_link => (chunk.len(), TokenKind::Link),
         _ if is_date(chunk) => (chunk.len(), TokenKind::Date),
-        _ if is_path && chunk.len() > 1 && !is_joined => (chunk.len(), TokenKind::Word),
+        _ if is_link || is_path && chunk.len() > 1 && !is_joined => (chunk.len(), TokenKind::Word),
         (Some((length, number)), _) => (length, TokenKind::Number(number)),
         (None, 0) => (first.len_utf8(), TokenKind::Mark),
         (None, length) => (length, TokenKind::Word),

@@ -2,7 +2,7 @@
 
 /// Groups of words with one meaning.
 const SYNONYMS: &str = "sum add addition plus total +|subtract subtraction minus difference -|\
-    multiply multiplication product times * ×|divide division quotient / ÷|average mean|sqrt root|weather forecast|price cost|\
+    multiply multiplication product times * ×|divide division quotient / ÷|sqrt root|weather forecast|price cost|\
     delete remove cancel|email mail e-mail|book reserve reservation|file document";
 
 /// Words that questions and descriptions of every kind contain, among them verbs that request something without saying what.
