@@ -74,7 +74,9 @@ impl RunCommand {
 impl fmt::Debug for RunCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Resolve { wait, decision, .. } => f.debug_tuple("Resolve").field(wait).field(decision).finish(),
+            Self::Resolve { wait, decision, .. } => {
+                f.debug_tuple("Resolve").field(wait).field(decision).finish()
+            }
             Self::Cancel => f.write_str("Cancel"),
             Self::Say(_) => f.write_str("Say"),
         }
