@@ -10,7 +10,7 @@ use tool_core::{Agent, ChatModel, Message};
 use tool_openai::{ErrorKind, OpenAi, OpenAiBuilder};
 
 fn client(base_url: &str) -> OpenAi {
-    client_that_waits(base_url, Duration::from_millis(500))
+    client_that_waits(base_url, Duration::from_secs(60))
 }
 
 fn client_that_waits(base_url: &str, read_timeout: Duration) -> OpenAi {
@@ -26,7 +26,11 @@ fn client_that_waits(base_url: &str, read_timeout: Duration) -> OpenAi {
 
 /// Returns the error of a request after checking that no part of it contains the key.
 async fn failure(base_url: &str) -> tool_openai::Error {
-    let model = client(base_url).chat_model("m");
+    failure_of(client(base_url)).await
+}
+
+async fn failure_of(client: OpenAi) -> tool_openai::Error {
+    let model = client.chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
     let streamed = model.stream(&request).next().await.unwrap().unwrap_err();
     let run = Agent::builder(model).build().unwrap().ask("Hello").await.unwrap_err();
@@ -60,8 +64,8 @@ async fn reports_a_refused_connection() {
 
 #[tokio::test]
 async fn reports_a_timeout() {
-    let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
-    let error = failure(&server.base_url()).await;
+    let server = RawServer::start(vec![vec![]], Duration::from_secs(600)).await;
+    let error = failure_of(client_that_waits(&server.base_url(), Duration::from_millis(500))).await;
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
     assert_eq!(error.to_string(), format!("POST {}/chat/completions timed out", server.base_url()));
 }
@@ -282,7 +286,7 @@ async fn rejects_an_endless_line() {
     parts.extend(std::iter::repeat_n(part, 70));
     let server = RawServer::start(parts, Duration::ZERO).await;
     // The server may be busy for a while.
-    let client = client_that_waits(&server.base_url(), Duration::from_secs(60));
+    let client = client(&server.base_url());
     let error = failure_of_stream(&client).await;
     assert_eq!(error.kind(), ErrorKind::Incomplete);
     assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
