@@ -1,4 +1,4 @@
-//! What is done with runs: they are asked, decided about, told something, resumed and cancelled.
+//! Starts, continues and cancels runs, and passes decisions and messages to them.
 //!
 //! No lock is held while a store is read or written: the store decides what was first.
 

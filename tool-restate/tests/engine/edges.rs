@@ -258,8 +258,8 @@ impl ChatModel for Long {
     }
 }
 
-/// The replies of one step together are larger than what the engine stores. The server sends one after the other, of which two must fit
-/// into what it sends at a time.
+/// The replies of one step together exceed the size of a stored value. The server sends them one after the other, and two replies must fit
+/// into its limit of memory per invocation.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
 async fn large_replies_of_agents_asked_at_once_are_stored() {
