@@ -8,20 +8,22 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tests::support::sampling::{cases, is_exhaustive, size};
-use tests::support::{RawServer, chunked_answer, whole_answer};
+use tests::support::{RawServer, chunked_answer, pass};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tool_core::model::{ChatRequest, ChatResponse, Delta, ModelError};
 use tool_core::{ChatModel, Message};
 use tool_openai::{ChatCompletions, Error, ErrorKind, OpenAi};
 
+/// Reached only by a server that hangs, and on a clock that was advanced.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
 fn model(base_url: &str) -> ChatCompletions {
-    let timeout = Duration::from_secs(10);
     let client = OpenAi::builder()
         .base_url(base_url)
         .api_key("sk-very-secret-key")
         .max_retries(0)
-        .read_timeout(timeout);
+        .read_timeout(READ_TIMEOUT);
     client.build().unwrap().chat_model("m")
 }
 
@@ -352,12 +354,12 @@ async fn times_out_if_an_answer_never_starts() {
     let server = tokio::spawn(async move {
         let (mut connection, _) = listener.accept().await.unwrap();
         read_request(&mut connection).await;
+        tokio::time::pause();
         while connection.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(READ_TIMEOUT / 20).await;
         }
     });
-    let client = OpenAi::builder().base_url(base_url).max_retries(0).read_timeout(Duration::from_millis(300));
-    let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
+    let (_, outcome) = stream(&model(&base_url)).await;
     let error = outcome.unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
     server.await.unwrap();
@@ -366,16 +368,32 @@ async fn times_out_if_an_answer_never_starts() {
 /// The timeout applies to each read, not to the whole answer.
 #[tokio::test]
 async fn the_read_timeout_applies_to_each_read() {
-    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\ndata: [DONE]\n\n";
-    let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"")];
-    parts.extend(body.as_bytes().chunks(2).map(<[u8]>::to_vec));
-    let pause = Duration::from_millis(25);
-    let limit = pause * 20;
-    assert!(pause * u32::try_from(parts.len()).unwrap() > limit);
-    let server = RawServer::start(parts, pause).await;
-    let client = OpenAi::builder().base_url(server.base_url()).max_retries(0).read_timeout(limit);
-    let (_, outcome) = stream(&client.build().unwrap().chat_model("m")).await;
-    assert_eq!(outcome.unwrap().message.text, "Ebb");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (parts, mut next_part) = tokio::sync::mpsc::unbounded_channel::<&str>();
+    let server = tokio::spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        read_request(&mut connection).await;
+        while let Some(part) = next_part.recv().await {
+            connection.write_all(part.as_bytes()).await.unwrap();
+        }
+    });
+    parts.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n\r\n").unwrap();
+    let model = model(&base_url);
+    let request = ChatRequest::new([Message::user("Hello")]);
+    let mut deltas = model.stream(&request);
+    for _ in 0..3 {
+        parts.send("data: {\"choices\":[{\"delta\":{\"content\":\"Ebb\"}}]}\n\n").unwrap();
+        assert_eq!(deltas.next().await.unwrap().unwrap(), Delta::Text("Ebb".into()));
+        pass(READ_TIMEOUT * 3 / 4).await;
+    }
+    parts.send("data: [DONE]\n\n").unwrap();
+    drop(parts);
+    let Delta::Done(response) = deltas.next().await.unwrap().unwrap() else {
+        panic!("the stream has an end")
+    };
+    assert_eq!(response.message.text, "EbbEbbEbb");
+    server.await.unwrap();
 }
 
 #[tokio::test]

@@ -9,28 +9,24 @@ use tool_core::model::{ChatRequest, Delta};
 use tool_core::{Agent, ChatModel, Message};
 use tool_openai::{ErrorKind, OpenAi, OpenAiBuilder};
 
+/// Returns a client whose read timeout is the earliest of all deadlines. A test waits for it only on a paused clock.
 fn client(base_url: &str) -> OpenAi {
-    client_that_waits(base_url, Duration::from_secs(60))
-}
-
-fn client_that_waits(base_url: &str, read_timeout: Duration) -> OpenAi {
     OpenAi::builder()
         .base_url(base_url)
         .api_key("sk-very-secret-key")
-        .connect_timeout(Duration::from_secs(2))
-        .read_timeout(read_timeout)
+        .connect_timeout(Duration::from_secs(120))
+        .read_timeout(Duration::from_secs(60))
         .max_retries(0)
         .build()
         .unwrap()
 }
 
+/// The time for which a silent server keeps a connection.
+const SILENCE: Duration = Duration::from_secs(600);
+
 /// Returns the error of a request after checking that no part of it contains the key.
 async fn failure(base_url: &str) -> tool_openai::Error {
-    failure_of(client(base_url)).await
-}
-
-async fn failure_of(client: OpenAi) -> tool_openai::Error {
-    let model = client.chat_model("m");
+    let model = client(base_url).chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
     let streamed = model.stream(&request).next().await.unwrap().unwrap_err();
     let run = Agent::builder(model).build().unwrap().ask("Hello").await.unwrap_err();
@@ -62,10 +58,10 @@ async fn reports_a_refused_connection() {
     assert_eq!([error.to_string(), format!("{error:?}")], [text.clone(), text]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reports_a_timeout() {
-    let server = RawServer::start(vec![vec![]], Duration::from_secs(600)).await;
-    let error = failure_of(client_that_waits(&server.base_url(), Duration::from_millis(500))).await;
+    let server = RawServer::start(vec![vec![]], SILENCE).await;
+    let error = failure(&server.base_url()).await;
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
     assert_eq!(error.to_string(), format!("POST {}/chat/completions timed out", server.base_url()));
 }
@@ -243,19 +239,19 @@ async fn a_broken_stream_keeps_the_partial_response() {
     );
     let request = ChatRequest::new([Message::user("Hello")]);
     // The connection ends, breaks, and stays silent.
-    let cases = [
-        (plain, Duration::ZERO),
-        (chunked(&[TEXT]), Duration::ZERO),
-        (chunked(&[TEXT]), Duration::from_secs(60)),
-    ];
+    let cases = [(plain, Duration::ZERO), (chunked(&[TEXT]), Duration::ZERO), (chunked(&[TEXT]), SILENCE)];
     for (answer, pause) in cases {
         let server = RawServer::start(vec![answer], pause).await;
         let model = client(&server.base_url()).chat_model("m");
         let mut deltas = model.stream(&request);
         assert_eq!(deltas.next().await.unwrap().unwrap(), Delta::Text("It is".into()));
+        let is_silent = !pause.is_zero();
+        if is_silent {
+            tokio::time::pause();
+        }
         let error = downcast(deltas.next().await.unwrap().unwrap_err());
         assert_eq!(error.kind(), ErrorKind::Incomplete, "{error:?}");
-        assert_eq!(error.is_timeout(), !pause.is_zero(), "{error:?}");
+        assert_eq!(error.is_timeout(), is_silent, "{error:?}");
         assert_eq!(error.partial().unwrap().message.text, "It is");
         assert!(deltas.next().await.is_none());
     }
@@ -285,9 +281,7 @@ async fn rejects_an_endless_line() {
     let mut parts = vec![whole_answer("200 OK", &[("content-type", "text/event-stream")], b"data: ")];
     parts.extend(std::iter::repeat_n(part, 70));
     let server = RawServer::start(parts, Duration::ZERO).await;
-    // The server may be busy for a while.
-    let client = client(&server.base_url());
-    let error = failure_of_stream(&client).await;
+    let error = failure_of_stream(&client(&server.base_url())).await;
     assert_eq!(error.kind(), ErrorKind::Incomplete);
     assert!(format!("{error:?}").ends_with("the stream is longer than 67108864 bytes"), "{error:?}");
 }

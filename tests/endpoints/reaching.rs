@@ -1,11 +1,14 @@
 //! Reaching an endpoint: its URL, the headers of each request, connections, and the number of requests in flight.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tests::support::{RawServer, whole_answer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tool_core::model::{ChatRequest, Delta};
 use tool_core::{ChatModel, Message};
 use tool_openai::{Endpoint, ErrorKind, OpenAi, OpenAiBuilder};
@@ -153,18 +156,13 @@ async fn limits_the_number_of_requests_in_flight() {
     let error = OpenAi::builder().base_url("http://localhost/v1").max_concurrent_requests(0).build();
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Config);
 
-    // The server accepts one connection at a time: a second request in flight would wait in its queue and time out.
-    let slow = RawServer::start(
-        vec![whole_answer("200 OK", &[("content-type", "application/json")], b""), TEXT.to_vec()],
-        Duration::from_millis(25),
-    );
-    let server = slow.await;
-    let openai = OpenAi::builder().base_url(server.base_url()).max_retries(0);
-    let openai = openai.read_timeout(Duration::from_millis(250)).max_concurrent_requests(1).build().unwrap();
-    let model = openai.chat_model("m");
+    let (address, most_in_flight) = counting_requests().await;
+    let openai = OpenAi::builder().base_url(format!("http://{address}/v1")).max_concurrent_requests(1);
+    let model = openai.build().unwrap().chat_model("m");
     let request = ChatRequest::new([Message::user("Hello")]);
     let answers = join_all((0..8).map(|_| model.chat(&request))).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(most_in_flight.load(Ordering::SeqCst), 1);
 
     // A stream that is being read counts as in flight; a dropped one does not.
     let mut stream = model.stream(&request);
@@ -173,18 +171,40 @@ async fn limits_the_number_of_requests_in_flight() {
     assert!(model.chat(&request).await.is_ok());
 }
 
-/// Starts a server that counts connections and answers several requests on each: with the head and the body, and a moment
-/// later with the end.
-async fn counting(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<AtomicUsize>) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// Starts a server that answers each request once all tasks wait, and counts how many requests it has at the same time.
+async fn counting_requests() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let most = Arc::new(AtomicUsize::new(0));
+    let (in_flight, highest) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&most));
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (in_flight, highest) = (Arc::clone(&in_flight), Arc::clone(&highest));
+            tokio::spawn(async move {
+                highest.fetch_max(in_flight.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                assert!(stream.read(&mut vec![0; 1 << 16]).await.unwrap() > 0);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                in_flight.fetch_sub(1, Ordering::SeqCst);
+                let answer = whole_answer("200 OK", &[("content-type", "application/json")], TEXT);
+                stream.write_all(&answer).await.unwrap();
+            });
+        }
+    });
+    (address, most)
+}
 
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+/// Starts a server that counts connections and answers several requests on each: with the head and the body, and once all
+/// tasks wait, with the end.
+async fn counting_connections(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let connections = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&connections);
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
             counted.fetch_add(1, Ordering::SeqCst);
             let answer = answer.clone();
             tokio::spawn(async move {
@@ -193,10 +213,8 @@ async fn counting(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<Ato
                 while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {
                     stream.write_all(answer.as_bytes()).await.unwrap();
                     if let Some(end) = end {
-                        tokio::time::sleep(Duration::from_millis(2)).await;
-                        if stream.write_all(end.as_bytes()).await.is_err() {
-                            return;
-                        }
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        stream.write_all(end.as_bytes()).await.unwrap();
                     }
                 }
             });
@@ -205,37 +223,43 @@ async fn counting(answer: String, end: Option<&'static str>) -> (OpenAi, Arc<Ato
     (OpenAi::builder().base_url(format!("http://{address}/v1")).build().unwrap(), connections)
 }
 
-#[tokio::test]
+/// Returns once all other tasks wait: only then does the paused clock of a test advance.
+async fn until_all_wait() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn reuses_connections() {
     let text = std::str::from_utf8(TEXT).unwrap();
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         text.len()
     );
-    let (openai, connections) = counting(head + text, None).await;
+    let (openai, connections) = counting_connections(head + text, None).await;
     let request = ChatRequest::new([Message::user("Hello")]);
     for model in ["a", "b", "a", "b"] {
         openai.chat_model(model).chat(&request).await.unwrap();
+        until_all_wait().await;
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reuses_connections_of_streams() {
     let events = "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let answer = format!("{head}{:x}\r\n{events}\r\n", events.len());
     // The client does not wait for a server that never ends its answer.
     for (end, is_reused) in [(Some("0\r\n\r\n"), true), (None, false)] {
-        let (openai, connections) = counting(answer.clone(), end).await;
+        let (openai, connections) = counting_connections(answer.clone(), end).await;
         let (model, request) = (openai.chat_model("m"), ChatRequest::new([Message::user("Hello")]));
         for _ in 0..5 {
             // A run stops reading once it has the response.
             let mut stream = model.stream(&request);
             while !matches!(stream.next().await.unwrap().unwrap(), Delta::Done(_)) {}
+            drop(stream);
+            until_all_wait().await;
         }
-        // Tolerates a slow machine.
-        let connections = connections.load(Ordering::SeqCst);
-        assert!(if is_reused { connections < 4 } else { connections == 5 }, "{connections}");
+        assert_eq!(connections.load(Ordering::SeqCst), if is_reused { 1 } else { 5 });
     }
 }

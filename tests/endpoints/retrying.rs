@@ -1,11 +1,12 @@
 //! Retries of requests, which follow the official SDK's policy.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use tests::support::{RawServer, whole_answer};
+use tokio::time::Instant;
 use tool_core::model::{
     ChatRequest, ChatResponse, Currency, ModelPrices, Prices, ToolDefinition, ToolDefinitions,
 };
@@ -119,7 +120,7 @@ async fn retries_twice_by_default() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn follows_and_reports_the_delay_that_the_server_requests() {
     let answers =
         vec![failing("429 Slow", &[("retry-after", "0.2")], ""), failing("500 Oh", &[], ""), fine()];
@@ -171,10 +172,10 @@ async fn retries_a_stream_only_before_it_starts() {
     join_all(cases).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn retries_after_a_timeout() {
-    let server = RawServer::start(vec![vec![]], Duration::from_secs(60)).await;
-    let openai = builder(&server).read_timeout(Duration::from_millis(50)).max_retries(1).build().unwrap();
+    let server = RawServer::start(vec![vec![]], Duration::from_secs(600)).await;
+    let openai = builder(&server).read_timeout(Duration::from_secs(5)).max_retries(1).build().unwrap();
     let error = ask(&openai).await.unwrap_err();
     assert!(error.kind() == ErrorKind::Timeout && error.is_retryable(), "{error}");
 }

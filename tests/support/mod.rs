@@ -128,6 +128,13 @@ pub fn chunked_answer<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8>
     answer
 }
 
+/// Lets this much time pass at once for all timers of the runtime, which runs on the current thread.
+pub async fn pass(duration: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(duration).await;
+    tokio::time::resume();
+}
+
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
