@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use tool_http::client::AuthScheme;
+
 /// The version of the API that this crate is written for.
 pub(crate) const VERSION: &str = "2026-10-21";
 
@@ -61,14 +63,4 @@ pub struct Endpoint {
     pub supports_files: bool,
     /// `tool_choice` can require a call. Otherwise a request that requires one is refused.
     pub supports_required_calls: bool,
-}
-
-/// The header that the key is sent in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AuthScheme {
-    /// `x-api-key: …`.
-    ApiKey,
-    /// `Authorization: Bearer …`.
-    Bearer,
 }

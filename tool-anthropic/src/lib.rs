@@ -80,10 +80,10 @@ mod config;
 pub mod guide;
 
 #[doc(inline)]
-pub use tool_http::client::{Error, ErrorKind, Retry, RetryBudget};
+pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget};
 
 pub use self::config::{Anthropic, AnthropicBuilder};
-pub use self::endpoint::{AuthScheme, Endpoint};
+pub use self::endpoint::Endpoint;
 pub use self::messages::Messages;
 pub use self::options::{Cache, CacheTtl, HostedTool, Thinking};
 pub use self::rate_limits::{RateLimit, RateLimits};

@@ -1,8 +1,9 @@
 //! The known endpoints, each with the documentation of its differences.
 
 use reqwest::Url;
+use tool_http::client::AuthScheme;
 
-use crate::endpoint::{AuthScheme, Endpoint, FIRST_VERSION, VERSION};
+use crate::endpoint::{Endpoint, FIRST_VERSION, VERSION};
 
 /// The base URL of Anthropic's own endpoint.
 pub(crate) const BASE_URL: &str = "https://api.anthropic.com";
@@ -30,7 +31,7 @@ impl Endpoint {
             name: "anthropic".into(),
             base_url: Some(BASE_URL.into()),
             api_key_variable: Some("ANTHROPIC_API_KEY".into()),
-            auth_scheme: AuthScheme::ApiKey,
+            auth_scheme: AuthScheme::Header("x-api-key"),
             version: VERSION.into(),
             default_max_tokens: DEFAULT_MAX_TOKENS,
             supports_strict: true,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use reqwest::Url;
+use tool_http::client::AuthScheme;
 
 /// The address of an OpenAI-compatible endpoint and its differences from OpenAI's own.
 ///
@@ -97,16 +98,6 @@ pub struct Endpoint {
     pub max_description_chars: Option<usize>,
 }
 
-/// The header that the key is sent in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AuthScheme {
-    /// `Authorization: Bearer …`.
-    Bearer,
-    /// `api-key: …`, as Azure expects it.
-    ApiKey,
-}
-
 /// The form of the ids of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -182,6 +173,6 @@ mod tests {
             assert_eq!(Endpoint::from_url(&Url::parse(url).unwrap()), expected, "{url}");
         }
         let azure = Endpoint::from_url(&Url::parse("https://mine.openai.azure.com/openai/v1").unwrap());
-        assert_eq!((azure.auth_scheme, azure.base_url), (AuthScheme::ApiKey, None));
+        assert_eq!((azure.auth_scheme, azure.base_url), (AuthScheme::Header("api-key"), None));
     }
 }

@@ -110,11 +110,11 @@ pub mod server;
 pub mod guide;
 
 #[doc(inline)]
-pub use tool_http::client::{Error, ErrorKind, Retry, RetryBudget};
+pub use tool_http::client::{AuthScheme, Error, ErrorKind, Retry, RetryBudget};
 
 pub use self::chat_completions::ChatCompletions;
 pub use self::config::{OpenAi, OpenAiBuilder};
-pub use self::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
+pub use self::endpoint::{CallIdFormat, Endpoint, ReasoningReplay};
 pub use self::responses::Responses;
 pub use self::tools::{chat_completions_tool, chat_completions_tools, responses_tool, responses_tools};
 pub use self::warning::Warning;

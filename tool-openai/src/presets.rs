@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::endpoint::{AuthScheme, CallIdFormat, Endpoint, ReasoningReplay};
+use tool_http::client::AuthScheme;
+
+use crate::endpoint::{CallIdFormat, Endpoint, ReasoningReplay};
 
 /// The maximum number of tools in a request to OpenAI: <https://platform.openai.com/docs/api-reference/chat/create>.
 const MAX_TOOLS: usize = 128;
@@ -80,7 +82,7 @@ impl Endpoint {
             name: Some("azure".into()),
             base_url: base_url.map(Cow::Owned),
             api_key_variable: Some("AZURE_OPENAI_API_KEY".into()),
-            auth_scheme: AuthScheme::ApiKey,
+            auth_scheme: AuthScheme::Header("api-key"),
             ..Self::openai()
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use tool_http::client::{ConnectionConfig, Error, KeyHeader, Retry, RetryBudget, RetryPolicy};
+use tool_http::client::{ConnectionConfig, Error, Retry, RetryBudget, RetryPolicy};
 
 use super::anthropic::Anthropic;
 use crate::client::Client;
-use crate::endpoint::{AuthScheme, Endpoint};
+use crate::endpoint::Endpoint;
 use crate::known_errors::KNOWN_ERRORS;
 use crate::presets::BASE_URL;
 use crate::rate_limits::RateLimits;
@@ -205,16 +205,13 @@ impl AnthropicBuilder {
         if let Some(version) = version {
             endpoint.version = version.into();
         }
-        let header = match endpoint.auth_scheme {
-            AuthScheme::ApiKey => KeyHeader::Named("x-api-key"),
-            AuthScheme::Bearer => KeyHeader::Bearer,
-        };
         connection.plain_headers.push(("anthropic-version".into(), endpoint.version.to_string()));
         if !betas.is_empty() {
             connection.plain_headers.push(("anthropic-beta".into(), betas.join(",")));
         }
         connection.known_errors = KNOWN_ERRORS;
-        let connection = connection.connect(base_url, header, endpoint.api_key_variable.as_deref())?;
+        let connection =
+            connection.connect(base_url, endpoint.auth_scheme, endpoint.api_key_variable.as_deref())?;
         let endpoint = Arc::new(endpoint);
         Ok(Anthropic(Arc::new(Client { connection, endpoint, retry, on_warning })))
     }

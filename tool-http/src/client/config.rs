@@ -28,11 +28,12 @@ const MIN_SECRET_BYTES: usize = 16;
 
 /// The header that a key is sent in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyHeader {
+#[non_exhaustive]
+pub enum AuthScheme {
     /// `Authorization: Bearer …`.
     Bearer,
-    /// The header of this name.
-    Named(&'static str),
+    /// The header of this name, such as `x-api-key`.
+    Header(&'static str),
 }
 
 /// How to connect to an API, as users configure it.
@@ -127,7 +128,7 @@ impl ConnectionConfig {
     pub fn connect(
         self,
         base_url: Url,
-        header: KeyHeader,
+        scheme: AuthScheme,
         variable: Option<&str>,
     ) -> Result<Connection, Error> {
         let mut redactor = Redactor::new("[key]", MIN_SECRET_BYTES);
@@ -143,9 +144,9 @@ impl ConnectionConfig {
                 let message = "the API key contains a character that is not allowed in headers, such as a line break; trim it";
                 return Err(Error::config(message));
             }
-            match header {
-                KeyHeader::Bearer => insert(&mut headers, "authorization", &format!("Bearer {key}"))?,
-                KeyHeader::Named(name) => insert(&mut headers, name, key)?,
+            match scheme {
+                AuthScheme::Bearer => insert(&mut headers, "authorization", &format!("Bearer {key}"))?,
+                AuthScheme::Header(name) => insert(&mut headers, name, key)?,
             }
         }
         for (name, value) in &self.plain_headers {
@@ -290,7 +291,7 @@ mod tests {
     fn connect(config: ConnectionConfig, url: &str) -> Result<Connection, String> {
         let config = ConnectionConfig { base_url: Some(url.to_owned()), ..config };
         let base_url = config.base_url(None, EXAMPLE, "/messages").map_err(|error| error.to_string())?;
-        config.connect(base_url, KeyHeader::Bearer, None).map_err(|error| error.to_string())
+        config.connect(base_url, AuthScheme::Bearer, None).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The HTTP client that is used if the user of a crate supplies none.
 
 use std::sync::Arc;
-use std::{error, fmt};
+use std::{error, fmt, iter};
 
 use reqwest::{Client, ClientBuilder, Url};
 use rustls::ClientConfig;
@@ -49,9 +49,11 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Returns the innermost source of an error, such as "Connection refused", which says why a connection failed.
-pub(super) fn root_cause<'a>(error: &'a (dyn error::Error + 'static)) -> &'a (dyn error::Error + 'static) {
-    error.source().map_or(error, root_cause)
+/// Returns an error and its sources, the innermost last: it says why a connection failed, such as "Connection refused".
+pub fn sources<'a>(
+    error: &'a (dyn error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn error::Error + 'static)> {
+    iter::successors(Some(error), |error| error.source())
 }
 
 fn tls(url: &Url) -> Result<ClientConfig, rustls::Error> {

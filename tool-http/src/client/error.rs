@@ -8,7 +8,7 @@ use reqwest::{StatusCode, Url};
 use tool_core::model::{ChatResponse, ModelError};
 use tool_core::{RunError, RunErrorKind};
 
-use super::connect::root_cause;
+use super::connect::sources;
 use super::error_body::{ErrorBody, MAX_EXCERPT_CHARS, MAX_MESSAGE_CHARS, excerpt};
 use super::error_kind::{ErrorKind, ErrorKinds};
 use super::redact::{Redactor, redact_url};
@@ -407,7 +407,7 @@ impl fmt::Display for Error {
             Cause::Config(message) | Cause::Request(message) => f.write_str(message),
             Cause::Transport(error) if error.is_timeout() => write!(f, "{request} timed out"),
             Cause::Transport(error) if error.is_connect() => {
-                write!(f, "could not connect to {url}: {}", root_cause(error))
+                write!(f, "could not connect to {url}: {}", sources(error).last().unwrap_or(error))
             }
             Cause::Transport(_) => write!(f, "the connection to {url} failed"),
             Cause::Api(error) => {
@@ -436,13 +436,8 @@ impl fmt::Display for Error {
 /// Writes the text and the sources, so that a `main` that returns the error prints it in a readable form.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")?;
-        let mut source = self.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
+        let texts: Vec<_> = sources(self).map(ToString::to_string).collect();
+        f.write_str(&texts.join(": "))
     }
 }
 

@@ -11,7 +11,7 @@
 //! use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ChatStream, Delta, ModelFuture};
 //! use tool_http::client::sse::Event;
 //! use tool_http::client::{
-//!     ApiResponse, Assembler, Connection, ConnectionConfig, Error, EventError, FieldWriter, Flow, KeyHeader, RetryPolicy,
+//!     ApiResponse, Assembler, AuthScheme, Connection, ConnectionConfig, Error, EventError, FieldWriter, Flow, RetryPolicy,
 //!     is_error_body,
 //! };
 //!
@@ -24,7 +24,7 @@
 //!     fn from_env(model: &str) -> Result<Self, Error> {
 //!         let settings = ConnectionConfig::from_env("ACME_API_KEY", "ACME_BASE_URL")?;
 //!         let base_url = settings.base_url(Some("https://acme.example/v1"), "https://acme.example/v1", "/ask")?;
-//!         let connection = settings.connect(base_url, KeyHeader::Bearer, Some("ACME_API_KEY"))?;
+//!         let connection = settings.connect(base_url, AuthScheme::Bearer, Some("ACME_API_KEY"))?;
 //!         Ok(Self { connection, model: model.into() })
 //!     }
 //!
@@ -136,8 +136,8 @@ pub use self::body::{BodyStart, read_body};
 pub use self::calls::{
     find_tool_violation, hash_call_id, is_name_char, is_object, normalize_arguments, normalize_tool_name,
 };
-pub use self::config::{ConnectionConfig, KeyHeader, read_variable};
-pub use self::connect::{TlsError, new_client};
+pub use self::config::{AuthScheme, ConnectionConfig, read_variable};
+pub use self::connect::{TlsError, new_client, sources};
 pub use self::connection::{Connection, ResponseHook};
 pub use self::deltas::Deltas;
 pub use self::encoding_cache::EncodingCache;

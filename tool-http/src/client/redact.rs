@@ -2,15 +2,23 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use regex_lite::{Captures, Regex};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 /// Takes the place of a secret in a URL.
 const REDACTED: &str = "[…]";
+
+/// The rest of a URL behind its scheme.
+static URL: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"://[^\s"'`<>()]*"#).expect("the pattern is valid"));
+
+static QUERY_PAIR: LazyLock<Regex> = LazyLock::new(|| Regex::new("[^?&]+").expect("the pattern is valid"));
 
 /// The secrets that were sent to a server, which must not appear in errors.
 ///
@@ -166,43 +174,25 @@ pub fn redact_url(url: &Url) -> String {
 /// Replaces user info and the values of queries in all URLs of the text.
 #[must_use]
 pub fn redact_urls(text: &str) -> String {
-    let mut redacted = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("://") {
-        let (head, url) = rest.split_at(start + "://".len());
-        let end = url.find(|letter: char| letter.is_whitespace() || "\"'`<>()".contains(letter));
-        let (url, tail) = url.split_at(end.unwrap_or(url.len()));
-        redacted.push_str(head);
-        push_redacted_url(url, &mut redacted);
-        rest = tail;
-    }
-    redacted.push_str(rest);
-    redacted
+    URL.replace_all(text, |url: &Captures<'_>| {
+        let (url, fragment) = split_before(&url[0], '#');
+        let (url, query) = split_before(url, '?');
+        let (authority, path) = split_before(&url["://".len()..], '/');
+        let host = match authority.rsplit_once('@') {
+            Some((_, host)) => format!("{REDACTED}@{host}"),
+            None => authority.to_owned(),
+        };
+        let query = QUERY_PAIR.replace_all(query, |pair: &Captures<'_>| match pair[0].split_once('=') {
+            Some((name, _)) => format!("{name}={REDACTED}"),
+            None => REDACTED.to_owned(),
+        });
+        format!("://{host}{path}{query}{fragment}")
+    })
+    .into_owned()
 }
 
-/// Appends a URL without its scheme.
-fn push_redacted_url(url: &str, redacted: &mut String) {
-    let (authority, path) = url.split_at(url.find(['/', '?', '#']).unwrap_or(url.len()));
-    match authority.rsplit_once('@') {
-        Some((_, host)) => redacted.extend([REDACTED, "@", host]),
-        None => redacted.push_str(authority),
-    }
-    let (path, fragment) = path.split_at(path.find('#').unwrap_or(path.len()));
-    let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
-    redacted.push_str(path);
-    for pair in query.split_inclusive(['?', '&']) {
-        let (pair, separator) = match pair.strip_suffix(['?', '&']) {
-            Some(before) => (before, &pair[before.len()..]),
-            None => (pair, ""),
-        };
-        match pair.split_once('=') {
-            Some((name, _)) => redacted.extend([name, "=", REDACTED]),
-            None if pair.is_empty() => {}
-            None => redacted.push_str(REDACTED),
-        }
-        redacted.push_str(separator);
-    }
-    redacted.push_str(fragment);
+fn split_before(text: &str, border: char) -> (&str, &str) {
+    text.split_at(text.find(border).unwrap_or(text.len()))
 }
 
 #[cfg(test)]

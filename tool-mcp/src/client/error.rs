@@ -11,7 +11,7 @@ use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpError};
 use serde_json::Value;
 use tool_core::content::printable;
-use tool_http::client::{Redactor, redact_urls};
+use tool_http::client::{Redactor, redact_urls, sources};
 
 use super::difference::{Change, Difference};
 use super::invalid_response::INVALID_RESPONSE_MARKER;
@@ -229,7 +229,7 @@ impl McpError {
 
     fn from_transport_error(server: &str, error: &DynamicTransportError, redactor: &Redactor) -> Self {
         let error: &(dyn Error + 'static) = &*error.error;
-        if is_unauthorized(error) {
+        if sources(error).any(|error| error.is::<AuthRequiredError>()) {
             let problem = "rejected the authorization (HTTP 401); set a valid token with `bearer_token`";
             return Self::new(McpErrorKind::Unauthorized, server, problem);
         }
@@ -353,29 +353,13 @@ fn summarize(difference: &Difference) -> String {
     if more > 0 { format!("{names} and {more} more") } else { names }
 }
 
-fn is_unauthorized(error: &(dyn Error + 'static)) -> bool {
-    let mut source = Some(error);
-    while let Some(error) = source {
-        if error.is::<AuthRequiredError>() {
-            return true;
-        }
-        source = error.source();
-    }
-    false
-}
-
+/// Returns the text of an error with those of its sources that say more.
 fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        source = error.source();
-    }
-    text
+    sources(error).map(ToString::to_string).fold(String::new(), |text, more| match &*text {
+        "" => more,
+        _ if text.contains(&more) => text,
+        _ => format!("{text}: {more}"),
+    })
 }
 
 impl fmt::Display for McpError {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tool_http::client::{
-    ConnectionConfig, Error, KeyHeader, Retry, RetryBudget, RetryPolicy, read_variable, redact_url,
+    ConnectionConfig, Error, Retry, RetryBudget, RetryPolicy, read_variable, redact_url,
 };
 
 use super::open_ai::OpenAi;
 use crate::client::Client;
-use crate::endpoint::{AuthScheme, Endpoint};
+use crate::endpoint::Endpoint;
 use crate::known_errors::KNOWN_ERRORS;
 use crate::warning::{Warning, WarningHook};
 
@@ -210,10 +210,6 @@ impl OpenAiBuilder {
         let known = endpoint.as_ref().map_or(Some(DEFAULT_BASE_URL), |endpoint| endpoint.base_url.as_deref());
         let base_url = connection.base_url(known, DEFAULT_BASE_URL, "/chat/completions")?;
         let endpoint = Arc::new(endpoint.unwrap_or_else(|| Endpoint::from_url(&base_url)));
-        let header = match endpoint.auth_scheme {
-            AuthScheme::Bearer => KeyHeader::Bearer,
-            AuthScheme::ApiKey => KeyHeader::Named("api-key"),
-        };
         // Some providers, such as DeepSeek, have no version in their base URL.
         let known = endpoint.base_url.as_deref().unwrap_or_default();
         let lacks_version =
@@ -221,7 +217,8 @@ impl OpenAiBuilder {
         connection.suggested_base_url =
             lacks_version.then(|| format!("{}/v1", redact_url(&base_url).trim_end_matches('/')));
         connection.known_errors = KNOWN_ERRORS;
-        let connection = connection.connect(base_url, header, endpoint.api_key_variable.as_deref())?;
+        let connection =
+            connection.connect(base_url, endpoint.auth_scheme, endpoint.api_key_variable.as_deref())?;
         Ok(OpenAi(Arc::new(Client { connection, endpoint, retry, on_warning })))
     }
 }
