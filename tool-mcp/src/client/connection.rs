@@ -12,9 +12,8 @@ use rmcp::model::{
     PaginatedRequestParams, ProtocolVersion, ServerPeerInfo, ServerResult,
 };
 use rmcp::model::{
-    CreateMessageRequestMethod, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
-    ElicitResult, ElicitationCreateRequestMethod, ListRootsRequestMethod, ListRootsResult,
-    ServerNotification, SubscriptionFilter,
+    ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod, ListRootsRequestMethod,
+    ListRootsResult, ServerNotification, SubscriptionFilter,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RequestContext, RoleClient,
@@ -219,7 +218,7 @@ where
     serve_client_with_lifecycle(Client, transport, lifecycle).await
 }
 
-/// Describes this client to the server and rejects requests for capabilities that it does not declare.
+/// Describes this client to the server and rejects requests for capabilities that it does not declare, as the SDK does with sampling.
 struct Client;
 
 impl ClientHandler for Client {
@@ -227,14 +226,6 @@ impl ClientHandler for Client {
         let name = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), name)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
-    }
-
-    async fn create_message(
-        &self,
-        _: CreateMessageRequestParams,
-        _: RequestContext<RoleClient>,
-    ) -> Result<CreateMessageResult, ErrorData> {
-        Err(ErrorData::method_not_found::<CreateMessageRequestMethod>())
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {

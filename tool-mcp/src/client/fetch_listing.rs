@@ -44,7 +44,8 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
     if info.capabilities.tools.is_none() {
         return Ok(listing);
     }
-    let mut builder = ListingBuilder::new(listing, config);
+    let server = config.name.as_str().into();
+    let mut builder = ListingBuilder { listing, names: HashSet::new(), server, config };
     let mut budget = ByteBudget(config.max_message_bytes);
     let mut cursor = None;
     let mut cursors = HashSet::new();
@@ -58,7 +59,7 @@ async fn fetch_pages(connection: &Connection, config: &ServerConfig) -> Result<L
                 let problem = "returned the same cursor for two pages of its tools";
                 return Err(McpError::invalid_response(&config.name, problem));
             }
-            None => return Ok(builder.finish()),
+            None => return Ok(builder.listing),
         }
     }
     let problem = format!("lists its tools on more than {MAX_PAGES} pages");
@@ -145,15 +146,7 @@ struct ListingBuilder<'s> {
     config: &'s ServerConfig,
 }
 
-impl<'s> ListingBuilder<'s> {
-    fn new(listing: Listing, config: &'s ServerConfig) -> Self {
-        Self { listing, names: HashSet::new(), server: config.name.as_str().into(), config }
-    }
-
-    fn finish(self) -> Listing {
-        self.listing
-    }
-
+impl ListingBuilder<'_> {
     /// Adds a page. An invalid tool does not affect the others.
     fn add_page(&mut self, page: Vec<Result<Tool, McpProblem>>) -> Result<(), McpError> {
         let Listing { tools, problems, .. } = &self.listing;

@@ -41,8 +41,8 @@ type Events = BoxStream<'static, Result<Sse, SseError>>;
 /// The longest delay between two attempts to resume a broken event stream.
 pub(super) const MAX_STREAM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The bounds of the delay that a server requests before its stream is opened again: none at all would be an endless loop.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), MAX_STREAM_RETRY_DELAY);
+/// The shortest delay in milliseconds before a stream is opened again: none at all would be an endless loop.
+const MIN_STREAM_RETRY_MILLIS: u64 = 250;
 
 /// A client that limits the size of responses.
 ///
@@ -181,19 +181,13 @@ fn into_sse(event: &Event<'_>, request: Option<&RequestId>) -> Option<Sse> {
         Some(id) => return Some(error_event(NOT_A_MESSAGE, id)),
         None => {}
     }
+    let longest = MAX_STREAM_RETRY_DELAY.as_millis() as u64;
     Some(Sse {
         event: Some(event.name.clone().into_owned()).filter(|name| !name.is_empty()),
         data: Some(data),
         id: event.id.clone().map(Cow::into_owned),
-        retry: event.retry.map(bounded_retry),
+        retry: event.retry.map(|delay| delay.clamp(MIN_STREAM_RETRY_MILLIS, longest)),
     })
-}
-
-/// Returns the delay in milliseconds within [`RETRY_DELAYS`].
-fn bounded_retry(milliseconds: u64) -> u64 {
-    let (shortest, longest) = RETRY_DELAYS;
-    let delay = Duration::from_millis(milliseconds).clamp(shortest, longest);
-    delay.as_millis().try_into().unwrap_or(milliseconds)
 }
 
 fn error_event(reason: &str, id: &RequestId) -> Sse {

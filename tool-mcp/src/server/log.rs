@@ -45,32 +45,24 @@ pub(super) struct CallLog<'a> {
 
 impl CallLog<'_> {
     pub(super) async fn started(&self) {
-        self.send(
-            LoggingLevel::Debug,
-            |log| json!({ "event": "call started", "tool": log.tool, "call": log.call }),
-        )
-        .await;
+        self.send(LoggingLevel::Debug, "call started", json!({})).await;
     }
 
     pub(super) async fn finished(&self, elapsed: Duration) {
-        self.send(LoggingLevel::Info, |log| {
-            let milliseconds = as_millis(elapsed);
-            json!({ "event": "call finished", "tool": log.tool, "call": log.call, "milliseconds": milliseconds })
-        })
-        .await;
+        let details = json!({ "milliseconds": as_millis(elapsed) });
+        self.send(LoggingLevel::Info, "call finished", details).await;
     }
 
     pub(super) async fn failed(&self, kind: ToolErrorKind, elapsed: Duration) {
-        self.send(LoggingLevel::Warning, |log| {
-            let milliseconds = as_millis(elapsed);
-            json!({ "event": "call failed", "tool": log.tool, "call": log.call, "kind": kind, "milliseconds": milliseconds })
-        })
-        .await;
+        let details = json!({ "kind": kind, "milliseconds": as_millis(elapsed) });
+        self.send(LoggingLevel::Warning, "call failed", details).await;
     }
 
-    async fn send(&self, level: LoggingLevel, data: impl FnOnce(&Self) -> Value) {
+    async fn send(&self, level: LoggingLevel, event: &str, details: Value) {
         if self.level.is_some_and(|minimum| level as u8 >= minimum as u8) {
-            let message = LoggingMessageNotificationParam::new(level, data(self)).with_logger("tools");
+            let mut data = json!({ "event": event, "tool": self.tool, "call": self.call });
+            details.as_object().into_iter().flatten().for_each(|(name, value)| data[name] = value.clone());
+            let message = LoggingMessageNotificationParam::new(level, data).with_logger("tools");
             // If the client is gone, the call is cancelled anyway.
             let _ = self.peer.notify_logging_message(message).await;
         }
