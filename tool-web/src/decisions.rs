@@ -20,20 +20,17 @@ pub(crate) struct Recorded {
     pub(crate) position: u64,
 }
 
-/// A digest, by which equal decisions are recognized without storing an answer, which can be secret.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) struct DecisionDigest([u8; 32]);
+/// Equal decisions are recognized by a digest, because an answer can be secret and is not stored.
+pub(crate) type DecisionDigest = [u8; 32];
 
-impl DecisionDigest {
-    pub(crate) fn new(decision: &Decision) -> Self {
-        // These can always be serialized.
-        Self(Sha256::digest(serde_json::to_vec(decision).unwrap_or_default()).into())
-    }
+pub(crate) fn digest(decision: &Decision) -> DecisionDigest {
+    // These can always be serialized.
+    Sha256::digest(serde_json::to_vec(decision).unwrap_or_default()).into()
 }
 
 impl Recorded {
     pub(crate) fn is(&self, decision: &Decision) -> bool {
-        self.digest == DecisionDigest::new(decision)
+        self.digest == digest(decision)
     }
 }
 

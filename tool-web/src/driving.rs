@@ -15,7 +15,7 @@ use tool_core::{CancellationToken, ConversationId, Event, Message};
 use tool_http::server::SenderPermit;
 
 use crate::bounded::lock;
-use crate::decisions::{DecisionDigest, Recorded};
+use crate::decisions::{Recorded, digest};
 use crate::entry::{self, Entry};
 use crate::guard::HttpError;
 use crate::hub::{Follower, Hub};
@@ -91,7 +91,7 @@ impl Hub {
                 Some(recorded) if recorded.is(&decision) => answers.push(recorded),
                 Some(recorded) => return Ok(Err(recorded.record)),
                 None => {
-                    digests.push(DecisionDigest::new(&decision));
+                    digests.push(digest(&decision));
                     open.push((wait, decision.by(by)));
                 }
             }
@@ -221,20 +221,14 @@ impl Hub {
         let denials: Vec<_> = denied.map(|wait| (wait.id, denial())).collect();
         self.post_message(id, message).await?;
         // What was denied belongs to the message before.
-        let position = match source.decide(id, denials).await {
-            Ok(decided) => {
-                self.log_decided(&source, &decided)?;
-                let position = log.push(question_entry(message));
-                self.continue_decided(&source, decided, permit);
-                position
-            }
-            // Somebody has decided in the same moment.
-            Err(_) => {
-                let position = log.push(question_entry(message));
-                self.resume_now(id, Some(permit)).await?;
-                position
-            }
-        };
+        // Without it, somebody has decided in the same moment.
+        let decided = source.decide(id, denials).await.ok();
+        decided.as_ref().map(|decided| self.log_decided(&source, decided)).transpose()?;
+        let position = log.push(question_entry(message));
+        match decided {
+            Some(decided) => self.continue_decided(&source, decided, permit),
+            None => _ = self.resume_now(id, Some(permit)).await?,
+        }
         Ok(Some((log, position)))
     }
 
@@ -291,8 +285,9 @@ impl Hub {
     pub(crate) async fn cancel(self: &Arc<Self>, id: &str) -> Result<(), HttpError> {
         let token = self.log(id).and_then(|log| lock(&log.token).clone());
         token.iter().for_each(CancellationToken::cancel);
+        let command = PostedCommand::new(RunCommand::Cancel);
         if let Some(loaded) = self.load(id).await?
-            && loaded.source.post(id, RunCommand::Cancel).await.is_some()
+            && matches!(loaded.source.store.post(id, &command).await, Ok(PostOutcome::Posted))
         {
             // It only ends, which needs no permit.
             self.resume_now(id, None).await?;
@@ -310,14 +305,6 @@ impl Hub {
         if self.histories.replace(conversation, &history).await.is_err() {
             drop(self.histories.clear(conversation).await);
         }
-    }
-}
-
-impl Source {
-    /// Posts a command to a run. Returns `None` if it could not be stored.
-    async fn post(&self, id: &str, command: RunCommand) -> Option<()> {
-        let posted = self.store.post(id, &PostedCommand::new(command)).await;
-        matches!(posted, Ok(PostOutcome::Posted)).then_some(())
     }
 }
 

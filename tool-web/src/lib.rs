@@ -48,7 +48,7 @@ use tool_core::Agent;
 
 pub use self::auth::{AuthFuture, Authenticate, Principal, Right};
 pub use self::frontend::Frontend;
-pub use self::web::{AgentName, UnknownAgentError, Web, ag_ui, ui_stream};
+pub use self::web::{UnknownAgentError, Web, ag_ui, ui_stream};
 pub use tool_http::server::{HttpService, ResponseBody, RunningServer};
 
 /// Serves the page for the runs of an agent on a free loopback port, without login, until the returned server is dropped.

@@ -141,8 +141,8 @@ impl Web {
     /// # Errors
     ///
     /// Returns an error if the page has no agent of this name.
-    pub fn ui_stream(&self, agent: impl AgentName) -> Result<Frontend, UnknownAgentError> {
-        self.frontend(ProtocolName::UiStream, agent.as_name())
+    pub fn ui_stream(&self, agent: &str) -> Result<Frontend, UnknownAgentError> {
+        self.frontend(ProtocolName::UiStream, agent)
     }
 
     /// Returns a chat with an agent of this page, in AG-UI. The page shows its runs.
@@ -150,8 +150,8 @@ impl Web {
     /// # Errors
     ///
     /// Returns an error if the page has no agent of this name.
-    pub fn ag_ui(&self, agent: impl AgentName) -> Result<Frontend, UnknownAgentError> {
-        self.frontend(ProtocolName::AgUi, agent.as_name())
+    pub fn ag_ui(&self, agent: &str) -> Result<Frontend, UnknownAgentError> {
+        self.frontend(ProtocolName::AgUi, agent)
     }
 
     fn frontend(&self, protocol: ProtocolName, name: &str) -> Result<Frontend, UnknownAgentError> {
@@ -200,29 +200,6 @@ fn chat(protocol: ProtocolName, agent: Agent) -> Frontend {
     let source = Arc::new(Source::agent("agent", agent));
     let hub = Hub::new(vec![Arc::clone(&source)], false);
     Frontend::new(protocol, hub, source, Guard::new(Admission::default(), false))
-}
-
-/// The name that an agent of a [`Web`] has: a text.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not the name of an agent",
-    label = "write the name that `Web::agent` was given, such as `\"desk\"`",
-    note = "for an agent without a page, use `tool_web::ui_stream(agent)` or `tool_web::ag_ui(agent)`"
-)]
-pub trait AgentName {
-    /// Returns the name.
-    fn as_name(&self) -> &str;
-}
-
-impl AgentName for &str {
-    fn as_name(&self) -> &str {
-        self
-    }
-}
-
-impl AgentName for &String {
-    fn as_name(&self) -> &str {
-        self
-    }
 }
 
 /// The error of a chat with an agent that is not one of the page.
