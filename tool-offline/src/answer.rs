@@ -1,71 +1,59 @@
 //! Words the answer: a sentence for each result, or the JSON of a response format.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
+use serde_json::Value;
 use tool_core::model::ResponseFormat;
 
-use crate::facts::{Fact, Question};
 use crate::fill::fill;
 use crate::form::Form;
-use crate::plan::{Outcome, Plan, StepState, Tool};
-use crate::words::PRONOUNS;
+use crate::plan::{Outcome, Plan, StepState};
+use crate::question::{Fact, Question, Source};
+use crate::words::{PRONOUNS, keys};
 
 /// The answer of a model without tools.
 const NO_TOOLS: &str = "I am an offline model without knowledge of my own: give me tools and ask, in English, for something that they can do.";
 
-/// The number of tools that are named if none fits.
-const MAX_NAMED_TOOLS: usize = 30;
-
-/// Returns the answer once nothing more is to be called.
-pub(crate) fn answer(
-    plan: &Plan,
-    tools: &[Tool<'_>],
-    question: &Question<'_>,
-    others: &[(&str, Outcome)],
-) -> String {
+/// Returns the answer once nothing more is to be called. `others` are calls that the application forced.
+pub(crate) fn answer(plan: &Plan<'_>, states: &[StepState<'_>], others: &[(&str, &Outcome)]) -> String {
     let mut lines: Vec<String> = Vec::new();
-    let mut add = |line: String| {
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    };
-    for (index, step) in plan.steps.iter().enumerate() {
-        let name = tools[step.tool].name;
-        let is_used = plan.steps.iter().any(|other| other.needs.contains(&index));
-        match &step.state {
-            StepState::Done(_) if is_used => {}
-            StepState::Done(result) => add(sentence(subject(question, &step.range), name, result)),
-            StepState::Failed(error) => add(failure(name, error)),
-            StepState::Blocked => add(format!("So I did not call {name}.")),
-            StepState::Missing(missing) => {
-                add(format!(
-                    "I would call `{name}` for that, but the question does not say {}.",
-                    join(missing)
-                ));
+    for (index, (step, state)) in plan.steps.iter().zip(states).enumerate() {
+        let name = plan.tools[step.tool].name;
+        let is_used = plan.steps.iter().any(|other| other.needs().any(|needed| needed == index));
+        lines.extend(match state {
+            StepState::Done(_) if is_used => None,
+            StepState::Done(result) => Some(sentence(subject(plan.question, &step.range), name, result)),
+            StepState::Failed(error) => Some(failure(name, error)),
+            StepState::Blocked if step.missing.is_empty() => Some(format!("So I did not call {name}.")),
+            StepState::Blocked => {
+                let missing = join(&step.missing);
+                Some(format!("I would call `{name}` for that, but the question does not say {missing}."))
             }
-            StepState::Ready(_) | StepState::Waiting => {}
-        }
-    }
-    // Calls that the application forced.
-    for (name, outcome) in others {
-        add(match outcome {
-            Ok(result) => sentence(None, name, result),
-            Err(error) => failure(name, error),
+            StepState::Ready(_) | StepState::Waiting => None,
         });
     }
-    if tools.is_empty() {
-        return if lines.is_empty() { NO_TOOLS.to_owned() } else { lines.join("\n") };
+    lines.extend(others.iter().map(|(name, outcome)| match outcome {
+        Ok(result) => sentence(None, name, result),
+        Err(error) => failure(name, error),
+    }));
+    let mut known = HashSet::new();
+    lines.retain(|line| known.insert(line.clone()));
+    let names = plan.tools.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
+    match (plan.tools.is_empty(), lines.is_empty()) {
+        (true, true) => NO_TOOLS.to_owned(),
+        (false, true) => {
+            format!("I cannot answer that with the tools I have ({names}); I read English only.")
+        }
+        (_, false) => {
+            let unmatched = plan.unmatched.iter().map(|part| plan.question.slice(part));
+            lines.extend(
+                unmatched
+                    .map(|part| format!("I cannot do this part with the tools I have ({names}): {part}.")),
+            );
+            lines.join("\n")
+        }
     }
-    let names = tools.iter().map(|tool| tool.name).take(MAX_NAMED_TOOLS).collect::<Vec<_>>().join(", ");
-    let more = if tools.len() > MAX_NAMED_TOOLS { ", …" } else { "" };
-    if lines.is_empty() {
-        return format!("I cannot answer that with the tools I have ({names}{more}); I read English only.");
-    }
-    for part in &plan.unmatched {
-        let part = question.slice(part);
-        lines.push(format!("I cannot do this part with the tools I have ({names}{more}): {part}."));
-    }
-    lines.join("\n")
 }
 
 /// Returns the answer in the JSON of a response format, filled in from the results, the latest first, and the question.
@@ -73,13 +61,29 @@ pub(crate) fn structured(format: &ResponseFormat, question: &Question<'_>, resul
     let form = Form::new(format.original_schema(), "");
     let is_name = |at: usize| form.explains(&question.keys[at]);
     let range = question.all();
-    let results = results.iter().rev().flat_map(|result| Fact::of_result(result));
-    let facts: Vec<_> = results.chain(question.facts(&range, &is_name, None)).collect();
+    let results = results.iter().rev().flat_map(|result| members(result));
+    let facts: Vec<_> = results.chain(question.facts(&range, is_name, None)).collect();
     let filled = fill(&form, question, &range, &facts);
-    if filled.missing.is_empty() {
-        return filled.arguments.to_string();
+    match form.arguments(&filled.sources, |_| None) {
+        Some(answer) if filled.missing.is_empty() => answer.to_string(),
+        _ => format!(
+            "I cannot answer in the requested format: there is no value for {}.",
+            join(&filled.missing)
+        ),
     }
-    format!("I cannot answer in the requested format: there is no value for {}.", join(&filled.missing))
+}
+
+/// Returns the members of a result that is a JSON object, or else the result.
+fn members(result: &str) -> Vec<Fact> {
+    let fact = |text: String| Fact::result(Source::Text(text), 0);
+    let Ok(Value::Object(members)) = serde_json::from_str(result) else {
+        return vec![fact(result.to_owned())];
+    };
+    let member = |(name, value): (String, Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Fact { names: keys(&name), ..fact(text) }
+    };
+    members.into_iter().map(member).collect()
 }
 
 fn failure(name: &str, error: &str) -> String {
@@ -109,13 +113,14 @@ fn sentence(subject: Option<String>, tool: &str, result: &str) -> String {
 
 /// Returns "The square root of 9 is" for "What is the square root of 9".
 fn subject(question: &Question<'_>, range: &Range<usize>) -> Option<String> {
-    let start = match (&*question.word(range.start), &*question.word(range.start + 1)) {
-        ("what", "is") => range.start + 2,
-        ("what", "'" | "’") => range.start + 3,
-        ("the", _) => range.start,
+    let is = |at: usize, words| question.is_in(words, range.start + at);
+    let start = match is(0, "what") {
+        true if is(1, "is") => range.start + 2,
+        true if is(1, "' ’") => range.start + 3,
+        _ if is(0, "the") => range.start,
         _ => return None,
     };
-    let refers = (start..range.end).any(|at| PRONOUNS.contains(&&*question.word(at)));
+    let refers = (start..range.end).any(|at| question.is_in(PRONOUNS, at));
     let mut letters = question.slice(&(start..range.end)).chars();
     let first = letters.next().filter(|_| !refers)?;
     Some(format!("{}{} is", first.to_uppercase(), letters.as_str()))

@@ -1,16 +1,18 @@
 //! Reads the JSON Schema of a tool's parameters into slots, the values that a call needs.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
+use crate::question::Source;
 use crate::text::{TokenKind, tokenize};
-use crate::words::{PREPOSITIONS, keys};
+use crate::words::{PREPOSITIONS, is_in, keys};
 
-/// The number of nested objects that a question can fill, and of slots, because schemas can be recursive.
+/// The number of nested objects that a question can fill, of slots, and of alternatives, because schemas can be recursive.
 const MAX_OBJECTS: usize = 6;
 const MAX_SLOTS: usize = 64;
+const MAX_ALTERNATIVES: usize = 64;
 
 /// The values that an object needs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Form {
     pub(crate) slots: Vec<Slot>,
 }
@@ -21,11 +23,12 @@ pub(crate) struct Slot {
     pub(crate) kind: SlotKind,
     /// The names from the outermost object.
     pub(crate) path: Vec<String>,
-    /// The words of the name, and the preposition before the name in the description of the tool: `from` for `a` in "subtracts b from a".
+    /// The words of the name and the choices, and the preposition before the name in the description of the tool: `from` for `a` in
+    /// "subtracts b from a".
     pub(crate) words: Vec<String>,
     pub(crate) is_required: bool,
-    /// The value without a fact: null where the object must have a value.
-    default: Option<Value>,
+    /// It is null without a value.
+    is_null: bool,
 }
 
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub(crate) enum SlotKind {
 
 impl Form {
     pub(crate) fn new(root: &Value, description: &str) -> Self {
-        let mut form = Self { slots: Vec::new() };
+        let mut form = Self::default();
         form.add_slots(root, root, &[], true, description);
         form
     }
@@ -52,121 +55,163 @@ impl Form {
         root: &Value,
         object: &Value,
         outer: &[String],
-        is_required: bool,
+        is_needed: bool,
         description: &str,
     ) {
-        let required = object.get("required").and_then(Value::as_array);
-        for (name, property) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let required = object["required"].as_array();
+        for (name, property) in object["properties"].as_object().into_iter().flatten() {
             if self.slots.len() >= MAX_SLOTS {
                 return;
             }
-            let (schema, is_nullable) = resolve(root, property);
-            let is_listed = required.is_some_and(|required| required.iter().any(|one| one == name));
+            let (schemas, is_nullable) = alternatives(root, property);
+            let schema = schemas.first().copied().unwrap_or(&Value::Null);
+            let is_listed =
+                is_needed && required.is_some_and(|required| required.iter().any(|one| one == name));
             // A value that may be null can be left out.
-            let is_needed = is_required && is_listed && !is_nullable;
+            let is_required = is_listed && !is_nullable;
             let path = [outer, std::slice::from_ref(name)].concat();
             if schema.get("properties").is_some() && outer.len() < MAX_OBJECTS {
-                self.add_slots(root, schema, &path, is_needed, description);
+                self.add_slots(root, schema, &path, is_required, description);
                 continue;
             }
             let mut words = keys(name);
             // Also the names that are stop words, such as `from` and `x`.
             words.push(name.to_lowercase().split('_').next().unwrap_or_default().to_owned());
             words.extend(preposition_before(name, description));
-            let own_description = property.get("description").or(schema.get("description"));
-            let own_description = own_description.and_then(Value::as_str).unwrap_or_default();
-            let kind = kind(schema, &words, own_description);
-            let default = (is_required && is_listed && is_nullable).then_some(Value::Null);
-            self.slots.push(Slot { kind, path, words, is_required: is_needed, default });
+            let own_description = [property, schema].iter().find_map(|schema| schema["description"].as_str());
+            let kind = SlotKind::new(&schemas, &words, own_description.unwrap_or_default());
+            words.extend(kind.choices().iter().flat_map(|choice| keys(choice)));
+            self.slots.push(Slot { kind, path, words, is_required, is_null: is_listed && is_nullable });
         }
     }
 
     /// Returns `true` if a word names a slot or a choice, and is no value.
     pub(crate) fn explains(&self, key: &str) -> bool {
-        let names = |text: &String| keys(text).iter().any(|one| one == key);
-        self.slots.iter().any(|slot| {
-            let has_choice = matches!(&slot.kind, SlotKind::OneOf(values) if values.iter().any(names));
-            has_choice || slot.words.iter().any(|word| word == key)
-        })
+        self.slots.iter().flat_map(|slot| &slot.words).any(|word| word == key)
     }
 
-    /// Puts the values of the slots together.
-    pub(crate) fn assemble(&self, values: Vec<Option<Value>>) -> Value {
+    /// Returns the arguments from these sources of the slots, unless a result is missing or does not fit.
+    pub(crate) fn arguments<'r>(
+        &self,
+        sources: &[Option<Source>],
+        result: impl Fn(usize) -> Option<&'r str>,
+    ) -> Option<Value> {
         let mut object = Value::Object(Map::new());
-        for (slot, value) in self.slots.iter().zip(values) {
-            if let Some(value) = value.or_else(|| slot.default.clone()) {
-                let place = slot.path.iter().fold(&mut object, |place, name| &mut place[&**name]);
-                *place = value;
-            }
+        for (slot, source) in self.slots.iter().zip(sources) {
+            let value = match source {
+                Some(Source::Text(text)) => slot.kind.value(text)?,
+                Some(Source::Step(step)) => slot.kind.value(result(*step)?)?,
+                None if slot.is_null => Value::Null,
+                None => continue,
+            };
+            *slot.path.iter().fold(&mut object, |place, name| &mut place[&**name]) = value;
         }
-        object
+        Some(object)
     }
 }
 
-/// Follows references, and takes the first alternative that is not null. Returns whether null is one of them.
-fn resolve<'a>(root: &'a Value, mut schema: &'a Value) -> (&'a Value, bool) {
-    let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
-    let mut is_nullable = false;
-    for _ in 0..MAX_OBJECTS {
-        let alternatives = ["anyOf", "oneOf", "allOf"].iter().find_map(|word| schema.get(word)?.as_array());
-        is_nullable |= alternatives.is_some_and(|all| all.iter().any(is_null));
-        let next = match schema.get("$ref").and_then(Value::as_str) {
-            Some(reference) => reference.strip_prefix('#').and_then(|path| root.pointer(path)),
-            None if constants(schema).is_some() => None,
-            None => alternatives.and_then(|all| all.iter().find(|one| !is_null(one))),
+impl SlotKind {
+    fn new(schemas: &[&Value], words: &[String], description: &str) -> Self {
+        let constants = schemas.iter().flat_map(|schema| match &schema["enum"] {
+            Value::Array(values) => values.iter().collect(),
+            _ => vec![&schema["const"]],
+        });
+        let choices: Vec<_> = constants.filter_map(Value::as_str).map(str::to_owned).collect();
+        let Some(schema) = schemas.first().filter(|_| choices.is_empty()) else {
+            return Self::OneOf(choices);
         };
-        let Some(next) = next else { break };
-        schema = next;
-    }
-    let kinds = schema.get("type").and_then(Value::as_array);
-    (schema, is_nullable || kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "null")))
-}
-
-fn kind(schema: &Value, words: &[String], description: &str) -> SlotKind {
-    if let Some(values) = constants(schema) {
-        return SlotKind::OneOf(values);
-    }
-    let kind = match schema.get("type") {
-        Some(Value::Array(kinds)) => kinds.iter().find(|kind| *kind != "null"),
-        kind => kind,
-    };
-    match kind.and_then(Value::as_str) {
-        Some("number") => SlotKind::Number,
-        Some("integer") => SlotKind::Integer,
-        Some("boolean") => SlotKind::Boolean,
-        Some("string") => SlotKind::Text(look(schema, words, description)),
-        _ => SlotKind::Other,
-    }
-}
-
-/// Returns what a text looks like, by its format, its name, or an example in its description.
-fn look(schema: &Value, words: &[String], description: &str) -> TokenKind {
-    match schema.get("format").and_then(Value::as_str) {
-        Some("email") => TokenKind::Email,
-        Some("date" | "date-time") => TokenKind::Date,
-        _ if words.iter().any(|word| word == "email") => TokenKind::Email,
-        _ => {
-            let mut kinds = tokenize(description).into_iter().map(|token| token.kind);
-            let example = kinds.find(|kind| matches!(kind, TokenKind::Email | TokenKind::Date));
-            example.unwrap_or(TokenKind::Word)
+        let mut kinds = types(schema).filter(|kind| *kind != "null");
+        match kinds.next() {
+            Some("number") => Self::Number,
+            Some("integer") => Self::Integer,
+            Some("boolean") => Self::Boolean,
+            Some("string") => Self::Text(match schema["format"].as_str() {
+                Some("email") => TokenKind::Email,
+                Some("date" | "date-time") => TokenKind::Date,
+                _ if words.iter().any(|word| word == "email") => TokenKind::Email,
+                // An example in the description.
+                _ => {
+                    let mut looks = tokenize(description).into_iter().map(|token| token.kind);
+                    let look = looks.find(|look| matches!(look, TokenKind::Email | TokenKind::Date));
+                    look.unwrap_or(TokenKind::Word)
+                }
+            }),
+            _ => Self::Other,
         }
     }
+
+    pub(crate) fn choices(&self) -> &[String] {
+        if let Self::OneOf(choices) = self { choices } else { &[] }
+    }
+
+    /// Returns the value that a text is, or for a number contains.
+    pub(crate) fn value(&self, text: &str) -> Option<Value> {
+        match self {
+            Self::Number => number(text).map(Value::Number),
+            Self::Integer => {
+                let number = number(text)?;
+                let whole = number.as_f64().filter(|number| number.fract() == 0.0)?;
+                number.as_i64().or_else(|| format!("{whole:.0}").parse().ok()).map(Value::from)
+            }
+            Self::Boolean => text.parse::<bool>().ok().map(Value::from),
+            Self::OneOf(_) | Self::Text(_) => Some(text.into()),
+            Self::Other => None,
+        }
+    }
+}
+
+fn number(text: &str) -> Option<Number> {
+    let token = tokenize(text).into_iter().find(|token| token.kind == TokenKind::Number)?;
+    let digits = token.text.replace(',', "");
+    digits.parse::<i64>().map(Number::from).ok().or_else(|| Number::from_f64(digits.parse().ok()?))
+}
+
+/// Follows references, and returns the alternatives that are not null, and whether null is one of them.
+fn alternatives<'a>(root: &'a Value, schema: &'a Value) -> (Vec<&'a Value>, bool) {
+    let (mut open, mut found, mut is_nullable) = (vec![schema], Vec::new(), false);
+    for _ in 0..MAX_ALTERNATIVES {
+        let Some(schema) = open.pop() else { break };
+        let parts = ["anyOf", "oneOf", "allOf"].iter().find_map(|word| schema[word].as_array());
+        let target = schema["$ref"].as_str().and_then(|reference| root.pointer(reference.strip_prefix('#')?));
+        is_nullable |= types(schema).any(|kind| kind == "null");
+        match (target, parts) {
+            (Some(target), _) => open.push(target),
+            (None, Some(parts)) => open.extend(parts.iter().rev()),
+            (None, None) if schema["type"] != "null" => found.push(schema),
+            (None, None) => {}
+        }
+    }
+    (found, is_nullable)
+}
+
+/// Returns the types that a schema names.
+fn types(schema: &Value) -> impl Iterator<Item = &str> {
+    let kinds = schema["type"].as_array().map_or(std::slice::from_ref(&schema["type"]), Vec::as_slice);
+    kinds.iter().filter_map(Value::as_str)
 }
 
 fn preposition_before(name: &str, description: &str) -> Option<String> {
-    let tokens = tokenize(description);
-    let at = tokens.iter().position(|token| token.text == name)?.checked_sub(1)?;
-    Some(tokens.get(at)?.text.to_lowercase()).filter(|word| PREPOSITIONS.contains(&&**word))
+    let words: Vec<_> = description.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let pair = words.windows(2).find(|pair| pair[1] == name)?;
+    Some(pair[0].to_lowercase()).filter(|word| is_in(PREPOSITIONS, word))
 }
 
-/// Returns the only values that a schema allows, if they are texts.
-fn constants(schema: &Value) -> Option<Vec<String>> {
-    let values: Vec<_> =
-        match (schema.get("enum"), ["oneOf", "anyOf"].iter().find_map(|word| schema.get(word))) {
-            (Some(values), _) => values.as_array()?.iter().collect(),
-            (None, Some(several)) => several.as_array()?.iter().filter_map(|one| one.get("const")).collect(),
-            (None, None) => vec![schema.get("const")?],
-        };
-    let values: Vec<_> = values.into_iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    (!values.is_empty()).then_some(values)
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn reads_numbers_exactly() {
+        for (text, expected) in [
+            ("475695037565", "475695037565"),
+            ("007", "7"),
+            (".5", "0.5"),
+            ("1e5", "100000.0"),
+            ("-2.50", "-2.5"),
+            ("1,000", "1000"),
+            ("0", "0"),
+        ] {
+            assert_eq!(number(text).unwrap().to_string(), expected);
+        }
+    }
 }

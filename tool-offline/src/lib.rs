@@ -22,7 +22,7 @@
 
 mod text;
 mod words;
-mod facts;
+mod question;
 mod form;
 mod fill;
 mod plan;

@@ -12,11 +12,11 @@ use std::ops::Range;
 use serde_json::Value;
 use tool_core::model::ToolDefinition;
 
-use crate::facts::{Fact, FactKind, Question};
-use crate::fill::fill;
+use crate::fill::{Filled, fill};
 use crate::form::Form;
+use crate::question::{Fact, Question, Source};
 use crate::text::TokenKind;
-use crate::words::keys;
+use crate::words::{ENDS, JOINTS, keys};
 
 /// The tools that one clause mentions.
 const MAX_MENTIONS: usize = 8;
@@ -31,61 +31,40 @@ pub(crate) struct Tool<'a> {
     description_keys: Vec<String>,
 }
 
-/// The text of a result, or of an error.
-pub(crate) type Outcome = Result<String, String>;
+/// The calls for a question, and what it cannot do of it.
+pub(crate) struct Plan<'a> {
+    pub(crate) question: &'a Question<'a>,
+    pub(crate) tools: &'a [Tool<'a>],
+    /// The last result before the question.
+    earlier: Option<Fact>,
+    pub(crate) steps: Vec<Step>,
+    /// The parts of the question that no tool fits.
+    pub(crate) unmatched: Vec<Range<usize>>,
+}
 
 /// A planned call.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) tool: usize,
     pub(crate) range: Range<usize>,
-    pub(crate) state: StepState,
-    /// The steps whose results it uses.
-    pub(crate) needs: Vec<usize>,
+    sources: Vec<Option<Source>>,
+    /// The parameters without a value.
+    pub(crate) missing: Vec<String>,
 }
 
+/// The text of a result, or of an error.
+pub(crate) type Outcome = Result<String, String>;
+
 #[derive(Debug)]
-pub(crate) enum StepState {
-    Done(String),
-    Failed(String),
+pub(crate) enum StepState<'o> {
+    Done(&'o str),
+    Failed(&'o str),
     /// It can be called with these arguments.
     Ready(Value),
     /// It needs a result that is not there yet.
     Waiting,
-    /// A step that it needs has no result.
+    /// It lacks a value, or a step that it needs has no result.
     Blocked,
-    /// There is no value for these parameters.
-    Missing(Vec<String>),
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
-    /// The parts of the question that no tool fits.
-    pub(crate) unmatched: Vec<Range<usize>>,
-}
-
-/// The steps of a clause. Each needs the steps before it.
-#[derive(Default)]
-struct Chain {
-    steps: Vec<Step>,
-    is_complete: bool,
-    /// A number or a quotation is left, or an inner step lacks a value, so the clause is not understood.
-    has_rest: bool,
-    /// The number of words that are arguments.
-    used: usize,
-}
-
-impl Step {
-    /// Returns the value of the step with this number for the steps that follow.
-    fn result(&self, number: usize) -> Fact {
-        let fact = match &self.state {
-            StepState::Done(text) => Fact::new(FactKind::Result, text),
-            StepState::Ready(_) | StepState::Waiting => Fact::new(FactKind::Pending, ""),
-            _ => Fact::new(FactKind::Failed, ""),
-        };
-        Fact { step: Some(number), ..fact }
-    }
 }
 
 /// A tool that a clause mentions, and the first word that does.
@@ -93,6 +72,12 @@ impl Step {
 struct Mention {
     tool: usize,
     at: usize,
+}
+
+/// The steps of a clause, of which each needs the steps before it, and the values that are left.
+struct Chain {
+    steps: Vec<Step>,
+    unused: Vec<Fact>,
 }
 
 impl<'a> Tool<'a> {
@@ -106,7 +91,7 @@ impl<'a> Tool<'a> {
     }
 
     /// Returns `true` if the word is no value for the tool, because it names the tool, a parameter or a choice.
-    pub(crate) fn explains(&self, question: &Question<'_>, at: usize) -> bool {
+    fn explains(&self, question: &Question<'_>, at: usize) -> bool {
         let key = &question.keys[at];
         let is_lower = !question.tokens[at].text.starts_with(char::is_uppercase);
         self.name_keys.contains(key)
@@ -130,92 +115,110 @@ impl<'a> Tool<'a> {
         let described: Vec<_> = self.description_keys.iter().filter_map(find).collect();
         // Between tools with names of one meaning, such as `add` and `sum`, the one in the question's own words is meant.
         let name = self.name.to_lowercase();
-        let literal = named.iter().filter(|at| name.contains(&*question.word(**at))).count();
+        let literal =
+            named.iter().filter(|at| name.contains(&question.tokens[**at].text.to_lowercase())).count();
         let score = 2.0 * named.len() as f64 + 0.5 * literal as f64 + described.len() as f64 - missing as f64;
         let used = if named.is_empty() { described } else { named };
         (score > 0.0).then_some((used, score))
     }
 }
 
-/// Plans the calls for a question.
-pub(crate) struct Planner<'a> {
-    question: &'a Question<'a>,
-    tools: &'a [Tool<'a>],
-    /// The last result before the question.
-    earlier: Option<Fact>,
-    /// A tool is called even if the question mentions none.
-    must_call: bool,
-    clauses: Vec<Range<usize>>,
-}
-
-impl<'a> Planner<'a> {
+impl<'a> Plan<'a> {
+    /// Plans the calls. With `must_call`, a tool is called even if the question mentions none.
     pub(crate) fn new(
         question: &'a Question<'a>,
         tools: &'a [Tool<'a>],
         earlier: Option<Fact>,
         must_call: bool,
     ) -> Self {
-        let mut planner = Self { question, tools, earlier, must_call, clauses: Vec::new() };
-        planner.clauses = planner.clauses();
-        planner
-    }
-
-    /// Returns the plan once the steps with these numbers have outcomes.
-    pub(crate) fn plan(&self, outcomes: &HashMap<usize, Outcome>) -> Plan {
-        let mut plan = Plan::default();
-        for clause in &self.clauses {
-            let mentions = self.mentions(clause);
-            let chain = match plan.steps.last() {
-                Some(last) if mentions.is_empty() => self.repeat(clause, last.tool, &plan.steps, outcomes),
-                _ if mentions.is_empty() => None,
-                _ => {
-                    Some(self.chain(clause, &mentions, &plan.steps, outcomes)).filter(|chain| !chain.has_rest)
-                }
-            };
-            let has_content = self.question.keys[clause.clone()].iter().any(|key| !key.is_empty());
-            match chain {
-                Some(chain) => plan.steps.extend(chain.steps),
-                None if has_content || self.clauses.len() == 1 => plan.unmatched.push(clause.clone()),
-                None => {}
-            }
-        }
-        if self.must_call && plan.steps.is_empty() {
-            let call = |tool| self.chain(&self.question.all(), &[Mention { tool, at: 0 }], &[], outcomes);
-            let calls = (0..self.tools.len()).map(call);
-            plan.steps.extend(calls.filter(|call| call.is_complete).flat_map(|call| call.steps).next());
-        }
-        plan
-    }
-
-    fn clauses(&self) -> Vec<Range<usize>> {
-        let (mut clauses, none) = (Vec::new(), HashMap::new());
-        let is_end = |at: &usize| [".", "?", "!", ";", "then"].contains(&&*self.question.word(*at));
-        let is_joint = |at: &usize| ["and", ","].contains(&&*self.question.word(*at));
-        for sentence in split(self.question.all(), is_end) {
-            let mut pieces = split(sentence, is_joint).into_iter();
+        let mut plan = Self { question, tools, earlier, steps: Vec::new(), unmatched: Vec::new() };
+        for sentence in plan.split(question.all(), ENDS) {
+            let mut pieces = plan.split(sentence, JOINTS).into_iter();
             let Some(mut clause) = pieces.next() else { continue };
-            let mut tool = None;
             for piece in pieces {
-                let mentions = self.mentions(&clause);
-                tool = mentions.first().map(|mention| mention.tool).or(tool);
-                let is_complete = match tool {
-                    Some(_) if !mentions.is_empty() => {
-                        let chain = self.chain(&clause, &mentions, &[], &none);
-                        chain.is_complete && !chain.has_rest
-                    }
-                    repeated => repeated.is_some(),
-                };
-                let repeats = |tool| self.repeat(&piece, tool, &[], &none).is_some();
-                if is_complete && (!self.mentions(&piece).is_empty() || tool.is_some_and(repeats)) {
-                    clauses.push(clause);
+                if plan.stand_alone(&clause, &piece) {
+                    plan.add(clause);
                     clause = piece;
                 } else {
                     clause.end = piece.end;
                 }
             }
-            clauses.push(clause);
+            plan.add(clause);
         }
-        clauses
+        if must_call && plan.steps.is_empty() {
+            let mut calls =
+                (0..tools.len()).map(|tool| plan.chain(&question.all(), &[Mention { tool, at: 0 }], None));
+            let call = calls.find(Chain::is_complete);
+            plan.steps = call.map_or_else(Vec::new, |call| call.steps);
+        }
+        plan
+    }
+
+    /// Returns the states of the steps once those with these numbers have outcomes.
+    pub(crate) fn states<'o>(&self, outcomes: &'o HashMap<usize, Outcome>) -> Vec<StepState<'o>> {
+        let mut states: Vec<StepState<'o>> = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            let is_open = |step| matches!(states[step], StepState::Ready(_) | StepState::Waiting);
+            let result = |step| match states[step] {
+                StepState::Done(text) => Some(text),
+                _ => None,
+            };
+            let state = match outcomes.get(&number) {
+                Some(Ok(text)) => StepState::Done(text),
+                Some(Err(error)) => StepState::Failed(error),
+                None if !step.missing.is_empty() => StepState::Blocked,
+                None if step.needs().any(is_open) => StepState::Waiting,
+                None => {
+                    let arguments = self.tools[step.tool].form.arguments(&step.sources, result);
+                    arguments.map_or(StepState::Blocked, StepState::Ready)
+                }
+            };
+            states.push(state);
+        }
+        states
+    }
+
+    /// Splits a range at the words of a list, without empty parts.
+    fn split(&self, range: Range<usize>, borders: &str) -> Vec<Range<usize>> {
+        let places: Vec<_> = range.collect();
+        let parts = places.split(|at| self.question.is_in(borders, *at));
+        parts.filter_map(|part| Some(*part.first()?..*part.last()? + 1)).collect()
+    }
+
+    /// Returns `true` if two parts of a sentence are clauses: a call that lacks nothing, and another one.
+    fn stand_alone(&self, clause: &Range<usize>, piece: &Range<usize>) -> bool {
+        let last = self.steps.last().map(|step| step.tool);
+        let Some(chain) = self.read(clause, last, None).filter(Chain::is_complete) else { return false };
+        let tool = chain.steps.last().map(|step| step.tool);
+        !self.mentions(piece).is_empty() || self.read(piece, tool, None).is_some()
+    }
+
+    fn add(&mut self, clause: Range<usize>) {
+        let number = self.steps.len().checked_sub(1);
+        let previous = number.map(|number| Fact::result(Source::Step(number), clause.start));
+        let last = self.steps.last().map(|step| step.tool);
+        match self.read(&clause, last, previous) {
+            Some(chain) => self.steps.extend(chain.steps),
+            None if self.question.has_content(&clause) => self.unmatched.push(clause),
+            None => {}
+        }
+    }
+
+    /// Returns the steps of a clause that is understood: by the tools that it mentions, or as values for the tool of the clause before.
+    fn read(&self, clause: &Range<usize>, last: Option<usize>, previous: Option<Fact>) -> Option<Chain> {
+        let mentions = self.mentions(clause);
+        if mentions.is_empty() {
+            let chain = self.chain(clause, &[Mention { tool: last?, at: clause.start }], previous);
+            let has_values = chain.is_complete() && self.question.has_content(clause);
+            return (has_values && chain.unused.is_empty()).then_some(chain);
+        }
+        let chain = self.chain(clause, &mentions, previous);
+        let is_value = |fact: &Fact| matches!(fact.look, Some(TokenKind::Number | TokenKind::Quoted));
+        // In "2 + 3 * 4", the last operator lacks a value.
+        let [inner @ .., _] = &chain.steps[..] else { return None };
+        let is_understood =
+            inner.iter().all(|step| step.missing.is_empty()) && !chain.unused.iter().any(is_value);
+        is_understood.then_some(chain)
     }
 
     /// Returns the tools that a range mentions, in the order of the words. The one that fits best decides which words are left for
@@ -241,78 +244,45 @@ impl<'a> Planner<'a> {
         mentions
     }
 
-    /// Returns the call of a clause that only has other values for the tool of the clause before.
-    fn repeat(
-        &self,
-        clause: &Range<usize>,
-        tool: usize,
-        before: &[Step],
-        outcomes: &HashMap<usize, Outcome>,
-    ) -> Option<Chain> {
-        let chain = self.chain(clause, &[Mention { tool, at: clause.start }], before, outcomes);
-        let is_content = |at: &usize| match self.question.tokens[*at].kind {
-            TokenKind::Word => !self.question.keys[*at].is_empty(),
-            ref kind => *kind != TokenKind::Mark,
-        };
-        let content = clause.clone().filter(is_content).count();
-        (chain.is_complete && chain.used > 0 && chain.used >= content).then_some(chain)
-    }
-
-    /// Returns one step per mention, the innermost first.
-    fn chain(
-        &self,
-        range: &Range<usize>,
-        mentions: &[Mention],
-        before: &[Step],
-        outcomes: &HashMap<usize, Outcome>,
-    ) -> Chain {
+    /// Returns one step per mention, the innermost first. The outermost also takes the values before it, and the previous result for
+    /// a value that is missing: "Add 9 and 16, then subtract 5."
+    fn chain(&self, range: &Range<usize>, mentions: &[Mention], previous: Option<Fact>) -> Chain {
         let is_explained =
-            |at: usize| mentions.iter().any(|one| self.tools[one.tool].explains(self.question, at));
-        let previous = before.last().map(|step| step.result(before.len() - 1));
-        let mut free = self.question.facts(range, &is_explained, previous.as_ref().or(self.earlier.as_ref()));
-        let mut chain = Chain { is_complete: true, ..Chain::default() };
+            |at| mentions.iter().any(|mention| self.tools[mention.tool].explains(self.question, at));
+        let reference = previous.as_ref().or(self.earlier.as_ref());
+        let mut values = self.question.facts(range, is_explained, reference);
+        let mut steps = Vec::new();
         for (index, mention) in mentions.iter().enumerate().rev() {
-            let is_behind = |fact: &&Fact| index == 0 || fact.at >= mention.at;
-            let mut facts: Vec<_> = free.iter().filter(is_behind).cloned().collect();
             let fill = |facts: &[Fact]| fill(&self.tools[mention.tool].form, self.question, range, facts);
+            let behind = values.partition_point(|fact| index > 0 && fact.at < mention.at);
+            let mut facts = values.split_off(behind);
             let mut filled = fill(&facts);
-            if let Some(previous) = previous.as_ref().filter(|_| index == 0 && !filled.missing.is_empty()) {
-                // "Add 9 and 16, then subtract 5."
-                facts.insert(0, Fact { at: range.start, ..previous.clone() });
+            if index == 0 && !filled.missing.is_empty() {
+                facts.splice(0..0, previous.clone());
                 filled = fill(&facts);
             }
-            let used: Vec<_> = filled.used.iter().map(|at| &facts[*at]).collect();
-            free.retain(|fact| !used.iter().any(|used| used.at == fact.at));
-            chain.used += used.iter().map(|fact| fact.text.split_whitespace().count()).sum::<usize>();
-            chain.is_complete &= filled.missing.is_empty();
-            // In "2 + 3 * 4", the last operator lacks a value.
-            chain.has_rest |= index > 0 && !filled.missing.is_empty();
-            let number = before.len() + chain.steps.len();
-            let has = |kind| used.iter().any(|fact| fact.kind == kind);
-            let state = match outcomes.get(&number).cloned() {
-                _ if has(FactKind::Failed) => StepState::Blocked,
-                _ if !filled.missing.is_empty() => StepState::Missing(filled.missing),
-                _ if has(FactKind::Pending) => StepState::Waiting,
-                Some(outcome) => outcome.map_or_else(StepState::Failed, StepState::Done),
-                None => StepState::Ready(filled.arguments),
-            };
-            let needs = used.iter().filter_map(|fact| fact.step).collect();
-            let step = Step { tool: mention.tool, range: range.clone(), state, needs };
-            let place = free.partition_point(|fact| fact.at < mention.at);
-            free.insert(place, Fact { at: mention.at, ..step.result(number) });
-            chain.steps.push(step);
+            let Filled { sources, missing, unused } = filled;
+            values.push(Fact::result(Source::Step(self.steps.len() + steps.len()), mention.at));
+            values.extend(unused);
+            steps.push(Step { tool: mention.tool, range: range.clone(), sources, missing });
         }
-        let is_rest =
-            |kind: &FactKind| matches!(kind, FactKind::Value(TokenKind::Number(_) | TokenKind::Quoted));
-        chain.has_rest |= free.iter().any(|fact| is_rest(&fact.kind));
-        chain
+        values.retain(|fact| fact.look.is_some());
+        Chain { steps, unused: values }
     }
 }
 
-/// Splits a range at the tokens for which this holds, without empty parts.
-fn split(range: Range<usize>, is_border: impl Fn(&usize) -> bool) -> Vec<Range<usize>> {
-    let borders: Vec<_> = range.clone().filter(is_border).collect();
-    let starts = [range.start].into_iter().chain(borders.iter().map(|at| at + 1));
-    let ends = borders.iter().copied().chain([range.end]);
-    starts.zip(ends).map(|(start, end)| start..end).filter(|part| !part.is_empty()).collect()
+impl Chain {
+    fn is_complete(&self) -> bool {
+        self.steps.iter().all(|step| step.missing.is_empty())
+    }
+}
+
+impl Step {
+    /// Returns the steps whose results it uses.
+    pub(crate) fn needs(&self) -> impl Iterator<Item = usize> {
+        self.sources.iter().flatten().filter_map(|source| match source {
+            Source::Step(step) => Some(*step),
+            Source::Text(_) => None,
+        })
+    }
 }

@@ -6,8 +6,8 @@ use tool_core::model::{AssistantMessage, ChatRequest, ChatResponse, ToolChoice, 
 use tool_core::{Message, ToolCall};
 
 use crate::answer;
-use crate::facts::{Fact, FactKind, Question};
-use crate::plan::{Outcome, Planner, Step, StepState, Tool};
+use crate::plan::{Outcome, Plan, Step, StepState, Tool};
+use crate::question::{Fact, Question, Source};
 
 /// The model's name, as reported in its responses.
 pub(crate) const NAME: &str = "offline";
@@ -40,27 +40,30 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         |tool: &&ToolDefinition| !matches!(choice, ToolChoice::Tool(name) if tool.name() != name);
     let tools: Vec<_> = request.tools().iter().filter(is_offered).map(Tool::new).collect();
     let earlier = before.iter().rev().find_map(|message| match message {
-        Message::Tool(result) if !result.is_error => Some(Fact::new(FactKind::Result, result.content.text())),
+        Message::Tool(result) if !result.is_error => Some(result.content.text().into_owned()),
         _ => None,
     });
+    let earlier = earlier.map(|text| Fact::result(Source::Text(text), 0));
     let must_call = matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
-    let planner = Planner::new(&question, &tools, earlier, must_call);
+    let plan = Plan::new(&question, &tools, earlier, must_call);
 
-    // As the plan is always the same, a call is of the first step that was ready for it. An approval can change the arguments.
+    // A call is of the first step that was ready for it. An approval can change the arguments.
     let executed = executed_calls(rest);
     let (mut outcomes, mut others) = (HashMap::new(), Vec::new());
     for (call, outcome) in &executed {
-        let is_called =
-            |step: &Step| matches!(step.state, StepState::Ready(_)) && tools[step.tool].name == call.name;
-        match planner.plan(&outcomes).steps.iter().position(is_called) {
+        let states = plan.states(&outcomes);
+        let is_called = |(step, state): (&Step, &StepState<'_>)| {
+            matches!(state, StepState::Ready(_)) && tools[step.tool].name == call.name
+        };
+        match plan.steps.iter().zip(&states).position(is_called) {
             Some(step) => _ = outcomes.insert(step, outcome.clone()),
-            None => others.push((&*call.name, outcome.clone())),
+            None => others.push((&*call.name, outcome)),
         }
     }
-    let plan = planner.plan(&outcomes);
+    let states = plan.states(&outcomes);
     let mut calls: Vec<(&str, String)> = Vec::new();
-    for step in &plan.steps {
-        let StepState::Ready(arguments) = &step.state else { continue };
+    for (step, state) in plan.steps.iter().zip(&states) {
+        let StepState::Ready(arguments) = state else { continue };
         let call = (tools[step.tool].name, arguments.to_string());
         let is_executed = executed.iter().any(|(one, _)| (&*one.name, &one.arguments) == (call.0, &call.1));
         if !is_executed && !calls.contains(&call) {
@@ -76,7 +79,7 @@ fn message(request: &ChatRequest<'_>) -> AssistantMessage {
         let results: Vec<_> = executed.iter().filter_map(|(_, outcome)| outcome.as_deref().ok()).collect();
         return AssistantMessage::text(match request.response_format() {
             Some(format) => answer::structured(format, &question, &results),
-            None => answer::answer(&plan, &tools, &question, &others),
+            None => answer::answer(&plan, &states, &others),
         });
     }
     let calls = calls.into_iter().zip(next_call_number(messages)..);

@@ -1,48 +1,68 @@
-//! Relates words: stems, a few synonyms, and words without a meaning of their own.
+//! Relates words: lists of words with one meaning, a few synonyms, and stems.
 
-/// Groups of words with one meaning.
-const SYNONYMS: &str = "sum add addition plus total +|subtract subtraction minus difference -|\
-    multiply multiplication product times * ×|divide division quotient / ÷|sqrt root|weather forecast|price cost|\
-    delete remove cancel|email mail e-mail|book reserve reservation|file document";
+/// The words that end a clause.
+pub(crate) const ENDS: &str = ". ? ! ; then";
+
+/// The words that join two clauses, or two values.
+pub(crate) const JOINTS: &str = "and ,";
+
+/// The prepositions that introduce a value.
+pub(crate) const PREPOSITIONS: &str = "in of for from to at on by about with";
+
+/// The words between a value and its name: "the height of 4", "the height is 4", "a=4".
+pub(crate) const LINKS: &str = "of is = : # the a";
+
+/// The words that refer to an earlier result.
+pub(crate) const PRONOUNS: &str = "that it its this result";
+
+pub(crate) const NEGATIONS: &str = "without no not";
 
 /// Words that questions and descriptions of every kind contain, among them verbs that request something without saying what.
-const STOP_WORDS: &str = " a an the this that these those it its they them their there here of in on at for from by with without \
+const STOP_WORDS: &str = "a an the this that these those it its they them their there here of in on at for from by with without \
     and or but if then than as into onto to out up down between below above through i me my we us our you your is are was were be \
     do does did have has had can could would will should may might must what which who when where why how many much \
     not no please value values given result number numbers two all each named called using after first next finally let s \
     get fetch find show tell give display return returns retrieve list calculate compute determine check look see know \
-    want need take count search current like about so also ";
+    want need take count search current like about so also";
 
-/// The prepositions that introduce a value.
-pub(crate) const PREPOSITIONS: [&str; 10] =
-    ["in", "of", "for", "from", "to", "at", "on", "by", "about", "with"];
+/// Groups of words with one meaning.
+const SYNONYMS: [&str; 11] = [
+    "sum add addition plus total +",
+    "subtract subtraction minus difference -",
+    "multiply multiplication product times * ×",
+    "divide division quotient / ÷",
+    "sqrt root",
+    "weather forecast",
+    "price cost",
+    "delete remove cancel",
+    "email mail e-mail",
+    "book reserve reservation",
+    "file document",
+];
 
-/// The words that refer to an earlier result.
-pub(crate) const PRONOUNS: [&str; 5] = ["that", "it", "its", "this", "result"];
-
-pub(crate) fn is_stop_word(word: &str) -> bool {
-    STOP_WORDS.contains(&format!(" {} ", word.to_lowercase()))
+/// Returns `true` if a list contains a word, which is in lower case.
+pub(crate) fn is_in(list: &str, word: &str) -> bool {
+    list.split(' ').any(|one| one == word)
 }
 
-/// Returns what all forms and synonyms of a word have in common.
-pub(crate) fn key(word: &str) -> String {
+/// Returns what all forms and synonyms of a word have in common; nothing for a stop word.
+pub(crate) fn key(word: &str) -> Option<String> {
     let lower = word.to_lowercase();
     let stemmed = stem(&lower);
-    let is_same = |other: &str| other == lower || stem(other) == stemmed;
-    let group = SYNONYMS.split('|').find(|group| group.split(' ').any(is_same));
-    group.and_then(|group| group.split(' ').next()).map_or(stemmed.clone(), str::to_owned)
+    let mut groups = SYNONYMS.iter().map(|group| group.split(' '));
+    let group = groups.find(|group| group.clone().any(|one| one == lower || stem(one) == stemmed));
+    let key = group.and_then(|mut group| group.next()).map_or(stemmed, str::to_owned);
+    (!is_in(STOP_WORDS, &lower)).then_some(key)
 }
 
 /// Removes the endings of an English word.
 fn stem(word: &str) -> String {
-    let long = |stem: &&str| stem.chars().count() >= 3;
+    let is_long = |stem: &&str| stem.chars().count() >= 3;
+    let mut endings = ["ing", "ed", "es", "s"].iter().filter_map(|ending| word.strip_suffix(ending));
     let mut stem = match word.strip_suffix("ies") {
         Some(start) => format!("{start}y"),
         None if word.ends_with("ss") => word.to_owned(),
-        None => {
-            let mut starts = ["ing", "ed", "es", "s"].iter().filter_map(|ending| word.strip_suffix(ending));
-            starts.find(long).unwrap_or(word).to_owned()
-        }
+        None => endings.find(is_long).unwrap_or(word).to_owned(),
     };
     let mut last = stem.chars().rev();
     if stem.len() > 3 && (stem.ends_with('e') || last.next() == last.next()) {
@@ -51,7 +71,7 @@ fn stem(word: &str) -> String {
     stem
 }
 
-/// Returns the keys of the words in a text or a name, without stop words: `getFreeRooms` is `free` and `room`.
+/// Returns the keys of the words in a text or a name: `getFreeRooms` is `free` and `room`.
 pub(crate) fn keys(text: &str) -> Vec<String> {
     let mut spaced = String::new();
     for c in text.chars() {
@@ -60,8 +80,7 @@ pub(crate) fn keys(text: &str) -> Vec<String> {
         }
         spaced.push(c);
     }
-    let words = spaced.split(|c: char| !c.is_alphanumeric());
-    words.filter(|word| !word.is_empty() && !is_stop_word(word)).map(key).collect()
+    spaced.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).filter_map(key).collect()
 }
 
 #[cfg(test)]
