@@ -185,10 +185,10 @@ impl Model {
 
     /// Creates the run of an agent that a call asks, which the path names last. If the run is done, the call has an outcome instead, and
     /// began at this time.
-    pub(crate) async fn ask_agent(&self, tree: &Tree<'_>, since: Option<u64>) -> Recorded<Inside> {
+    pub(crate) async fn ask_agent(&self, tree: Tree<'_>, since: Option<u64>) -> Recorded<Inside> {
         let asking = async {
             let (asked, outer) = tree.path.split_last().ok_or("no agent is asked".to_owned())?;
-            let mut driver = descend(self.resume(tree)?.start(), outer).await?;
+            let mut driver = descend(self.resume(&tree)?.start(), outer).await?;
             let lent =
                 driver.inside(&asked.call, since.is_some()).await.map_err(|error| error.to_string())?;
             let inside = lent.map_err(|execution| {
@@ -208,9 +208,9 @@ impl Model {
     }
 
     /// Judges something of a copy of a run. Fails if a layer does.
-    pub(crate) async fn judge(&self, tree: &Tree<'_>, subject: Subject) -> Recorded<RunChanges> {
+    pub(crate) async fn judge(&self, tree: Tree<'_>, subject: Subject) -> Recorded<RunChanges> {
         let judging = async {
-            let mut driver = descend(self.resume(tree)?.start(), tree.path).await?;
+            let mut driver = descend(self.resume(&tree)?.start(), tree.path).await?;
             match subject {
                 Subject::DecidedCalls => driver.judge_decided_calls().await?,
                 Subject::Outcome(execution) => driver.record_result(*execution).await?,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::{join, ready};
+use futures_util::future::{join, join_all, ready};
 use serde::{Deserialize, Serialize};
 use tool_core::Event;
 use tool_core::agent::RunDriver;
@@ -56,8 +56,34 @@ impl Taken {
 }
 
 impl Model {
+    /// Takes the next turns of copies of runs at the same time, each within the time that the runs around it have left. Those that are missing
+    /// in the outcome have to be taken again. Fails if all models do.
+    pub(crate) async fn take_turns(
+        &self,
+        turns: &[(Tree<'_>, Option<Duration>)],
+        events: Option<&EventTarget>,
+        unfinished: &Unfinished,
+    ) -> Result<Vec<Option<TurnRecord>>, ModelError> {
+        let taking = turns.iter().map(|(tree, around)| self.take_turn(tree, events, unfinished, *around));
+        let taken = join_all(taking).await;
+        let has_one = taken.iter().any(Result::is_ok);
+        let mut bytes = 0;
+        // If only some of the models fail, these are asked again afterwards, and so are those whose replies are too large together with the
+        // others.
+        let records = taken.into_iter().map(|taken| match taken {
+            Err(error) if !has_one => Err(error),
+            taken => Ok(taken.ok().filter(|record| {
+                let size = limit::size(record);
+                let is_stored = bytes == 0 || bytes + size <= self.max_bytes;
+                bytes += if is_stored { size } else { 0 };
+                is_stored
+            })),
+        });
+        records.collect()
+    }
+
     /// Takes the next turn of a copy of a run. Fails if the model does. The time of the runs around it can be limited.
-    pub(crate) async fn take_turn(
+    async fn take_turn(
         &self,
         tree: &Tree<'_>,
         events: Option<&EventTarget>,

@@ -1,5 +1,6 @@
 //! The calls of a turn, each as an invocation of its own.
 
+use futures_util::future::ready;
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::layer::Part;
@@ -8,7 +9,7 @@ use tool_core::run::Run;
 use tool_core::tool::{ToolError, ToolErrorKind, ToolExecution};
 use tool_core::{Event, ToolCall};
 
-use super::state::{Arrived, Branch, Drive, MODEL_DELAY, Remote, is_cancellation, repeat_until};
+use super::state::{Arrived, Branch, Drive, DriveError, Driven, Remote};
 use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
@@ -17,28 +18,18 @@ use crate::step::Subject;
 use crate::tools::Tools;
 
 impl<'c> Drive<'c> {
-    /// Starts calls of a run. Returns the cancellation if the run was cancelled meanwhile.
-    pub(super) async fn start(
-        &mut self,
-        branch: &Branch,
-        ready: Vec<ToolCall>,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    /// Starts calls of a run.
+    pub(super) async fn start(&mut self, branch: &Branch, ready: Vec<ToolCall>) -> Driven {
         // A further cancellation would end a step of this invocation, but not the invocation of a call that undoes another.
         let is_undoing = self.run_at(&branch.path).is_some_and(Run::is_undoing);
         // Nobody has decided about calls that undo others.
         if !is_undoing && std::mem::take(&mut self.nodes[branch.node].has_decision) {
-            match self.check_tools(branch, &ready).await {
-                // A pass of layers is asked for again, because the calls have waited.
-                Ok(true) if self.has_layer_for(branch, Part::Judge) => {
-                    return self.judge(branch, "decided calls", Subject::DecidedCalls).await;
-                }
-                Ok(true) => {}
-                Ok(false) => return Ok(Ok(())),
-                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-                Err(error) => {
-                    self.nodes[branch.node].has_decision = true;
-                    return self.pause(error.message()).await;
-                }
+            if !self.check_tools(branch, &ready).await? {
+                return Ok(());
+            }
+            // A pass of layers is asked for again, because the calls have waited.
+            if self.has_layer_for(branch, Part::Judge) {
+                return self.judge(branch, "decided calls", Subject::DecidedCalls).await;
             }
         }
         let (routes, has_local_calls) = (&self.setup.routes, self.setup.has_local_calls);
@@ -51,68 +42,53 @@ impl<'c> Drive<'c> {
             .partition(|call| has_local_calls && !is_undoing && !routes.contains_key(&call.name));
         let all = of_agents.iter().chain(&searches).chain(&local).chain(&remote);
         self.publish_started_calls(branch, all);
-        if let Err(error) = self.flush_events().await {
-            return Ok(Err(error));
-        }
+        self.flush_events().await?;
         self.open.has_timer = false;
-        match self.start_calls(branch, remote, !local.is_empty()).await? {
+        if self.start_calls(branch, remote, !local.is_empty()).await? {
             // Others may no longer be needed.
-            Ok(true) => return Ok(Ok(())),
-            Ok(false) => {}
-            Err(error) => return Ok(Err(error)),
+            return Ok(());
         }
         for call in of_agents {
-            let started = self.start_agent(branch, call).await?;
-            if started.is_err() {
-                return Ok(started);
-            }
+            self.start_agent(branch, call).await?;
         }
         for call in searches {
             let begun = self.change_at(&branch.path, |run| run.begin_call(&call.id).map(drop));
             begun.unwrap_or(Ok(())).map_err(TerminalError::from_error)?;
-            let found = self.judge(branch, "search", Subject::Search(call.id)).await?;
-            if found.is_err() {
-                return Ok(found);
-            }
+            self.judge(branch, "search", Subject::Search(call.id)).await?;
         }
         self.ask_person();
         match local.is_empty() {
-            true => Ok(Ok(())),
+            true => Ok(()),
             false => self.execute_locally(branch, local).await,
         }
     }
 
     /// Awaits something that is pending.
-    pub(super) async fn await_next(&mut self) -> HandlerResult<Result<(), TerminalError>> {
+    pub(super) async fn await_next(&mut self) -> Driven {
         self.ask_person();
         self.limit_time();
         self.await_deadline();
-        if let Err(error) = self.flush_events().await {
-            return Ok(Err(error));
-        }
-        match self.open.pending.next().await {
-            Ok(Some((index, Ok(arrived)))) => self.accept(index, arrived).await,
-            Ok(Some((index, Err(_)))) => {
+        self.flush_events().await?;
+        match self.open.pending.next().await? {
+            Some((index, Ok(arrived))) => self.accept(index, arrived).await,
+            Some((index, Err(_))) => {
                 // Its invocation was killed, or cancelled before it began. The run may no longer wait for it.
                 if let Some(lost) = self.in_flight.remove(&index) {
                     let interrupted = ToolExecution::new(lost.call, Err(ToolError::interrupted()));
                     self.record(&lost.branch, interrupted);
                 }
-                Ok(Ok(()))
+                Ok(())
             }
-            Ok(None) => Err(TerminalError::new("a run waits for nothing").into()),
-            Err(error) => Ok(Err(error)),
+            None => Err(TerminalError::new("a run waits for nothing").into()),
         }
     }
 
     /// Checks that this worker has the tools of calls that waited for a person, maybe for days. Returns `false` if the run has changed.
-    async fn check_tools(&mut self, branch: &Branch, ready: &[ToolCall]) -> Result<bool, TerminalError> {
-        let (model, tools) = (&self.setup.model, &self.started_with);
-        let deadline = self.clock.after(self.setup.model_patience);
-        let compare = move || async move { repeat_until(deadline, model.compare_tools(tools)) };
-        let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
-        let Json(compared) = self.ctx.run(compare).name("tools").retry_policy(policy).await?;
-        match compared {
+    async fn check_tools(&mut self, branch: &Branch, calls: &[ToolCall]) -> Driven<bool> {
+        let compared = self.step(&branch.path, "tools", |model, tree| {
+            Box::pin(ready(model.compare_tools(tree.started_with)))
+        });
+        match compared.await? {
             Tools::Same => return Ok(true),
             Tools::Refused(reason) => self.fail(reason),
             Tools::Changed(present) => {
@@ -122,7 +98,7 @@ impl<'c> Drive<'c> {
                     let before = self.started_with.get(tool);
                     before.is_some() && before != present.get(tool)
                 };
-                let changed: Vec<_> = ready.iter().filter(is_changed).cloned().collect();
+                let changed: Vec<_> = calls.iter().filter(is_changed).cloned().collect();
                 if changed.is_empty() {
                     return Ok(true);
                 }
@@ -149,13 +125,8 @@ impl<'c> Drive<'c> {
         self.branches.retain(|one| run.inner_run_at(call_ids(&one.path)).is_some());
     }
 
-    /// Starts calls. Returns `true` if one was refused, or the cancellation if the run was cancelled meanwhile.
-    async fn start_calls(
-        &mut self,
-        branch: &Branch,
-        ready: Vec<ToolCall>,
-        has_others: bool,
-    ) -> HandlerResult<Result<bool, TerminalError>> {
+    /// Starts calls. Returns `true` if one was refused.
+    async fn start_calls(&mut self, branch: &Branch, ready: Vec<ToolCall>, has_others: bool) -> Driven<bool> {
         // The handle takes another round trip, and only a call that others or the time can end needs it.
         let needs_handle = has_others
             || ready.len() > 1
@@ -192,25 +163,22 @@ impl<'c> Drive<'c> {
             }
             let future = self.ctx.request::<_, Json<ToolExecution>>(target, Json(input)).call();
             let handle = match needs_handle {
-                true => Some(future.invocation_handle().await),
-                false => None,
+                true => future.invocation_handle().await.map(Some),
+                false => Ok(None),
             };
             let index = self
                 .open
                 .pending
                 .push(Box::pin(future.map_ok(|Json(execution)| Arrived::Executed(execution))));
-            let (handle, failed) = match handle {
-                Some(Ok(handle)) => (Some(handle), None),
-                Some(Err(error)) => (None, Some(error)),
-                None => (None, None),
+            let (handle, started) = match handle {
+                Ok(handle) => (handle, Ok(())),
+                Err(error) => (None, Err(error)),
             };
             let (branch, is_exclusive) = (branch.clone(), self.is_exclusive(branch, &call));
             self.in_flight.insert(index, Remote { branch, call, is_exclusive, undoes, handle });
-            if let Some(error) = failed {
-                return Ok(Err(error));
-            }
+            started?;
         }
-        Ok(Ok(has_refused))
+        Ok(has_refused)
     }
 
     /// Starts a call that undoes another. The engine cancels the calls of a run with it, but not an invocation that was sent.
@@ -220,16 +188,15 @@ impl<'c> Drive<'c> {
         target: RequestTarget,
         call: ToolCall,
         input: CallInput,
-    ) -> HandlerResult<()> {
+    ) -> Driven {
         let attempt = &input.request.attempt;
         let key = format!("{}-{}", attempt.key, attempt.number);
         let invocation = loop {
             // The key starts one invocation, also if a further cancellation ends the request for its id.
             let request = self.ctx.request::<_, Json<ToolExecution>>(target.clone(), Json(input.clone()));
-            match request.idempotency_key(&*key).send().await {
-                Ok(invocation) => break invocation,
-                Err(error) if is_cancellation(&error) => {}
-                Err(error) => return Err(error.into()),
+            match request.idempotency_key(&*key).send().await.map_err(DriveError::from) {
+                Err(DriveError::Cancelled) => {}
+                sent => break sent?,
             }
         };
         let executed = invocation.attach::<Json<ToolExecution>>();
@@ -265,7 +232,7 @@ impl<'c> Drive<'c> {
         })
     }
 
-    async fn accept(&mut self, index: usize, arrived: Arrived) -> HandlerResult<Result<(), TerminalError>> {
+    async fn accept(&mut self, index: usize, arrived: Arrived) -> Driven {
         match arrived {
             Arrived::Executed(execution) => {
                 if let Some(remote) = self.in_flight.remove(&index) {
@@ -295,16 +262,12 @@ impl<'c> Drive<'c> {
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Records an outcome that layers have judged. Returns the cancellation if the run was cancelled meanwhile; the outcome is recorded as
-    /// it is then, because nobody reads it any more.
-    pub(super) async fn record_judged(
-        &mut self,
-        branch: &Branch,
-        execution: ToolExecution,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    /// Records an outcome that layers have judged. If the run is cancelled meanwhile, the outcome is recorded as it is, because nobody reads
+    /// it any more.
+    pub(super) async fn record_judged(&mut self, branch: &Branch, execution: ToolExecution) -> Driven {
         let id = &*execution.call().id;
         let has_layer = self.has_layer_for(branch, Part::Output);
         let is_seen = |run: &Run| {
@@ -314,12 +277,12 @@ impl<'c> Drive<'c> {
         let is_seen = !execution.is_waiting() && self.run_at(&branch.path).is_some_and(is_seen);
         if !is_seen {
             self.record(branch, execution);
-            return Ok(Ok(()));
+            return Ok(());
         }
-        let judged = self.judge(branch, "output", Subject::Outcome(Box::new(execution.clone()))).await?;
+        let judged = self.judge(branch, "output", Subject::Outcome(Box::new(execution.clone()))).await;
         // Nothing happens if it was recorded with the verdict.
         self.record(branch, execution);
-        Ok(judged)
+        judged
     }
 
     pub(super) fn record(&mut self, branch: &Branch, execution: ToolExecution) {

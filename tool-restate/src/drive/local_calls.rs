@@ -9,28 +9,20 @@ use restate_sdk::prelude::*;
 use tool_core::tool::{ToolError, ToolExecution};
 use tool_core::{CancellationToken, ToolCall};
 
-use super::state::{Branch, Drive, is_cancellation};
+use super::state::{Branch, Drive, DriveError, Driven};
 use crate::calls::is_first_execution;
 use crate::events::Unfinished;
 use crate::limit;
 
 impl<'c> Drive<'c> {
     /// Executes calls in this invocation, in one recorded step. It ends when the time of the run is up.
-    pub(super) async fn execute_locally(
-        &mut self,
-        branch: &Branch,
-        calls: Vec<ToolCall>,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    pub(super) async fn execute_locally(&mut self, branch: &Branch, calls: Vec<ToolCall>) -> Driven {
         let started = calls.len();
         let limit = self.time_limit(branch);
         let time_left = limit.map(|(_, left)| left);
         let inputs = calls.iter().map(|call| self.input(branch, call)).collect::<Result<Vec<_>, _>>()?;
         let may_repeat = match inputs.iter().any(|input| input.at_most_once) {
-            true => match is_first_execution!(self.ctx) {
-                Ok(is_first) => is_first,
-                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-                Err(error) => return Err(error.into()),
-            },
+            true => is_first_execution!(self.ctx)?,
             false => true,
         };
         // A cancelled step returns nothing to its caller, so the outcomes of its calls are left here.
@@ -80,30 +72,26 @@ impl<'c> Drive<'c> {
                 Ok(Json(executed))
             })
         };
-        let executed = self.ctx.run(execute).name("calls").await;
+        let executed = self.ctx.run(execute).name("calls").await.map_err(DriveError::from);
         unfinished.finish().await;
-        let executed = match executed {
-            Ok(Json(executions)) => executions,
-            Err(error) if is_cancellation(&error) => {
-                let take = || async move {
-                    Ok(Json(std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner))))
-                };
-                let left = self.ctx.run(take).name("calls before the cancellation").await;
-                for execution in left.map(|Json(left)| left).unwrap_or_default() {
-                    self.record(branch, execution);
-                }
-                return Ok(Err(error));
+        if let Err(DriveError::Cancelled) = &executed {
+            let take = || async move {
+                Ok(Json(std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner))))
+            };
+            let left = self.ctx.run(take).name("calls before the cancellation").await;
+            for execution in left.map(|Json(left)| left).unwrap_or_default() {
+                self.record(branch, execution);
             }
-            Err(error) => return Err(error.into()),
-        };
+        }
+        let Json(executed) = executed?;
         let is_time_up = executed.len() < started;
-        let mut cancelled = Ok(());
+        let mut recorded = Ok(());
         for execution in executed {
-            cancelled = cancelled.and(self.record_judged(branch, execution).await?);
+            recorded = recorded.and(self.record_judged(branch, execution).await);
         }
         if let Some((depth, _)) = limit.filter(|_| is_time_up) {
             self.end_time(&branch.path[..depth]);
         }
-        Ok(cancelled)
+        recorded
     }
 }

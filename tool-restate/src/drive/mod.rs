@@ -2,6 +2,7 @@
 //! the rules, and what depends on the agent, its worker or the time is in the recorded steps.
 
 mod state;
+mod steps;
 mod tree;
 mod turns;
 mod calls;
@@ -22,7 +23,7 @@ use tool_core::tool::Timestamp;
 use tool_core::{Message, ToolCall};
 
 use self::end::{CANCELLED_MESSAGE, never_started};
-use self::state::{Branch, Node, Open, is_cancellation};
+use self::state::{Branch, DriveError, Driven, Node, Open};
 pub(crate) use self::state::{Drive, Setup};
 use crate::clock::Clock;
 use crate::names::{Ended, EventTarget, HoldRequest, Question, conversations_service, events_service};
@@ -47,34 +48,33 @@ impl<'c> Drive<'c> {
         ctx: &'c WorkflowContext<'c>,
         question: Question,
     ) -> HandlerResult<Ended> {
+        let publishes = question.events;
+        let mut drive = match Self::begin(setup, ctx, question).await {
+            Ok(drive) => drive,
+            Err(DriveError::Cancelled) => return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE)),
+            Err(DriveError::Failed(error)) => {
+                return Ok(never_started(setup, ctx, publishes, error.message()));
+            }
+        };
+        drive.drive_to_end().await?;
+        Ok(drive.finish())
+    }
+
+    async fn begin(setup: &'c Setup, ctx: &'c WorkflowContext<'c>, question: Question) -> Driven<Self> {
         ctx.set(INVOCATION, ctx.invocation_id().to_owned());
         ctx.set(QUESTION, question.digest());
-        let publishes = question.events;
-        // An error is a cancellation, too.
-        if !matches!(ctx.peek_promise::<bool>(CANCELLED).await, Ok(None)) {
-            return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
+        if ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
+            return Err(DriveError::Cancelled);
         }
+        let publishes = question.events;
         let history = match &question.conversation {
-            Some(conversation) => match open_conversation(setup, ctx, conversation).await {
-                Ok(history) => history,
-                Err(error) if is_cancellation(&error) => {
-                    return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
-                }
-                Err(error) => return Ok(never_started(setup, ctx, publishes, error.message())),
-            },
+            Some(conversation) => open_conversation(setup, ctx, conversation).await?,
             None => Vec::new(),
         };
         let (context, conversation) = (question.context.clone(), question.conversation.clone());
         let start = move || ready(Ok(Json(setup.model.start(question, history))));
-        let started = match ctx.run(start).name("start").await {
-            Ok(Json(Ok(started))) => started,
-            Ok(Json(Err(message))) => return Ok(never_started(setup, ctx, publishes, &message)),
-            Err(error) if is_cancellation(&error) => {
-                return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let Started { run, profile, at, .. } = started;
+        let Json(started) = ctx.run(start).name("start").await?;
+        let Started { run, profile, at, .. } = started.map_err(TerminalError::new)?;
         let events = publishes.then(|| EventTarget {
             agent: setup.name.clone(),
             run: ctx.key().to_owned(),
@@ -83,12 +83,9 @@ impl<'c> Drive<'c> {
         if let Some(events) = &events {
             let target = RequestTarget::object(events_service(&setup.name), ctx.key(), "open");
             // Awaited, because the steps publish on another way.
-            let opened = ctx.request::<_, ()>(target, events.token.clone()).call().await;
-            if opened.is_err_and(|error| is_cancellation(&error)) {
-                return Ok(never_started(setup, ctx, publishes, CANCELLED_MESSAGE));
-            }
+            ctx.request::<_, ()>(target, events.token.clone()).call().await?;
         }
-        let mut drive = Self {
+        Ok(Self {
             setup,
             ctx,
             started_with: profile.tools.clone(),
@@ -107,38 +104,40 @@ impl<'c> Drive<'c> {
             round: 0,
             messages: 0,
             failure: None,
-        };
-        drive.drive_to_end().await?;
-        Ok(drive.finish())
+        })
     }
 
     async fn drive_to_end(&mut self) -> HandlerResult<()> {
         loop {
-            self.abandon();
-            let taken = match self.expire().await {
-                Ok(()) => match self.next_action() {
-                    Action::Start(branch, calls) => self.start(&branch, calls).await?,
-                    Action::Ask(branches) => self.ask(&branches).await?,
-                    Action::End(branch) if self.has_new_answer(&branch) => {
-                        let run = self.run_at(&branch.path);
-                        self.nodes[branch.node].judged_answers = run.map_or(0, |run| run.messages().len());
-                        self.judge(&branch, "answer", Subject::Next).await?
-                    }
-                    Action::End(branch) if branch.path.is_empty() => {
-                        self.ask_person();
-                        return Ok(());
-                    }
-                    Action::End(branch) => self.finish_agent(&branch).await?,
-                    Action::Await => self.await_next().await?,
-                },
-                Err(error) => Err(error),
-            };
-            match taken {
-                Ok(()) => {}
-                Err(error) if is_cancellation(&error) => self.cancel().await,
-                Err(error) => return Err(error.into()),
+            match self.advance().await {
+                Ok(false) => {}
+                Ok(true) => return Ok(()),
+                Err(DriveError::Cancelled) => self.cancel().await,
+                Err(DriveError::Failed(error)) => return Err(error.into()),
             }
         }
+    }
+
+    /// Does what is next. Returns `true` if the run has ended.
+    async fn advance(&mut self) -> Driven<bool> {
+        self.abandon();
+        self.expire().await?;
+        match self.next_action() {
+            Action::Start(branch, calls) => self.start(&branch, calls).await?,
+            Action::Ask(branches) => self.ask(&branches).await?,
+            Action::End(branch) if self.has_new_answer(&branch) => {
+                let run = self.run_at(&branch.path);
+                self.nodes[branch.node].judged_answers = run.map_or(0, |run| run.messages().len());
+                self.judge(&branch, "answer", Subject::Next).await?;
+            }
+            Action::End(branch) if branch.path.is_empty() => {
+                self.ask_person();
+                return Ok(true);
+            }
+            Action::End(branch) => self.finish_agent(&branch).await?,
+            Action::Await => self.await_next().await?,
+        }
+        Ok(false)
     }
 
     /// Returns what is done next. All calls are started before models are asked, because nothing else happens meanwhile.
@@ -177,7 +176,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Asks the models of runs, or the layers about a question that is new.
-    async fn ask(&mut self, branches: &[Branch]) -> HandlerResult<Result<(), TerminalError>> {
+    async fn ask(&mut self, branches: &[Branch]) -> Driven {
         self.ask_person();
         self.open.has_timer = false;
         let Some(branch) = branches.iter().find(|branch| self.has_new_question(branch)) else {

@@ -6,7 +6,7 @@ use tool_core::agent::EventRecord;
 use tool_core::model::ChatResponse;
 use tool_core::{Event, Message, ToolCall};
 
-use super::state::{Branch, Drive, Setup};
+use super::state::{Branch, Drive, Driven, Setup};
 use crate::limit;
 use crate::names::{Ended, events_service};
 use crate::path::{Asked, call_ids, event_at};
@@ -61,7 +61,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Stores the events of the run itself, exactly once, and waits for it, so that the events of the next step follow them.
-    pub(super) async fn flush_events(&mut self) -> Result<(), TerminalError> {
+    pub(super) async fn flush_events(&mut self) -> Driven {
         self.publish_finished_calls();
         for events in limit::batches(std::mem::take(&mut self.unpublished), self.setup.model.max_bytes) {
             let target = events_target(self.setup, self.ctx, "add");

@@ -9,12 +9,12 @@ use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::agent::EventRecord;
 use tool_core::content::Content;
-use tool_core::model::{ConversationId, ModelError, ToolDefinitions, ToolPolicy};
+use tool_core::model::{ConversationId, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Decision, ReportedCalls, Run};
 use tool_core::tool::{Timestamp, ToolExecution, WaitId};
 
 use crate::calls::Executor;
-use crate::clock::{Clock, now};
+use crate::clock::Clock;
 use crate::names::{EventTarget, JsonContext, Sent};
 use crate::path::Asked;
 use crate::step::Model;
@@ -170,21 +170,24 @@ pub(super) struct Open<'c> {
     pub(super) has_timer: bool,
 }
 
+/// The reason that driving stops in the middle of something.
+pub(super) enum DriveError {
+    /// The run was cancelled. The invocation goes on, and undoes the calls of the run.
+    Cancelled,
+    /// The invocation fails, or its recorded step.
+    Failed(TerminalError),
+}
+
+pub(super) type Driven<T = ()> = Result<T, DriveError>;
+
 /// The code of the error with which the engine reports a cancellation.
 const CANCELLED: u16 = 409;
 
-/// The longest delay between two requests to a model that fails.
-pub(super) const MODEL_DELAY: Duration = Duration::from_secs(60);
-
-pub(super) fn is_cancellation(error: &TerminalError) -> bool {
-    error.code() == CANCELLED
-}
-
-/// Returns the outcome of a step, whose error ends it after this time; before, the engine repeats the step. Its own measure begins anew
-/// with each client that begins to wait for the run.
-pub(super) fn repeat_until<T>(deadline: u64, outcome: Result<T, ModelError>) -> HandlerResult<Json<T>> {
-    outcome.map(Json).map_err(|error| match now() < deadline {
-        true => error.into(),
-        false => TerminalError::new(error.to_string()).into(),
-    })
+impl From<TerminalError> for DriveError {
+    fn from(error: TerminalError) -> Self {
+        match error.code() {
+            CANCELLED => Self::Cancelled,
+            _ => Self::Failed(error),
+        }
+    }
 }

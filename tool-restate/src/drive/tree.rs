@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::ToolCall;
 use tool_core::layer::Part;
@@ -10,7 +9,7 @@ use tool_core::model::{ToolDefinition, ToolKind, ToolPolicy};
 use tool_core::run::{InFlight, Run};
 use tool_core::tool::{ToolError, ToolExecution};
 
-use super::state::{Branch, Drive, MODEL_DELAY, Node, is_cancellation, repeat_until};
+use super::state::{Branch, Drive, Driven, Node};
 use crate::path::{Asked, agent_names, call_ids};
 use crate::step::{Inside, Obstacle, Started, Tree};
 
@@ -107,12 +106,8 @@ impl<'c> Drive<'c> {
         called.map(|tool| tool.kind)
     }
 
-    /// Starts a call that asks an agent: its run is driven here, too. Returns the cancellation if the run was cancelled meanwhile.
-    pub(super) async fn start_agent(
-        &mut self,
-        outer: &Branch,
-        call: ToolCall,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    /// Starts a call that asks an agent: its run is driven here, too.
+    pub(super) async fn start_agent(&mut self, outer: &Branch, call: ToolCall) -> Driven {
         let branch = Branch {
             path: inside(outer, &call),
             node: self.nodes.len(),
@@ -129,80 +124,62 @@ impl<'c> Drive<'c> {
         if let Some(node) = self.nodes.iter().position(|node| node.id == id) {
             self.branches.push(Branch { node, ..branch });
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Ends a call whose agent's run is done, unless its answer is rejected.
-    pub(super) async fn finish_agent(&mut self, branch: &Branch) -> HandlerResult<Result<(), TerminalError>> {
+    pub(super) async fn finish_agent(&mut self, branch: &Branch) -> Driven {
         let since = self.nodes[branch.node].since;
         self.ask_agent(branch, "end", Some(since)).await
     }
 
     /// Takes the first or the last step of an agent's run.
-    async fn ask_agent(
-        &mut self,
-        branch: &Branch,
-        step: &str,
-        since: Option<u64>,
-    ) -> HandlerResult<Result<(), TerminalError>> {
-        let Some((asked, outer)) = branch.path.split_last() else { return Ok(Ok(())) };
+    async fn ask_agent(&mut self, branch: &Branch, step: &str, since: Option<u64>) -> Driven {
+        let Some((asked, outer)) = branch.path.split_last() else { return Ok(()) };
         let name = format!("{step} of {}", agent_names(&branch.path).join("/"));
-        loop {
-            let (model, tree) = (&self.setup.model, self.tree(&branch.path));
-            let deadline = self.clock.after(self.setup.model_patience);
-            let ask = move || -> BoxFuture<'_, HandlerResult<Json<Result<Inside, Obstacle>>>> {
-                Box::pin(async move { repeat_until(deadline, model.ask_agent(&tree, since).await) })
-            };
-            let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
-            match self.ctx.run(ask).name(&*name).retry_policy(policy).await {
-                Ok(Json(Ok(Inside::Started(started)))) => {
-                    let Started { run, profile, at, has_own_limits } = *started;
-                    self.nodes.push(Node::new(&run, profile, at));
-                    let call = ToolCall::new(&*asked.call, &*asked.agent, "");
-                    let added =
-                        self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
-                    if added.is_none_or(|added| added.is_err()) {
-                        self.fail("a recorded step is of another state of the run");
-                    }
-                    self.branches.push(Branch { has_own_limits, ..branch.clone() });
-                    self.elapse(Some(outer), at);
+        let asked_agent =
+            self.step(&branch.path, &name, |model, tree| Box::pin(model.ask_agent(tree, since)));
+        match asked_agent.await? {
+            Ok(Inside::Started(started)) => {
+                let Started { run, profile, at, has_own_limits } = *started;
+                self.nodes.push(Node::new(&run, profile, at));
+                let call = ToolCall::new(&*asked.call, &*asked.agent, "");
+                let added = self.change_at(outer, |outer| outer.add_inner_run(&call, has_own_limits, run));
+                if added.is_none_or(|added| added.is_err()) {
+                    self.fail("a recorded step is of another state of the run");
                 }
-                Ok(Json(Ok(Inside::Rejected(changes)))) => self.change(branch, &changes),
-                // The run undoes its calls already, and the agent's calls are undone.
-                Ok(Json(Err(Obstacle::Refused(reason)))) if self.run.is_undoing() => {
-                    let call = ToolCall::new(&*asked.call, &*asked.agent, "");
-                    let execution = ToolExecution::new(call, Err(ToolError::failed(reason)));
-                    return self.obstruct(&branch.path, Obstacle::Ended(outer.len(), execution.into())).await;
-                }
-                Ok(Json(Err(obstacle))) => return self.obstruct(&branch.path, obstacle).await,
-                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-                Err(error) => match self.pause(error.message()).await? {
-                    Ok(()) => continue,
-                    cancelled => return Ok(cancelled),
-                },
+                self.branches.push(Branch { has_own_limits, ..branch.clone() });
+                self.elapse(Some(outer), at);
+                Ok(())
             }
-            return Ok(Ok(()));
+            Ok(Inside::Rejected(changes)) => {
+                self.change(branch, &changes);
+                Ok(())
+            }
+            // The run undoes its calls already, and the agent's calls are undone.
+            Err(Obstacle::Refused(reason)) if self.run.is_undoing() => {
+                let call = ToolCall::new(&*asked.call, &*asked.agent, "");
+                let execution = ToolExecution::new(call, Err(ToolError::failed(reason)));
+                self.obstruct(&branch.path, Obstacle::Ended(outer.len(), execution.into())).await
+            }
+            Err(obstacle) => self.obstruct(&branch.path, obstacle).await,
         }
     }
 
     /// Records why a step of a run cannot be taken.
-    pub(super) async fn obstruct(
-        &mut self,
-        path: &[Asked],
-        obstacle: Obstacle,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    pub(super) async fn obstruct(&mut self, path: &[Asked], obstacle: Obstacle) -> Driven {
         let (depth, execution) = match obstacle {
             Obstacle::Ended(depth, execution) if depth < path.len() => (depth, execution),
-            Obstacle::Ended(..) => return Ok(Ok(())),
+            Obstacle::Ended(..) => return Ok(()),
             Obstacle::Refused(reason) => {
                 self.fail(reason);
-                return Ok(Ok(()));
+                return Ok(());
             }
         };
         self.publish_finished_calls();
         self.branches.retain(|one| !one.path.starts_with(&path[..=depth]));
         let Some(outer) = self.branches.iter().find(|one| one.path == path[..depth]).cloned() else {
-            return Ok(Ok(()));
+            return Ok(());
         };
         self.record_judged(&outer, *execution).await
     }

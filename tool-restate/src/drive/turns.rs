@@ -1,71 +1,27 @@
-//! The turns of the model, and the pauses in which an operator is needed.
+//! The turns of the model.
 
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
-use restate_sdk::prelude::*;
+use futures_util::FutureExt;
 use tool_core::Event;
 use tool_core::model::ToolDefinition;
-use tool_core::run::{Run, RunChanges};
+use tool_core::run::Run;
 
-use super::state::{Branch, Drive, MODEL_DELAY, is_cancellation, repeat_until};
+use super::state::{Branch, Drive, DriveError, Driven};
+use super::steps::take_step;
 use crate::events::Unfinished;
-use crate::limit;
-use crate::names::{Sent, Stop};
 use crate::path::{Asked, call_ids};
-use crate::signals::{WAITING, resume_signal};
-use crate::step::{Obstacle, Subject};
+use crate::step::Subject;
 use crate::tools::CalledTool;
 use crate::turn::{Taken, TurnRecord};
 
 impl<'c> Drive<'c> {
-    /// Lets the layers judge in a recorded step. Waits for an operator if one fails for too long.
-    pub(super) async fn judge(
-        &mut self,
-        branch: &Branch,
-        name: &str,
-        subject: Subject,
-    ) -> HandlerResult<Result<(), TerminalError>> {
-        loop {
-            let (model, tree, subject) = (&self.setup.model, self.tree(&branch.path), subject.clone());
-            let deadline = self.clock.after(self.setup.model_patience);
-            let judge = move || -> BoxFuture<'_, HandlerResult<Json<Result<RunChanges, Obstacle>>>> {
-                Box::pin(async move { repeat_until(deadline, model.judge(&tree, subject).await) })
-            };
-            let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
-            match self.ctx.run(judge).name(name).retry_policy(policy).await {
-                Ok(Json(Ok(changes))) => self.change(branch, &changes),
-                Ok(Json(Err(obstacle))) => {
-                    // Boxed, because it can judge the outcome of a call.
-                    return Box::pin(self.obstruct(&branch.path, obstacle)).await;
-                }
-                Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-                Err(error) => match self.pause(error.message()).await? {
-                    Ok(()) => continue,
-                    cancelled => return Ok(cancelled),
-                },
-            }
-            return Ok(Ok(()));
-        }
-    }
-
-    /// Applies what a recorded step has changed in a run.
-    pub(super) fn change(&mut self, branch: &Branch, changes: &RunChanges) {
-        let changed = self.change_at(&branch.path, |run| run.apply_changes(changes));
-        if changed.is_some_and(|changed| changed.is_err()) {
-            self.fail("a recorded step is of another state of the run");
-        }
-    }
-
     /// Takes the next turns of runs that ask their models at the same time, in one recorded step.
-    pub(super) async fn take_turns(
-        &mut self,
-        branches: &[Branch],
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    pub(super) async fn take_turns(&mut self, branches: &[Branch]) -> Driven {
         self.publish_finished_calls();
         let mut names = Vec::new();
         for branch in branches {
-            let Some(run) = self.run_at(&branch.path) else { return Ok(Ok(())) };
+            let Some(run) = self.run_at(&branch.path) else { return Ok(()) };
             let (turn, messages) = (run.turns() + 1, run.messages().len());
             let asked_by: String = branch.path.iter().map(|asked| format!("{}: ", asked.agent)).collect();
             names.push(format!("{asked_by}turn {turn}"));
@@ -76,9 +32,7 @@ impl<'c> Drive<'c> {
             }
             self.publish(&branch.path, Event::turn_started(turn, messages));
         }
-        if let Err(error) = self.flush_events().await {
-            return Ok(Err(error));
-        }
+        self.flush_events().await?;
         let (model, events) = (&self.setup.model, self.events.as_ref());
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
@@ -95,64 +49,37 @@ impl<'c> Drive<'c> {
             turns.push((self.tree(&branch.path), around));
         }
         let deadline = self.clock.after(first_limit.map_or(patience, |(_, left)| left));
-        // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
-        let take_turns = move || -> BoxFuture<'_, HandlerResult<Json<Vec<Option<TurnRecord>>>>> {
-            Box::pin(async move {
-                let taking =
-                    turns.iter().map(|(tree, around)| model.take_turn(tree, events, &published, *around));
-                let taken = join_all(taking).await;
-                let has_one = taken.iter().any(Result::is_ok);
-                let mut bytes = 0;
-                // If only some of the models fail, these are asked again afterwards, and so are those whose replies are too large
-                // together with the others.
-                let records = taken.into_iter().map(|taken| match taken {
-                    Err(error) if !has_one => Err(error),
-                    taken => Ok(taken.ok().filter(|record| {
-                        let size = limit::size(record);
-                        let is_stored = bytes == 0 || bytes + size <= model.max_bytes;
-                        bytes += if is_stored { size } else { 0 };
-                        is_stored
-                    })),
-                });
-                repeat_until(deadline, records.collect())
-            })
-        };
-        let policy = RunRetryPolicy::default().max_delay(MODEL_DELAY);
-        let policy = attempts.into_iter().fold(policy, RunRetryPolicy::max_attempts);
-        let taken = self.ctx.run(take_turns).name(names.join(", ")).retry_policy(policy).await;
+        let take_turns = || async move { model.take_turns(&turns, events, &published).await }.boxed();
+        let taken = take_step(self.ctx, &names.join(", "), deadline, attempts, take_turns).await;
         unfinished.finish().await;
         match taken {
-            Ok(Json(records)) => {
+            Ok(records) => {
                 for (branch, record) in branches.iter().zip(records) {
-                    let Some(record) = record else { continue };
-                    let applied = self.apply(branch, record).await?;
-                    if applied.is_err() {
-                        return Ok(applied);
+                    if let Some(record) = record {
+                        self.apply(branch, record).await?;
                     }
                 }
+                Ok(())
             }
-            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-            Err(error) if attempts.is_some() => self.fail(error.message()),
-            Err(error) => match first_limit {
-                Some((path, _)) => self.end_time(path),
-                None => return self.pause(error.message()).await,
-            },
+            Err(DriveError::Cancelled) => Err(DriveError::Cancelled),
+            Err(DriveError::Failed(error)) => {
+                match first_limit {
+                    _ if attempts.is_some() => self.fail(error.message()),
+                    Some((path, _)) => self.end_time(path),
+                    None => self.pause(error.message()).await?,
+                }
+                Ok(())
+            }
         }
-        Ok(Ok(()))
     }
 
     /// Applies a turn, and lets the layers judge calls that they have not judged in it.
-    async fn apply(
-        &mut self,
-        branch: &Branch,
-        record: TurnRecord,
-    ) -> HandlerResult<Result<(), TerminalError>> {
+    async fn apply(&mut self, branch: &Branch, record: TurnRecord) -> Driven {
         let TurnRecord { outcome, started, finished } = record;
         self.elapse(Some(&branch.path), started);
         let time_left = self.run_at(&branch.path).and_then(Run::time_left);
         let is_time_up = time_left.is_some_and(|left| left.is_zero());
-        let mut applied = Ok(());
-        let mut is_judged = true;
+        let (mut applied, mut is_judged) = (Ok(()), true);
         match outcome {
             // The run has ended.
             Ok(_) if is_time_up => {}
@@ -163,13 +90,14 @@ impl<'c> Drive<'c> {
                 self.offer(branch, tools, offered);
                 reply.into_iter().for_each(|reply| self.publish_reply(branch, *reply));
             }
-            Err(obstacle) => applied = self.obstruct(&branch.path, obstacle).await?,
+            Err(obstacle) => applied = self.obstruct(&branch.path, obstacle).await,
         }
         self.elapse(Some(&branch.path), finished);
-        if applied.is_ok() && !is_judged {
-            return self.judge(branch, "calls", Subject::Next).await;
+        applied?;
+        match is_judged {
+            true => Ok(()),
+            false => self.judge(branch, "calls", Subject::Next).await,
         }
-        Ok(applied)
     }
 
     /// Takes over the tools of the calls of this turn. A tool that was not offered this time is none, also if an earlier turn called it.
@@ -189,26 +117,5 @@ impl<'c> Drive<'c> {
         let undoing =
             undoing.map(|((_, name), (policy, _))| ToolDefinition::new(&**name).with_policy(policy.clone()));
         node.definitions = node.called.values().map(CalledTool::definition).chain(undoing).collect();
-    }
-
-    /// Waits until an operator resumes the run.
-    pub(super) async fn pause(&mut self, reason: &str) -> HandlerResult<Result<(), TerminalError>> {
-        let reason = reason.to_owned();
-        self.publish_finished_calls();
-        self.publish(&[], Event::Failed(reason.clone()));
-        self.begin_waiting(Vec::new(), Stop::Paused(reason));
-        let resumed = match self.flush_events().await {
-            Ok(()) => self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await,
-            Err(error) => Err(error),
-        };
-        match resumed {
-            Ok(Json(resumed)) => drop(self.clock.advance(resumed.at)),
-            Err(error) if is_cancellation(&error) => return Ok(Err(error)),
-            Err(error) => return Err(error.into()),
-        }
-        self.ctx.set(WAITING, Json(self.waiting_for(Vec::new())));
-        // What waits for a person meanwhile is published again.
-        self.waiting.clear();
-        Ok(Ok(()))
     }
 }

@@ -10,7 +10,7 @@ use tool_core::content::Content;
 use tool_core::run::{Decision, Run, WaitReason};
 use tool_core::tool::{self, ToolExecution, WaitId};
 
-use super::state::{Arrived, Branch, Drive};
+use super::state::{Arrived, Branch, Drive, Driven};
 use crate::names::{Added, Claim, Sent, Stop, Waiting};
 use crate::signals::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
@@ -90,7 +90,7 @@ impl<'c> Drive<'c> {
     }
 
     /// Lets questions expire whose time is up. One about which somebody has decided does not: the decision is on its way.
-    pub(super) async fn expire(&mut self) -> Result<(), TerminalError> {
+    pub(super) async fn expire(&mut self) -> Driven {
         let now = self.clock.time();
         for wait in self.run.waits() {
             let Some(expired) = wait.expired(now).filter(|_| self.waiting.contains(&wait.id)) else {

@@ -1,0 +1,99 @@
+//! The recorded steps of a run, and the pauses in which an operator is needed.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use restate_sdk::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tool_core::Event;
+use tool_core::model::ModelError;
+use tool_core::run::RunChanges;
+
+use super::state::{Branch, Drive, DriveError, Driven};
+use crate::clock::now;
+use crate::names::{Sent, Stop};
+use crate::path::Asked;
+use crate::signals::{WAITING, resume_signal};
+use crate::step::{Model, Subject, Tree};
+
+/// The longest delay between two attempts of a step that fails.
+const MAX_DELAY: Duration = Duration::from_secs(60);
+
+impl<'c> Drive<'c> {
+    /// Takes a recorded step of the run to which the path leads. Waits for an operator, and takes it again, if it fails for too long.
+    pub(super) async fn step<T: Serialize + DeserializeOwned + Send + 'static>(
+        &mut self,
+        path: &[Asked],
+        name: &str,
+        step: impl for<'s> Fn(&'s Model, Tree<'s>) -> BoxFuture<'s, Result<T, ModelError>> + Send + Sync,
+    ) -> Driven<T> {
+        loop {
+            let (model, tree) = (&self.setup.model, self.tree(path));
+            let deadline = self.clock.after(self.setup.model_patience);
+            match take_step(self.ctx, name, deadline, None, || step(model, tree)).await {
+                Err(DriveError::Failed(error)) => self.pause(error.message()).await?,
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Lets the layers judge in a recorded step.
+    pub(super) async fn judge(&mut self, branch: &Branch, name: &str, subject: Subject) -> Driven {
+        let judged =
+            self.step(&branch.path, name, |model, tree| Box::pin(model.judge(tree, subject.clone())));
+        match judged.await? {
+            Ok(changes) => self.change(branch, &changes),
+            // Boxed, because it can judge the outcome of a call.
+            Err(obstacle) => Box::pin(self.obstruct(&branch.path, obstacle)).await?,
+        }
+        Ok(())
+    }
+
+    /// Applies what a recorded step has changed in a run.
+    pub(super) fn change(&mut self, branch: &Branch, changes: &RunChanges) {
+        let changed = self.change_at(&branch.path, |run| run.apply_changes(changes));
+        if changed.is_some_and(|changed| changed.is_err()) {
+            self.fail("a recorded step is of another state of the run");
+        }
+    }
+
+    /// Waits until an operator resumes the run.
+    pub(super) async fn pause(&mut self, reason: &str) -> Driven {
+        let reason = reason.to_owned();
+        self.publish_finished_calls();
+        self.publish(&[], Event::Failed(reason.clone()));
+        self.begin_waiting(Vec::new(), Stop::Paused(reason));
+        self.flush_events().await?;
+        let Json(resumed) = self.ctx.signal::<Json<Sent<()>>>(&resume_signal(self.round)).await?;
+        self.clock.advance(resumed.at);
+        self.ctx.set(WAITING, Json(self.waiting_for(Vec::new())));
+        // What waits for a person meanwhile is published again.
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+/// Takes a step that is recorded. One that fails is repeated until the deadline, or as many times as is given; the time of the SDK's policy
+/// begins anew with each client that begins to wait for the run.
+pub(super) async fn take_step<'s, T: Serialize + DeserializeOwned + Send + 'static>(
+    ctx: &'s WorkflowContext<'s>,
+    name: &str,
+    deadline: u64,
+    max_attempts: Option<u32>,
+    step: impl FnOnce() -> BoxFuture<'s, Result<T, ModelError>> + Send + 's,
+) -> Driven<T> {
+    // Boxed, because the compiler cannot prove for every lifetime that the future is `Send`.
+    let attempt = move || -> BoxFuture<'s, HandlerResult<Json<T>>> {
+        Box::pin(async move {
+            step().await.map(Json).map_err(|error| match now() < deadline {
+                true => error.into(),
+                false => TerminalError::new(error.to_string()).into(),
+            })
+        })
+    };
+    let policy = RunRetryPolicy::default().max_delay(MAX_DELAY);
+    let policy = max_attempts.into_iter().fold(policy, RunRetryPolicy::max_attempts);
+    let Json(taken) = ctx.run(attempt).name(name).retry_policy(policy).await?;
+    Ok(taken)
+}
