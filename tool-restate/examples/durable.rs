@@ -176,7 +176,7 @@ fn shown(wait: &Wait) -> String {
 async fn approve(url: &str, key: &str) -> Result<(), Box<dyn std::error::Error>> {
     let run = Client::connect(url)?.agent("clerk").run(key);
     if let Outcome::Waiting(waits) = run.wait().await? {
-        run.resolve(&waits[0].id, Decision::approve().by("you")).await?;
+        run.decide(&waits[0].id, Decision::approve().by("you")).await?;
         println!("approved: {}", shown(&waits[0]));
     }
     Ok(())

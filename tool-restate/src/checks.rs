@@ -98,7 +98,7 @@ fn check_tree(agent: &Agent, whose: &str) -> Result<(), WorkerError> {
             (
                 agent.has_approver(),
                 "has an `approver`, but durable runs wait for decisions without a process: leave it out, \
-                 and decide with `resolve_approval`",
+                 and decide with `Run::decide`",
             ),
             (
                 agent.undo_tools().iter().any(is_agent),

@@ -7,8 +7,6 @@ use restate_sdk::ingress::ClientError;
 
 use tool_core::tool::{DecisionKind, DecisionRecord};
 
-use crate::names::About;
-
 /// The error of a request to the server.
 #[derive(Debug)]
 pub struct Error {
@@ -22,7 +20,7 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The URL, the key or a value of the context is invalid.
+    /// The URL, the key or a value of the context is invalid, or a decision does not fit.
     InvalidInput,
     /// No server could be reached.
     Connect,
@@ -42,10 +40,14 @@ pub enum ErrorKind {
     KeyInUse,
     /// The run was sent and has not begun yet.
     NotStarted,
-    /// The run does not wait for this decision, or for a message.
-    NotWaiting,
+    /// The run does not wait for this: it is of another run, or what was shown has changed since.
+    UnknownWait,
     /// It was decided before: [`Error::decided`] says how and by whom. Also if the question has expired.
     AlreadyDecided,
+    /// The run has ended, or is being undone, and takes no more messages.
+    Ended,
+    /// The run does not wait for an operator.
+    NotPaused,
     /// The question is larger than the engine takes.
     TooLarge,
     /// The server failed, or sent something unexpected.
@@ -92,18 +94,12 @@ impl Error {
         self.kind
     }
 
-    pub(crate) fn already_decided(about: &About, record: Option<DecisionRecord>) -> Self {
-        let mut message = match about {
-            About::Wait(_) => "this was decided before".to_owned(),
-            About::Call(call) => format!("the call `{call}` has a decision already"),
+    pub(crate) fn already_decided(record: Option<DecisionRecord>) -> Self {
+        let message = match &record {
+            Some(DecisionRecord { kind: DecisionKind::Expired, .. }) => "the question has expired".to_owned(),
+            Some(DecisionRecord { by: Some(by), .. }) => format!("this was decided before by {by}"),
+            _ => "this was decided before".to_owned(),
         };
-        match &record {
-            Some(DecisionRecord { kind: DecisionKind::Expired, .. }) => {
-                message = "the question has expired".into()
-            }
-            Some(DecisionRecord { by: Some(by), .. }) => message.extend([" by ", by]),
-            _ => {}
-        }
         let error = Self::new(ErrorKind::AlreadyDecided, message);
         Self { decided: record.map(Box::new), ..error }
     }
@@ -141,7 +137,7 @@ impl Error {
     /// Describes an error of a request for the outcome of a run.
     pub(crate) fn of_run(self, agent: &str, key: &str) -> Self {
         match self.kind {
-            ErrorKind::NotWaiting => Self {
+            ErrorKind::UnknownWait => Self {
                 kind: ErrorKind::UnknownRun,
                 message: format!("the agent `{agent}` has no run `{key}`"),
                 ..self
@@ -170,9 +166,11 @@ impl Error {
                     "no registered worker has the agent `{agent}`; start one, and register its URI with the server ({message})"
                 ),
             ),
-            404 => (ErrorKind::NotWaiting, message.to_owned()),
+            404 => (ErrorKind::UnknownWait, message.to_owned()),
             409 => (ErrorKind::AlreadyDecided, message.to_owned()),
             400 => (ErrorKind::InvalidInput, message.to_owned()),
+            410 => (ErrorKind::Ended, message.to_owned()),
+            412 => (ErrorKind::NotPaused, message.to_owned()),
             413 => (ErrorKind::TooLarge, message.to_owned()),
             422 => (ErrorKind::KeyInUse, message.to_owned()),
             425 => (ErrorKind::NotStarted, message.to_owned()),

@@ -29,7 +29,7 @@ mod client;
 mod worker;
 
 pub use self::checks::WorkerError;
-pub use self::client::{Client, Events, Outcome, Question, RemoteAgent, Run, register};
+pub use self::client::{Client, Decided, Events, Outcome, Question, RemoteAgent, Run, register};
 pub use self::error::{Error, ErrorKind};
 pub use self::names::RunFailure;
 pub use self::tools::ChangedTools;

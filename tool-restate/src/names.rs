@@ -12,7 +12,7 @@ use tool_core::Message;
 use tool_core::agent::EventRecord;
 use tool_core::content::Content;
 use tool_core::model::ConversationId;
-use tool_core::run::{self, Answer, StopReason, Wait};
+use tool_core::run::{Answer, Decision, StopReason, Wait};
 use tool_core::tool::{DecisionRecord, ToolExecution, WaitId};
 
 use crate::path::Asked;
@@ -138,14 +138,14 @@ pub(crate) struct Waiting {
     /// The names that lead to the agents of calls that are of other agents than the outermost, by the paths of the calls.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) agents: BTreeMap<String, Vec<String>>,
-    /// The last wait for an approval of each call, by the id of the call.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) approvals: BTreeMap<String, WaitId>,
     /// The number of times that the run began to wait.
     pub(crate) round: u32,
     /// The reason that the run waits for an operator, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) paused: Option<String>,
+    /// The run has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) has_ended: bool,
 }
 
 /// The reason that waiting for a run returned.
@@ -159,35 +159,17 @@ pub(crate) enum Stop {
     Ended,
 }
 
-/// A decision about something that a run waits for.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Decision {
-    pub(crate) about: About,
-    pub(crate) decision: run::Decision,
-}
+/// Decisions, by what they are about.
+pub(crate) type Decisions = Vec<(WaitId, Decision)>;
 
-/// What a decision is about.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum About {
-    Wait(WaitId),
-    /// The approval of the call with this id.
-    Call(String),
-}
+/// What became of decisions: what each is about, with its record, or the record of an earlier one.
+pub(crate) type Outcome = Result<Vec<(Wait, DecisionRecord)>, Option<DecisionRecord>>;
 
 /// The right to decide about a wait, which only one has.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Claim {
     pub(crate) invocation: String,
     pub(crate) record: Option<DecisionRecord>,
-}
-
-/// What became of a decision.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Decided {
-    Accepted,
-    Before(Option<DecisionRecord>),
 }
 
 /// A decision or a message on its way to the run.

@@ -6,12 +6,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use restate_sdk::prelude::*;
 use tool_core::content::Content;
-use tool_core::run::{self, Wait, WaitReason};
-use tool_core::tool::{DecisionRecord, Timestamp, WaitId};
+use tool_core::run::{Decision, Wait};
+use tool_core::tool::{DecisionRecord, Timestamp};
 
 use crate::clock::now;
 use crate::drive::{Drive, Setup};
-use crate::names::{About, Added, Claim, Decided, Decision, Ended, Question, Sent, Stop, Waiting};
+use crate::names::{Added, Claim, Decisions, Ended, Outcome, Question, Sent, Stop, Waiting};
 use crate::signals::{
     CANCELLED, FIRST_STOP, INVOCATION, QUESTION, WAIT_TIME, WAITING, decision_signal, message_signal,
     part_key, resume_signal, stop,
@@ -26,7 +26,7 @@ pub(crate) trait RunsService {
     #[shared]
     async fn wait() -> HandlerResult<Json<Stop>>;
     #[shared]
-    async fn decide(decision: Json<Decision>) -> HandlerResult<Json<Decided>>;
+    async fn decide(decisions: Json<Decisions>) -> HandlerResult<Json<Outcome>>;
     #[shared]
     async fn say(message: Json<Content>) -> HandlerResult<()>;
     #[shared]
@@ -53,7 +53,7 @@ impl RunsService for Runs {
 
     /// Waits until the run needs a decision or has ended.
     async fn wait(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<Json<Stop>> {
-        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
+        let waiting = waiting(&ctx).await?;
         let undecided = undecided(&ctx, &waiting).await?;
         if !undecided.is_empty() {
             return Ok(Json(Stop::Waiting(undecided)));
@@ -73,77 +73,70 @@ impl RunsService for Runs {
         }
     }
 
-    /// Records a decision about something that the run waits for.
+    /// Records decisions about what the run waits for. None is recorded if one of them is refused, unless somebody decides meanwhile.
     async fn decide(
         &self,
         ctx: SharedWorkflowContext<'_>,
-        Json(decision): Json<Decision>,
-    ) -> HandlerResult<Json<Decided>> {
-        let Decision { about, decision } = decision;
-        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
-        let not_waiting = match &about {
-            About::Wait(_) => format!("the run `{}` does not wait for this", ctx.key()),
-            About::Call(call) => format!("the run `{}` has no call `{call}` that awaits approval", ctx.key()),
-        };
-        let not_waiting = || TerminalError::new_with_code(404, not_waiting.clone());
-        let id = match &about {
-            About::Wait(id) => id,
-            About::Call(call) => waiting.approvals.get(call).ok_or_else(&not_waiting)?,
-        };
-        let signal = decision_signal(id);
+        Json(decisions): Json<Decisions>,
+    ) -> HandlerResult<Json<Outcome>> {
+        let waiting = waiting(&ctx).await?;
         let undecided = undecided(&ctx, &waiting).await?;
-        let Some(wait) = undecided.iter().find(|wait| wait.id == *id) else {
-            // Asked afterwards, because another decision can be claimed at any time.
-            return match ctx.peek_promise::<Json<Claim>>(&signal).await? {
-                Some(Json(earlier)) => Ok(Json(Decided::Before(earlier.record))),
-                None => Err(not_waiting().into()),
+        let mut checked = Vec::new();
+        for (id, decision) in decisions {
+            let Some(wait) = undecided.iter().find(|wait| wait.id == id) else {
+                // Asked afterwards, because another decision can be claimed at any time.
+                return match ctx.peek_promise::<Json<Claim>>(&decision_signal(&id)).await? {
+                    Some(Json(earlier)) => Ok(Json(Err(earlier.record))),
+                    None => Err(refused(404, format!("the run `{}` does not wait for this", ctx.key()))),
+                };
             };
-        };
-        let invalid = |why: String| TerminalError::new_with_code(400, why);
-        if decision.is_deferred() {
-            return Err(invalid("a decision cannot be deferred; the call waits as it is".into()).into());
+            let fits = self.check(&ctx, &waiting, wait, &decision).await?;
+            fits.map_err(|why| TerminalError::new_with_code(400, why))?;
+            checked.push((wait, decision));
         }
-        self.check(&ctx, &waiting, wait, &decision).await?.map_err(invalid)?;
         let at = time(&ctx).await?;
         let now = Timestamp::from_millis(at / 1000);
-        if let Some(expired) = wait.expired(now) {
-            return Ok(Json(Decided::Before(Some(expired))));
+        if let Some(expired) = checked.iter().find_map(|(wait, _)| wait.expired(now)) {
+            return Ok(Json(Err(Some(expired))));
         }
-        if let Some(earlier) = claim(&ctx, &signal, record(&decision, id, now)).await? {
-            return Ok(Json(Decided::Before(earlier.record)));
+        let mut decided = Vec::new();
+        for (wait, decision) in checked {
+            // One that is deferred changes nothing.
+            let Some(mut record) = decision.record(&wait.id) else { continue };
+            record.at.get_or_insert(now);
+            let signal = decision_signal(&wait.id);
+            if let Some(earlier) = claim(&ctx, &signal, Some(record.clone())).await? {
+                return Ok(Json(Err(earlier.record)));
+            }
+            send(&ctx, signal, decision, at).await?;
+            decided.push((wait.clone(), record));
         }
-        send(&ctx, signal, decision, at).await?;
-        Ok(Json(Decided::Accepted))
+        Ok(Json(Ok(decided)))
     }
 
-    /// Sends a message to a run that waits: the calls that await approval are denied, questions are declined, and the model reads the
-    /// message.
+    /// Sends a message to the run.
     async fn say(&self, ctx: SharedWorkflowContext<'_>, Json(message): Json<Content>) -> HandlerResult<()> {
-        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
-        let (signal, at) = (message_signal(waiting.messages), time(&ctx).await?);
-        let instead = run::Decision::deny("the user sent another message instead");
-        let mut claimed = false;
-        // Nobody can decide any more about what the message denies.
-        for wait in undecided(&ctx, &waiting).await? {
-            if !matches!(wait.reason, WaitReason::CallerResult(_)) {
-                let record = record(&instead, &wait.id, Timestamp::from_millis(at / 1000));
-                claimed |= claim(&ctx, &decision_signal(&wait.id), record).await?.is_none();
-            }
+        let waiting = waiting(&ctx).await?;
+        if ctx.get::<String>(INVOCATION).await?.is_none() {
+            return Err(not_begun(ctx.key()));
         }
-        if !claimed || claim(&ctx, &signal, None).await?.is_some() {
-            let message = format!("the run `{}` does not wait for anybody; ask a new question", ctx.key());
-            return Err(TerminalError::new_with_code(404, message).into());
+        if waiting.has_ended || ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
+            let message = "the run has ended and takes no more messages; ask a new question";
+            return Err(refused(410, message));
         }
-        send(&ctx, signal, message, at).await
+        let (at, mut number) = (time(&ctx).await?, waiting.messages);
+        while claim(&ctx, &message_signal(number), None).await?.is_some() {
+            number += 1;
+        }
+        send(&ctx, message_signal(number), message, at).await
     }
 
     /// Resumes a run that waits for an operator.
     async fn resume(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
-        let Json(waiting) = ctx.get::<Json<Waiting>>(WAITING).await?.unwrap_or(Json(Waiting::default()));
+        let waiting = waiting(&ctx).await?;
         let signal = resume_signal(waiting.round);
         if waiting.paused.is_none() || claim(&ctx, &signal, None).await?.is_some() {
-            let message = format!("the run `{}` does not wait for an operator", ctx.key());
-            return Err(TerminalError::new_with_code(404, message).into());
+            return Err(refused(412, format!("the run `{}` does not wait for an operator", ctx.key())));
         }
         let at = time(&ctx).await?;
         send(&ctx, signal, (), at).await
@@ -156,12 +149,14 @@ impl RunsService for Runs {
 
     /// Fails if the run answers another question than the one with this digest.
     async fn compare(&self, ctx: SharedWorkflowContext<'_>, Json(digest): Json<String>) -> HandlerResult<()> {
-        let (code, message) = match ctx.get::<String>(QUESTION).await? {
-            Some(own) if own == digest => return Ok(()),
-            Some(_) => (422, format!("the run `{}` answers another question; choose another key", ctx.key())),
-            None => (425, format!("the run `{}` has not begun yet", ctx.key())),
-        };
-        Err(TerminalError::new_with_code(code, message).into())
+        match ctx.get::<String>(QUESTION).await? {
+            Some(own) if own == digest => Ok(()),
+            Some(_) => {
+                let key = ctx.key();
+                Err(refused(422, format!("the run `{key}` answers another question; choose another key")))
+            }
+            None => Err(not_begun(ctx.key())),
+        }
     }
 
     /// Cancels the run.
@@ -187,7 +182,7 @@ impl Runs {
         ctx: &SharedWorkflowContext<'_>,
         waiting: &Waiting,
         wait: &Wait,
-        decision: &run::Decision,
+        decision: &Decision,
     ) -> Result<Result<(), String>, TerminalError> {
         let names = waiting.agents.get(&wait.path).into_iter().flatten();
         let agent = self.0.model.agent.agent_at(names.map(String::as_str));
@@ -205,15 +200,28 @@ impl Runs {
     }
 }
 
+/// Returns the error of a request that the client names by this code.
+fn refused(code: u16, message: impl Into<String>) -> HandlerError {
+    TerminalError::new_with_code(code, message).into()
+}
+
+fn not_begun(key: &str) -> HandlerError {
+    refused(425, format!("the run `{key}` has not begun yet"))
+}
+
+/// Returns what is known about the waits of the run.
+async fn waiting(ctx: &SharedWorkflowContext<'_>) -> Result<Waiting, TerminalError> {
+    let waiting = ctx.get::<Json<Waiting>>(WAITING).await?;
+    Ok(waiting.map(|Json(waiting)| waiting).unwrap_or_default())
+}
+
 /// Returns what the run waits for and nobody has decided about.
 async fn undecided(ctx: &SharedWorkflowContext<'_>, waiting: &Waiting) -> Result<Vec<Wait>, TerminalError> {
     let mut undecided = Vec::new();
-    let Some(last) = waiting.round.checked_sub(1) else { return Ok(undecided) };
-    let has_message = ctx.peek_promise::<Json<Claim>>(&message_signal(waiting.messages)).await?.is_some();
-    if has_message || ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
+    let Some(last) = waiting.round.checked_sub(1).filter(|_| !waiting.waits.is_empty()) else {
         return Ok(undecided);
-    }
-    if waiting.waits.is_empty() {
+    };
+    if ctx.peek_promise::<bool>(CANCELLED).await?.is_some() {
         return Ok(undecided);
     }
     // It is resolved right after the waits were set.
@@ -237,13 +245,6 @@ async fn claim(
     ctx.resolve_promise(signal, Json(Claim { invocation: own.clone(), record }));
     let Json(winner) = ctx.promise::<Json<Claim>>(signal).await?;
     Ok(Some(winner).filter(|winner| winner.invocation != own))
-}
-
-/// Returns the record of a decision, which is made now unless it says otherwise.
-fn record(decision: &run::Decision, wait: &WaitId, now: Timestamp) -> Option<DecisionRecord> {
-    let mut record = decision.record(wait)?;
-    record.at.get_or_insert(now);
-    Some(record)
 }
 
 /// Returns the present time, which is recorded.

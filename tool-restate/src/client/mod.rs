@@ -10,4 +10,4 @@ pub use self::admin::register;
 pub use self::question::Question;
 pub use self::reader::Events;
 pub use self::remote_agent::{Client, RemoteAgent};
-pub use self::run::{Outcome, Run};
+pub use self::run::{Decided, Outcome, Run};

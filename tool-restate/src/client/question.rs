@@ -1,7 +1,6 @@
 //! A question to an agent on the workers.
 
 use std::fmt;
-use std::time::Duration;
 
 use restate_sdk::ingress::SendStatus;
 use restate_sdk::serde::Json;
@@ -95,23 +94,10 @@ impl Question {
         let sent = agent.request(agent.client.timeout, request.send()).await?;
         let is_new = sent.send_status() == SendStatus::Accepted;
         if !is_new {
-            once_begun(|| agent.call(agent.target(&key, "compare"), &digest)).await?;
+            agent.call_once_begun(|| agent.target(&key, "compare"), &digest).await?;
         }
         Ok(Run { agent, key: key.into(), is_new })
     }
-}
-
-/// Repeats a request for a run that was sent just now and waits for its first worker.
-async fn once_begun<F: Future<Output = Result<(), Error>>>(request: impl Fn() -> F) -> Result<(), Error> {
-    for _ in 0..50 {
-        match request().await {
-            Err(error) if error.kind() == ErrorKind::NotStarted => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            other => return other,
-        }
-    }
-    request().await
 }
 
 impl RemoteAgent {

@@ -9,7 +9,7 @@ use restate_sdk::serde::{Deserialize, Json};
 use serde::Serialize;
 use tool_core::Message;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::http::{Http, new_http_client};
 use crate::names::conversations_service;
 
@@ -28,7 +28,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// loop {
 ///     match run.wait().await? {
 ///         Outcome::Answer(answer) => break println!("{answer}"),
-///         Outcome::Waiting(waits) => run.resolve(&waits[0].id, Decision::approve().by("ada")).await?,
+///         Outcome::Waiting(waits) => {
+///             run.decide(&waits[0].id, Decision::approve().by("ada")).await?;
+///         }
 ///         Outcome::Failed(failure) => return Err(failure.into()),
 ///         _ => unreachable!(),
 ///     }
@@ -159,6 +161,23 @@ impl RemoteAgent {
     ) -> Result<O, Error> {
         let call = self.client.ingress.request::<_, O>(target, Json(input)).call();
         self.request(self.client.timeout, call).await?.into_body().map_err(|error| self.error(error))
+    }
+
+    /// Calls a handler of a run, again if the run was sent just now and waits for its first worker.
+    pub(super) async fn call_once_begun(
+        &self,
+        target: impl Fn() -> RequestTarget,
+        input: &impl Serialize,
+    ) -> Result<(), Error> {
+        for _ in 0..50 {
+            match self.call(target(), input).await {
+                Err(error) if error.kind() == ErrorKind::NotStarted => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                other => return other,
+            }
+        }
+        self.call(target(), input).await
     }
 
     /// Awaits a request within a limit of time.

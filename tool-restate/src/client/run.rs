@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use restate_sdk::ingress::{self, Output};
 use restate_sdk::serde::Json;
-use tool_core::Approval;
 use tool_core::content::Content;
-use tool_core::run::{self, Answer, Wait};
-use tool_core::tool::WaitId;
+use tool_core::run::{Answer, Decision, Wait};
+use tool_core::tool::{DecisionRecord, WaitId};
 
 use super::remote_agent::RemoteAgent;
 use crate::error::{Error, ErrorKind};
 use crate::http::Http;
-use crate::names::{About, Decided, Decision, Ended, RunFailure, Stop};
+use crate::names::{self, Ended, RunFailure, Stop};
 use crate::signals::WAIT_TIME;
 
 /// The time for which a client that waits for a run tolerates that the server cannot be reached.
@@ -29,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Outcome {
     /// The run has an answer.
     Answer(Answer),
-    /// The run waits for decisions about these: approvals, answers to questions of tools, and results of the caller. [`Run::resolve`]
+    /// The run waits for decisions about these: approvals, answers to questions of tools, and results of the caller. [`Run::decide`]
     /// decides. Other calls are executed meanwhile.
     Waiting(Vec<Wait>),
     /// The run waits for an operator, for this reason: the model failed for longer than [`Worker::model_patience`](crate::Worker::model_patience).
@@ -155,43 +154,52 @@ impl Run {
         error.of_run(&self.agent.name, &self.key)
     }
 
-    /// Decides about something that the run [waits](Outcome::Waiting) for, as
-    /// [in one process](tool_core::run::Run::resolve). The first decision is final, and the run goes on at once, on any worker.
+    /// Decides about something that the run [waits](Outcome::Waiting) for, like [`Agent::decide`](tool_core::Agent::decide). The first decision
+    /// is final, and the run goes on at once, on any worker.
     ///
     /// # Errors
     ///
     /// Fails if the run does not wait for this, if it was [decided before](Error::decided), or if the decision does not fit. The run is
     /// unchanged then.
-    pub async fn resolve(&self, wait: &WaitId, decision: run::Decision) -> Result<(), Error> {
-        self.decide(About::Wait(wait.clone()), decision).await
+    pub async fn decide(&self, wait: &WaitId, decision: Decision) -> Result<Decided, Error> {
+        self.decide_all(vec![(wait.clone(), decision)]).await
     }
 
-    /// Decides about a call that awaits approval, by its id: a short form of [`resolve`](Self::resolve).
+    /// Decides about several things that the run waits for, like [`decide`](Self::decide). If one of the decisions is refused, none is
+    /// recorded, unless somebody else decides in the same moment.
     ///
     /// # Errors
     ///
-    /// Fails if there is no such call, if it does not await approval, or for the reasons of [`resolve`](Self::resolve).
-    pub async fn resolve_approval(&self, call_id: &str, approval: Approval) -> Result<(), Error> {
-        self.decide(About::Call(call_id.to_owned()), approval.into()).await
-    }
-
-    async fn decide(&self, about: About, decision: run::Decision) -> Result<(), Error> {
-        let sent = Decision { about: about.clone(), decision };
-        let decided = self.agent.call(self.agent.target(&self.key, "decide"), sent).await?;
-        match decided {
-            Json(Decided::Accepted) => Ok(()),
-            Json(Decided::Before(record)) => Err(Error::already_decided(&about, record)),
+    /// Fails for the same reasons as [`decide`](Self::decide).
+    pub async fn decide_all(&self, decisions: Vec<(WaitId, Decision)>) -> Result<Decided, Error> {
+        let target = self.agent.target(&self.key, "decide");
+        match self.agent.call::<_, Json<names::Outcome>>(target, decisions).await {
+            Ok(Json(outcome)) => outcome.map(Decided).map_err(Error::already_decided),
+            Err(error) => {
+                if error.kind() == ErrorKind::UnknownWait {
+                    // Fails if there is no such run.
+                    self.peek().await?;
+                }
+                Err(error)
+            }
         }
     }
 
-    /// Sends a message to a run that waits for a decision: the calls that await approval are denied, questions are declined, and the
-    /// model reads the message.
+    /// Says something to the run while it works, like [`Agent::say`](tool_core::Agent::say): the model reads the message in its next turn, after
+    /// the results of the calls in flight. What the run waits for stays open, and the message is read once the run works again. Two messages
+    /// keep their order.
     ///
     /// # Errors
     ///
-    /// Fails if the run does not wait.
+    /// Fails if there is no such run, or if it has ended or was cancelled. A message that arrives while the run ends can fail to be read: ask
+    /// a new question if the answer does not take it into account.
     pub async fn say(&self, message: impl Into<Content>) -> Result<(), Error> {
-        self.agent.call(self.agent.target(&self.key, "say"), message.into()).await
+        let message = message.into();
+        if self.peek().await?.is_some() {
+            let message = "the run has ended and takes no more messages; ask a new question";
+            return Err(Error::new(ErrorKind::Ended, message.into()));
+        }
+        self.agent.call_once_begun(|| self.agent.target(&self.key, "say"), &message).await
     }
 
     /// Resumes a run that [waits for an operator](Outcome::Paused).
@@ -213,6 +221,18 @@ impl Run {
     pub async fn cancel(&self) -> Result<(), Error> {
         self.peek().await?;
         self.agent.get(self.agent.client.timeout, self.agent.target(&self.key, "cancel")).await
+    }
+}
+
+/// Decisions that are recorded, returned by [`Run::decide`]. The run goes on by itself.
+#[derive(Clone, Debug)]
+pub struct Decided(Vec<(Wait, DecisionRecord)>);
+
+impl Decided {
+    /// Returns what was decided about, with the record of each decision.
+    #[must_use]
+    pub fn decisions(&self) -> &[(Wait, DecisionRecord)] {
+        &self.0
     }
 }
 

@@ -14,6 +14,7 @@ use crate::clock::micros;
 use crate::limit;
 use crate::names::{CallInput, Sent, calls_service, tool_service};
 use crate::path::call_ids;
+use crate::signals::WAITING;
 use crate::step::Subject;
 use crate::tools::Tools;
 
@@ -66,6 +67,7 @@ impl<'c> Drive<'c> {
     /// Awaits something that is pending.
     pub(super) async fn await_next(&mut self) -> Driven {
         self.ask_person();
+        self.await_message();
         self.limit_time();
         self.await_deadline();
         self.flush_events().await?;
@@ -242,13 +244,15 @@ impl<'c> Drive<'c> {
             Arrived::Decision(wait, Sent { value, at }) => {
                 self.nodes.iter_mut().for_each(|node| node.has_decision = true);
                 self.elapse(None, at);
-                // Fails if the run has stopped or somebody has sent a message instead.
+                // Fails if the run has stopped.
                 let _ = self.run.resolve(&wait, value);
             }
             Arrived::Message(Sent { value, at }) => {
                 self.messages += 1;
+                self.ctx.set(WAITING, Json(self.waiting_for(self.waiting.clone())));
                 self.elapse(None, at);
-                let _ = self.run.push_user_message(value);
+                // Fails if the run has ended meanwhile.
+                let _ = self.run.say(value);
             }
             Arrived::Deadline(at) => {
                 self.open.deadline = self.open.deadline.filter(|next| *next != at);

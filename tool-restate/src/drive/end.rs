@@ -16,9 +16,7 @@ impl<'c> Drive<'c> {
     /// Publishes the end of the run.
     pub(super) fn finish(mut self) -> Ended {
         self.publish_finished_calls();
-        let Self {
-            setup, ctx, run, round, failure, conversation, approvals, events, mut unpublished, ..
-        } = self;
+        let Self { setup, ctx, run, round, failure, conversation, events, mut unpublished, .. } = self;
         let ended = match run.finish() {
             Ok(answer) => Ended::Answer(answer),
             Err(error) => {
@@ -56,7 +54,7 @@ impl<'c> Drive<'c> {
                 RequestTarget::object(conversations_service(&setup.name), conversation.as_str(), "append");
             drop(ctx.request::<_, ()>(target, Json(added)).send());
         }
-        ctx.set(WAITING, Json(Waiting { round, approvals, ..Waiting::default() }));
+        ctx.set(WAITING, Json(Waiting { round, has_ended: true, ..Waiting::default() }));
         ctx.resolve_promise(&stop(round), Json(Stop::Ended));
         ended
     }

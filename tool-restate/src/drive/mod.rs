@@ -100,7 +100,6 @@ impl<'c> Drive<'c> {
             events,
             unpublished: Vec::new(),
             waiting: Vec::new(),
-            approvals: BTreeMap::new(),
             round: 0,
             messages: 0,
             failure: None,
@@ -131,6 +130,10 @@ impl<'c> Drive<'c> {
                 self.judge(&branch, "answer", Subject::Next).await?;
             }
             Action::End(branch) if branch.path.is_empty() => {
+                if self.has_message().await? {
+                    self.await_next().await?;
+                    return Ok(false);
+                }
                 self.ask_person();
                 return Ok(true);
             }
@@ -177,6 +180,10 @@ impl<'c> Drive<'c> {
 
     /// Asks the models of runs, or the layers about a question that is new.
     async fn ask(&mut self, branches: &[Branch]) -> Driven {
+        // Nothing is awaited between local calls.
+        if self.setup.has_local_calls && self.has_message().await? {
+            return self.await_next().await;
+        }
         self.ask_person();
         self.open.has_timer = false;
         let Some(branch) = branches.iter().find(|branch| self.has_new_question(branch)) else {

@@ -57,8 +57,6 @@ pub(crate) struct Drive<'c> {
     pub(super) unpublished: Vec<EventRecord>,
     /// What is known to wait for a decision.
     pub(super) waiting: Vec<WaitId>,
-    /// The last wait for an approval of each call, by the path of the call.
-    pub(super) approvals: BTreeMap<String, WaitId>,
     /// The number of times that the run waited for a decision.
     pub(super) round: u32,
     /// The number of messages that were sent to the run.

@@ -7,7 +7,7 @@ use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
 use tool_core::Event;
 use tool_core::content::Content;
-use tool_core::run::{Decision, Run, WaitReason};
+use tool_core::run::{Decision, Run};
 use tool_core::tool::{self, ToolExecution, WaitId};
 
 use super::state::{Arrived, Branch, Drive, Driven};
@@ -17,9 +17,8 @@ use crate::signals::{FIRST_STOP, WAITING, decision_signal, message_signal, stop}
 impl<'c> Drive<'c> {
     /// Returns what the handlers of the run know about its waits.
     pub(super) fn waiting_for(&self, waits: Vec<WaitId>) -> Waiting {
-        let approvals = self.approvals.clone();
         let (messages, agents, round) = (self.messages, self.waiting_agents(), self.round);
-        Waiting { messages, agents, waits, approvals, round, paused: None }
+        Waiting { messages, agents, waits, round, ..Waiting::default() }
     }
 
     /// Returns the names that lead to the agents whose calls wait, by the paths of these calls.
@@ -64,10 +63,6 @@ impl<'c> Drive<'c> {
             return;
         }
         self.waiting.clone_from(&ids);
-        if self.open.awaited_message.replace(self.messages) != Some(self.messages) {
-            let message = self.ctx.signal::<Json<Sent<Content>>>(&message_signal(self.messages));
-            self.open.pending.push(Box::pin(message.map_ok(|Json(message)| Arrived::Message(message))));
-        }
         for id in new {
             let decision = self.ctx.signal::<Json<Sent<Decision>>>(&decision_signal(&id));
             let about = id.clone();
@@ -75,8 +70,6 @@ impl<'c> Drive<'c> {
             self.open.pending.push(Box::pin(decision));
             self.open.asked.insert(id);
         }
-        let approvals = waiting.iter().filter(|wait| matches!(wait.reason, WaitReason::Approval(_)));
-        self.approvals.extend(approvals.map(|wait| (wait.path.clone(), wait.id.clone())));
         self.publish_finished_calls();
         // Those inside report first what they wait for.
         for branch in self.branches.clone().iter().rev().filter(|branch| !branch.path.is_empty()) {
@@ -87,6 +80,19 @@ impl<'c> Drive<'c> {
         }
         self.publish(&[], Event::Waiting(waiting.clone()));
         self.begin_waiting(ids, Stop::Waiting(waiting));
+    }
+
+    /// Returns `true` if somebody has sent a message, which has arrived or will in a moment.
+    pub(super) async fn has_message(&mut self) -> Driven<bool> {
+        Ok(self.ctx.peek_promise::<Json<Claim>>(&message_signal(self.messages)).await?.is_some())
+    }
+
+    /// Awaits the next message to the run.
+    pub(super) fn await_message(&mut self) {
+        if self.open.awaited_message.replace(self.messages) != Some(self.messages) {
+            let message = self.ctx.signal::<Json<Sent<Content>>>(&message_signal(self.messages));
+            self.open.pending.push(Box::pin(message.map_ok(|Json(message)| Arrived::Message(message))));
+        }
     }
 
     /// Lets questions expire whose time is up. One about which somebody has decided does not: the decision is on its way.

@@ -312,15 +312,15 @@ async fn what_agents_wait_for_is_decided_without_a_process() {
         assert_eq!(waits[1].question().unwrap().text(), "Which seat?");
         // The arguments are checked by the tool of the inner agent.
         let wrong = Decision::approve_with(r#"{"euros": "many"}"#);
-        let error = run.resolve(&waits[0].id, wrong).await.unwrap_err();
+        let error = run.decide(&waits[0].id, wrong).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         drop(first);
         let second = Mortal::start(worker(desk.clone(), is_local), address).await;
-        run.resolve(&waits[0].id, Decision::approve_with(r#"{"euros": 6}"#).by("ada")).await.unwrap();
+        run.decide(&waits[0].id, Decision::approve_with(r#"{"euros": 6}"#).by("ada")).await.unwrap();
         waits_of(&run, &["call_1_0/call_1_1"]).await;
         drop(second);
         let _third = Mortal::start(worker(desk, is_local), address).await;
-        run.resolve(&waits[1].id, Decision::answer("3A")).await.unwrap();
+        run.decide(&waits[1].id, Decision::answer("3A")).await.unwrap();
         let answer = answer(&run).await;
         assert_eq!(answer.text(), "Done.");
         let billing = answer.inner_runs()[0].run();
@@ -332,10 +332,10 @@ async fn what_agents_wait_for_is_decided_without_a_process() {
     }
 }
 
-/// Each of several messages to one turn reaches what waits then.
+/// Messages wait for the calls of an agent, and what it waits for is decided on its own.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_message_denies_what_agents_wait_for() {
+async fn messages_leave_open_what_agents_wait_for() {
     let name = unique("desk");
     let bank = ScriptedModel::new()
         .calls("wire", r#"{"euros": 5}"#)
@@ -347,8 +347,9 @@ async fn a_message_denies_what_agents_wait_for() {
     let _worker = serve(Worker::new().agent(desk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     for (path, message) in [("call_1_0/call_1_0", "Stop"), ("call_1_0/call_2_0", "Stop, I said")] {
-        waits_of(&run, &[path]).await;
+        let waits = waits_of(&run, &[path]).await;
         run.say(message).await.unwrap();
+        run.decide(&waits[0].id, Decision::deny("no")).await.unwrap();
     }
     let answer = answer(&run).await;
     let users = answer.messages().iter().filter(|one| matches!(one, tool_core::Message::User(_)));

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tool_core::layer::guard;
-use tool_core::model::ChatRequest;
+use tool_core::model::{ChatModel, ChatRequest, ModelFuture};
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::tool::{FunctionTool, ToolErrorKind};
+use tool_core::tool::{DecisionKind, FunctionTool, ToolErrorKind};
 use tool_core::toolset::ToolProviderRequest;
 use tool_core::{Agent, Approval, ToolSet, tool, tools};
 use tool_restate::{ErrorKind, Outcome, Worker};
 
-use crate::support::{Serving, agent, answer, serve, unique, waiting_calls};
+use crate::support::{Serving, agent, answer, paths, serve, sql, unique, waiting_calls, within};
 
 #[tool("Pays somebody", needs_approval)]
 fn pay(to: String, euros: u32) -> String {
@@ -57,9 +59,9 @@ async fn a_person_approves_changes_or_denies() {
             clerk(pays_ada().expects(move |request| results(request) == [expected]).says("Settled.")).await;
         let run = agent(&name).ask("Pay Ada").send().await.unwrap();
         let calls = waiting_calls(&run).await;
-        assert_eq!(calls, ["call_1_0"]);
+        assert_eq!(paths(&calls), ["call_1_0"]);
         // Another process finds the run by its key.
-        agent(&name).run(run.key()).resolve_approval(&calls[0], approval).await.unwrap();
+        agent(&name).run(run.key()).decide(&calls[0].id, approval.into()).await.unwrap();
         assert_eq!(answer(&run).await.text(), "Settled.");
     }
 }
@@ -74,24 +76,46 @@ async fn other_calls_are_executed_while_one_waits_and_each_is_decided_once() {
     let (name, _worker) =
         clerk(model.expects(move |request| results(request) == expected).says("Done.")).await;
     let run = agent(&name).ask("Pay both").send().await.unwrap();
-    assert_eq!(waiting_calls(&run).await, ["call_1_0", "call_1_2"]);
-    run.resolve_approval("call_1_0", Approval::Approve).await.unwrap();
-    assert_eq!(waiting_calls(&run).await, ["call_1_2"]);
-    let again = run.resolve_approval("call_1_0", Approval::Approve).await.unwrap_err();
-    assert_eq!(again.kind(), ErrorKind::AlreadyDecided);
-    assert_eq!(again.to_string(), "the call `call_1_0` has a decision already");
-    let unknown = run.resolve_approval("call_1_1", Approval::Approve).await.unwrap_err();
-    assert_eq!(unknown.kind(), ErrorKind::NotWaiting);
-    let expected = format!("the run `{}` has no call `call_1_1` that awaits approval", run.key());
-    assert_eq!(unknown.to_string(), expected);
-    let invalid = run.resolve_approval("call_1_2", Approval::ApproveWith("[]".into())).await.unwrap_err();
+    let calls = waiting_calls(&run).await;
+    assert_eq!(paths(&calls), ["call_1_0", "call_1_2"]);
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
+    assert_eq!(paths(&waiting_calls(&run).await), ["call_1_2"]);
+    let again = run.decide(&calls[0].id, Decision::approve()).await.unwrap_err();
+    assert_eq!((again.kind(), &*again.to_string()), (ErrorKind::AlreadyDecided, "this was decided before"));
+    let invalid = run.decide(&calls[1].id, Decision::approve_with("[]")).await.unwrap_err();
     let expected =
         "the call cannot be approved with these arguments: the new arguments are not a JSON object";
     assert_eq!(invalid.to_string(), expected);
-    run.resolve_approval("call_1_2", Approval::Deny(None)).await.unwrap();
+    run.decide(&calls[1].id, Approval::Deny(None).into()).await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
-    let late = run.resolve_approval("call_1_2", Approval::Approve).await.unwrap_err();
+    let late = run.decide(&calls[1].id, Decision::approve()).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::AlreadyDecided);
+}
+
+#[tokio::test]
+#[ignore = "needs a Restate server"]
+async fn several_decisions_are_recorded_together_or_not_at_all() {
+    let calls = [("pay", r#"{"to": "Ada", "euros": 1}"#), ("pay", r#"{"to": "Bob", "euros": 2}"#)];
+    let model = ScriptedModel::new().calls_all(calls);
+    let expected = ["paid 1 to Ada", "the call was denied: not him"];
+    let (name, _worker) =
+        clerk(model.expects(move |request| results(request) == expected).says("Done.")).await;
+    let run = agent(&name).ask("Pay both").send().await.unwrap();
+    let calls = waiting_calls(&run).await;
+    let decide = |second: Decision| {
+        let first = Decision::approve().by("ada");
+        run.decide_all(vec![(calls[0].id.clone(), first), (calls[1].id.clone(), second)])
+    };
+    let error = decide(Decision::answer("no")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let deferred = run.decide(&calls[1].id, Decision::defer()).await.unwrap();
+    assert!(deferred.decisions().is_empty());
+    assert_eq!(paths(&waiting_calls(&run).await), ["call_1_0", "call_1_1"]);
+    let decided = decide(Decision::deny("not him")).await.unwrap();
+    let [(first, record), (_, second)] = decided.decisions() else { panic!("{decided:?}") };
+    assert_eq!((first, record.by.as_deref()), (&calls[0], Some("ada")));
+    assert_eq!((record.kind, second.kind), (DecisionKind::Approved, DecisionKind::Denied));
+    assert_eq!(answer(&run).await.text(), "Done.");
 }
 
 /// The arguments of a person are checked before they are accepted, also for tools that were converted or come from a provider.
@@ -112,7 +136,7 @@ async fn edited_arguments_that_do_not_match_the_tool_are_refused() {
         let calls = waiting_calls(&run).await;
         let approve = |euros| {
             let arguments = format!(r#"{{"to": "Ada", "euros": {euros}}}"#);
-            run.resolve_approval(&calls[0], Approval::ApproveWith(arguments))
+            run.decide(&calls[0].id, Decision::approve_with(arguments))
         };
         let error = approve(r#""x""#).await.unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, mistake), "{kind}");
@@ -128,7 +152,7 @@ async fn of_two_decisions_at_once_one_counts() {
     let (name, _worker) = clerk(pays_ada().says("Settled.")).await;
     let run = agent(&name).ask("Pay Ada").send().await.unwrap();
     let calls = waiting_calls(&run).await;
-    let decide = || run.resolve_approval(&calls[0], Approval::Approve);
+    let decide = || run.decide(&calls[0].id, Decision::approve());
     let (a, b, c) = tokio::join!(decide(), decide(), decide());
     let decided = [a, b, c];
     assert_eq!(decided.iter().filter(|one| one.is_ok()).count(), 1, "{decided:?}");
@@ -138,22 +162,24 @@ async fn of_two_decisions_at_once_one_counts() {
     assert_eq!(answer(&run).await.tool_executions().len(), 1);
 }
 
+/// What waits stays open, and the message follows the results.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_message_denies_what_waits() {
-    let denied = "the call was denied: the user sent another message instead";
-    let model = pays_ada().expects(move |request| {
-        results(request) == [denied] && request.messages().last().unwrap().text() == "Pay Bob instead"
+async fn a_message_to_a_run_that_waits_is_read_after_the_results() {
+    let model = pays_ada().expects(|request| {
+        let texts: Vec<_> = request.messages().iter().map(|one| one.text().into_owned()).collect();
+        texts[texts.len() - 3..] == ["paid 20 to Ada", "Thank her", "In German"]
     });
-    let (name, _worker) = clerk(model.calls("pay", r#"{"to": "Bob", "euros": 20}"#).says("Paid Bob.")).await;
+    let (name, _worker) = clerk(model.says("Danke.")).await;
     let run = agent(&name).ask("Pay Ada").send().await.unwrap();
-    waiting_calls(&run).await;
-    run.say("Pay Bob instead").await.unwrap();
     let calls = waiting_calls(&run).await;
-    assert_eq!(calls, ["call_2_0"]);
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
-    assert_eq!(answer(&run).await.text(), "Paid Bob.");
-    assert_eq!(run.say("Thanks").await.unwrap_err().kind(), ErrorKind::NotWaiting);
+    run.say("Thank her").await.unwrap();
+    run.say("In German").await.unwrap();
+    assert_eq!(waiting_calls(&run).await, calls);
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
+    assert_eq!(answer(&run).await.text(), "Danke.");
+    let late = run.say("Bye").await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Ended);
 }
 
 #[tokio::test]
@@ -165,7 +191,7 @@ async fn a_predicate_of_the_agent_requires_approval() {
     let _worker = serve(Worker::new().agent(clerk.build().unwrap())).await;
     let run = agent(&name).ask("How much?").send().await.unwrap();
     let calls = waiting_calls(&run).await;
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     assert_eq!(answer(&run).await.text(), "500.");
 }
 
@@ -238,7 +264,7 @@ async fn an_approval_is_for_the_tool_that_was_offered_also_if_a_provider_has_it(
         let run = agent(&name).ask("Clean").send().await.unwrap();
         let calls = waiting_calls(&run).await;
         is_changed.store(changes, Ordering::SeqCst);
-        run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        run.decide(&calls[0].id, Decision::approve()).await.unwrap();
         match run.wait().await.unwrap() {
             Outcome::Answer(answer) => {
                 let outcome = answer.tool_executions()[0].outcome();
@@ -263,33 +289,64 @@ async fn an_approval_is_for_the_tool_that_was_offered_also_if_a_provider_has_it(
     }
 }
 
+static STARTED: Notify = Notify::const_new();
 static GO_ON: Notify = Notify::const_new();
 
 #[tool("Waits for the test")]
 async fn hold() {
+    STARTED.notify_one();
     GO_ON.notified().await;
 }
 
-/// What a person sends to a run that does not wait for it must not be lost.
+/// A model that does not answer its last request before the test has said something.
+struct Patient(ScriptedModel);
+
+impl ChatModel for Patient {
+    fn chat<'a>(&'a self, request: &'a ChatRequest<'a>) -> ModelFuture<'a> {
+        Box::pin(async move {
+            if request.messages().last().is_some_and(|one| one.text() == "Pay Bob, too") {
+                STARTED.notify_one();
+                GO_ON.notified().await;
+            }
+            self.0.chat(request).await
+        })
+    }
+}
+
+/// Returns the number of messages that have arrived at a run.
+async fn messages_of(name: &str, key: &str) -> u64 {
+    let query = format!(
+        "SELECT value_utf8 AS waiting FROM state WHERE service_name = '{name}' AND service_key = '{key}' AND key = 'waiting'"
+    );
+    let row = sql(&query).await;
+    let waiting = row["waiting"].as_str().and_then(|waiting| serde_json::from_str(waiting).ok());
+    waiting.and_then(|waiting: serde_json::Value| waiting["messages"].as_u64()).unwrap_or_default()
+}
+
+/// A message is read in the next turn, also if the run has just got its answer.
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn a_message_or_decision_that_comes_too_late_is_refused() {
-    for says in [false, true] {
+async fn a_message_to_a_run_that_works_is_read_in_its_next_turn() {
+    for is_local in [false, true] {
         let name = unique("clerk");
-        let model = pays_ada().calls("hold", "{}").says("Done.");
-        let clerk = Agent::builder(model).name(&*name).tools(tools![pay, hold]).build().unwrap();
-        let _worker = serve(Worker::new().agent(clerk)).await;
-        let run = agent(&name).ask("Pay Ada").send().await.unwrap();
-        let calls = waiting_calls(&run).await;
-        let late = if says {
-            run.say("something else").await.unwrap();
-            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap_err().kind()
-        } else {
-            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
-            run.say("STOP").await.unwrap_err().kind()
-        };
-        assert_eq!(late, if says { ErrorKind::AlreadyDecided } else { ErrorKind::NotWaiting });
-        GO_ON.notify_one();
-        assert_eq!(answer(&run).await.text(), "Done.");
+        let model = ScriptedModel::new().calls("hold", "{}").says("Done.").says("Paid.");
+        let (model, requests) = (model.clone(), model);
+        let clerk = Agent::builder(Patient(model)).name(&*name).tools(tools![hold]).build().unwrap();
+        let worker = Worker::new().agent(clerk);
+        let _worker = serve(if is_local { worker.local_calls() } else { worker }).await;
+        let run = agent(&name).ask("Wait").send().await.unwrap();
+        for message in ["Pay Bob, too", "Pay Cem, too"] {
+            within("the call or the model", STARTED.notified()).await;
+            run.say(message).await.unwrap();
+            // Otherwise, the outcome of the call can arrive before the message.
+            while !is_local && message == "Pay Bob, too" && messages_of(&name, run.key()).await != 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            GO_ON.notify_one();
+        }
+        assert_eq!(answer(&run).await.text(), "Paid.", "{is_local}");
+        let requests = requests.requests();
+        let last = requests.iter().map(|one| one.last().unwrap().text()).collect::<Vec<_>>();
+        assert_eq!(last, ["Wait", "Pay Bob, too", "Pay Cem, too"], "{is_local}");
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tool_core::model::{AssistantMessage, ChatModel, ChatRequest, ChatResponse, ModelError, ModelFuture};
-use tool_core::run::StopReason;
+use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{Attempt, IdempotencyKey};
-use tool_core::{Agent, Approval, ToolCall, tool, tools};
+use tool_core::{Agent, ToolCall, tool, tools};
 use tool_restate::{ErrorKind, Outcome, Run, Worker};
 
 use crate::support::{Serving, agent, answer, end_by_engine, failure, serve, unique, waiting_calls, within};
@@ -198,7 +198,7 @@ async fn a_run_whose_model_fails_for_long_waits_for_an_operator() {
             assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
             assert_eq!(failure.undo_executions.len(), 1);
         }
-        assert_eq!(run.resume().await.unwrap_err().kind(), ErrorKind::NotWaiting);
+        assert_eq!(run.resume().await.unwrap_err().kind(), ErrorKind::NotPaused);
     }
 }
 
@@ -316,6 +316,6 @@ async fn the_time_of_a_person_does_not_count() {
     let run = agent(&name).ask("Go").send().await.unwrap();
     let calls = waiting_calls(&run).await;
     tokio::time::sleep(Duration::from_millis(1800)).await;
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     assert_eq!(answer(&run).await.text(), "Done.");
 }

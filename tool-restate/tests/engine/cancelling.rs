@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tool_core::run::StopReason;
+use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Undone;
-use tool_core::{Agent, Approval, ToolError, tool, tools};
+use tool_core::{Agent, ToolError, tool, tools};
 use tool_restate::{ErrorKind, Outcome, Worker};
 
 use crate::support::{
@@ -136,7 +136,7 @@ async fn a_failure_ends_a_call_in_flight_that_was_started_before_an_approval() {
     let _worker = serve(Worker::new().agent(clerk)).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     let calls = waiting_calls(&run).await;
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     let failure = failure(&run).await;
     assert!(matches!(failure.reason, Some(StopReason::ToolFailed { .. })), "{failure:?}");
     while !LEFT.load(Ordering::SeqCst) {

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tool_core::memory::Window;
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
-use tool_core::{Agent, Approval, tool, tools};
+use tool_core::{Agent, tool, tools};
 use tool_restate::{ErrorKind, Worker};
 
 use crate::support::{agent, answer, end_by_engine, failure, serve, unique, until, waiting_calls, within};
@@ -59,7 +60,7 @@ async fn a_run_that_waits_for_a_person_does_not_lock_its_conversation() {
     let calls = waiting_calls(&waiting).await;
     let other = clerk.ask("What else?").conversation("user-7").send().await.unwrap();
     assert_eq!(answer(&other).await.text(), "Meanwhile.");
-    waiting.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    waiting.decide(&calls[0].id, Decision::approve()).await.unwrap();
     assert_eq!(answer(&waiting).await.text(), "Allowed.");
     while clerk.conversation("user-7").await.unwrap().len() < 6 {
         tokio::task::yield_now().await;

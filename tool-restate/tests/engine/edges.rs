@@ -72,7 +72,7 @@ async fn calls_of_agents_are_undone_on_a_worker_with_other_tools() {
     let wait = waits_of(&run, &["call_2_0"]).await.remove(0);
     drop(old);
     let _new = Mortal::start(worker(tools![newer::wire]), address).await;
-    run.resolve(&wait.id, Decision::approve()).await.unwrap();
+    run.decide(&wait.id, Decision::approve()).await.unwrap();
     let failure = within("the end", failure(&run)).await;
     assert!(failure.message.contains("(changed: `wire`)"), "{}", failure.message);
     assert_eq!(unpaid("x"), 1);
@@ -206,7 +206,7 @@ async fn a_changed_tool_after_a_handoff_is_not_executed() {
     drop(old);
     let _new = Mortal::start(worker(tools![newer::wire]), address).await;
     register_at(address).await;
-    run.resolve(&wait.id, Decision::approve()).await.unwrap();
+    run.decide(&wait.id, Decision::approve()).await.unwrap();
     let outcome = within("the end", run.wait()).await.unwrap();
     let Outcome::Answer(answer) = outcome else { panic!("{outcome:?}") };
     let error = answer.tool_executions().last().unwrap().error().unwrap().to_string();
@@ -237,12 +237,12 @@ async fn calls_of_a_changed_agent_are_undone() {
     register_at(address).await;
     let run = agent(&name).ask("Go").send().await.unwrap();
     let wait = waits_of(&run, &["call_1_0/call_2_0"]).await.remove(0);
-    run.resolve(&wait.id, Decision::approve()).await.unwrap();
+    run.decide(&wait.id, Decision::approve()).await.unwrap();
     let wait = waits_of(&run, &["call_3_0"]).await.remove(0);
     drop(old);
     let _new = Mortal::start(worker(tools![work]), address).await;
     // The model has no further reply, which ends the run.
-    run.resolve(&wait.id, Decision::approve()).await.unwrap();
+    run.decide(&wait.id, Decision::approve()).await.unwrap();
     let failure = within("the end", failure(&run)).await;
     let undone = failure.undo_executions.iter().map(|one| one.outcome().map(ToString::to_string).ok());
     assert_eq!(undone.collect::<Vec<_>>(), [Some("calls undone: 1".to_owned())]);
@@ -368,7 +368,7 @@ async fn an_agent_that_is_asked_again_waits_again() {
     let run = agent(&name).ask("Go").send().await.unwrap();
     let path = ["call_1_0/call_1_0"];
     let first = waits_of(&run, &path).await.remove(0);
-    run.resolve(&first.id, Decision::approve()).await.unwrap();
+    run.decide(&first.id, Decision::approve()).await.unwrap();
     let second = async {
         loop {
             if let Outcome::Waiting(waits) = run.wait().await.unwrap()
@@ -379,7 +379,7 @@ async fn an_agent_that_is_asked_again_waits_again() {
         }
     };
     let second = within("the second wait", second).await;
-    run.resolve(&second, Decision::approve()).await.unwrap();
+    run.decide(&second, Decision::approve()).await.unwrap();
     let answer = within("the answer", answer(&run)).await;
     assert_eq!((answer.text(), answer.inner_runs().len()), ("Done.", 2));
 }
@@ -404,7 +404,7 @@ async fn an_agent_that_has_changed_leaves_what_it_has_done() {
     let wait = waits_of(&run, &["call_1_0/call_2_0"]).await.remove(0);
     drop(old);
     let _new = Mortal::start(worker(tools![work]), address).await;
-    run.resolve(&wait.id, Decision::approve()).await.unwrap();
+    run.decide(&wait.id, Decision::approve()).await.unwrap();
     let failure = within("the end", failure(&run)).await;
     let error = failure.tool_executions[0].error().unwrap();
     assert_eq!(

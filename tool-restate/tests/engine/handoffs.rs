@@ -67,10 +67,10 @@ async fn a_run_is_handed_off_as_in_one_process() {
         let wait = waits_of(&run, &[&wait.path]).await.remove(0);
         // The tool is one of the agent that the run was handed off to.
         let wrong = Decision::approve_with(r#"{"euros": "many"}"#);
-        assert_eq!(run.resolve(&wait.id, wrong).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(run.decide(&wait.id, wrong).await.unwrap_err().kind(), ErrorKind::InvalidInput);
         drop(first);
         let _second = Mortal::start(worker(), address).await;
-        run.resolve(&wait.id, Decision::approve()).await.unwrap();
+        run.decide(&wait.id, Decision::approve()).await.unwrap();
         let answer = answer(&run).await;
         assert_eq!(describe_answer(&answer), expected);
         let handoffs = answer.handoffs().iter().map(|handoff| handoff.agent().to_owned());
@@ -197,7 +197,7 @@ async fn tools_are_found_as_in_one_process() {
             let wait = waits_of(&run, &["call_2_0"]).await.remove(0);
             drop(first);
             let _second = Mortal::start(worker(), address).await;
-            run.resolve(&wait.id, Decision::approve()).await.unwrap();
+            run.decide(&wait.id, Decision::approve()).await.unwrap();
             assert_eq!(describe_answer(&answer(&run).await), expected);
         }
     }

@@ -3,10 +3,10 @@
 use std::sync::Mutex;
 
 use serde_json::json;
-use tool_core::run::StopReason;
+use tool_core::run::{Decision, StopReason};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::Undone;
-use tool_core::{Agent, Approval, tool, tools};
+use tool_core::{Agent, tool, tools};
 use tool_restate::Worker;
 
 use crate::support::{
@@ -70,7 +70,7 @@ async fn a_run_can_have_more_than_the_server_takes_at_once() {
     let calls = within("the call", waiting_calls(&run)).await;
     drop(first);
     let _second = Mortal::start(Worker::new().agent(clerk), address).await;
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     let answer = within("the answer", answer(&run)).await;
     let lengths: Vec<_> = answer.messages().iter().map(|one| one.text().len()).collect();
     assert_eq!(lengths[2..5], [12_000_000, 12_000_001, 12_000_002]);

@@ -99,7 +99,7 @@ async fn observe(rule: Rule, form: Form) -> String {
                     }
                     other => panic!("unexpected: {other:?}"),
                 };
-                run.resolve(&waits[0].id, decision).await.unwrap();
+                run.decide(&waits[0].id, decision).await.unwrap();
             }
             other => panic!("{other:?}"),
         }
@@ -186,7 +186,7 @@ async fn guards_are_asked_again_after_a_wait_and_not_by_a_replay() {
     let _second = Mortal::start(worker(), address).await;
     for wait in &waits {
         let decision = if wait.question().is_some() { Decision::answer("this") } else { Decision::approve() };
-        run.resolve(&wait.id, decision).await.unwrap();
+        run.decide(&wait.id, decision).await.unwrap();
     }
     let answer = answer(&run).await;
     assert_eq!(answer.text(), "Done.");
@@ -214,7 +214,7 @@ async fn events_contain_nothing_that_was_not_judged() {
     let run = agent(&name).ask("Pay").events().send().await.unwrap();
     let Outcome::Waiting(waits) = run.wait().await.unwrap() else { panic!("it waits") };
     assert!(matches!(&waits[0].reason, WaitReason::Approval(call) if call.arguments == r#"{"euros": 4}"#));
-    run.resolve(&waits[0].id, Decision::approve()).await.unwrap();
+    run.decide(&waits[0].id, Decision::approve()).await.unwrap();
     let answer = answer(&run).await;
     assert_eq!(answer.text(), "No.");
     let execution = &answer.tool_executions()[0];

@@ -9,10 +9,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tool_core::agent::AgentTool;
 use tool_core::memory::{ChatMemory, InMemoryStore};
 use tool_core::model::ToolDefinition;
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolFuture;
 use tool_core::toolset::ToolProviderRequest;
-use tool_core::{Agent, Approval, Event, Tool, ToolCall, ToolContext, ToolSet, tool, tools};
+use tool_core::{Agent, Event, Tool, ToolCall, ToolContext, ToolSet, tool, tools};
 use tool_restate::{Client, ErrorKind, Worker, register};
 
 use crate::support::{
@@ -57,7 +58,7 @@ fn an_agent_that_cannot_run_durably_is_refused() {
         (
             clerk().approver(tool_core_approver()),
             "the agent `clerk` has an `approver`, but durable runs wait for decisions without a process: leave it out, \
-             and decide with `resolve_approval`",
+             and decide with `Run::decide`",
         ),
         (
             clerk().handoff_to(
@@ -66,13 +67,13 @@ fn an_agent_that_cannot_run_durably_is_refused() {
                 &builder().approver(tool_core_approver()).build().unwrap(),
             ),
             "the agent of the handoff `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions \
-             without a process: leave it out, and decide with `resolve_approval`",
+             without a process: leave it out, and decide with `Run::decide`",
         ),
         (
             clerk()
                 .tool(builder().approver(tool_core_approver()).build().unwrap().as_tool("billing", "Bills")),
             "the agent of the tool `billing` of the agent `clerk` has an `approver`, but durable runs wait for decisions without \
-             a process: leave it out, and decide with `resolve_approval`",
+             a process: leave it out, and decide with `Run::decide`",
         ),
         (
             clerk().tool(
@@ -207,8 +208,12 @@ async fn unknown_agents_and_runs_are_named() {
         assert_eq!(error.kind(), ErrorKind::UnknownRun, "{error}");
         assert_eq!(error.to_string(), expected);
     }
-    let error = run.resolve_approval("call_1_0", tool_core::Approval::Approve).await.unwrap_err();
-    assert_eq!(error.to_string(), "the run `never-started` has no call `call_1_0` that awaits approval");
+    let wait = "0123".into();
+    for error in
+        [run.decide(&wait, Decision::approve()).await.unwrap_err(), run.say("Hello").await.unwrap_err()]
+    {
+        assert_eq!(error.to_string(), expected);
+    }
 }
 
 /// Calls can be invoked by runs only, and so can the handlers that move messages.
@@ -289,7 +294,7 @@ async fn an_answer_that_is_larger_than_a_value_is_stored_in_parts() {
         let run = agent(&name).ask("Go").conversation("c").send().await.unwrap();
         if needs_approval {
             let calls = waiting_calls(&run).await;
-            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+            run.decide(&calls[0].id, Decision::approve()).await.unwrap();
         }
         let answer = within("the answer", answer(&run)).await;
         assert_eq!(answer.text(), "Done – ä.");
@@ -371,8 +376,9 @@ async fn every_request_ends_if_no_worker_lives() {
     let clerk = client().timeout(Duration::from_millis(500)).agent(&*name);
     let run = clerk.run(key);
     let no_response = |limit| format!("there was no response within {limit}; check that a worker lives");
+    let wait = "0123".into();
     let calls: [(&str, BoxFuture<'_, Result<(), tool_restate::Error>>); 6] = [
-        ("resolve_approval", run.resolve_approval("call_1_0", Approval::Approve).boxed()),
+        ("decide", run.decide(&wait, Decision::approve()).map_ok(drop).boxed()),
         ("say", run.say("No").boxed()),
         ("resume", run.resume().boxed()),
         ("cancel", run.cancel().boxed()),

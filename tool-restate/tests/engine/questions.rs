@@ -98,7 +98,7 @@ async fn a_question_waits_without_a_process() {
         // Another process finds the run by its key.
         let found = agent(&name).run(run.key());
         let decision = Decision::answer("12C").by("ada").because("by the window");
-        found.resolve(&wait.id, decision).await.unwrap();
+        found.decide(&wait.id, decision).await.unwrap();
         drop(second);
         let _third = Mortal::start(worker(), address).await;
         let answer = answer(&run).await;
@@ -107,7 +107,7 @@ async fn a_question_waits_without_a_process() {
         assert_eq!((record.kind, &record.wait), (DecisionKind::Answered, &wait.id));
         assert_eq!((record.by.as_deref(), record.why.as_deref()), (Some("ada"), Some("by the window")));
         assert!(record.at.is_some_and(|at| at >= wait.since), "{record:?}");
-        let again = run.resolve(&wait.id, Decision::answer("3A").by("bob")).await.unwrap_err();
+        let again = run.decide(&wait.id, Decision::answer("3A").by("bob")).await.unwrap_err();
         assert_eq!(again.kind(), ErrorKind::AlreadyDecided);
         assert_eq!(again.to_string(), "this was decided before by ada");
         assert_eq!(again.decided().unwrap().by.as_deref(), Some("ada"));
@@ -121,7 +121,7 @@ async fn each_answer_reaches_its_own_call() {
         let (name, _worker) = serving(books(&["OS 87", "LH 1"]), tools![book], is_local).await;
         let run = agent(&name).ask("Book both").send().await.unwrap();
         let waits = questions(&run, &["Which seat on LH 1?", "Which seat on OS 87?"]).await;
-        let resolve = |text, seat| run.resolve(of(&waits, text), Decision::answer(seat));
+        let resolve = |text, seat| run.decide(of(&waits, text), Decision::answer(seat));
         resolve("Which seat on LH 1?", "3A").await.unwrap();
         resolve("Which seat on OS 87?", "12C").await.unwrap();
         let answer = answer(&run).await;
@@ -144,10 +144,10 @@ async fn a_call_asks_several_questions_and_again_after_an_answer_of_another_type
     let (name, _worker) = serving(model, tools![plan], false).await;
     let run = agent(&name).ask("Plan").send().await.unwrap();
     let both = questions(&run, &["From?", "To?"]).await;
-    run.resolve(of(&both, "To?"), Decision::answer("Rome")).await.unwrap();
-    run.resolve(of(&both, "From?"), Decision::answer("Graz")).await.unwrap();
+    run.decide(of(&both, "To?"), Decision::answer("Rome")).await.unwrap();
+    run.decide(of(&both, "From?"), Decision::answer("Graz")).await.unwrap();
     let first = questions(&run, &["How many days in Rome?"]).await.remove(0);
-    run.resolve(&first.id, Decision::answer("a few")).await.unwrap();
+    run.decide(&first.id, Decision::answer("a few")).await.unwrap();
     let second = within("the question again", async {
         loop {
             let waits = waits(&run).await;
@@ -158,7 +158,7 @@ async fn a_call_asks_several_questions_and_again_after_an_answer_of_another_type
     });
     let second = second.await;
     assert!(second.question().unwrap().problem().unwrap().contains("expected"), "{second:?}");
-    run.resolve(&second.id, Decision::answer(3)).await.unwrap();
+    run.decide(&second.id, Decision::answer(3)).await.unwrap();
     assert_eq!(outputs(&answer(&run).await), ["Graz to Rome, 3 days"]);
 }
 
@@ -174,43 +174,31 @@ async fn a_decision_that_does_not_fit_is_refused() {
             Decision::approve(),
             "the decision is of another kind: the call asks the user; use `Decision::answer(…)` or `Decision::decline()`",
         ),
-        (Decision::defer(), "a decision cannot be deferred; the call waits as it is"),
     ];
     for (decision, expected) in table {
-        let error = run.resolve(&wait.id, decision).await.unwrap_err();
+        let error = run.decide(&wait.id, decision).await.unwrap_err();
         assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, expected));
     }
-    let unknown = run.resolve(&"0123".into(), Decision::decline()).await.unwrap_err();
-    assert_eq!(unknown.kind(), ErrorKind::NotWaiting);
+    let unknown = run.decide(&"0123".into(), Decision::decline()).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::UnknownWait);
     assert_eq!(unknown.to_string(), format!("the run `{}` does not wait for this", run.key()));
-    run.resolve(&wait.id, Decision::answer("3A")).await.unwrap();
+    run.decide(&wait.id, Decision::answer("3A")).await.unwrap();
     assert_eq!(outputs(&answer(&run).await), ["3A on OS 87, attempt 1"]);
 }
 
 #[tokio::test]
 #[ignore = "needs a Restate server"]
-async fn declined_questions_reach_the_tool_also_by_a_message() {
-    for says in [false, true] {
-        let (name, _worker) = serving(books(&["OS 87"]), tools![book], false).await;
-        let run = agent(&name).ask("Book").send().await.unwrap();
-        let wait = waits(&run).await.remove(0);
-        let why = match says {
-            true => {
-                run.say("Take the train").await.unwrap();
-                "the user sent another message instead"
-            }
-            false => {
-                run.resolve(&wait.id, Decision::deny("too dear")).await.unwrap();
-                "too dear"
-            }
-        };
-        let answer = answer(&run).await;
-        let error = answer.tool_executions()[0].error().unwrap();
-        assert_eq!(error.to_string(), format!("the user declined to answer: {why}"));
-        let late = run.resolve(&wait.id, Decision::answer("3A")).await.unwrap_err();
-        assert_eq!(late.kind(), ErrorKind::AlreadyDecided);
-        assert_eq!(late.decided().unwrap().kind, DecisionKind::Denied);
-    }
+async fn declined_questions_reach_the_tool() {
+    let (name, _worker) = serving(books(&["OS 87"]), tools![book], false).await;
+    let run = agent(&name).ask("Book").send().await.unwrap();
+    let wait = waits(&run).await.remove(0);
+    run.decide(&wait.id, Decision::deny("too dear")).await.unwrap();
+    let answer = answer(&run).await;
+    let error = answer.tool_executions()[0].error().unwrap();
+    assert_eq!(error.to_string(), "the user declined to answer: too dear");
+    let late = run.decide(&wait.id, Decision::answer("3A")).await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::AlreadyDecided);
+    assert_eq!(late.decided().unwrap().kind, DecisionKind::Denied);
 }
 
 #[tool("Asks for a while")]
@@ -243,7 +231,7 @@ async fn questions_expire() {
     assert_eq!(outputs(&answer), ["a small one"]);
     let kinds: Vec<_> = answer.tool_executions()[0].decisions().iter().map(|one| one.kind).collect();
     assert_eq!(kinds, [DecisionKind::Expired, DecisionKind::Expired]);
-    let late = run.resolve(&wait.id, Decision::answer("large")).await.unwrap_err();
+    let late = run.decide(&wait.id, Decision::answer("large")).await.unwrap_err();
     assert_eq!((late.kind(), &*late.to_string()), (ErrorKind::AlreadyDecided, "the question has expired"));
 }
 
@@ -268,7 +256,7 @@ async fn recorded_values_and_answers_outlive_waits_and_attempts() {
     let (name, _worker) = serving(model, tools![hold], false).await;
     let run = agent(&name).ask("Hold").send().await.unwrap();
     let wait = questions(&run, &["Hold 0 is placed. Book it?"]).await.remove(0);
-    run.resolve(&wait.id, Decision::answer(true)).await.unwrap();
+    run.decide(&wait.id, Decision::answer(true)).await.unwrap();
     let answer = answer(&run).await;
     assert_eq!(outputs(&answer), ["0 true 1"]);
     assert_eq!(answer.tool_executions()[0].attempts(), 2);
@@ -343,8 +331,8 @@ async fn a_cancelled_run_asks_nothing() {
     assert!(matches!(failure.reason, Some(StopReason::Cancelled)), "{failure:?}");
     let error = failure.tool_executions[0].error().unwrap();
     assert_eq!(error.kind(), ToolErrorKind::NotExecuted, "{error}");
-    let late = run.resolve(&wait.id, Decision::answer("3A")).await.unwrap_err();
-    assert_eq!(late.kind(), ErrorKind::NotWaiting);
+    let late = run.decide(&wait.id, Decision::answer("3A")).await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::UnknownWait);
 }
 
 /// Workers that have only tools ask as well.
@@ -358,7 +346,7 @@ async fn a_tool_on_another_worker_asks() {
     let _shop = serve(Worker::tools_only(&*shop, tools![book])).await;
     let run = agent(&name).ask("Book").send().await.unwrap();
     let wait = waits(&run).await.remove(0);
-    run.resolve(&wait.id, Decision::answer("3A")).await.unwrap();
+    run.decide(&wait.id, Decision::answer("3A")).await.unwrap();
     assert_eq!(outputs(&answer(&run).await), ["3A on OS 87, attempt 1"]);
 }
 
@@ -373,7 +361,7 @@ async fn the_caller_supplies_the_result_of_its_tool() {
     let run = agent(&name).ask("Where am I?").send().await.unwrap();
     let wait = waits(&run).await.remove(0);
     assert!(matches!(&wait.reason, WaitReason::CallerResult(call) if call.name == "locate"), "{wait:?}");
-    run.resolve(&wait.id, Decision::result(Ok(ToolOutput::text("Graz")))).await.unwrap();
+    run.decide(&wait.id, Decision::result(Ok(ToolOutput::text("Graz")))).await.unwrap();
     assert_eq!(outputs(&answer(&run).await), ["Graz"]);
 }
 
@@ -398,7 +386,7 @@ async fn a_death_after_the_answer_leaves_the_outcome_unknown() {
     register_at(address).await;
     let run = agent(&name).ask("Pay").send().await.unwrap();
     let wait = waits(&run).await.remove(0);
-    run.resolve(&wait.id, Decision::answer(json!(true))).await.unwrap();
+    run.decide(&wait.id, Decision::answer(json!(true))).await.unwrap();
     crate::support::until("the payment begins", || STARTED.load(Ordering::SeqCst) == 1).await;
     drop(first);
     let _second = Mortal::start(Worker::new().agent(clerk), address).await;

@@ -8,7 +8,7 @@ use tool_core::model::{
 use tool_core::run::{Decision, Wait};
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::{AskError, Asker, Attempt, Progress, ToolProgress};
-use tool_core::{Agent, Approval, Event, tool, tools};
+use tool_core::{Agent, Event, tool, tools};
 use tool_restate::{Client, Events, Outcome, Worker};
 
 use crate::support::{agent, answer, client, free_address, serve, serve_at, unique, waiting_calls};
@@ -77,7 +77,7 @@ async fn a_reader_that_reconnects_misses_nothing() {
         ];
         assert_eq!(read(&mut first, 6).await, begin);
         assert_eq!(first.position(), 6);
-        run.resolve_approval(&waiting_calls(&run).await[0], Approval::Approve).await.unwrap();
+        run.decide(&waiting_calls(&run).await[0].id, Decision::approve()).await.unwrap();
         answer(&run).await;
         let rest = [
             "started work {}",
@@ -260,7 +260,7 @@ async fn events_are_those_of_one_process() {
         match run.wait().await.unwrap() {
             Outcome::Waiting(waits) => {
                 for wait in waits {
-                    let _ = run.resolve(&wait.id, decision(&wait)).await;
+                    let _ = run.decide(&wait.id, decision(&wait)).await;
                 }
             }
             Outcome::Answer(_) => break,

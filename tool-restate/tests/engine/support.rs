@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tool_core::run::Answer;
+use tool_core::run::{Answer, Wait};
 use tool_restate::{Client, Outcome, RemoteAgent, Run, RunFailure, Worker, register};
 
 pub(crate) fn admin() -> String {
@@ -150,11 +150,16 @@ pub(crate) async fn failure(run: &Run) -> RunFailure {
     }
 }
 
-pub(crate) async fn waiting_calls(run: &Run) -> Vec<String> {
+pub(crate) async fn waiting_calls(run: &Run) -> Vec<Wait> {
     match run.wait().await.unwrap() {
-        Outcome::Waiting(waits) => waits.into_iter().map(|wait| wait.path).collect(),
+        Outcome::Waiting(waits) => waits,
         other => panic!("{other:?}"),
     }
+}
+
+/// Returns the paths of calls that wait.
+pub(crate) fn paths(waits: &[Wait]) -> Vec<&str> {
+    waits.iter().map(|wait| &*wait.path).collect()
 }
 
 pub(crate) fn http() -> reqwest::Client {

@@ -200,7 +200,7 @@ async fn run_there(run: &Run) -> Option<Vec<String>> {
             Outcome::Waiting(waits) => {
                 for wait in waits {
                     // It can have been decided about before a worker died.
-                    let _ = run.resolve(&wait.id, decide(&wait.path)).await;
+                    let _ = run.decide(&wait.id, decide(&wait.path)).await;
                 }
             }
             other => panic!("{other:?}"),

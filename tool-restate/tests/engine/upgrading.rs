@@ -1,13 +1,14 @@
 //! Workers of a newer program.
 
+use tool_core::run::Decision;
 use tool_core::testing::ScriptedModel;
 use tool_core::tool::ToolErrorKind;
-use tool_core::{Agent, Approval, ToolSet, tool, tools};
+use tool_core::{Agent, ToolSet, tool, tools};
 use tool_restate::{ChangedTools, ErrorKind, Outcome, Worker, register};
 
 use crate::support::{
-    Mortal, Serving, admin, agent, answer, failure, free_address, serve, serve_at, unique, waiting_calls,
-    within,
+    Mortal, Serving, admin, agent, answer, failure, free_address, paths, serve, serve_at, unique,
+    waiting_calls, within,
 };
 
 #[tool("Pays somebody", needs_approval)]
@@ -52,7 +53,7 @@ async fn a_waiting_run_finishes_while_the_next_version_is_deployed() {
     let calls = waiting_calls(&run).await;
     let _new = serve(Worker::new().agent(clerk(&name, &model, tools![pay, newer::search]))).await;
     assert_eq!(answer(&agent(&name).ask("Hello").send().await.unwrap()).await.text(), "New.");
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     let answer = answer(&run).await;
     assert_eq!(answer.text(), "Paid.");
     assert_eq!(answer.tool_executions()[0].output().unwrap().to_string(), "paid 5");
@@ -126,7 +127,7 @@ async fn calls_and_undos_go_to_the_program_that_offered_the_tool() {
         let _new = serve(clerk(tools![newer::pay, booking::book], tools![newer_booking::unbook])).await;
         let _new_shop = serve(Worker::tools_only(&*shop, tools![newer::pay])).await;
         if is_approved {
-            run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+            run.decide(&calls[0].id, Decision::approve()).await.unwrap();
             let answer = within("the answer", answer(&run)).await;
             assert_eq!(answer.text(), "Paid.");
             assert_eq!(answer.tool_executions()[1].output().unwrap().to_string(), "paid 5");
@@ -153,7 +154,7 @@ async fn a_run_can_wait_until_its_tools_are_back() {
     let calls = waiting_calls(&run).await;
     drop(old);
     let new = Mortal::start(worker(tools![newer::pay]), address).await;
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     match within("the pause", run.wait()).await.unwrap() {
         Outcome::Paused(reason) => assert!(reason.contains("(changed: `pay`)"), "{reason}"),
         other => panic!("{other:?}"),
@@ -182,7 +183,7 @@ async fn a_call_waits_for_a_person_while_its_run_is_paused() {
     let calls = waiting_calls(&run).await;
     drop(old);
     let new = Mortal::start(worker(tools![newer::pay]), address).await;
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     loop {
         match within("the pause", run.wait()).await.unwrap() {
             Outcome::Paused(_) => break,
@@ -194,7 +195,7 @@ async fn a_call_waits_for_a_person_while_its_run_is_paused() {
     let _old = Mortal::start(worker(tools![self::pay]), address).await;
     run.resume().await.unwrap();
     assert_eq!(within("the other call", waiting_calls(&run)).await, calls[1..]);
-    run.resolve_approval(&calls[1], Approval::Approve).await.unwrap();
+    run.decide(&calls[1].id, Decision::approve()).await.unwrap();
     assert_eq!(within("the answer", answer(&run)).await.text(), "Paid.");
 }
 
@@ -224,7 +225,7 @@ async fn a_run_that_meets_other_tools_fails_with_the_difference_or_continues_wit
         free(address).await;
         let new = clerk(&name, &model, tools![newer::pay, balance, newer::search]);
         let _new = serve_at(Worker::new().agent(new).changed_tools(changed_tools), address).await;
-        run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        run.decide(&calls[0].id, Decision::approve()).await.unwrap();
         if changed_tools == ChangedTools::Continue {
             let answer = answer(&run).await;
             // The approval was given for another tool.
@@ -259,7 +260,7 @@ async fn a_run_that_continues_does_not_execute_the_new_program_s_tools() {
     free(address).await;
     let new = clerk(&name, &model, tools![pay, newer::transfer]);
     let _new = serve_at(Worker::new().agent(new).changed_tools(ChangedTools::Continue), address).await;
-    run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+    run.decide(&calls[0].id, Decision::approve()).await.unwrap();
     let answer = answer(&run).await;
     let error = answer.tool_executions()[1].outcome().unwrap_err();
     assert_eq!(error.kind(), ToolErrorKind::UnknownTool);
@@ -292,10 +293,10 @@ async fn an_agent_whose_tools_have_changed_is_another_tool() {
         tool_restate::register(&admin(), &format!("http://{address}")).await.unwrap();
         let run = agent(&name).ask("Go").send().await.unwrap();
         let calls = within("the approval", waiting_calls(&run)).await;
-        assert_eq!(calls, ["call_1_0/call_1_0"]);
+        assert_eq!(paths(&calls), ["call_1_0/call_1_0"]);
         drop(old);
         let _new = Mortal::start(worker(tools![newer::pay]), address).await;
-        run.resolve_approval(&calls[0], Approval::Approve).await.unwrap();
+        run.decide(&calls[0].id, Decision::approve()).await.unwrap();
         match within("the end", run.wait()).await.unwrap() {
             Outcome::Failed(failure) if changed_tools == ChangedTools::Fail => {
                 let expected = "the worker has other tools than the run started with (changed: `billing`); deploy it under \

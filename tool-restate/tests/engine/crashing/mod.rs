@@ -99,8 +99,8 @@ async fn drive(client: Client, effects: PathBuf, number: usize) -> Ended {
                     Person::Denies => Approval::deny("no"),
                     _ => Approval::Approve,
                 };
-                match patiently(|| run.resolve(&waits[0].id, approval().into())).await {
-                    Ok(()) => {}
+                match patiently(|| run.decide(&waits[0].id, approval().into())).await {
+                    Ok(_) => {}
                     // The server was killed between the decision and its acknowledgement.
                     Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyDecided, "{error}"),
                 }
