@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tool_core::model::{ConversationId, Usage};
 use tool_core::run::Decision;
@@ -112,9 +112,18 @@ impl<W: Write> Session<W> {
                     continue;
                 }
                 Some(pending) = pending.recv() => {
+                    // Without a decision, the run ends. If it has ended already, its error follows.
                     match pending {
-                        Pending::Call(call, reply) => self.decide(&call, reply).await?,
-                        Pending::Question(question, reply) => self.reply(&question, reply).await?,
+                        Pending::Call(call, reply) => {
+                            if let Some(approval) = self.decide(&call).await? {
+                                let _ = reply.send(approval);
+                            }
+                        }
+                        Pending::Question(question, reply) => {
+                            if let Some(decision) = self.reply(&question).await? {
+                                let _ = reply.send(decision);
+                            }
+                        }
                     }
                     continue;
                 }
@@ -173,46 +182,35 @@ impl<W: Write> Session<W> {
         }
     }
 
-    /// Asks the user for a decision about a call. Without one, at the end of the input or for Ctrl-C, the run ends.
-    pub(crate) async fn decide(
-        &mut self,
-        call: &ToolCall,
-        reply: oneshot::Sender<Approval>,
-    ) -> io::Result<()> {
+    /// Asks the user for a decision about a call. Returns `None` at the end of the input and for Ctrl-C.
+    pub(crate) async fn decide(&mut self, call: &ToolCall) -> io::Result<Option<Approval>> {
         // Whole, because nothing may be approved that is not shown.
         self.screen.line(&format!("Execute {call:#}?"))?;
-        let approval = loop {
+        loop {
             self.screen.write("[y]es, [n]o, [e]dit the arguments: ")?;
             let Some(key) = self.input.key().await? else {
-                return self.screen.end_line();
+                self.screen.end_line()?;
+                return Ok(None);
             };
             self.screen.write(&format!("{key}\n"))?;
             match &*key.trim().to_lowercase() {
-                "y" | "yes" => break Approval::Approve,
+                "y" | "yes" => return Ok(Some(Approval::Approve)),
                 "n" | "no" => {
                     let reason =
                         self.ask("reason, or nothing: ").await?.filter(|text| !text.trim().is_empty());
-                    break Approval::Deny(reason);
+                    return Ok(Some(Approval::Deny(reason)));
                 }
-                "e" | "edit" => match self.ask("arguments as JSON: ").await? {
-                    Some(arguments) => break Approval::ApproveWith(arguments),
-                    None => return Ok(()),
-                },
+                "e" | "edit" => {
+                    return Ok(self.ask("arguments as JSON: ").await?.map(Approval::ApproveWith));
+                }
                 _ => {}
             }
-        };
-        // If the run has ended, its error follows.
-        let _ = reply.send(approval);
-        Ok(())
+        }
     }
 
-    /// Asks the user a question of a tool. Choices are numbered, and an empty line declines unless there is a default. Without an
-    /// answer, at the end of the input or for Ctrl-C, the run ends.
-    pub(crate) async fn reply(
-        &mut self,
-        question: &Question,
-        reply: oneshot::Sender<Decision>,
-    ) -> io::Result<()> {
+    /// Asks the user a question of a tool. Choices are numbered, and an empty line declines unless there is a default. Returns `None` at the
+    /// end of the input and for Ctrl-C.
+    pub(crate) async fn reply(&mut self, question: &Question) -> io::Result<Option<Decision>> {
         self.screen.line(question.text())?;
         for (position, (label, _)) in question.labeled_choices().enumerate() {
             self.screen.line(&format!("  {}: {label}", position + 1))?;
@@ -222,27 +220,25 @@ impl<W: Write> Session<W> {
         }
         let default = question.default().map(|default| format!(" [{}]", show_value(default)));
         let prompt = format!("answer, or nothing to decline{}: ", default.unwrap_or_default());
-        let decision = loop {
+        loop {
             let line = match question.is_secret() {
                 true => self.ask_secretly(&prompt).await?,
                 false => self.ask(&prompt).await?,
             };
-            let Some(line) = line else { return Ok(()) };
+            let Some(line) = line else { return Ok(None) };
             let line = line.trim();
             let chosen =
                 line.parse::<usize>().ok().and_then(|number| question.choices().get(number.checked_sub(1)?));
             match (line, chosen, question.choices().is_empty()) {
                 ("", ..) => match question.default() {
-                    Some(default) => break Decision::answer(default.clone()),
-                    None => break Decision::decline(),
+                    Some(default) => return Ok(Some(Decision::answer(default.clone()))),
+                    None => return Ok(Some(Decision::decline())),
                 },
-                (_, Some(choice), _) => break Decision::answer(choice.clone()),
+                (_, Some(choice), _) => return Ok(Some(Decision::answer(choice.clone()))),
                 (_, None, false) => self.screen.line("choose by number")?,
-                (text, None, true) => break Decision::answer_text(question, text),
+                (text, None, true) => return Ok(Some(Decision::answer_text(question, text))),
             }
-        };
-        let _ = reply.send(decision);
-        Ok(())
+        }
     }
 
     pub(crate) async fn ask(&mut self, prompt: &str) -> io::Result<Option<String>> {

@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 
-use tokio::sync::oneshot;
-use tool_core::Approval;
 use tool_core::agent::Outcome;
 use tool_core::memory::{RunStatus, StoredRun};
 use tool_core::run::{Decision, Wait, WaitReason};
@@ -107,16 +105,8 @@ impl<W: Write> Session<W> {
     /// Asks for a decision. Returns `None` for what is not decided here, and at the end of the input.
     async fn ask_about(&mut self, wait: &Wait) -> io::Result<Option<Decision>> {
         match &wait.reason {
-            WaitReason::Approval(call) => {
-                let (reply, decision) = oneshot::channel();
-                self.decide(call, reply).await?;
-                Ok(decision.await.ok().map(|approval: Approval| approval.into()))
-            }
-            WaitReason::Answer(question) => {
-                let (reply, decision) = oneshot::channel();
-                self.reply(question, reply).await?;
-                Ok(decision.await.ok())
-            }
+            WaitReason::Approval(call) => Ok(self.decide(call).await?.map(Decision::from)),
+            WaitReason::Answer(question) => self.reply(question).await,
             _ => Ok(None),
         }
     }
