@@ -4,92 +4,29 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, ready, select};
+use futures_util::future::{BoxFuture, Either, select};
 use restate_sdk::prelude::*;
 use tool_core::tool::{Progress, ToolError, ToolExecution};
 use tool_core::{Agent, CancellationToken, ToolContext, ToolSet};
 
-use crate::context::ContextTypes;
-use crate::events::{Publisher, Unfinished};
+use crate::events::Unfinished;
 use crate::limit::limited;
 use crate::names::CallInput;
 use crate::path::stream_name;
+use crate::settings::Settings;
 use crate::step::panicked;
 
-/// The owner of the tools: an agent, or a worker without one.
-#[derive(Clone)]
-pub(crate) enum Executor {
+/// The owner of the tools.
+pub(crate) enum Owner {
     Agent(Agent),
     /// A worker without an agent, and the values that its tools take from the context.
     Tools(ToolSet, ToolContext),
 }
 
-impl Executor {
-    /// Executes a call. Its tool must be the one that the model was offered.
-    pub(crate) async fn execute(
-        &self,
-        input: CallInput,
-        types: &ContextTypes,
-        cancellation: &CancellationToken,
-        publisher: Option<&Publisher>,
-        unfinished: &Unfinished,
-    ) -> ToolExecution {
-        let publishing = publisher.zip(input.events.as_ref()).map(|(publisher, target)| {
-            publisher.begin(target, stream_name(&input.path, "call", &input.request.call.id), None)
-        });
-        let call = input.request.call.clone();
-        let progress =
-            publishing.as_ref().map(|publishing| publishing.progress(&input.path, &call)).unwrap_or_default();
-        // The engine would repeat a call whose hook, handler of errors or provider panics without end.
-        let executed = AssertUnwindSafe(self.execute_with(input, types, cancellation, progress));
-        let execution = executed
-            .catch_unwind()
-            .await
-            .unwrap_or_else(|panic| ToolExecution::new(call, Err(ToolError::fatal(panicked(&*panic)))));
-        if let Some(publishing) = publishing {
-            unfinished.add(publishing);
-        }
-        execution
-    }
-
-    async fn execute_with(
-        &self,
-        input: CallInput,
-        types: &ContextTypes,
-        cancellation: &CancellationToken,
-        progress: Progress,
-    ) -> ToolExecution {
-        let CallInput { mut request, definition, offered, context, agent: names, .. } = input;
-        // The rules for approval and the like come from the recorded definition: without it, there are none.
-        if definition.is_none() && request.undone.is_none() {
-            let error = ToolError::unknown_tool(&request.call.name, offered.iter().map(|name| &**name));
-            return ToolExecution::new(request.call, Err(error));
-        }
-        request.definition = definition;
-        let values = match self {
-            Self::Agent(_) => ToolContext::new(),
-            Self::Tools(_, values) => values.clone(),
-        };
-        let context = match types.apply_to_call(values, &context) {
-            Ok(context) => context,
-            Err(reason) => return ToolExecution::new(request.call, Err(ToolError::not_executed(&reason))),
-        };
-        match self {
-            Self::Agent(agent) => {
-                let names: Vec<_> = names.iter().map(|name| &**name).collect();
-                agent.execute_unjudged(&names, request, &context, cancellation, progress).await
-            }
-            Self::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
-        }
-    }
-}
-
 /// Executes calls for runs. It cannot be invoked from outside, because that would bypass approvals.
 pub(crate) struct Calls {
-    pub(crate) executor: Executor,
-    pub(crate) max_bytes: usize,
-    pub(crate) publisher: Option<Publisher>,
-    pub(crate) types: Arc<ContextTypes>,
+    pub(crate) owner: Owner,
+    pub(crate) settings: Arc<Settings>,
 }
 
 #[restate_sdk::service]
@@ -113,20 +50,12 @@ impl CallsService for Calls {
             }
         };
         let unfinished = Unfinished::default();
-        if is_first {
-            let execution = self.execute(input, ctx.signal("cancelled"), &unfinished).await;
-            let recorded = loop {
-                let outcome = execution.clone();
-                // Fails if the call is cancelled after it was executed.
-                if let Ok(recorded) = ctx.run(move || ready(Ok(Json(outcome)))).name(OUTCOME).await {
-                    break recorded;
-                }
-            };
-            unfinished.finish().await;
-            return Ok(recorded);
-        }
         // A cancelled step returns nothing to its caller, so the outcome is left here.
         let executed: Arc<Mutex<Option<ToolExecution>>> = Arc::default();
+        if is_first {
+            let execution = self.execute_until(input.clone(), ctx.signal("cancelled"), &unfinished).await;
+            *executed.lock().unwrap_or_else(PoisonError::into_inner) = Some(execution);
+        }
         let recorded = loop {
             // The journal may have the outcome already: it is then returned, and the tool is not executed.
             let (input, executed, published) = (input.clone(), Arc::clone(&executed), unfinished.clone());
@@ -140,14 +69,15 @@ impl CallsService for Calls {
                         None if input.at_most_once => {
                             ToolExecution::new(input.request.call, Err(ToolError::outcome_unknown()))
                         }
-                        None => self.execute(input, cancelled, &published).await,
+                        None => self.execute_until(input, cancelled, &published).await,
                     };
                     *executed.lock().unwrap_or_else(PoisonError::into_inner) = Some(execution.clone());
                     Ok(Json(execution))
                 })
             };
-            match ctx.run(execute).name(OUTCOME).await {
-                Err(_) if undoes => {}
+            match ctx.run(execute).name("outcome").await {
+                // Cancelled after it was executed.
+                Err(_) if undoes || is_first => {}
                 recorded => break recorded,
             }
         };
@@ -157,10 +87,66 @@ impl CallsService for Calls {
 }
 
 impl Calls {
+    /// Executes a call. Its tool must be the one that the model was offered.
+    pub(crate) async fn execute(
+        &self,
+        input: CallInput,
+        cancellation: &CancellationToken,
+        unfinished: &Unfinished,
+    ) -> ToolExecution {
+        let publisher = self.settings.publisher.as_ref().zip(input.events.as_ref());
+        let publishing = publisher.map(|(publisher, target)| {
+            publisher.begin(target, stream_name(&input.path, "call", &input.request.call.id), None)
+        });
+        let call = input.request.call.clone();
+        let progress =
+            publishing.as_ref().map(|publishing| publishing.progress(&input.path, &call)).unwrap_or_default();
+        // The engine would repeat a call whose hook, handler of errors or provider panics without end.
+        let executed = AssertUnwindSafe(self.execute_with(input, cancellation, progress));
+        let execution = executed
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|panic| ToolExecution::new(call, Err(ToolError::fatal(panicked(&*panic)))));
+        if let Some(publishing) = publishing {
+            unfinished.add(publishing);
+        }
+        execution
+    }
+
+    async fn execute_with(
+        &self,
+        input: CallInput,
+        cancellation: &CancellationToken,
+        progress: Progress,
+    ) -> ToolExecution {
+        let CallInput { mut request, definition, offered, context, agent: names, .. } = input;
+        // The rules for approval and the like come from the recorded definition: without it, there are none.
+        if definition.is_none() && request.undone.is_none() {
+            let error = ToolError::unknown_tool(&request.call.name, offered.iter().map(|name| &**name));
+            return ToolExecution::new(request.call, Err(error));
+        }
+        request.definition = definition;
+        let values = match &self.owner {
+            Owner::Agent(_) => ToolContext::new(),
+            Owner::Tools(_, values) => values.clone(),
+        };
+        let context = match self.settings.types.apply_to_call(values, &context) {
+            Ok(context) => context,
+            Err(reason) => return ToolExecution::new(request.call, Err(ToolError::not_executed(&reason))),
+        };
+        match &self.owner {
+            Owner::Agent(agent) => {
+                let names: Vec<_> = names.iter().map(|name| &**name).collect();
+                agent.execute_unjudged(&names, request, &context, cancellation, progress).await
+            }
+            Owner::Tools(tools, _) => tools.execute_request(request, &context, cancellation, progress).await,
+        }
+    }
+
     /// Executes a call until its invocation is cancelled, unless it undoes another one.
     ///
     /// Nothing resolves the signal: it fails when the invocation is cancelled, which a recorded step does not notice.
-    async fn execute(
+    async fn execute_until(
         &self,
         input: CallInput,
         cancelled: impl Future<Output = Result<(), TerminalError>> + Send,
@@ -168,8 +154,7 @@ impl Calls {
     ) -> ToolExecution {
         let (call, undoes) = (input.request.call.clone(), input.request.undone.is_some());
         let cancellation = CancellationToken::new();
-        let publisher = self.publisher.as_ref();
-        let execution = self.executor.execute(input, &self.types, &cancellation, publisher, unfinished);
+        let execution = self.execute(input, &cancellation, unfinished);
         let execution = if undoes {
             execution.await
         } else {
@@ -181,12 +166,9 @@ impl Calls {
                 }
             }
         };
-        limited(execution, self.max_bytes)
+        limited(execution, self.settings.max_bytes)
     }
 }
-
-/// The name of the step that records the outcome of a call.
-const OUTCOME: &str = "outcome";
 
 /// Records that execution begins. Evaluates to `true` if no earlier execution of the handler has recorded it. A macro, because the
 /// SDK's futures are `Send` only for a context of a known type.

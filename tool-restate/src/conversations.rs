@@ -4,16 +4,17 @@
 //! questions are answered one after the other, and none waits for a person.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use restate_sdk::context::{DurableFuture, RequestTarget};
 use restate_sdk::prelude::*;
 use tool_core::Message;
-use tool_core::memory::Window;
 use tool_core::model::repair_history;
 
 use crate::limit;
 use crate::names::{Added, Ended, HoldRequest};
+use crate::settings::Settings;
 
 /// The number of times that messages were added. Those of time `n` are at the key `n`.
 const RUNS: &str = "runs";
@@ -34,8 +35,7 @@ enum Progress {
 
 pub(crate) struct Conversations {
     pub(crate) agent: String,
-    pub(crate) window: Option<Window>,
-    pub(crate) max_bytes: usize,
+    pub(crate) settings: Arc<Settings>,
 }
 
 #[restate_sdk::object]
@@ -55,12 +55,12 @@ impl ConversationsService for Conversations {
         let HoldRequest { run, invocation } = request;
         let history = load(&ctx).await?;
         let history = repair_history(&history).into_owned();
-        let history = match &self.window {
+        let history = match &self.settings.window {
             Some(window) => window.apply(history),
             None => history,
         };
         let signal = ctx.invocation_handle(invocation.clone()).signal("history");
-        match limit::check("the history of the conversation", &history, self.max_bytes) {
+        match limit::check("the history of the conversation", &history, self.settings.max_bytes) {
             Ok(()) => signal.resolve(Json(history)),
             Err(reason) => signal.reject(TerminalError::new_with_code(
                 413,
@@ -111,7 +111,7 @@ impl ConversationsService for Conversations {
             let Json(added) = ctx.get::<Json<Added>>(&run.to_string()).await?.unwrap_or(Json(EMPTY));
             messages.extend(added.messages);
         }
-        limit::check("the conversation", &messages, self.max_bytes)
+        limit::check("the conversation", &messages, self.settings.max_bytes)
             .map_err(|reason| TerminalError::new_with_code(413, reason))?;
         Ok(Json(messages))
     }
@@ -145,7 +145,7 @@ impl Conversations {
             }
         }
         let mut runs = ctx.get::<u32>(RUNS).await?.unwrap_or_default();
-        for messages in limit::batches(messages, self.max_bytes) {
+        for messages in limit::batches(messages, self.settings.max_bytes) {
             ctx.set(&runs.to_string(), Json(Added { messages, stored: None }));
             runs += 1;
         }

@@ -19,6 +19,7 @@ mod options;
 mod signals;
 mod events;
 mod tools;
+mod settings;
 mod step;
 mod turn;
 mod calls;

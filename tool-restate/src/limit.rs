@@ -54,11 +54,10 @@ pub(crate) fn limited(execution: ToolExecution, max_bytes: usize) -> ToolExecuti
             let error = ToolError::fatal(format!(
                 "{reason}; limit it with `max_output_chars`, or return a reference"
             ));
-            let timing = (execution.started_at(), execution.duration());
             let replaced = ToolExecution::new(execution.call().clone(), Err(error));
-            match timing {
-                (Some(started), duration) => replaced.with_timing(started, duration),
-                (None, _) => replaced,
+            match execution.started_at() {
+                Some(started) => replaced.with_timing(started, execution.duration()),
+                None => replaced,
             }
         }
     }

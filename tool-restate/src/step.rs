@@ -17,11 +17,10 @@ use tool_core::run::{Handoff, Run, RunChanges, RunError, RunErrorKind};
 use tool_core::tool::{ToolError, ToolExecution};
 
 use crate::clock::now;
-use crate::context::ContextTypes;
-use crate::events::Publisher;
 use crate::limit;
 use crate::names::{JsonContext, Question};
 use crate::path::{Asked, call_ids};
+use crate::settings::Settings;
 use crate::tools::{ChangedTools, Profile, Tools, difference};
 
 /// The beginning of a run.
@@ -141,10 +140,7 @@ pub(crate) struct Model {
     pub(crate) agent: Agent,
     /// The hashes of its tools, because each step compares them.
     pub(crate) hashes: Arc<BTreeMap<String, String>>,
-    pub(crate) types: Arc<ContextTypes>,
-    pub(crate) changed_tools: ChangedTools,
-    pub(crate) max_bytes: usize,
-    pub(crate) publisher: Option<Publisher>,
+    pub(crate) settings: Arc<Settings>,
 }
 
 impl Model {
@@ -159,7 +155,7 @@ impl Model {
     /// Returns the beginning of a run, or an error if it is too large.
     fn started(&self, run: Run, agent: &Agent, has_own_limits: bool) -> Result<Started, String> {
         let started = Started { run, profile: Profile::of(agent), at: now(), has_own_limits };
-        limit::check("the run with its history", &started, self.max_bytes)?;
+        limit::check("the run with its history", &started, self.settings.max_bytes)?;
         Ok(started)
     }
 
@@ -179,7 +175,7 @@ impl Model {
         if let Some(conversation) = conversation {
             ask = ask.conversation(conversation);
         }
-        let run = self.types.apply_to_ask(ask, &context)?.start().into_run();
+        let run = self.settings.types.apply_to_ask(ask, &context)?.start().into_run();
         self.started(run, &self.agent, false)
     }
 
@@ -196,7 +192,7 @@ impl Model {
                 let (started, took) =
                     (UNIX_EPOCH + Duration::from_micros(since), now().saturating_sub(since));
                 let execution = execution.with_timing(started, Duration::from_micros(took));
-                Obstacle::Ended(outer.len(), limit::limited(execution, self.max_bytes).into())
+                Obstacle::Ended(outer.len(), limit::limited(execution, self.settings.max_bytes).into())
             })?;
             if tree.run().is_ok() {
                 return Ok(Inside::Rejected(inside.run().changes().without_time()));
@@ -229,7 +225,7 @@ impl Model {
             return Ok(Tools::Same);
         }
         let reason = difference(started_with, present);
-        match self.changed_tools {
+        match self.settings.changed_tools {
             ChangedTools::Fail => Ok(Tools::Refused(reason)),
             ChangedTools::Wait => Err(ModelError::new(reason)),
             ChangedTools::Continue => Ok(Tools::Changed(present.clone())),
@@ -266,7 +262,7 @@ impl Model {
                 ask = ask.only_tools(self.agent.tools().clone().filter(|tool| is_same(tool.name())));
             }
         }
-        Ok(self.types.apply_to_ask(ask, tree.context)?)
+        Ok(self.settings.types.apply_to_ask(ask, tree.context)?)
     }
 }
 

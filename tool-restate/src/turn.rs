@@ -74,7 +74,7 @@ impl Model {
             Err(error) if !has_one => Err(error),
             taken => Ok(taken.ok().filter(|record| {
                 let size = limit::size(record);
-                let is_stored = bytes == 0 || bytes + size <= self.max_bytes;
+                let is_stored = bytes == 0 || bytes + size <= self.settings.max_bytes;
                 bytes += if is_stored { size } else { 0 };
                 is_stored
             })),
@@ -91,7 +91,7 @@ impl Model {
         time_left: Option<Duration>,
     ) -> Result<TurnRecord, ModelError> {
         let started = now();
-        let publisher = self.publisher.as_ref().zip(events).zip(tree.run().ok());
+        let publisher = self.settings.publisher.as_ref().zip(events).zip(tree.run().ok());
         let publishing = publisher.map(|((publisher, target), run)| {
             let turn = run.turns() + 1;
             let begins = event_at(tree.path, Event::turn_started(turn, run.messages().len()));
@@ -102,7 +102,7 @@ impl Model {
             unfinished.add(publishing);
         }
         let outcome = asked?;
-        let checked = limit::check("the reply of the model", &outcome, self.max_bytes);
+        let checked = limit::check("the reply of the model", &outcome, self.settings.max_bytes);
         let outcome = outcome.and_then(|taken| checked.map(|()| taken).map_err(Obstacle::Refused));
         Ok(TurnRecord { outcome, started, finished: now() })
     }

@@ -1,6 +1,5 @@
 //! A worker: a process that executes runs and calls for the engine.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -15,17 +14,16 @@ use tool_core::model::ToolKind;
 use tool_core::toolset::IntoToolSet;
 use tool_core::{Agent, ToolContext, ToolSet};
 
-use crate::calls::{Calls, CallsService as _, Executor};
+use crate::calls::{Calls, CallsService as _, Owner};
 use crate::checks::{WorkerError, check, check_routes, services, tree_of};
 use crate::client::Client;
-use crate::context::ContextTypes;
 use crate::conversations::{self, Conversations, ConversationsService as _};
 use crate::drive::Setup;
 use crate::events::{self, Events, EventsService as _, Publisher};
-use crate::limit::MAX_BYTES;
 use crate::names::{conversations_service, events_service, is_service_name};
 use crate::options::{JOURNAL_RETENTION, RETENTION, named, service_options};
 use crate::runs::{Runs, RunsService as _};
+use crate::settings::Settings;
 use crate::step::Model;
 use crate::tools::{ChangedTools, hashes};
 
@@ -48,51 +46,19 @@ use crate::tools::{ChangedTools, hashes};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Default)]
 #[must_use = "a worker does nothing until it serves"]
 pub struct Worker {
     agents: Vec<Agent>,
     tools: Vec<(String, ToolSet, ToolContext)>,
-    routes: BTreeMap<String, String>,
-    types: ContextTypes,
-    window: Option<Window>,
-    has_local_calls: bool,
-    changed_tools: ChangedTools,
-    model_attempts: Option<u32>,
-    model_patience: Duration,
-    longest_call: Duration,
-    retention: Duration,
-    max_value_bytes: usize,
-    publisher: Option<Publisher>,
     identity_keys: Vec<String>,
-    version: String,
-}
-
-impl Default for Worker {
-    fn default() -> Self {
-        Self::new()
-    }
+    settings: Settings,
 }
 
 impl Worker {
     /// Creates a worker without agents.
     pub fn new() -> Self {
-        Self {
-            agents: Vec::new(),
-            tools: Vec::new(),
-            routes: BTreeMap::new(),
-            types: ContextTypes::default(),
-            window: None,
-            has_local_calls: false,
-            changed_tools: ChangedTools::default(),
-            model_attempts: None,
-            model_patience: Duration::from_secs(6 * 60 * 60),
-            longest_call: Duration::from_secs(24 * 60 * 60),
-            retention: RETENTION,
-            max_value_bytes: MAX_BYTES,
-            publisher: None,
-            identity_keys: Vec::new(),
-            version: String::new(),
-        }
+        Self::default()
     }
 
     /// Creates a worker that only executes calls, of tools that other workers [route](Self::tools_at) to this name.
@@ -125,7 +91,7 @@ impl Worker {
         tools: impl IntoIterator<Item = N>,
     ) -> Self {
         let name = name.into();
-        self.routes.extend(tools.into_iter().map(|tool| (tool.into(), name.clone())));
+        self.settings.routes.extend(tools.into_iter().map(|tool| (tool.into(), name.clone())));
         self
     }
 
@@ -134,7 +100,7 @@ impl Worker {
     /// half of the time, but a call is not visible by itself, a cancelled run waits for it, and if the process dies, all calls of
     /// the step are executed again under their keys, except calls of `at_most_once` tools.
     pub fn local_calls(mut self) -> Self {
-        self.has_local_calls = true;
+        self.settings.has_local_calls = true;
         self
     }
 
@@ -142,19 +108,19 @@ impl Worker {
     ///
     /// They are found by the name of the type without its path.
     pub fn context_json<T: DeserializeOwned + Send + Sync + 'static>(mut self) -> Self {
-        self.types.add::<T>();
+        self.settings.types.add::<T>();
         self
     }
 
     /// Limits the part of a conversation that is sent to the model.
     pub fn window(mut self, window: Window) -> Self {
-        self.window = Some(window);
+        self.settings.window = Some(window);
         self
     }
 
     /// Sets what happens to runs that started with other tools; [`ChangedTools::Fail`] by default.
     pub fn changed_tools(mut self, changed_tools: ChangedTools) -> Self {
-        self.changed_tools = changed_tools;
+        self.settings.changed_tools = changed_tools;
         self
     }
 
@@ -162,35 +128,35 @@ impl Worker {
     /// default. Afterwards the run [waits for an operator](crate::Outcome::Paused). An error that is
     /// [permanent](tool_core::model::ModelError::is_permanent) ends the run at once, and so does a panic of the agent's code.
     pub fn model_patience(mut self, time: Duration) -> Self {
-        self.model_patience = time;
+        self.settings.model_patience = time;
         self
     }
 
     /// Limits the number of times that a request to the model is sent. Afterwards the run fails, and its effects are undone. Unlimited by
     /// default. Providers repeat failed requests themselves, and the numbers multiply.
     pub fn model_attempts(mut self, attempts: u32) -> Self {
-        self.model_attempts = Some(attempts.max(1));
+        self.settings.model_attempts = Some(attempts.max(1));
         self
     }
 
     /// Sets the longest time that a call can take, after which the engine takes its worker for dead and executes it again; a day
     /// by default. It must be longer than the timeouts of the tools.
     pub fn longest_call(mut self, time: Duration) -> Self {
-        self.longest_call = time;
+        self.settings.longest_call = time;
         self
     }
 
     /// Sets the time for which the engine stores a run after its end, with its answer and its [key](crate::Question::key); thirty days by
     /// default. Its steps are stored for a day at most.
     pub fn retention(mut self, time: Duration) -> Self {
-        self.retention = time;
+        self.settings.retention = time;
         self
     }
 
     /// Publishes deltas and progress while a step runs, for questions that [ask for events](crate::Question::events). They are sent
     /// by this client. Without it, readers get only the events of finished steps.
     pub fn publish_events(mut self, client: &Client) -> Self {
-        self.publisher = Some(Publisher(client.ingress.clone()));
+        self.settings.publisher = Some(Publisher(client.ingress.clone()));
         self
     }
 
@@ -204,7 +170,7 @@ impl Worker {
     /// Sets the version that distinguishes the program from another one with the same tools: [`register`](crate::register) refuses a second
     /// URI of one program. Empty by default.
     pub fn version(mut self, version: impl Into<String>) -> Self {
-        self.version = version.into();
+        self.settings.version = version.into();
         self
     }
 
@@ -213,7 +179,7 @@ impl Worker {
     /// server's `message-size-limit` and `per-invocation-memory-limit`, of 32 MiB, must be more than twice as large: an invocation that has
     /// larger values can stop for ever.
     pub fn max_value_bytes(mut self, bytes: usize) -> Self {
-        self.max_value_bytes = bytes;
+        self.settings.max_bytes = bytes;
         self
     }
 
@@ -245,20 +211,19 @@ impl Worker {
         if self.agents.is_empty() && self.tools.is_empty() {
             return Err(WorkerError::Empty);
         }
-        let types = Arc::new(self.types);
-        let publisher = self.publisher;
+        let settings = Arc::new(self.settings);
         let mut builder = Endpoint::builder();
-        let retention = self.retention;
-        let calls = |executor: Executor, service: &str| -> Result<ServiceDefinition, WorkerError> {
+        let journal_retention = settings.retention.min(JOURNAL_RETENTION);
+        let service_options = || service_options(&settings.version);
+        let calls = |owner: Owner, service: &str| -> Result<ServiceDefinition, WorkerError> {
             // A run that undoes its calls finds their outcomes for this time, also if no worker lives meanwhile.
-            let options = service_options(&self.version)
+            let options = service_options()
                 .ingress_private(true)
                 .idempotency_retention(RETENTION)
-                .journal_retention(retention.min(JOURNAL_RETENTION));
-            let options =
-                options.inactivity_timeout(self.longest_call).abort_timeout(Duration::from_secs(60));
-            let (types, publisher) = (Arc::clone(&types), publisher.clone());
-            let calls = Calls { executor, max_bytes: self.max_value_bytes, publisher, types };
+                .journal_retention(journal_retention)
+                .inactivity_timeout(settings.longest_call)
+                .abort_timeout(Duration::from_secs(60));
+            let calls = Calls { owner, settings: Arc::clone(&settings) };
             Ok(named(calls.serve(), service)?.options(options))
         };
         let mut names: Vec<String> = Vec::new();
@@ -290,28 +255,24 @@ impl Worker {
                 )));
             }
             for service in services(name, [tools]) {
-                builder = builder.bind(calls(Executor::Tools(tools.clone(), context.clone()), &service)?);
+                builder = builder.bind(calls(Owner::Tools(tools.clone(), context.clone()), &service)?);
             }
         }
         for agent in &self.agents {
             let name = check(agent)?;
-            check_routes(&self.routes, agent, &name)?;
+            check_routes(&settings.routes, agent, &name)?;
             add_name(&name)?;
             for service in services(&name, tree_of(agent).flat_map(|one| [one.tools(), one.undo_tools()])) {
-                builder = builder.bind(calls(Executor::Agent(agent.clone()), &service)?);
+                builder = builder.bind(calls(Owner::Agent(agent.clone()), &service)?);
             }
-            let conversations = Conversations {
-                agent: name.clone(),
-                window: self.window.clone(),
-                max_bytes: self.max_value_bytes,
-            };
+            let conversations = Conversations { agent: name.clone(), settings: Arc::clone(&settings) };
             let private = || HandlerOptions::new().ingress_private(true);
-            let options = service_options(&self.version).enable_lazy_state(true);
+            let options = service_options().enable_lazy_state(true);
             let options =
                 conversations::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder =
                 builder.bind(named(conversations.serve(), &conversations_service(&name))?.options(options));
-            let options = service_options(&self.version).enable_lazy_state(true);
+            let options = service_options().enable_lazy_state(true);
             let options = events::PRIVATE.iter().fold(options, |all, name| all.handler(*name, private()));
             builder = builder.bind(named(Events.serve(), &events_service(&name))?.options(options));
             let runs = Runs(Setup {
@@ -319,31 +280,23 @@ impl Worker {
                 model: Model {
                     agent: agent.clone(),
                     hashes: hashes(agent).into(),
-                    types: Arc::clone(&types),
-                    changed_tools: self.changed_tools,
-                    max_bytes: self.max_value_bytes,
-                    publisher: publisher.clone(),
+                    settings: Arc::clone(&settings),
                 },
-                executor: Executor::Agent(agent.clone()),
-                routes: self.routes.clone(),
-                has_local_calls: self.has_local_calls,
-                model_attempts: self.model_attempts,
-                model_patience: self.model_patience,
-                retention,
+                calls: Calls { owner: Owner::Agent(agent.clone()), settings: Arc::clone(&settings) },
+                settings: Arc::clone(&settings),
             });
             // A request to the model is silent for long; a run that only waits is suspended nevertheless, as it can be.
-            let mut options = service_options(&self.version)
-                .abort_timeout(Duration::from_secs(60 * 60))
-                .enable_lazy_state(true);
+            let mut options =
+                service_options().abort_timeout(Duration::from_secs(60 * 60)).enable_lazy_state(true);
             // They only wait, for which they need no worker.
             let waits = |options: HandlerOptions| options.inactivity_timeout(Duration::from_millis(100));
             options = options.handler("first_stop", waits(private()));
             options = options.handler("wait", waits(HandlerOptions::new()));
-            if self.has_local_calls {
-                options = options.abort_timeout(self.longest_call);
+            if settings.has_local_calls {
+                options = options.abort_timeout(settings.longest_call);
             }
-            let run = HandlerOptions::new().workflow_retention(retention);
-            options = options.handler("run", run.journal_retention(retention.min(JOURNAL_RETENTION)));
+            let run = HandlerOptions::new().workflow_retention(settings.retention);
+            options = options.handler("run", run.journal_retention(journal_retention));
             builder = builder.bind(named(runs.serve(), &name)?.options(options));
         }
         Ok(builder.build())

@@ -33,7 +33,7 @@ impl<'c> Drive<'c> {
                 return self.judge(branch, "decided calls", Subject::DecidedCalls).await;
             }
         }
-        let (routes, has_local_calls) = (&self.setup.routes, self.setup.has_local_calls);
+        let (routes, has_local_calls) = (&self.setup.settings.routes, self.setup.settings.has_local_calls);
         let (of_agents, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|call| self.asks_agent(branch, call));
         let is_search = |call: &ToolCall| self.kind(branch, call) == Some(ToolKind::Search);
@@ -136,7 +136,7 @@ impl<'c> Drive<'c> {
             || !self.in_flight.is_empty()
             || !self.run.waits().is_empty()
             || self.run.limits().max_time.is_some();
-        let (max_bytes, mut has_refused) = (self.setup.model.max_bytes, false);
+        let (max_bytes, mut has_refused) = (self.setup.settings.max_bytes, false);
         for call in ready {
             let mut input = self.input(branch, &call)?;
             let undoes = input.request.undone.is_some();
@@ -152,7 +152,7 @@ impl<'c> Drive<'c> {
                 has_refused = true;
                 continue;
             }
-            let owner = self.setup.routes.get(&call.name).unwrap_or(&self.setup.name);
+            let owner = self.setup.settings.routes.get(&call.name).unwrap_or(&self.setup.name);
             let known = input
                 .definition
                 .as_ref()

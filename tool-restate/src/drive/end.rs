@@ -33,14 +33,14 @@ impl<'c> Drive<'c> {
             }
         };
         if events.is_some() {
-            unpublished.push(last_event(&ended, setup.model.max_bytes));
+            unpublished.push(last_event(&ended, setup.settings.max_bytes));
             end_events(setup, ctx, unpublished);
         }
         let messages = match &ended {
             Ended::Answer(answer) if conversation.is_some() => Some(answer.messages().to_vec()),
             _ => None,
         };
-        let ended = store_parts(ctx, ended, setup.model.max_bytes);
+        let ended = store_parts(ctx, ended, setup.settings.max_bytes);
         let added = messages.map(|messages| match &ended {
             Ended::Parts(parts) => {
                 Added { messages: Vec::new(), stored: Some((ctx.key().to_owned(), *parts)) }

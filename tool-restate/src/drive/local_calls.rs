@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::future::{BoxFuture, Either, OptionFuture, select};
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use restate_sdk::prelude::*;
@@ -31,7 +31,7 @@ impl<'c> Drive<'c> {
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
         // The outcomes of all calls are one value.
-        let max_bytes = setup.model.max_bytes / inputs.len().max(1);
+        let max_bytes = setup.settings.max_bytes / inputs.len().max(1);
         let stash = Arc::clone(&done);
         let execute = move || -> BoxFuture<'_, HandlerResult<Json<Vec<ToolExecution>>>> {
             let executions = inputs.into_iter().map(move |input| {
@@ -43,34 +43,21 @@ impl<'c> Drive<'c> {
                         let cancellation = CancellationToken::new();
                         // Also cancelled when the time is up and this future is dropped.
                         let _cancels = cancellation.clone().drop_guard();
-                        let (types, publisher) = (&setup.model.types, setup.model.publisher.as_ref());
-                        let executor = &setup.executor;
-                        let executed =
-                            executor.execute(input, types, &cancellation, publisher, &published).await;
-                        limit::limited(executed, max_bytes)
+                        limit::limited(setup.calls.execute(input, &cancellation, &published).await, max_bytes)
                     };
                     stash.lock().unwrap_or_else(PoisonError::into_inner).push(execution.clone());
                     execution
                 };
                 execution.boxed()
             });
-            Box::pin(async move {
-                let mut executions = executions.collect::<FuturesUnordered<_>>();
-                let time_is_up = OptionFuture::from(time_left.map(tokio::time::sleep));
-                let mut time_is_up = std::pin::pin!(async move {
-                    match time_is_up.await {
-                        Some(()) => {}
-                        None => std::future::pending().await,
-                    }
-                });
-                let mut executed = Vec::new();
-                while let Either::Left((Some(execution), _)) =
-                    select(executions.next(), &mut time_is_up).await
-                {
-                    executed.push(execution);
+            let time_is_up = async move {
+                match time_left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
                 }
-                Ok(Json(executed))
-            })
+            };
+            let executed = executions.collect::<FuturesUnordered<_>>().take_until(time_is_up);
+            executed.collect().map(|executed| Ok(Json(executed))).boxed()
         };
         let executed = self.ctx.run(execute).name("calls").await.map_err(DriveError::from);
         unfinished.finish().await;

@@ -63,7 +63,7 @@ impl<'c> Drive<'c> {
     /// Stores the events of the run itself, exactly once, and waits for it, so that the events of the next step follow them.
     pub(super) async fn flush_events(&mut self) -> Driven {
         self.publish_finished_calls();
-        for events in limit::batches(std::mem::take(&mut self.unpublished), self.setup.model.max_bytes) {
+        for events in limit::batches(std::mem::take(&mut self.unpublished), self.setup.settings.max_bytes) {
             let target = events_target(self.setup, self.ctx, "add");
             self.ctx.request::<_, ()>(target, Json(events)).call().await?;
         }
@@ -91,11 +91,11 @@ pub(super) fn last_event(ended: &Ended, max_bytes: usize) -> EventRecord {
 
 /// Stores the last events of a run without waiting, and removes all of them later.
 pub(super) fn end_events(setup: &Setup, ctx: &WorkflowContext<'_>, events: Vec<EventRecord>) {
-    let mut batches = limit::batches(events, setup.model.max_bytes);
+    let mut batches = limit::batches(events, setup.settings.max_bytes);
     let last = batches.pop().unwrap_or_default();
     for (handler, events) in batches.into_iter().map(|batch| ("add", batch)).chain([("end", last)]) {
         drop(ctx.request::<_, ()>(events_target(setup, ctx, handler), Json(events)).send());
     }
     let clear = ctx.request::<(), ()>(events_target(setup, ctx, "clear"), ());
-    drop(clear.send_after(setup.retention));
+    drop(clear.send_after(setup.settings.retention));
 }

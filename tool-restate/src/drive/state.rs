@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::Pin;
-use std::time::Duration;
+use std::sync::Arc;
 
 use restate_sdk::context::DurableFuture;
 use restate_sdk::prelude::*;
@@ -13,10 +13,11 @@ use tool_core::model::{ConversationId, ToolDefinitions, ToolPolicy};
 use tool_core::run::{Decision, ReportedCalls, Run};
 use tool_core::tool::{Timestamp, ToolExecution, WaitId};
 
-use crate::calls::Executor;
+use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::names::{EventTarget, JsonContext, Sent};
 use crate::path::Asked;
+use crate::settings::Settings;
 use crate::step::Model;
 use crate::tools::{CalledTool, Profile};
 
@@ -24,14 +25,8 @@ use crate::tools::{CalledTool, Profile};
 pub(crate) struct Setup {
     pub(crate) name: String,
     pub(crate) model: Model,
-    pub(crate) executor: Executor,
-    /// The workers that execute the calls of certain tools, by the tools' names.
-    pub(crate) routes: BTreeMap<String, String>,
-    pub(crate) has_local_calls: bool,
-    pub(crate) model_attempts: Option<u32>,
-    pub(crate) model_patience: Duration,
-    /// The time for which events are stored after the end of the run.
-    pub(crate) retention: Duration,
+    pub(crate) calls: Calls,
+    pub(crate) settings: Arc<Settings>,
 }
 
 /// A run in progress, with the runs of the agents that its calls ask.

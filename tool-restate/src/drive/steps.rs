@@ -30,7 +30,7 @@ impl<'c> Drive<'c> {
     ) -> Driven<T> {
         loop {
             let (model, tree) = (&self.setup.model, self.tree(path));
-            let deadline = self.clock.after(self.setup.model_patience);
+            let deadline = self.clock.after(self.setup.settings.model_patience);
             match take_step(self.ctx, name, deadline, None, || step(model, tree)).await {
                 Err(DriveError::Failed(error)) => self.pause(error.message()).await?,
                 taken => return taken,

@@ -36,7 +36,7 @@ impl<'c> Drive<'c> {
         let (model, events) = (&self.setup.model, self.events.as_ref());
         let unfinished = Unfinished::default();
         let published = unfinished.clone();
-        let (attempts, patience) = (self.setup.model_attempts, self.setup.model_patience);
+        let (attempts, patience) = (self.setup.settings.model_attempts, self.setup.settings.model_patience);
         let mut first_limit: Option<(&[Asked], Duration)> = None;
         let mut turns = Vec::new();
         for branch in branches {
