@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind};
 /// Sends the requests of the SDK's client, with these headers.
 #[derive(Clone)]
 pub(crate) struct Http {
-    client: reqwest::Client,
-    headers: HeaderMap,
+    pub(crate) client: reqwest::Client,
+    pub(crate) headers: HeaderMap,
 }
 
 impl Http {

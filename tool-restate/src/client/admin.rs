@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use http::HeaderMap;
+use serde_json::Value;
 use url::Url;
 
+use super::remote_agent::Client;
 use crate::error::{Error, ErrorKind, message_of};
 use crate::http::new_http_client;
 use crate::options::VERSION;
@@ -28,32 +31,26 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Fails if the server or the worker cannot be reached, if another program was registered under this URI, or if this program is
 /// registered under another URI, whose workers would get nothing any more: its tools and its [version](crate::Worker::version) are the same.
 pub async fn register(admin_url: &str, worker_uri: &str) -> Result<(), Error> {
-    let admin = Admin::new(admin_url)?;
-    let deploy = |dry_run: bool| {
-        let body = serde_json::json!({ "uri": worker_uri, "dry_run": dry_run }).to_string();
-        move |request: reqwest::RequestBuilder| request.body(body)
-    };
-    let what = format!("the server did not register `{worker_uri}`");
-    let offered = admin.send(http::Method::POST, "deployments", deploy(true), &what).await?;
-    let registered = admin.send(http::Method::GET, "services", |request| request, &what).await?;
-    if let Some(id) = deployment_of_same_program(&offered.services, &registered.services) {
-        let path = format!("deployments/{id}");
-        let other = admin.send(http::Method::GET, &path, |request| request, &what).await?.uri;
-        if other.trim_end_matches('/') != worker_uri.trim_end_matches('/') {
-            let message = format!(
-                "`{worker_uri}` serves the same program as `{other}`, which would get nothing any more; register one URI for all its \
-                 workers, or set another `Worker::version`"
-            );
-            return Err(Error::new(ErrorKind::AlreadyRegistered, message));
-        }
+    Admin::new(admin_url, HeaderMap::new())?.register(worker_uri).await
+}
+
+impl Client {
+    /// Registers a worker like [`register`], and sends the [headers](Self::header) of this client with each request, such as the key of a hosted
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`register`].
+    pub async fn register(&self, admin_url: &str, worker_uri: &str) -> Result<(), Error> {
+        Admin::new(admin_url, self.http.headers.clone())?.register(worker_uri).await
     }
-    admin.send(http::Method::POST, "deployments", deploy(false), &what).await.map(drop)
 }
 
 /// The administration of a server.
 struct Admin {
     http: reqwest::Client,
     url: Url,
+    headers: HeaderMap,
 }
 
 /// A response of the administration.
@@ -75,22 +72,39 @@ struct Service {
 }
 
 impl Admin {
-    fn new(url: &str) -> Result<Self, Error> {
+    fn new(url: &str, headers: HeaderMap) -> Result<Self, Error> {
         let (http, url) = new_http_client(url)?;
-        Ok(Self { http, url })
+        Ok(Self { http, url, headers })
     }
 
-    async fn send(
-        &self,
-        method: http::Method,
-        path: &str,
-        with_body: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
-        what: &str,
-    ) -> Result<Deployment, Error> {
+    async fn register(&self, worker_uri: &str) -> Result<(), Error> {
+        let deploy = |dry_run| Some(serde_json::json!({ "uri": worker_uri, "dry_run": dry_run }));
+        let what = format!("the server did not register `{worker_uri}`");
+        let offered = self.send("deployments", deploy(true), &what).await?;
+        let registered = self.send("services", None, &what).await?;
+        if let Some(id) = deployment_of_same_program(&offered.services, &registered.services) {
+            let other = self.send(&format!("deployments/{id}"), None, &what).await?.uri;
+            if other.trim_end_matches('/') != worker_uri.trim_end_matches('/') {
+                let message = format!(
+                    "`{worker_uri}` serves the same program as `{other}`, which would get nothing any more; register one URI for all its \
+                     workers, or set another `Worker::version`"
+                );
+                return Err(Error::new(ErrorKind::AlreadyRegistered, message));
+            }
+        }
+        self.send("deployments", deploy(false), &what).await.map(drop)
+    }
+
+    /// Gets a resource, or posts a body to it.
+    async fn send(&self, path: &str, body: Option<Value>, what: &str) -> Result<Deployment, Error> {
         let url = self.url.join(path).map_err(|_| Error::invalid_url(self.url.as_str()))?;
-        let request = self.http.request(method, url.clone()).header("content-type", "application/json");
+        let request = match body {
+            Some(body) => self.http.post(url.clone()).body(body.to_string()),
+            None => self.http.get(url.clone()),
+        };
+        let request = request.header("content-type", "application/json").headers(self.headers.clone());
         let no_server = |error| Error::no_server(url.as_str(), error);
-        let response = with_body(request).timeout(TIMEOUT).send().await.map_err(no_server)?;
+        let response = request.timeout(TIMEOUT).send().await.map_err(no_server)?;
         let (status, text) = (response.status(), response.text().await.map_err(no_server)?);
         let failed = |reason: &str| Error::new(ErrorKind::Server, format!("{what}: {status} {reason}"));
         match status.is_success() {

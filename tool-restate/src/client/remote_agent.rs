@@ -41,7 +41,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Client {
     pub(crate) ingress: ingress::Client<Http>,
-    http: Http,
+    pub(super) http: Http,
     url: Arc<str>,
     pub(super) timeout: Duration,
     wait_timeout: Option<Duration>,

@@ -181,15 +181,20 @@ async fn a_client_sends_its_headers() {
     let client = Client::connect(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
     let client = client.header("authorization", "Bearer k3y").unwrap().header("x-team", "desk").unwrap();
     assert!(!format!("{client:?}").contains("k3y"));
-    let received = async {
+    let received = async || {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = vec![0; 4096];
         let length = stream.read(&mut request).await.unwrap();
         String::from_utf8_lossy(&request[..length]).into_owned()
     };
-    let (request, sent) = tokio::join!(received, client.agent("clerk").ask("Hello").send());
-    assert!(request.contains("\r\nauthorization: Bearer k3y\r\nx-team: desk\r\n"), "{request}");
+    let (asked, sent) = tokio::join!(received(), client.agent("clerk").ask("Hello").send());
     assert_eq!(sent.unwrap_err().kind(), ErrorKind::Connect);
+    let admin = format!("http://{}", listener.local_addr().unwrap());
+    let (registers, registered) = tokio::join!(received(), client.register(&admin, "http://worker:9080"));
+    assert_eq!(registered.unwrap_err().kind(), ErrorKind::Connect);
+    for request in [asked, registers] {
+        assert!(request.contains("\r\nauthorization: Bearer k3y\r\nx-team: desk\r\n"), "{request}");
+    }
     let error = client.header("x-team", "a\nb").unwrap_err();
     assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, "invalid header `x-team`"));
 }
