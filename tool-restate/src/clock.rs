@@ -29,6 +29,11 @@ impl Clock {
         self.last.saturating_add(time.as_micros().try_into().unwrap_or(u64::MAX))
     }
 
+    /// Returns the last recorded time in microseconds.
+    pub(crate) fn micros(&self) -> u64 {
+        self.last
+    }
+
     /// Returns the last recorded time.
     pub(crate) fn time(&self) -> Timestamp {
         Timestamp::from_millis(self.last / 1000)

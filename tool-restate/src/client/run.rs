@@ -187,7 +187,7 @@ impl Run {
 
     /// Says something to the run while it works, like [`Agent::say`](tool_core::Agent::say): the model reads the message in its next turn, after
     /// the results of the calls in flight. What the run waits for stays open, and the message is read once the run works again. Two messages
-    /// keep their order.
+    /// keep their order. A worker with [local calls](crate::Worker::local_calls) looks for messages once a second, and before the run ends.
     ///
     /// # Errors
     ///

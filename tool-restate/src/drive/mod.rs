@@ -102,6 +102,7 @@ impl<'c> Drive<'c> {
             waiting: Vec::new(),
             round: 0,
             messages: 0,
+            looked_at: at,
             failure: None,
         })
     }
@@ -180,8 +181,7 @@ impl<'c> Drive<'c> {
 
     /// Asks the models of runs, or the layers about a question that is new.
     async fn ask(&mut self, branches: &[Branch]) -> Driven {
-        // Nothing is awaited between local calls.
-        if self.setup.settings.has_local_calls && self.has_message().await? {
+        if self.is_time_to_look() && self.has_message().await? {
             return self.await_next().await;
         }
         self.ask_person();

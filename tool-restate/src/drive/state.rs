@@ -56,6 +56,8 @@ pub(crate) struct Drive<'c> {
     pub(super) round: u32,
     /// The number of messages that were sent to the run.
     pub(super) messages: u32,
+    /// The time at which the run last looked for messages, or began.
+    pub(super) looked_at: u64,
     /// The reason of a failure that is not one of the run's rules.
     pub(super) failure: Option<String>,
 }

@@ -14,6 +14,9 @@ use super::state::{Arrived, Branch, Drive, Driven};
 use crate::names::{Added, Claim, Sent, Stop, Waiting};
 use crate::signals::{FIRST_STOP, WAITING, decision_signal, message_signal, stop};
 
+/// The shortest time between two looks for messages, each of which takes a round trip to the engine.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+
 impl<'c> Drive<'c> {
     /// Returns what the handlers of the run know about its waits.
     pub(super) fn waiting_for(&self, waits: Vec<WaitId>) -> Waiting {
@@ -80,6 +83,17 @@ impl<'c> Drive<'c> {
         }
         self.publish(&[], Event::Waiting(waiting.clone()));
         self.begin_waiting(ids, Stop::Waiting(waiting));
+    }
+
+    /// Returns `true` if this run looks for messages before its next turn, because it awaits nothing between its turns.
+    pub(super) fn is_time_to_look(&mut self) -> bool {
+        let now = self.clock.micros();
+        let passed = Duration::from_micros(now.saturating_sub(self.looked_at));
+        let is_time = self.setup.settings.has_local_calls && passed >= LOOK_TIME;
+        if is_time {
+            self.looked_at = now;
+        }
+        is_time
     }
 
     /// Returns `true` if somebody has sent a message, which has arrived or will in a moment.
