@@ -1,6 +1,5 @@
 //! Where runs come from: an agent with its store, or the store of an agent in another program.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use tool_core::__internals::decide_elsewhere;
@@ -9,6 +8,7 @@ use tool_core::memory::{InMemoryStore, MemoryError, RunFilter, RunStatus, RunSto
 use tool_core::run::{Decision, Run};
 use tool_core::tool::WaitId;
 use tool_core::{Agent, ConversationId};
+use tool_http::server::{SenderPermit, SenderPermits};
 
 use crate::bounded::{Bounded, lock};
 
@@ -21,8 +21,8 @@ pub(crate) struct Source {
     pub(crate) store: Arc<dyn RunStore>,
     /// The latest run of each conversation of a frontend.
     conversations: Mutex<Bounded<ConversationId, String, 10_000>>,
-    /// The conversations in which a question is being started.
-    asking: Mutex<HashSet<ConversationId>>,
+    /// The permits to start a question, one for each conversation.
+    asking: SenderPermits,
 }
 
 /// A stored run and where it was found.
@@ -31,9 +31,6 @@ pub(crate) struct Loaded {
     pub(crate) run: Run,
     pub(crate) status: RunStatus,
 }
-
-/// The right to start a question in a conversation, until it is dropped.
-pub(crate) struct Asking<'a>(&'a Source, &'a ConversationId);
 
 impl Source {
     pub(crate) fn agent(name: &str, agent: Agent) -> Self {
@@ -46,7 +43,7 @@ impl Source {
     }
 
     fn new(name: &str, agent: Option<Agent>, store: Arc<dyn RunStore>) -> Self {
-        let (conversations, asking) = (Mutex::default(), Mutex::default());
+        let (conversations, asking) = (Mutex::default(), SenderPermits::new(usize::MAX, 1));
         Self { name: name.into(), agent, store, conversations, asking }
     }
 
@@ -87,14 +84,8 @@ impl Source {
         lock(&self.conversations).insert(conversation.clone(), run.to_owned());
     }
 
-    /// Begins a question in a conversation. Returns `None` if another one is being started.
-    pub(crate) fn begin_question<'a>(&'a self, conversation: &'a ConversationId) -> Option<Asking<'a>> {
-        lock(&self.asking).insert(conversation.clone()).then_some(Asking(self, conversation))
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.asking).remove(self.1);
+    /// Begins a question in a conversation, until the permit is dropped. Returns `None` if another one is being started.
+    pub(crate) fn begin_question(&self, conversation: &ConversationId) -> Option<SenderPermit> {
+        self.asking.acquire(conversation.as_str()).ok()
     }
 }

@@ -26,7 +26,6 @@ use super::error::requires_newer_protocol;
 use super::line_transport::LineTransport;
 use super::listing::Listing;
 use super::monitor::{Monitor, MonitoredTransport};
-use super::process::Pipes;
 use super::{Difference, Fingerprint, McpError};
 use crate::quiet::SdkRuntime;
 
@@ -187,27 +186,22 @@ async fn connect(
     lifecycle: ClientLifecycleMode,
 ) -> Result<HandshakeResult, McpError> {
     let runtime = monitor.runtime();
-    let over_lines = |pipes: Pipes| LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
-    match &config.endpoint {
-        Endpoint::Process(process) => {
-            let program = process.program.to_string_lossy();
-            let pipes =
-                process.start().map_err(|error| McpError::not_started(&config.name, &program, &error))?;
-            Ok(runtime.run(handshake(over_lines(pipes), monitor, lifecycle)).await)
-        }
-        Endpoint::Connector(connector) => {
-            let pipes = connector()
-                .await
-                .map_err(|error| McpError::not_connected(&config.name, &error, &config.redactor))?;
-            Ok(runtime.run(handshake(over_lines(pipes), monitor, lifecycle)).await)
-        }
+    let pipes = match &config.endpoint {
+        Endpoint::Process(process) => process.start().map_err(|error| {
+            McpError::not_started(&config.name, &process.program.to_string_lossy(), &error)
+        })?,
+        Endpoint::Connector(connector) => connector()
+            .await
+            .map_err(|error| McpError::not_connected(&config.name, &error, &config.redactor))?,
         Endpoint::Http(http) => {
             let transport = runtime
                 .enter(|| http.transport(config.max_message_bytes, &config.redactor, monitor))
                 .map_err(|reason| McpError::invalid_config(&config.name, reason))?;
-            Ok(runtime.run(handshake(transport, monitor, lifecycle)).await)
+            return Ok(runtime.run(handshake(transport, monitor, lifecycle)).await);
         }
-    }
+    };
+    let transport = LineTransport::new(pipes, config.max_message_bytes, Arc::clone(monitor));
+    Ok(runtime.run(handshake(transport, monitor, lifecycle)).await)
 }
 
 async fn handshake<T>(transport: T, monitor: &Arc<Monitor>, lifecycle: ClientLifecycleMode) -> HandshakeResult
