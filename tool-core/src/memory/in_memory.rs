@@ -4,7 +4,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::store::MAX_REMOVED;
 use crate::memory::{
@@ -18,9 +18,12 @@ use crate::tool::Timestamp;
 /// The memory that a conversation takes beside its messages.
 const CONVERSATION_BYTES: usize = 500;
 
+/// The memory that a run takes beside what was saved of it.
+const RUN_BYTES: usize = 2_000;
+
 /// A store that holds conversations and runs for the lifetime of the program. Clones share their contents.
 ///
-/// Conversations take at most [256 MiB](Self::max_conversation_bytes).
+/// Conversations take at most [256 MiB](Self::max_conversation_bytes), and so do [runs](Self::max_run_bytes).
 ///
 /// ```
 /// use tool_core::memory::{ChatStore, InMemoryStore};
@@ -38,15 +41,20 @@ const CONVERSATION_BYTES: usize = 500;
 #[derive(Clone, Default)]
 pub struct InMemoryStore(Arc<Mutex<Contents>>);
 
+type Leases = BTreeMap<String, (DriverId, SystemTime)>;
+
 #[derive(Default)]
 struct Contents {
     conversations: Conversations,
     runs: BTreeMap<String, Stored>,
     /// The ids of the runs of each conversation.
     by_conversation: BTreeMap<ConversationId, BTreeSet<String>>,
-    max_runs: Option<usize>,
+    /// The ids of the runs, in the order of their last saves.
+    by_save: BTreeSet<(SystemTime, String)>,
+    run_bytes: usize,
+    run_bounds: RunBounds,
     /// The holder of each lease, with the time at which it expires. The clock does not stand still in suspend.
-    leases: BTreeMap<String, (DriverId, SystemTime)>,
+    leases: Leases,
     inboxes: BTreeMap<String, Vec<PostedCommand>>,
     /// The runs that were removed last.
     removed: VecDeque<RunId>,
@@ -59,6 +67,36 @@ struct Stored {
     run: Run,
     summary: RunSummary,
     at: SystemTime,
+    size: RunSize,
+}
+
+/// About the memory that a run takes. Each save and command adds what it brings: walking the run would take longer with each turn.
+#[derive(Clone, Copy, Default)]
+struct RunSize {
+    log: usize,
+    /// The parts that the last save has replaced.
+    parts: usize,
+    inbox: usize,
+}
+
+impl RunSize {
+    fn bytes(self) -> usize {
+        RUN_BYTES + self.log + self.parts + self.inbox
+    }
+}
+
+/// How many runs are stored that nobody drives, how much memory all runs take, and for how long they are stored.
+#[derive(Clone, Copy)]
+struct RunBounds {
+    runs: Option<usize>,
+    bytes: usize,
+    age: Option<Duration>,
+}
+
+impl Default for RunBounds {
+    fn default() -> Self {
+        Self { runs: None, bytes: 256 << 20, age: None }
+    }
 }
 
 /// The conversations, which are forgotten in the order of their last changes if they take too much memory.
@@ -136,11 +174,26 @@ impl InMemoryStore {
         Self::default()
     }
 
-    /// Limits how many runs are stored; unlimited by default. With each further one, the oldest runs are removed that nobody drives,
-    /// also if they wait for a decision.
+    /// Limits how many runs are stored that nobody drives; unlimited by default. With each further one, the oldest of them is removed,
+    /// also if it waits for a decision.
     #[must_use]
     pub fn max_runs(self, runs: usize) -> Self {
-        self.contents().max_runs = Some(runs);
+        self.contents().run_bounds.runs = Some(runs);
+        self
+    }
+
+    /// Limits the memory that all runs take together with their inboxes, about 256 MiB by default. If they take more, the oldest runs are
+    /// removed that nobody drives, also if they wait for a decision.
+    #[must_use]
+    pub fn max_run_bytes(self, bytes: usize) -> Self {
+        self.contents().run_bounds.bytes = bytes;
+        self
+    }
+
+    /// Limits the time since the last save of a run; unlimited by default. Older runs are removed, unless somebody drives them.
+    #[must_use]
+    pub fn max_run_age(self, age: Duration) -> Self {
+        self.contents().run_bounds.age = Some(age);
         self
     }
 
@@ -162,7 +215,9 @@ impl Contents {
     fn remove_run(&mut self, id: &str) {
         self.leases.remove(id);
         self.inboxes.remove(id);
-        if let Some(Stored { run, summary, .. }) = self.runs.remove(id) {
+        if let Some(Stored { run, summary, at, size }) = self.runs.remove(id) {
+            self.by_save.remove(&(at, id.to_owned()));
+            self.run_bytes -= size.bytes();
             self.forget_conversation(&summary);
             if self.removed.len() == MAX_REMOVED {
                 self.removed.pop_front();
@@ -194,17 +249,41 @@ impl Contents {
         }
     }
 
-    /// Removes the oldest runs that nobody drives if there are too many.
-    fn make_room_beside(&mut self, saved: &str) {
-        let now = SystemTime::now();
-        while self.max_runs.is_some_and(|max| self.runs.len() > max) {
-            let is_free = |id: &str| self.leases.get(id).is_none_or(|(_, expires)| *expires <= now);
-            let free = self.runs.iter().filter(|(id, _)| *id != saved && is_free(id));
-            let oldest = free.min_by_key(|(_, stored)| stored.at).map(|(id, _)| id.clone());
-            let Some(oldest) = oldest else { return };
+    /// Sets the size of a stored run.
+    fn resize(&mut self, id: &str, change: impl FnOnce(&mut RunSize)) {
+        if let Some(stored) = self.runs.get_mut(id) {
+            self.run_bytes -= stored.size.bytes();
+            change(&mut stored.size);
+            self.run_bytes += stored.size.bytes();
+        }
+    }
+
+    /// Removes the oldest runs that nobody drives, as long as the runs exceed a bound.
+    fn make_room_beside(&mut self, saved: Option<&str>) {
+        let (now, RunBounds { runs, bytes, age }) = (SystemTime::now(), self.run_bounds);
+        let is_driven = |leases: &Leases, id: &str| leases.get(id).is_some_and(|(_, expires)| *expires > now);
+        let is_too_old = |at| age.is_some_and(|age| now.duration_since(at).is_ok_and(|since| since > age));
+        let max_runs = runs.filter(|max| self.runs.len() > *max).map(|max| {
+            max + self
+                .leases
+                .keys()
+                .filter(|id| self.runs.contains_key(*id) && is_driven(&self.leases, id))
+                .count()
+        });
+        loop {
+            let is_full = self.run_bytes > bytes || max_runs.is_some_and(|max| self.runs.len() > max);
+            let mut surplus = self.by_save.iter().take_while(|(at, _)| is_full || is_too_old(*at));
+            let oldest = surplus.find(|(_, id)| saved != Some(&**id) && !is_driven(&self.leases, id));
+            let Some((_, oldest)) = oldest.cloned() else { return };
             self.remove_run(&oldest);
         }
     }
+}
+
+/// Returns the memory that a command takes.
+fn command_bytes(posted: &PostedCommand) -> usize {
+    // Commands can always be serialized.
+    serde_json::to_string(posted).map_or(0, |json| json.len())
 }
 
 impl BudgetStore for InMemoryStore {
@@ -308,6 +387,9 @@ impl RunStore for InMemoryStore {
         changes: &'a RunChanges,
     ) -> StoreFuture<'a, SaveOutcome> {
         Box::pin(async move {
+            let added_log: usize = changes.entries()?.iter().map(|(_, entry)| entry.len()).sum();
+            let parts =
+                changes.parts()?.into_iter().filter_map(|(_, part)| part).map(|part| part.len()).sum();
             let contents = &mut *self.contents();
             let summary = changes.summary().ok_or("the changes are not part of a save")?.clone();
             let stored = match contents.runs.entry(id.to_owned()) {
@@ -317,31 +399,47 @@ impl RunStore for InMemoryStore {
                 Entry::Vacant(vacant)
                     if expected.is_none() && !contents.removed.contains(changes.run_id()) =>
                 {
-                    let (run, at) = (Run::new([]), SystemTime::now());
-                    vacant.insert(Stored { run, summary: summary.clone(), at })
+                    let (run, at, size) = (Run::new([]), SystemTime::now(), RunSize::default());
+                    contents.run_bytes += size.bytes();
+                    vacant.insert(Stored { run, summary: summary.clone(), at, size })
                 }
                 _ => return Ok(SaveOutcome::Conflict),
             };
             stored.run.apply_changes(changes)?;
             stored.run.confirm_save();
-            stored.at = SystemTime::now();
+            let now = SystemTime::now();
+            let saved_before = std::mem::replace(&mut stored.at, now);
             let earlier = std::mem::replace(&mut stored.summary, summary.clone());
+            contents.by_save.remove(&(saved_before, id.to_owned()));
+            contents.by_save.insert((now, id.to_owned()));
             contents.forget_conversation(&earlier);
             if let Some(conversation) = summary.conversation {
                 contents.by_conversation.entry(conversation).or_default().insert(id.to_owned());
             }
+            let mut taken = 0;
             if let Some(inbox) = contents.inboxes.get_mut(id) {
-                inbox.retain(|posted| !changes.acknowledged().contains(&posted.id));
+                let is_taken = |posted: &PostedCommand| changes.acknowledged().contains(&posted.id);
+                taken = inbox
+                    .extract_if(.., |posted| is_taken(posted))
+                    .map(|posted| command_bytes(&posted))
+                    .sum();
             }
-            contents.make_room_beside(id);
+            contents.resize(id, |size| {
+                size.log = added_log + if changes.is_whole() { 0 } else { size.log };
+                size.parts = parts;
+                size.inbox -= taken;
+            });
+            contents.make_room_beside(Some(id));
             Ok(SaveOutcome::Saved)
         })
     }
 
     fn load_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Run>> {
-        Box::pin(
-            async move { Ok(self.contents().runs.get(id).map(|stored| stored.run.clone().into_loaded(1))) },
-        )
+        Box::pin(async move {
+            let mut contents = self.contents();
+            contents.make_room_beside(None);
+            Ok(contents.runs.get(id).map(|stored| stored.run.clone().into_loaded(1)))
+        })
     }
 
     fn remove_run<'a>(&'a self, id: &'a str) -> StoreFuture<'a, ()> {
@@ -353,7 +451,8 @@ impl RunStore for InMemoryStore {
 
     fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> StoreFuture<'a, Vec<RunSummary>> {
         Box::pin(async move {
-            let (contents, now) = (self.contents(), SystemTime::now());
+            let (mut contents, now) = (self.contents(), SystemTime::now());
+            contents.make_room_beside(None);
             let ids: Box<dyn Iterator<Item = &String>> = match (&filter.id, &filter.conversation) {
                 (Some(id), _) => Box::new([id].into_iter()),
                 (None, Some(id)) => Box::new(contents.by_conversation.get(id).into_iter().flatten()),
@@ -407,6 +506,8 @@ impl RunStore for InMemoryStore {
             let inbox = contents.inboxes.entry(id.to_owned()).or_default();
             if inbox.iter().all(|posted| posted.id != command.id) {
                 inbox.push(command.clone());
+                contents.resize(id, |size| size.inbox += command_bytes(command));
+                contents.make_room_beside(Some(id));
             }
             Ok(PostOutcome::Posted)
         })
@@ -448,13 +549,13 @@ mod tests {
         for id in ["a", "b", "c"] {
             save(id).await;
         }
-        assert_eq!(store.runs().await.unwrap(), ["c", "driven"]);
+        assert_eq!(store.runs().await.unwrap(), ["b", "c", "driven"]);
         // Such a run is removed for good.
-        let removed = store.load_run("c").await.unwrap().unwrap();
+        let removed = store.load_run("b").await.unwrap().unwrap();
         save("d").await;
-        assert_eq!(store.runs().await.unwrap(), ["d", "driven"]);
-        let changes = removed.changes().saved_with(removed.summary("c"), &[]);
-        let outcome = store.append_run("c", None, &changes).await.unwrap();
+        assert_eq!(store.runs().await.unwrap(), ["c", "d", "driven"]);
+        let changes = removed.changes().saved_with(removed.summary("b"), &[]);
+        let outcome = store.append_run("b", None, &changes).await.unwrap();
         assert_eq!(outcome, SaveOutcome::Conflict);
     }
 
@@ -500,5 +601,48 @@ mod tests {
         }
         store.save_run("d", &mut Run::new([Message::user("Hello")])).await.unwrap();
         assert_eq!(store.runs().await.unwrap(), ["d"]);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_runs_are_removed_if_they_take_too_much_memory() {
+        let store = InMemoryStore::new().max_run_bytes(100_000);
+        let text = "x".repeat(20_000);
+        for id in ["a", "b", "c", "d"] {
+            store.save_run(id, &mut Run::new([Message::user(text.clone())])).await.unwrap();
+        }
+        // A run that grows counts with what is added, and with what waits in its inbox.
+        let mut run = store.load_run("a").await.unwrap().unwrap();
+        run.say(text.clone()).unwrap();
+        store.save_run("a", &mut run).await.unwrap();
+        assert_eq!(store.runs().await.unwrap(), ["a", "c", "d"]);
+        let say = PostedCommand::new(RunCommand::Say(text.clone().into()));
+        assert_eq!(store.post("d", &say).await.unwrap(), PostOutcome::Posted);
+        assert_eq!(store.runs().await.unwrap(), ["a", "d"]);
+        let mut run = store.load_run("d").await.unwrap().unwrap();
+        store.save_run_after("d", &mut run, &[say.id]).await.unwrap();
+        store.save_run("e", &mut Run::new([Message::user(text)])).await.unwrap();
+        assert_eq!(store.runs().await.unwrap(), ["a", "d", "e"]);
+        for id in ["a", "d", "e"] {
+            store.remove_run(id).await.unwrap();
+        }
+        assert_eq!((store.contents().run_bytes, store.contents().by_save.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn old_runs_are_removed_unless_somebody_drives_them() {
+        let store = InMemoryStore::new();
+        let driver = DriverId::unique();
+        let take = LeaseRequest::Take(Duration::from_secs(60));
+        assert_eq!(store.lease("driven", &driver, take).await.unwrap(), LeaseState::Held);
+        for id in ["driven", "waits"] {
+            store.save_run(id, &mut Run::new([Message::user("Hello")])).await.unwrap();
+        }
+        assert_eq!(store.runs().await.unwrap(), ["driven", "waits"]);
+        let store = store.max_run_age(Duration::ZERO);
+        while SystemTime::now() <= store.contents().runs["waits"].at {}
+        assert!(store.load_run("waits").await.unwrap().is_none());
+        assert_eq!(store.runs().await.unwrap(), ["driven"]);
+        assert_eq!(store.lease("driven", &driver, LeaseRequest::Release).await.unwrap(), LeaseState::Free);
+        assert!(store.load_run("driven").await.unwrap().is_none());
     }
 }
