@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{HeldLease, Inside, QuestionRules};
 use super::emitter::EventEmitter;
 use super::run_tools::{QuestionTools, RunTools};
-use crate::agent::{Agent, Answerer, Approver, Event, EventStream, RunDriver};
+use crate::agent::{Agent, Answerer, Approver, Event, EventStream, OnDrop, RunDriver};
 use crate::content::Content;
 use crate::memory::IntoKeyedBudget;
 use crate::model::{ConversationId, Cost, Message, ModelOptions, ResponseFormat, ToolChoice};
-use crate::run::{Answer, QuestionSettings, Run, RunError, RunLimits, StepError};
+use crate::run::{Answer, QuestionSettings, Run, RunError, RunId, RunLimits, StepError};
 use crate::tool::{Injectable, ToolContext};
 use crate::toolset::{IntoToolSet, ToolSet};
 
@@ -36,7 +36,7 @@ pub struct Ask {
 }
 
 enum Start {
-    Question { instructions: Option<Content>, question: Content, history: Vec<Message> },
+    Question { id: Option<RunId>, instructions: Option<Content>, question: Content, history: Vec<Message> },
     Run(Box<Run>),
 }
 
@@ -112,7 +112,8 @@ impl Agent {
 
 impl Ask {
     fn new(agent: Agent, question: Content) -> Self {
-        Self::starting_from(agent, Start::Question { instructions: None, question, history: Vec::new() })
+        let (id, instructions, history) = (None, None, Vec::new());
+        Self::starting_from(agent, Start::Question { id, instructions, question, history })
     }
 
     fn resume(agent: Agent, run: Run) -> Self {
@@ -223,6 +224,15 @@ impl Ask {
     /// By default, a question has a conversation of its own, and a resumed run keeps its conversation.
     pub fn conversation(self, id: impl Into<ConversationId>) -> Self {
         self.context(id.into())
+    }
+
+    /// Sets the id of the run, by which the application finds it again. It must be unique. Has no effect on a resumed run.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn run_id(mut self, run: impl Into<RunId>) -> Self {
+        if let Start::Question { id, .. } = &mut self.start {
+            *id = Some(run.into());
+        }
+        self
     }
 
     /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
@@ -356,6 +366,13 @@ impl Ask {
         self
     }
 
+    /// Sets what dropping the future, the stream or the driver of this run means if it is stored, in place of the
+    /// [agent's](crate::agent::AgentBuilder::on_drop) setting.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.rules.on_drop = Some(on_drop);
+        self
+    }
+
     /// Cancels the run once this token is cancelled. The run ends with an error that carries the work done so far, and its
     /// calls are undone if their tools support it.
     ///
@@ -435,9 +452,12 @@ impl Ask {
         } = self;
         let mut of_question = QuestionSettings { instructions: None, options: options.clone() };
         let mut run = match start {
-            Start::Question { instructions, question, history } => {
+            Start::Question { id, instructions, question, history } => {
                 of_question.instructions = instructions;
                 let mut run = agent.new_run(of_question.clone(), history, question);
+                if let Some(id) = id {
+                    run = run.with_id(id);
+                }
                 if outer.is_none() {
                     run.set_agent_name(agent.name());
                 }

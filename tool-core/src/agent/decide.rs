@@ -13,7 +13,7 @@ use crate::agent::{Agent, Ask, CommandError, CommandErrorKind};
 use crate::content::Content;
 use crate::memory::{LeaseRequest, LeaseState, PostOutcome, PostedCommand, RunCommand, RunStore};
 use crate::model::ToolCall;
-use crate::run::{Decision, ResolveError, Run, Wait};
+use crate::run::{Decision, ResolveError, Run, StepError, Wait};
 use crate::tool::{DecisionKind, DecisionRecord, Timestamp, Tool, ToolContext, WaitId};
 
 /// How long a secret answer waits for a driver that works on the run, and the time between two attempts.
@@ -46,6 +46,16 @@ impl Decided {
     #[must_use]
     pub fn is_driven_elsewhere(&self) -> bool {
         self.resumed.is_none()
+    }
+
+    /// Adds a message of the user, which follows the results of the open calls, like [`Run::say`]. It is stored once the run is resumed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run has ended.
+    pub fn say(mut self, message: impl Into<Content>) -> Result<Self, StepError> {
+        self.run.say(message)?;
+        Ok(self)
     }
 
     /// Returns the question that continues the run, like [`Agent::resume`], or `None` if another driver

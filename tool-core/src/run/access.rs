@@ -103,6 +103,12 @@ impl Run {
         self
     }
 
+    /// Sets the id of a run that was not stored yet, so that the application can find it by what it knows. It must be unique.
+    pub(crate) fn with_id(mut self, id: RunId) -> Self {
+        self.id = id;
+        self
+    }
+
     /// Inserts the history after the instructions and before the question. It is the part to be sent of a stored
     /// conversation of `stored_len` messages.
     pub(crate) fn insert_history(&mut self, history: &[Message], stored_len: usize) {
@@ -270,6 +276,16 @@ impl Run {
     /// finished. Empty between two turns.
     pub fn current_calls(&self) -> impl Iterator<Item = (&ToolCall, Option<&ToolExecution>)> {
         self.calls_with_records().map(|(call, record)| (call, record.outcome()))
+    }
+
+    /// Returns `true` if a call of an `at_most_once` tool has begun, of this run or of one inside, and its outcome is not recorded. The model
+    /// reads so when the run goes on.
+    #[doc(hidden)] // For the crates of this project.
+    #[must_use]
+    pub fn has_unknown_outcome(&self) -> bool {
+        let is_unknown = |record: &CallRecord| record.is_running() && record.forbidden_retry().is_some();
+        self.stage.records().iter().any(is_unknown)
+            || self.inner_runs().any(|inner| inner.run().has_unknown_outcome())
     }
 
     /// Returns the records of the calls that undid other calls after the run failed, in order of execution.

@@ -255,14 +255,18 @@ impl Run {
 
     /// Returns the decision that ended a wait of this run, or of the run of an agent that it asked.
     pub(crate) fn decision_about(&self, wait: &WaitId) -> Option<&DecisionRecord> {
+        self.decisions().find(|decision| decision.wait == *wait)
+    }
+
+    /// Returns the decisions about the calls of this run, and of the runs of agents that it asked.
+    #[doc(hidden)] // For the crates of this project.
+    pub fn decisions(&self) -> Box<dyn Iterator<Item = &DecisionRecord> + '_> {
         let open = self.stage.records().iter().flat_map(|record| {
             let finished = record.outcome().into_iter().flat_map(ToolExecution::decisions);
             record.history.decisions.iter().chain(finished)
         });
         let own = self.tool_executions().iter().flat_map(ToolExecution::decisions).chain(open);
-        own.into_iter()
-            .find(|decision| decision.wait == *wait)
-            .or_else(|| self.inner_runs().find_map(|inner| inner.run().decision_about(wait)))
+        Box::new(own.chain(self.inner_runs().flat_map(|inner| inner.run().decisions())))
     }
 
     /// Sets the time of the run: questions expire, and calls that are parked until then continue. Time never goes backwards, and a

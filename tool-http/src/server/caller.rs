@@ -20,6 +20,13 @@ impl Caller {
     pub fn with_key(key: &[u8]) -> Self {
         Self(Some(Sha256::digest(key).into()))
     }
+
+    /// Returns the id, of 32 hexadecimal digits, that this caller has for a text in every process. Nobody can derive it without the key.
+    #[must_use]
+    pub fn derive_id(&self, text: &str) -> String {
+        let digest = Sha256::new().chain_update(self.0.unwrap_or_default()).chain_update(text).finalize();
+        digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl PartialEq for Caller {
@@ -52,5 +59,14 @@ mod tests {
         assert!(one == Caller::with_key(b"one") && none == Caller::ANYONE);
         assert!(one != other && one != none && none != other);
         assert_eq!(format!("{one:?}"), "Caller { has_key: true, .. }");
+    }
+
+    #[test]
+    fn ids_differ_by_caller_and_text() {
+        let one = Caller::with_key(b"one");
+        assert_eq!(one.derive_id("a"), Caller::with_key(b"one").derive_id("a"));
+        let ids = [one.derive_id("a"), one.derive_id("b"), Caller::ANYONE.derive_id("a")];
+        assert!(ids[0] != ids[1] && ids[0] != ids[2], "{ids:?}");
+        assert_eq!(ids[0].len(), 32);
     }
 }

@@ -113,7 +113,8 @@ impl RunDriver {
     /// Sets what dropping the driver means from now on.
     pub(super) fn set_in_progress(&mut self, is_in_progress: bool) {
         if let RunLease::Held(held) = &mut self.lease {
-            held.cancels_on_drop = is_in_progress && self.origin.0.stored_runs.on_drop == OnDrop::Cancel;
+            let on_drop = self.question.on_drop.unwrap_or(self.origin.0.stored_runs.on_drop);
+            held.cancels_on_drop = is_in_progress && on_drop == OnDrop::Cancel;
         }
     }
 

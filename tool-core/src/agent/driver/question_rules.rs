@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{Answerer, Approver};
+use crate::agent::{Answerer, Approver, OnDrop};
 use crate::memory::KeyedBudget;
 
 /// The rules of a question, which hold for all agents that the run is handed off to.
@@ -18,6 +18,8 @@ pub(in crate::agent) struct QuestionRules {
     pub(in crate::agent) answerer: Option<Arc<dyn Answerer>>,
     /// What the run is charged to.
     pub(in crate::agent) budgets: Vec<KeyedBudget>,
+    /// Takes precedence over that of the agent that was asked.
+    pub(in crate::agent) on_drop: Option<OnDrop>,
     /// The answer is read as a value of a type.
     pub(in crate::agent) has_typed_answer: bool,
     /// The question could not be written, so the run ends at its first step.
