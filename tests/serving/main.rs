@@ -19,5 +19,6 @@ mod published;
 mod questions;
 mod repeating;
 mod responses;
+mod restarts;
 mod retention;
 mod stopping;

@@ -2,22 +2,25 @@
 
 use std::sync::Arc;
 
-use futures_util::stream::{self, StreamExt};
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::OwnedSemaphorePermit;
 use tool_core::agent::Ask;
+use tool_core::memory::RunStore;
 use tool_core::model::{
-    AssistantMessage, ChatResponse, Delta, FinishReason, ToolChoice, ToolDefinitions, Usage,
+    AssistantMessage, ChatResponse, Delta, FinishReason, ModelOptions, ResponseFormat, ToolChoice,
+    ToolDefinitions, Usage,
 };
-use tool_core::run::{Run, RunLimits};
+use tool_core::run::{Run, RunLimits, Wait, WaitReason};
 use tool_core::{Agent, Answer, Event, Message, RunError, RunErrorKind, ToolCall};
-use tool_http::random_id;
-use tool_http::server::Caller;
 
 use super::backend::{BackendRequest, Deltas, flatten};
-use super::caller_tools::{CallerTools, DecidingApprover};
+use super::call_ids::CallIds;
+use super::caller_tools::{CallerTools, DecidingApprover, waits_for_caller};
 use super::error::ApiError;
-use super::paused_run::{Awaited, Continuation, PausedRun, SegmentStart};
 use super::questions::{ASK_USER, CallerAnswerer, question_call};
-use super::resumption::{SentResults, fingerprint, rebuild_run, request_fingerprint};
+use super::rebuilding::rebuild_run;
+use super::results::SentResults;
 use super::state::ServerState;
 
 /// Returns the answer of an agent as deltas, of all turns in the order in which they would be streamed.
@@ -33,43 +36,73 @@ pub(super) async fn answer(
     let caller_tools = CallerTools::new(declared, agent)?;
     let is_declared = declared.iter().any(|tool| tool.name() == ASK_USER);
     let is_asked = is_declared || request.is_asked && *chat.tool_choice() != ToolChoice::None;
-    let segment = |run: Run, caller_tools, continuation: Option<Continuation>| {
-        RunSegment::new(agent, request, state, run, (caller_tools, is_asked), continuation)
-            .deltas(is_streamed)
+    let segment = |number: String, start, reserved| RunSegment {
+        // Used only if the run pauses.
+        ids: (is_asked || !declared.is_empty()).then(|| CallIds::new(request, number, chat.messages())),
+        state: Arc::clone(state),
+        agent: agent.clone(),
+        caller_tools,
+        is_asked,
+        options: chat.options().clone(),
+        response_format: chat.response_format().cloned(),
+        start,
+        reserved,
     };
-    if let Some(results) = SentResults::find(state, request) {
-        let continued = results.paused.answer(
-            request_fingerprint(request),
-            |run| results.record(run, request.field_names.messages),
-            |run, continuation| segment(run, caller_tools.clone(), Some(continuation)),
-        )?;
-        if let Some(answer) = continued {
+    if let Some(results) = SentResults::find(request) {
+        if let Some(answer) = state.answers.get(&results.digest) {
             return Ok(answer.deltas());
         }
+        let error_mapper = state.config.error_mapper;
+        if let Some(continuation) = results.continuation(agent, error_mapper).await? {
+            let start = SegmentStart::new(agent, &continuation.run, continuation.start());
+            // A small request can continue a large run.
+            let bytes = continuation.run.messages().iter().map(Message::approximate_bytes).sum();
+            let reserved = state.limiter.reserve(bytes)?;
+            let segment = segment(results.number.to_owned(), start, Some(reserved));
+            let continued = async move {
+                let ask = continuation.resume(error_mapper).await?;
+                Ok::<_, ApiError>(segment.deltas(ask, is_streamed))
+            };
+            let generate = || stream::once(continued).try_flatten().boxed();
+            return Ok(state.answers.share(results.digest, generate).deltas());
+        }
     }
-    let run = rebuild_run(agent, chat, request.field_names.messages).await?;
-    Ok(segment(run, caller_tools, None))
+    let number = CallIds::new_number();
+    let id = CallIds::run_id(request, &number);
+    let run = rebuild_run(agent, chat, id, request.field_names.messages).await?;
+    let start = SegmentStart::new(agent, &run, run.new_messages().len());
+    Ok(segment(number, start, None).deltas(agent.resume(run), is_streamed))
 }
 
 /// The part of an agent's run that answers one request.
 struct RunSegment {
-    ask: Ask,
-    /// The messages that were added in an earlier attempt, as deltas.
-    repeated: Vec<Delta>,
-    context: SegmentContext,
-}
-
-/// The data that is needed when the segment ends.
-struct SegmentContext {
     state: Arc<ServerState>,
-    caller: Caller,
     agent: Agent,
     caller_tools: CallerTools,
-    /// The fingerprint of the conversation of the request.
-    conversation: u64,
+    is_asked: bool,
+    options: ModelOptions,
+    response_format: Option<ResponseFormat>,
+    ids: Option<CallIds>,
     start: SegmentStart,
-    /// The segment continues a paused run.
-    continuation: Option<Continuation>,
+    /// The memory for the stored run that the segment continues. A repeated request can continue it as well.
+    reserved: Option<OwnedSemaphorePermit>,
+}
+
+/// What a run had done before a request.
+struct SegmentStart {
+    /// The number of messages that it had added.
+    messages: usize,
+    usage: Usage,
+    limits: RunLimits,
+    /// The messages that were added in an earlier attempt, as deltas.
+    repeated: Vec<Delta>,
+}
+
+impl SegmentStart {
+    fn new(agent: &Agent, run: &Run, messages: usize) -> Self {
+        let repeated = run.new_messages().get(messages..).map(text_deltas).unwrap_or_default();
+        Self { messages, usage: run.usage(), limits: extended_limits(agent, run), repeated }
+    }
 }
 
 /// The result of a segment.
@@ -82,99 +115,53 @@ struct SegmentOutcome {
 }
 
 impl RunSegment {
-    fn new(
-        agent: &Agent,
-        request: &BackendRequest,
-        state: &Arc<ServerState>,
-        run: Run,
-        (caller_tools, is_asked): (CallerTools, bool),
-        continuation: Option<Continuation>,
-    ) -> Self {
-        let chat = &request.chat;
-        let start = continuation.as_ref().map_or_else(|| SegmentStart::at(&run), |from| from.start);
-        let context = SegmentContext {
-            state: Arc::clone(state),
-            caller: request.caller,
-            // Used only if the run pauses.
-            conversation: if caller_tools.0.is_empty() && !is_asked {
-                0
-            } else {
-                fingerprint(&request.model, chat.messages())
-            },
-            agent: agent.clone(),
-            start,
-            caller_tools,
-            continuation,
-        };
-        let repeated = run.new_messages().get(start.messages..).map(text_deltas).unwrap_or_default();
-        let limits = extended_limits(agent, &run);
-        let mut ask = agent.resume(run).options(chat.options().clone()).limits(limits);
-        if let Some(format) = chat.response_format() {
+    /// Returns the deltas of the answer to a question that starts or resumes the run.
+    fn deltas(mut self, ask: Ask, is_streamed: bool) -> Deltas {
+        let mut ask = ask.options(self.options.clone()).limits(self.start.limits.clone());
+        if let Some(format) = &self.response_format {
             ask = ask.response_format(format.clone());
         }
-        if let Some(continuation) = context.continuation.clone() {
-            let agent = agent.clone();
-            ask = ask.on_event(move |event| {
-                let may_be_at_most_once = match event {
-                    Event::CallStarted(call) => may_be_at_most_once(&agent, &call.name),
-                    Event::Agent { event, .. } => starts_a_call(event),
-                    _ => false,
-                };
-                if may_be_at_most_once {
-                    continuation.note_at_most_once_call();
-                }
-            });
+        let ask = ask.tools(self.caller_tools.0.clone());
+        let answerer = CallerAnswerer { of_agent: self.agent.answerer(), is_caller_asked: self.is_asked };
+        let ask = ask.approver(DecidingApprover(self.agent.approver())).answerer(answerer);
+        if !is_streamed {
+            return flatten(stream::once(async move {
+                let outcome = self.outcome(ask.await)?;
+                let mut deltas = text_deltas(&outcome.messages);
+                deltas.extend(outcome.final_deltas());
+                Ok(deltas)
+            }));
         }
-        let ask = ask.tools(context.caller_tools.0.clone());
-        let answerer = CallerAnswerer { of_agent: agent.answerer(), is_caller_asked: is_asked };
-        let ask = ask.approver(DecidingApprover(agent.approver())).answerer(answerer);
-        Self { ask, repeated, context }
-    }
-
-    fn deltas(self, is_streamed: bool) -> Deltas {
-        if is_streamed { self.stream() } else { flatten(stream::once(self.respond())) }
-    }
-
-    async fn respond(self) -> Result<Vec<Delta>, ApiError> {
-        let outcome = self.context.outcome(self.ask.await)?;
-        let mut deltas = text_deltas(&outcome.messages);
-        deltas.extend(outcome.final_deltas());
-        Ok(deltas)
-    }
-
-    fn stream(self) -> Deltas {
-        let Self { ask, repeated, context } = self;
+        let repeated = std::mem::take(&mut self.start.repeated);
         let deltas = ask.stream().map(move |event| match event {
             Ok(Event::Text(text)) => Ok(vec![Delta::Text(text)]),
             Ok(Event::Reasoning(text)) => Ok(vec![Delta::Reasoning(text)]),
             Ok(Event::Refusal(text)) => Ok(vec![Delta::Refusal(text)]),
             Ok(Event::Done(answer)) => {
                 // What tools return directly has arrived as text.
-                let outcome = SegmentOutcome { returned: None, ..context.answer_outcome(&answer) };
+                let outcome = SegmentOutcome { returned: None, ..self.answer_outcome(&answer) };
                 Ok(outcome.final_deltas())
             }
             Ok(_) => Ok(Vec::new()),
-            Err(error) => context.outcome(Err(error)).map(SegmentOutcome::final_deltas),
+            Err(error) => self.outcome(Err(error)).map(SegmentOutcome::final_deltas),
         });
         flatten(stream::iter([Ok(repeated)]).chain(deltas))
     }
-}
 
-impl SegmentContext {
     fn outcome(&self, result: Result<Answer, RunError>) -> Result<SegmentOutcome, ApiError> {
-        match result {
-            Ok(answer) => Ok(self.answer_outcome(&answer)),
-            Err(error) => {
-                let calls = self.pending_calls(error.run());
-                if matches!(error.kind(), RunErrorKind::Waiting) && !calls.is_empty() {
-                    return Ok(self.pause(error.run(), calls));
-                }
-                if let Some(continuation) = &self.continuation {
-                    continuation.note_failure(error.run());
-                }
-                Err(self.state.config.error_mapper.map_run_error(&error))
-            }
+        let error = match result {
+            Ok(answer) => return Ok(self.answer_outcome(&answer)),
+            Err(error) => error,
+        };
+        let waits = waits_for_caller(error.run(), |tool| self.caller_tools.0.get(tool).is_some());
+        if let (RunErrorKind::Waiting, false, Some(ids)) = (error.kind(), waits.is_empty(), &self.ids) {
+            return Ok(self.pause(error.run(), &waits, ids));
         }
+        if self.reserved.is_none() {
+            // No caller can continue it. The store in memory does this at once.
+            let _ = self.state.runs.remove_run(error.run().id()).now_or_never();
+        }
+        Err(self.state.config.error_mapper.map_run_error(&error))
     }
 
     fn answer_outcome(&self, answer: &Answer) -> SegmentOutcome {
@@ -192,32 +179,15 @@ impl SegmentContext {
         SegmentOutcome { messages, returned, response: response.with_finish_reason(reason) }
     }
 
-    /// Returns the calls that the caller receives for what the run waits for. Their ids are unguessable, because they grant access to
-    /// the run.
-    fn pending_calls(&self, run: &Run) -> Vec<(ToolCall, Awaited)> {
-        let calls = self.caller_tools.pending_calls(run).map(|call| {
-            let sent = ToolCall::new(random_id("call_"), call.name, call.arguments);
-            (sent, Awaited::Result(call.id))
+    /// Returns the calls that the caller receives for what the run waits for.
+    fn pause(&self, run: &Run, waits: &[Wait], ids: &CallIds) -> SegmentOutcome {
+        let calls = waits.iter().filter_map(|wait| match &wait.reason {
+            WaitReason::Answer(question) => Some(question_call(ids.question(run, &wait.id), question)),
+            WaitReason::CallerResult(call) => {
+                Some(ToolCall::new(ids.call(run, &wait.id), &*call.name, &*call.arguments))
+            }
+            _ => None,
         });
-        let questions = run.waits().into_iter().filter_map(|wait| {
-            let is_inner = wait.path.contains('/');
-            let may_be_at_most_once = is_inner || may_be_at_most_once(&self.agent, &wait.tool);
-            let question = wait.question().filter(|question| !question.is_secret())?;
-            Some((question_call(question), Awaited::Answer { wait: wait.id.clone(), may_be_at_most_once }))
-        });
-        calls.chain(questions).collect()
-    }
-
-    /// Stores the run and returns the calls to the caller.
-    fn pause(&self, run: &Run, calls: Vec<(ToolCall, Awaited)>) -> SegmentOutcome {
-        let (calls, awaited): (Vec<_>, Vec<_>) =
-            calls.into_iter().map(|(call, awaited)| (call.clone(), (call.id, awaited))).unzip();
-        if let (Ok(saved), Some(first)) = (serde_json::to_string(run), calls.first()) {
-            let bytes = saved.len();
-            let answer_weight = self.state.paused_runs.add_weight(0);
-            let paused = PausedRun::new(saved, self.conversation, awaited, answer_weight);
-            self.state.paused_runs.insert(first.id.clone(), self.caller, paused, bytes);
-        }
         let messages = self.new_messages(run.new_messages());
         let message = merge_replies(&messages).with_tool_calls(calls);
         let response = ChatResponse::new(message).with_usage(self.new_usage(run.usage()));
@@ -278,19 +248,6 @@ fn text_deltas(messages: &[Message]) -> Vec<Delta> {
     deltas
 }
 
-/// Returns `true` unless the tool is one of the agent's that may be executed twice.
-fn may_be_at_most_once(agent: &Agent, tool: &str) -> bool {
-    agent.tools().get(tool).is_none_or(|tool| tool.definition().policy().at_most_once)
-}
-
-/// Returns `true` if an agent that the agent asked starts a call. Its tools are unknown here.
-fn starts_a_call(event: &Event) -> bool {
-    match event {
-        Event::Agent { event, .. } => starts_a_call(event),
-        event => matches!(event, Event::CallStarted(_)),
-    }
-}
-
 /// Merges the replies of all turns into one message, whose text equals the streamed text.
 fn merge_replies(messages: &[Message]) -> AssistantMessage {
     let mut message = AssistantMessage::text(replies(messages).map(|reply| &*reply.text).collect::<String>());
@@ -302,9 +259,10 @@ fn merge_replies(messages: &[Message]) -> AssistantMessage {
 /// Returns the limits of the agent plus the turns and calls that the run has taken: every request of the caller gets the full
 /// limits.
 fn extended_limits(agent: &Agent, run: &Run) -> RunLimits {
-    let mut limits = agent.start("").run().limits().clone();
+    let mut limits = agent.limits().clone();
     limits.max_turns = limits.max_turns.saturating_add(run.turns());
-    let calls = u32::try_from(run.tool_executions().len()).unwrap_or(u32::MAX);
+    let calls = run.tool_executions().len() + run.current_calls().count();
+    let calls = u32::try_from(calls).unwrap_or(u32::MAX);
     limits.max_calls = limits.max_calls.map(|limit| limit.saturating_add(calls));
     limits
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tool_core::agent::{Approver, ApproverFuture};
 use tool_core::model::ToolDefinitions;
-use tool_core::run::Run;
+use tool_core::run::{Run, Wait, WaitReason};
 use tool_core::tool::ExternalTool;
 use tool_core::{Agent, Approval, Tool, ToolCall, ToolSet};
 
@@ -39,13 +39,20 @@ impl CallerTools {
         let set = ToolSet::new(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
         Ok(Self(set))
     }
+}
 
-    /// Returns the calls of a run that await results of the caller. Calls of agents that the run asked are not among them: their
-    /// tools are not the caller's, whatever their names.
-    pub(super) fn pending_calls<'r>(&'r self, run: &'r Run) -> impl Iterator<Item = ToolCall> {
-        let own: HashSet<_> = run.current_calls().map(|(call, _)| &*call.id).collect();
-        run.awaiting_results().filter(move |call| own.contains(&*call.id) && self.0.get(&call.name).is_some())
-    }
+/// Returns what a run waits for of the caller: results of its own tools and then answers, but no secrets. Calls of agents that the run asked
+/// are not among them: their tools are not the caller's, whatever their names.
+pub(super) fn waits_for_caller(run: &Run, is_tool_of_caller: impl Fn(&str) -> bool) -> Vec<Wait> {
+    let own: HashSet<_> = run.current_calls().map(|(call, _)| &*call.id).collect();
+    let mut waits = run.waits();
+    waits.retain(|wait| match &wait.reason {
+        WaitReason::CallerResult(call) => own.contains(&*wait.path) && is_tool_of_caller(&call.name),
+        WaitReason::Answer(question) => !question.is_secret(),
+        _ => false,
+    });
+    waits.sort_by_key(|wait| wait.question().is_some());
+    waits
 }
 
 /// Asks the agent's approver, and denies the calls that it does not decide about.

@@ -51,6 +51,12 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, message).with_code("outcome_unknown")
     }
 
+    /// A run that another process or person drives or has ended meanwhile.
+    pub(super) fn run_conflict() -> Self {
+        let message = "the run was continued or removed elsewhere while this request was answered; send the request again";
+        Self::new(StatusCode::CONFLICT, message).with_code("run_conflict")
+    }
+
     /// An error whose cause is not disclosed to the caller.
     pub(super) fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error")

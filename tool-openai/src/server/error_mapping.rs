@@ -32,11 +32,7 @@ impl ErrorMapper {
         let mapped = match error.kind() {
             RunErrorKind::Model(error) => return self.map_model_error(error),
             RunErrorKind::Stopped(reason) => map_stop_reason(reason),
-            RunErrorKind::Conflict | RunErrorKind::RunningElsewhere => ApiError::new(
-                StatusCode::CONFLICT,
-                "the run was continued or removed elsewhere while this request was answered; send the request again",
-            )
-            .with_code("run_conflict"),
+            RunErrorKind::Conflict | RunErrorKind::RunningElsewhere => ApiError::run_conflict(),
             RunErrorKind::ConversationWaits { .. } => ApiError::new(
                 StatusCode::CONFLICT,
                 "an earlier question of this conversation waits for an approval or a result",
@@ -53,6 +49,11 @@ impl ErrorMapper {
             _ => ApiError::internal(),
         };
         self.with_details(mapped, error)
+    }
+
+    /// Maps an error of a run store.
+    pub(super) fn map_internal_error(self, error: &dyn StdError) -> ApiError {
+        self.with_details(ApiError::internal(), error)
     }
 
     /// Replaces the message by the text of the error and its sources if the server is verbose.

@@ -23,14 +23,15 @@
 //!
 //! A [model](Server::model) receives the tools of the request, and the caller executes the calls. An [agent](Server::agent)
 //! has the tools of the request in addition to its own. Its own calls are executed here; calls of the caller's tools are
-//! returned to the caller, and the run continues when the caller sends the results. Paused runs are
-//! [stored](Server::max_stored_entries) in memory. If the run is gone, or the caller changed the conversation, the agent
+//! returned to the caller, and the run continues when the caller sends the results. Runs are stored in the
+//! [run store](tool_core::agent::AgentBuilder::run_store) of the agent, so that a paused one survives a restart, or
+//! [in memory](Server::max_stored_entries) if it has none. If the run is gone, or the caller changed the conversation, the agent
 //! continues from the messages of the request.
 //!
 //! A paused run continues once. If a caller repeats the request with the results, also while the first one is in flight, it
-//! receives the same answer, and no call of the agent is executed again. After an error, the repeated request continues where the
-//! run failed. If the caller disconnected while an `at_most_once` call of the agent was executed, the repeated request is refused
-//! with status 409, because the outcome of the call is unknown.
+//! receives the same answer, and no call of the agent is executed again. After an error or a disconnect, the repeated request
+//! continues where the run was, also in another process. If the caller disconnected while an `at_most_once` call of the agent was
+//! executed, the repeated request is refused with status 409, because the outcome of the call is unknown.
 //!
 //! # Questions
 //!
@@ -57,11 +58,11 @@
 //! Every program on the machine can call a server without a [key](Server::api_key). Web pages cannot, with or without one, also in
 //! a [service](Server::into_service): requests must be for an [allowed host](Server::allow_host), come from no web page or one of an
 //! [allowed origin](Server::allow_origin), and declare their body as `application/json`. With several keys, each key has its own
-//! stored responses and paused runs, and cannot access anyone else's.
+//! stored responses and paused runs, and cannot access anyone else's. Another key continues no runs of an earlier one.
 //!
 //! # Callers
 //!
-//! When a caller disconnects, its request in flight is cancelled. Errors of models and agents are reported by their kind
+//! When a caller disconnects, its request in flight is cancelled, unless it continues a paused run, which waits for its repetition. Errors of models and agents are reported by their kind
 //! only, such as a rate limit, unless [`verbose_errors`](Server::verbose_errors) is set. Every response has an `x-request-id`.
 
 mod error;
@@ -72,11 +73,13 @@ mod options;
 mod store;
 mod stored_response;
 mod shared_answer;
-mod paused_run;
+mod answers;
 mod state;
+mod call_ids;
 mod caller_tools;
 mod questions;
-mod resumption;
+mod results;
+mod rebuilding;
 mod agent;
 mod dispatch;
 mod request;
@@ -124,7 +127,8 @@ impl Server {
 
     /// Adds an agent. Its own calls are executed here, calls of the caller's tools by the caller.
     ///
-    /// A call that needs approval is denied unless the agent has an [approver](tool_core::agent::AgentBuilder::approver).
+    /// A call that needs approval is denied unless the agent has an [approver](tool_core::agent::AgentBuilder::approver). Runs of an
+    /// agent without a [run store](tool_core::agent::AgentBuilder::run_store) are stored in memory from now on.
     pub fn agent(mut self, name: impl Into<String>, agent: Agent) -> Self {
         self.backends.insert(name.into(), Backend::Agent(agent));
         self
@@ -210,7 +214,7 @@ impl Server {
 
     /// Limits the total size of the bodies of all requests in flight; 128 MiB by default, and never less than
     /// [`max_body_bytes`](Self::max_body_bytes). Requests beyond the limit are refused with status 503. A request that continues or
-    /// retrieves a stored response counts with its size; a conversation beyond the limit is not stored.
+    /// retrieves a stored response, or continues a paused run, counts with its size; a conversation beyond the limit is not stored.
     ///
     /// A request takes a few times its size in memory while it is in flight; a malicious one, made of the shortest JSON
     /// values only, up to some 75 times. Where callers are untrusted, set both limits to what the memory allows.
@@ -242,17 +246,17 @@ impl Server {
         self
     }
 
-    /// Limits how many responses, and how many paused runs, are stored in memory; 1000 of each by default. Beyond this
-    /// limit, and beyond some 256 MiB of each, the oldest are dropped.
+    /// Limits how many responses, how many paused runs, and how many answers to requests that continue runs are stored in memory; 1000 of
+    /// each by default. Beyond this limit, and beyond some 256 MiB of each, the oldest are dropped.
     ///
-    /// An agent with a [run store](tool_core::agent::AgentBuilder::run_store) stores its paused runs there as well, until they have
-    /// an answer.
+    /// An agent with a [run store](tool_core::agent::AgentBuilder::run_store) stores its paused runs there, until they have an answer or
+    /// are older than its [limit](tool_core::agent::AgentBuilder::max_run_age).
     pub fn max_stored_entries(mut self, entries: usize) -> Self {
         self.config.retention.max_entries = entries;
         self
     }
 
-    /// Limits how long responses and paused runs are stored in memory; one hour by default.
+    /// Limits how long responses, paused runs and answers are stored in memory; one hour by default.
     pub fn max_stored_age(mut self, age: Duration) -> Self {
         self.config.retention.max_age = age;
         self

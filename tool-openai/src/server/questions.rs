@@ -7,18 +7,15 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 use tool_core::agent::{Answerer, AnswererFuture};
-use tool_core::run::{Decision, ResolveErrorKind, Run};
-use tool_core::tool::{Question, WaitId};
+use tool_core::run::Decision;
+use tool_core::tool::Question;
 use tool_core::{Message, ToolCall};
-use tool_http::random_id;
 
+use super::call_ids::QUESTION;
 use super::error::ApiError;
 
 /// The name of the function that asks the caller.
 pub(super) const ASK_USER: &str = "ask_user";
-
-/// The first part of the ids of its calls, by which they are recognized in a conversation.
-const ID_PREFIX: &str = "ask_";
 
 /// The arguments of the function.
 #[derive(Serialize)]
@@ -38,8 +35,8 @@ struct Arguments<'q> {
     problem: Option<&'q str>,
 }
 
-/// Returns the call that asks a question. Its id is unguessable, because it grants access to the run.
-pub(super) fn question_call(question: &Question) -> ToolCall {
+/// Returns the call that asks a question.
+pub(super) fn question_call(id: String, question: &Question) -> ToolCall {
     let arguments = Arguments {
         question: question.text(),
         schema: question.schema(),
@@ -49,25 +46,14 @@ pub(super) fn question_call(question: &Question) -> ToolCall {
         problem: question.problem(),
     };
     let arguments = serde_json::to_string(&arguments).unwrap_or_default();
-    ToolCall::new(random_id(ID_PREFIX), ASK_USER, arguments)
+    ToolCall::new(id, ASK_USER, arguments)
 }
 
-/// Records the answer of the caller: its text is JSON or a text, and an empty one declines. An answer that comes too late is ignored.
-pub(super) fn record_answer(run: &mut Run, wait: &WaitId, text: &str, param: &str) -> Result<(), ApiError> {
-    let waits = run.waits();
-    let Some(question) = waits.iter().find(|open| open.id == *wait).and_then(|open| open.question()) else {
-        return Ok(());
-    };
-    let decision = match text {
+/// Returns the decision that the answer of the caller is: JSON or a text, and an empty one declines.
+pub(super) fn answer(question: &Question, text: &str) -> Decision {
+    match text {
         "" => Decision::decline(),
         text => Decision::answer_text(question, text),
-    };
-    match run.resolve(wait, decision.by("caller")) {
-        Err(error) if error.kind() == ResolveErrorKind::InvalidAnswer => {
-            Err(ApiError::invalid(param, error.to_string()).with_code("invalid_answer"))
-        }
-        Err(_) => Err(ApiError::internal()),
-        Ok(()) => Ok(()),
     }
 }
 
@@ -93,7 +79,7 @@ impl Answerer for CallerAnswerer {
 
 /// Returns a conversation without questions and their answers: like calls of the agent's own tools, they belong to the run that asked.
 pub(super) fn without_questions(messages: &[Message]) -> Cow<'_, [Message]> {
-    let is_question = |id: &str| id.starts_with(ID_PREFIX);
+    let is_question = |id: &str| id.starts_with(QUESTION);
     let has_questions = |message: &Message| {
         message.as_assistant().is_some_and(|reply| reply.tool_calls.iter().any(|call| is_question(&call.id)))
     };
@@ -118,7 +104,7 @@ pub(super) fn refuse_closed_questions(messages: &[Message], param: &str) -> Resu
         Message::Tool(result) => Some(result),
         _ => None,
     });
-    let Some(closed) = results.into_iter().find(|result| result.call_id.starts_with(ID_PREFIX)) else {
+    let Some(closed) = results.into_iter().find(|result| result.call_id.starts_with(QUESTION)) else {
         return Ok(());
     };
     let message = format!(

@@ -1,15 +1,15 @@
 //! An answer that several requests receive.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::watch;
+use tool_core::Message;
 use tool_core::model::Delta;
 
 use super::backend::Deltas;
 use super::error::ApiError;
-use super::store::approximate_message_bytes;
 
 type Item = Result<Delta, ApiError>;
 
@@ -20,11 +20,16 @@ type OnComplete = dyn Fn(&Arc<SharedAnswer>, usize) + Send + Sync;
 pub(super) struct SharedAnswer {
     /// Polled by one reader at a time.
     source: tokio::sync::Mutex<Deltas>,
-    items: Mutex<Vec<Item>>,
-    /// The number of items, and `true` after the last one.
-    progress: watch::Sender<(usize, bool)>,
+    progress: watch::Sender<Progress>,
     /// Receives the complete answer, and about the number of its bytes.
     on_complete: Box<OnComplete>,
+}
+
+/// The deltas so far.
+#[derive(Default)]
+struct Progress {
+    items: Vec<Item>,
+    has_ended: bool,
 }
 
 impl SharedAnswer {
@@ -36,10 +41,14 @@ impl SharedAnswer {
         let source = source.map(|item| item.unwrap_or_else(|_| Err(ApiError::internal())));
         Arc::new(Self {
             source: tokio::sync::Mutex::new(source.boxed()),
-            items: Mutex::default(),
-            progress: watch::Sender::new((0, false)),
+            progress: watch::Sender::default(),
             on_complete: Box::new(on_complete),
         })
+    }
+
+    /// Returns `true` after the last delta.
+    pub(super) fn has_ended(&self) -> bool {
+        self.progress.borrow().has_ended
     }
 
     /// Returns all deltas, from the first one.
@@ -55,19 +64,18 @@ impl SharedAnswer {
     async fn item(self: &Arc<Self>, index: usize) -> Option<Item> {
         let mut progress = self.progress.subscribe();
         loop {
-            let (count, is_complete) = *progress.borrow_and_update();
-            if index < count {
-                return self.items().get(index).cloned();
-            }
-            if is_complete {
-                return None;
+            {
+                let known = progress.borrow_and_update();
+                if known.has_ended || index < known.items.len() {
+                    return known.items.get(index).cloned();
+                }
             }
             tokio::select! {
                 biased;
                 _ = progress.changed() => {}
                 mut source = self.source.lock() => {
                     // Another reader may have generated it meanwhile.
-                    if *self.progress.borrow() == (count, false) {
+                    if !progress.has_changed().unwrap_or(true) {
                         self.generate(&mut source).await;
                     }
                 }
@@ -82,26 +90,16 @@ impl SharedAnswer {
         if is_last {
             // The source owns the state of the server, which owns this answer: dropping it ends the cycle.
             *source = stream::empty().boxed();
-        }
-        let count = {
-            let mut items = self.items();
-            items.extend(item);
-            items.len()
-        };
-        if is_last {
-            let items = self.items();
-            if matches!(items.last(), Some(Ok(Delta::Done(_)))) {
-                let bytes = items.iter().flatten().map(approximate_bytes).sum();
-                drop(items);
+            if matches!(&item, Some(Ok(_))) {
+                let bytes =
+                    self.progress.borrow().items.iter().chain(&item).flatten().map(approximate_bytes).sum();
                 (self.on_complete)(self, bytes);
             }
         }
-        self.progress.send_replace((count, is_last));
-    }
-
-    fn items(&self) -> MutexGuard<'_, Vec<Item>> {
-        // No operation under the lock leaves the items inconsistent.
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.send_modify(|progress| {
+            progress.items.extend(item);
+            progress.has_ended = is_last;
+        });
     }
 }
 
@@ -111,7 +109,7 @@ fn approximate_bytes(delta: &Delta) -> usize {
         Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) | Delta::Arguments { text, .. } => {
             text.len()
         }
-        Delta::Done(response) => approximate_message_bytes(&response.message),
+        Delta::Done(response) => Message::Assistant(response.message.clone()).approximate_bytes(),
         _ => 0,
     }
 }

@@ -6,14 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tool_core::ModelOptions;
+use tool_core::memory::InMemoryStore;
 use tool_http::server::{Access, Limiter, Limits};
 
+use super::answers::Answers;
 use super::backend::{Backend, FieldNames};
 use super::error::ApiError;
 use super::error_mapping::ErrorMapper;
 use super::options::{ChooseOptions, choose_options};
-use super::paused_run::PausedRun;
-use super::store::{Retention, Store};
+use super::store::{MAX_BYTES, Retention, Store};
 use super::stored_response::StoredResponse;
 
 /// The configuration of a server.
@@ -48,8 +49,10 @@ impl Default for Config {
 /// The state that all requests of a server share.
 pub(super) struct ServerState {
     pub(super) config: Config,
-    pub(super) responses: Store<StoredResponse>,
-    pub(super) paused_runs: Store<PausedRun>,
+    pub(super) responses: Store<Arc<StoredResponse>>,
+    pub(super) answers: Arc<Answers>,
+    /// The runs of agents without a store of their own.
+    pub(super) runs: InMemoryStore,
     pub(super) limiter: Limiter,
     backends: BTreeMap<String, Backend>,
     started_at: u64,
@@ -57,9 +60,17 @@ pub(super) struct ServerState {
 
 impl ServerState {
     pub(super) fn new(config: Config, backends: BTreeMap<String, Backend>) -> Self {
+        let Retention { max_entries, max_age } = config.retention;
+        let runs = InMemoryStore::new().max_runs(max_entries).max_run_age(max_age).max_run_bytes(MAX_BYTES);
+        for backend in backends.values() {
+            if let Backend::Agent(agent) = backend {
+                agent.run_store_or(runs.clone());
+            }
+        }
         Self {
             responses: Store::new(config.retention),
-            paused_runs: Store::new(config.retention),
+            answers: Answers::new(config.retention),
+            runs,
             limiter: Limiter::new(config.limits),
             backends,
             started_at: unix_time(),

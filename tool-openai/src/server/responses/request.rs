@@ -49,7 +49,7 @@ pub(super) fn parse(
     let Some(input) = wire.input else {
         return Err(ApiError::invalid("input", "missing input; send a string or a list of items"));
     };
-    let conversation = previous.with_input(parse_input(input, &previous)?);
+    let conversation = previous.with(parse_input(input, &previous)?);
     let instructions = wire.instructions.as_deref().map(Message::system);
     let messages: Vec<_> = instructions.into_iter().chain(conversation.messages().cloned()).collect();
     check_results(&messages, "input")?;
