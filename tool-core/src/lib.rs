@@ -62,7 +62,7 @@
 //! | [`mod@tool`] | the [`Tool`] trait, its context, outputs and errors; tools from closures and JSON Schemas |
 //! | [`layer`] | layers around agents and sets: guards and rewriting |
 //! | [`toolset`] | sets of tools, the registry, toolboxes, providers, resolvers |
-//! | [`transcript`] | a conversation as text or as a diagram |
+//! | [`transcript`] | a conversation as text |
 //! | [`run`] | the loop as a state machine: steps, limits, approval, undo |
 //! | [`memory`] | stored conversations, runs and budgets |
 //! | [`agent`] | agents, questions, events |

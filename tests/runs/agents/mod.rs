@@ -465,13 +465,9 @@ async fn transcripts_show_the_conversation_of_an_agent_inside_its_call() {
             .tool(billing.as_tool("billing", "Answers"))
     };
     let answer = alike(build).await.unwrap();
-    let timeless = |text: String| {
-        let lines = text.lines().map(|line| match (line.rfind(" ("), line.ends_with(')'), line.find(" (")) {
-            (Some(start), true, _) => line[..start].to_owned(),
-            (_, _, Some(start)) if line.contains("returns (") => {
-                let end = line.find("):").unwrap();
-                format!("{}{}", &line[..start], &line[end + 1..])
-            }
+    let without_times = |text: String| {
+        let lines = text.lines().map(|line| match (line.find(" ("), line.find("):")) {
+            (Some(start), Some(end)) => format!("{}{}", &line[..start], &line[end + 1..]),
             _ => line.to_owned(),
         });
         lines.collect::<Vec<_>>().join("\n")
@@ -484,19 +480,7 @@ billing/find_invoice returns: invoice 7: 700 cents
 billing/model: 700 cents.
 billing returns: 700 cents.
 model: It is paid."#;
-    assert_eq!(timeless(answer.transcript().to_string()), expected);
-    let expected = r#"sequenceDiagram
-    participant User
-    participant Model
-    participant billing
-    participant find_invoice
-    User->>Model: What now?
-    Model->>billing: {"question": "What is invoice 7?"}
-    billing->>find_invoice: {"number": 7}
-    find_invoice-->>billing: invoice 7: 700 cents
-    billing-->>Model: 700 cents.
-    Model->>User: It is paid."#;
-    assert_eq!(timeless(answer.transcript().mermaid().to_string()), expected);
+    assert_eq!(without_times(answer.transcript().to_string()), expected);
 }
 
 #[tokio::test]

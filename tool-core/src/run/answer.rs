@@ -133,8 +133,7 @@ impl Answer {
         &self.messages
     }
 
-    /// Returns a readable view of the conversation: `Display` is plain text, [`Transcript::mermaid`] a diagram. Unlike
-    /// `Debug`, it shows all content.
+    /// Returns a readable view of the conversation. Unlike `Debug`, its `Display` shows all content.
     pub fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(&self.messages, &self.tool_executions);
         let own = Handoff::add_to_transcript(&self.handoffs, &self.tool_executions, own);

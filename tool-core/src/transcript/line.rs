@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::entry::{MAX_NAME_CHARS, annotations, sanitize, sanitize_name, text_of};
+use super::texts::{MAX_NAME_CHARS, annotations, sanitize, sanitize_name, text_of};
 use super::transcript::DEFAULT_TEXT_CHARS;
 use crate::content::JsonText;
 use crate::model::ToolCall;

@@ -1,10 +1,9 @@
-//! Conversations as readable text or as diagrams.
+//! Conversations as readable text.
 
-#[allow(clippy::module_inception, reason = "the folder holds the forms of the type")]
+#[allow(clippy::module_inception, reason = "the folder holds the form of the type")]
 mod transcript;
-mod entry;
+mod texts;
 mod line;
-mod mermaid;
 mod text;
 #[cfg(test)]
 mod testing;

@@ -1,78 +1,127 @@
 //! The textual form of a transcript.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use super::entry::{Entry, MAX_NAME_CHARS, Outcome, entries, sanitize, sanitize_name};
-use super::transcript::{DEFAULT_TEXT_CHARS, Transcript};
+use super::texts::{MAX_NAME_CHARS, annotations, sanitize, sanitize_name, text_of};
+use super::transcript::Transcript;
+use crate::model::{AssistantMessage, Message, ToolMessage};
+use crate::tool::{ToolErrorKind, ToolExecution};
 
 /// The indentation of continuation lines, which keeps them from imitating a new entry.
 const INDENT: &str = "    ";
 
+/// Prefixes of the results of calls that were not executed, for calls that have no execution.
+const NOT_EXECUTED: [&str; 3] = ["the call was not executed", "the call was not made", "the call was denied"];
+
 /// Writes the conversation as text, with one entry per message, call and result.
 impl fmt::Display for Transcript<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let max_chars = self.max_text_chars.unwrap_or(DEFAULT_TEXT_CHARS);
-        write_entries(f, &entries(self), "", max_chars)
+        Writer { prefix: "", max_chars: self.max_text_chars, f }.write(self)
     }
 }
 
-/// Writes the entries, with a prefix before each speaker.
-fn write_entries(
-    f: &mut fmt::Formatter<'_>,
-    entries: &[Entry<'_>],
-    prefix: &str,
+/// Writes conversations.
+struct Writer<'w, 'f> {
+    /// The prefix of each speaker.
+    prefix: &'w str,
     max_chars: usize,
-) -> fmt::Result {
-    for entry in entries {
-        let mut write =
-            |label: &str, text: &str| write_entry(f, &format!("{prefix}{label}"), text, max_chars);
-        match entry {
-            Entry::System(text) => write("system", text)?,
-            Entry::User(text) => write("user", text)?,
-            Entry::Reasoning(text) => write("model thinks", text)?,
-            Entry::Answer(text) => write("model", text)?,
-            Entry::Refusal(text) => write("model refuses", text)?,
-            Entry::Handoff(agent) => write("handed off to", &sanitize_name(agent, MAX_NAME_CHARS))?,
-            Entry::Calls(calls) => {
-                for call in calls {
-                    let (name, annotations) = (sanitize_name(call.name, MAX_NAME_CHARS), call.annotations());
-                    let label = |what: &str| format!("{prefix}{name} {what}");
-                    if let Some(arguments) = call.arguments {
-                        write_entry(f, &format!("{prefix}model calls {name}"), arguments, max_chars)?;
+    f: &'w mut fmt::Formatter<'f>,
+}
+
+impl Writer<'_, '_> {
+    /// Writes a conversation, with each result after its call.
+    fn write(&mut self, transcript: &Transcript<'_>) -> fmt::Result {
+        let executions: HashMap<&str, &ToolExecution> =
+            transcript.executions.iter().map(|execution| (&*execution.call().id, execution)).collect();
+        let mut messages = transcript.messages;
+        while let [message, rest @ ..] = messages {
+            messages = rest;
+            match message {
+                Message::System(content) => self.write_entry("system", &text_of(content))?,
+                Message::User(content) => self.write_entry("user", &text_of(content))?,
+                Message::Assistant(message) => {
+                    let mut results: HashMap<&str, Option<&ToolMessage>> =
+                        message.tool_calls.iter().map(|call| (&*call.id, None)).collect();
+                    while let [Message::Tool(result), rest @ ..] = messages {
+                        let Some(slot @ None) = results.get_mut(&*result.call_id) else { break };
+                        *slot = Some(result);
+                        messages = rest;
                     }
-                    for inner in &call.inner {
-                        write_entries(f, inner, &format!("{prefix}{name}/"), max_chars)?;
+                    self.write_reply(message)?;
+                    for call in &message.tool_calls {
+                        let name = sanitize_name(&call.name, MAX_NAME_CHARS);
+                        self.write_entry(&format!("model calls {name}"), &call.arguments)?;
+                        for (_, inner) in transcript.inner.iter().filter(|(id, _)| *id == call.id) {
+                            let prefix = &*format!("{}{name}/", self.prefix);
+                            Writer { prefix, max_chars: self.max_chars, f: self.f }.write(inner)?;
+                        }
+                        match results.get(&*call.id).copied().flatten() {
+                            Some(result) => {
+                                self.write_result(&name, result, executions.get(&*call.id).copied())?
+                            }
+                            None => writeln!(self.f, "{}{name} has no result", self.prefix)?,
+                        }
                     }
-                    match &call.outcome {
-                        Outcome::Output(text) => {
-                            write_entry(f, &label(&format!("returns{annotations}")), text, max_chars)?
-                        }
-                        Outcome::Error(text) => {
-                            write_entry(f, &label(&format!("fails{annotations}")), text, max_chars)?
-                        }
-                        Outcome::NotExecuted(why) => {
-                            write_entry(f, &label("is not executed"), why, max_chars)?
-                        }
-                        Outcome::Missing => writeln!(f, "{}", label("has no result"))?,
+                    for (_, agent) in transcript.handoffs.iter().filter(|(id, _)| results.contains_key(id)) {
+                        self.write_entry("handed off to", &sanitize_name(agent, MAX_NAME_CHARS))?;
                     }
+                }
+                Message::Tool(result) => {
+                    let name = sanitize_name(&result.name, MAX_NAME_CHARS);
+                    self.write_result(&name, result, executions.get(&*result.call_id).copied())?;
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-fn write_entry(f: &mut fmt::Formatter<'_>, label: &str, text: &str, max_chars: usize) -> fmt::Result {
-    write!(f, "{label}:")?;
-    for (index, line) in sanitize(text, max_chars).split('\n').enumerate() {
-        match (index, line) {
-            (0, "") => {}
-            (0, line) => write!(f, " {line}")?,
-            (_, "") => writeln!(f)?,
-            (_, line) => write!(f, "\n{INDENT}{line}")?,
+    /// Writes a message of the model without its calls.
+    fn write_reply(&mut self, message: &AssistantMessage) -> fmt::Result {
+        if let Some(reasoning) = message.reasoning.as_deref().filter(|reasoning| !reasoning.is_empty()) {
+            self.write_entry("model thinks", reasoning)?;
         }
+        let has_other_entries = message.refusal.is_some() || !message.tool_calls.is_empty();
+        if !message.text.is_empty() || !has_other_entries {
+            self.write_entry("model", &message.text)?;
+        }
+        message.refusal.as_deref().map_or(Ok(()), |refusal| self.write_entry("model refuses", refusal))
     }
-    writeln!(f)
+
+    fn write_result(
+        &mut self,
+        name: &str,
+        result: &ToolMessage,
+        execution: Option<&ToolExecution>,
+    ) -> fmt::Result {
+        let text = text_of(&result.content);
+        let annotations = execution.map_or_else(String::new, annotations);
+        let is_not_executed = match execution {
+            Some(execution) => {
+                execution.outcome().is_err_and(|error| error.kind() == ToolErrorKind::NotExecuted)
+            }
+            None => result.is_error && NOT_EXECUTED.iter().any(|prefix| text.starts_with(prefix)),
+        };
+        let outcome = match (is_not_executed, result.is_error) {
+            (true, _) => "is not executed".into(),
+            (false, true) => format!("fails{annotations}"),
+            (false, false) => format!("returns{annotations}"),
+        };
+        self.write_entry(&format!("{name} {outcome}"), &text)
+    }
+
+    fn write_entry(&mut self, label: &str, text: &str) -> fmt::Result {
+        write!(self.f, "{}{label}:", self.prefix)?;
+        for (index, line) in sanitize(text, self.max_chars).split('\n').enumerate() {
+            match (index, line) {
+                (0, "") => {}
+                (0, line) => write!(self.f, " {line}")?,
+                (_, "") => writeln!(self.f)?,
+                (_, line) => write!(self.f, "\n{INDENT}{line}")?,
+            }
+        }
+        writeln!(self.f)
+    }
 }
 
 #[cfg(test)]

@@ -5,14 +5,11 @@ use std::fmt;
 use crate::model::Message;
 use crate::tool::ToolExecution;
 
-/// The default limit of characters per text in the textual form.
+/// The default limit of characters per text.
 pub(super) const DEFAULT_TEXT_CHARS: usize = 2000;
 
-/// The default limit of characters per text in a diagram.
-pub(super) const DEFAULT_LABEL_CHARS: usize = 120;
-
-/// A readable form of a conversation: the messages, the tool calls with their arguments, and the results. `Display`
-/// writes plain text; [`mermaid`](Self::mermaid) draws a diagram.
+/// A readable form of a conversation: the messages, the tool calls with their arguments, and the results, as `Display`
+/// writes them.
 ///
 /// Unlike `Debug`, it shows the messages, arguments, outputs and errors in full. Do not log it: show it only to people
 /// who are allowed to see the conversation.
@@ -52,14 +49,20 @@ pub struct Transcript<'a> {
     pub(super) inner: Vec<(&'a str, Self)>,
     /// The ids of the last calls before the conversation was handed off, with the names of the agents.
     pub(super) handoffs: Vec<(&'a str, &'a str)>,
-    pub(super) max_text_chars: Option<usize>,
+    pub(super) max_text_chars: usize,
 }
 
 impl<'a> Transcript<'a> {
     /// Creates a transcript of messages. Calls that have an execution are shown with their duration and with the number
     /// of repaired arguments.
     pub fn new(messages: &'a [Message], executions: &'a [ToolExecution]) -> Self {
-        Self { messages, executions, inner: Vec::new(), handoffs: Vec::new(), max_text_chars: None }
+        Self {
+            messages,
+            executions,
+            inner: Vec::new(),
+            handoffs: Vec::new(),
+            max_text_chars: DEFAULT_TEXT_CHARS,
+        }
     }
 
     /// Adds the conversation of an agent that the call with this id [asked](crate::Agent::as_tool). It is shown between the call
@@ -118,12 +121,9 @@ impl<'a> Transcript<'a> {
         self
     }
 
-    /// Limits each text to this number of characters, followed by the number of omitted ones. The default is 2000 in the
-    /// textual form and 120 in a diagram.
+    /// Limits each text to this number of characters, followed by the number of omitted ones. The default is 2000.
     pub fn with_max_text_chars(mut self, chars: usize) -> Self {
-        self.max_text_chars = Some(chars);
-        self.inner =
-            self.inner.into_iter().map(|(id, inner)| (id, inner.with_max_text_chars(chars))).collect();
+        self.max_text_chars = chars;
         self
     }
 }
