@@ -60,12 +60,6 @@ impl Contract {
         Self::new(Names::Listed, false, Box::new(create))
     }
 
-    /// Returns this contract with limits, whatever the schema says.
-    pub(crate) fn with_limits(mut self) -> Self {
-        self.has_limits = true;
-        self
-    }
-
     pub(crate) fn shape(&self) -> &Shape {
         self.shape.get_or_init(&self.create)
     }

@@ -13,7 +13,7 @@ use super::repair::{Repair, repair, repair_part, without_omitted};
 use super::report::{ArgumentErrors, Report};
 use super::target::{IgnoredMember, Refused, Target};
 use super::tokens::{MAX_FEW, duplicate_members, path_at};
-use super::wording::{duplicate_member, missing_value, not_an_object, unknown_member, unknown_name};
+use super::wording::{duplicate_member, missing_value, not_an_object, unknown_member};
 use crate::schema::NodeId;
 
 /// The maximum number of members that a type ignores whose paths are looked up, each in the text.
@@ -254,8 +254,6 @@ impl<'a> Decoder<'a> {
                 // A type can have a member and ignore its value.
             } else if self.mode.ignores_unknown {
                 self.repairs.push(Repair::for_ignored(&member, &text[value.clone()]));
-            } else if object.is_empty() {
-                self.report.add(&member, &unknown_name(name, known));
             } else {
                 self.report.add(&member, &unknown_member(object, name, known));
             }
@@ -306,7 +304,7 @@ impl<'a> Decoder<'a> {
             if self.mode.ignores_unknown {
                 self.repairs.push(Repair::for_ignored(&name, value));
             } else if !self.report.is_full() {
-                self.report.add(&name, &unknown_name(&name, &contract.names()));
+                self.report.add(&name, &unknown_member("", &name, &contract.names()));
             }
         }
         self.text = write_object(&known).into();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::schema::{self, Bound, Limits};
+use crate::schema::Bound;
 
 /// A limit of a parameter.
 #[derive(Clone, Copy, Debug)]
@@ -83,25 +83,6 @@ impl Limit {
                 }
             }
             Self::Pattern(pattern) => schema["pattern"] = pattern.into(),
-        }
-    }
-
-    /// Adds the limit to the limits of the parameter's type.
-    pub(crate) fn restrict(&self, limits: &mut Limits, is_integer: bool) {
-        match *self {
-            Self::Range(bounds) => {
-                let (lowest, highest, above) = bounds().inclusive(is_integer);
-                limits.minimum = lowest.or(limits.minimum);
-                limits.maximum = highest.or(limits.maximum);
-                limits.exclusive_maximum = above.or(limits.exclusive_maximum);
-            }
-            Self::Length { shortest, longest } => {
-                for length in [&mut limits.characters, &mut limits.items, &mut limits.entries] {
-                    length.shortest = shortest.or(length.shortest);
-                    length.longest = longest.or(length.longest);
-                }
-            }
-            Self::Pattern(pattern) => limits.pattern = Some(schema::Pattern::new(pattern)),
         }
     }
 }

@@ -29,33 +29,19 @@ pub(crate) fn duplicate_member(path: &str) -> String {
     format!("`{}` is given twice", first_chars(path.strip_prefix('.').unwrap_or(path), MAX_NAME_CHARS))
 }
 
-/// Explains that a tool does not have an argument.
-pub(super) fn unknown_name<N: AsRef<str>>(name: &str, known: &[N]) -> String {
-    let mistake = format!("there is no argument `{}`", first_chars(name, MAX_NAME_CHARS));
-    with_known(mistake, name, known, ["the arguments are", "the tool takes no arguments"])
-}
-
-/// Explains that a nested object does not have a member.
+/// Explains that an object does not have a member, or a tool an argument if the path is empty. In a long list of the known names, the
+/// closest match comes first.
 pub(super) fn unknown_member<N: AsRef<str>>(path: &str, name: &str, known: &[N]) -> String {
-    let mistake = format!("`{path}` has no member `{}`", first_chars(name, MAX_NAME_CHARS));
-    with_known(mistake, name, known, ["its members are", "it takes none"])
-}
-
-/// Explains that a map does not have members of such a name.
-pub(super) fn unmatched_member(path: &str, name: &str, pattern: &str) -> String {
     let name = first_chars(name, MAX_NAME_CHARS);
-    format!("`{path}` has no member `{name}`, the names of its members match `{pattern}`")
-}
-
-/// Appends the known names; in a long list the closest match comes first. The introductions are for some and for no names.
-fn with_known<N: AsRef<str>>(
-    mut mistake: String,
-    name: &str,
-    known: &[N],
-    [introduction, none]: [&str; 2],
-) -> String {
+    let (mut mistake, introduction, none) = match path {
+        "" => {
+            let mistake = format!("there is no argument `{name}`");
+            (mistake, "the arguments are", "the tool takes no arguments")
+        }
+        path => (format!("`{path}` has no member `{name}`"), "its members are", "it takes none"),
+    };
     let known = known.iter().map(AsRef::as_ref);
-    let nearest = nearest_name(first_chars(name, MAX_NAME_CHARS), known.clone());
+    let nearest = nearest_name(name, known.clone());
     let first = nearest.filter(|_| known.len() > MAX_LISTED);
     let others = known.filter(|other| Some(*other) != first);
     match list_names(first.into_iter().chain(others)) {
@@ -66,6 +52,12 @@ fn with_known<N: AsRef<str>>(
         mistake.extend([", did you mean `", nearest, "`?"]);
     }
     mistake
+}
+
+/// Explains that a map does not have members of such a name.
+pub(super) fn unmatched_member(path: &str, name: &str, pattern: &str) -> String {
+    let name = first_chars(name, MAX_NAME_CHARS);
+    format!("`{path}` has no member `{name}`, the names of its members match `{pattern}`")
 }
 
 /// Explains that the text is not a JSON object.
@@ -94,7 +86,7 @@ mod tests {
     #[test]
     fn unknown_names_are_explained_with_the_known_ones() {
         let none: [&str; 0] = [];
-        assert_eq!(unknown_name("x", &none), "there is no argument `x`, the tool takes no arguments");
+        assert_eq!(unknown_member("", "x", &none), "there is no argument `x`, the tool takes no arguments");
         assert_eq!(unknown_member("it", "x", &none), "`it` has no member `x`, it takes none");
         let many: Vec<_> = (0..1000).map(|number| format!("name_{number}")).collect();
         let mistake = unknown_member("it", "name_999x", &many);

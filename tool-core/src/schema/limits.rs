@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::kind::Kind;
-use super::number::{Bound, integer, parse_number};
+use super::number::{Bound, integer, integer_range, parse_number};
 
 /// The limits of one value. Each applies only to values of its kind.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -143,27 +143,20 @@ pub(super) fn has_own_limit(schema: &Map<String, Value>) -> bool {
     let number = |keyword: &str| schema.get(keyword).filter(|value| value.is_number());
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
     // The limits that integer types have themselves. A `char` has the limits that a string can have, too.
-    let built_in: (&[i64], &[i64]) = match format {
-        "uint8" => (&[0], &[255]),
-        "uint16" => (&[0], &[65_535]),
-        "int8" => (&[-128], &[127]),
-        "int16" => (&[-32_768], &[32_767]),
-        _ if format.starts_with("uint") => (&[0], &[]),
-        _ => (&[], &[]),
-    };
-    let is_built_in =
-        |built_in: &[i64], value: &Value| value.as_i64().is_some_and(|value| built_in.contains(&value));
-    let has_other = |built_in: &[i64], keywords: &[&str]| {
-        keywords.iter().filter_map(|keyword| number(keyword)).any(|value| !is_built_in(built_in, value))
+    let (lowest, highest) = integer_range(format).unzip();
+    let lowest = if format == "uint128" { Some(0) } else { lowest };
+    let has_other = |built_in: Option<i128>, keywords: &[&str]| {
+        let mut limits = keywords.iter().filter_map(|keyword| number(keyword));
+        limits.any(|limit| built_in.is_none() || limit.as_i64().map(i128::from) != built_in)
     };
     // The type of a tuple determines its length.
     let is_tuple = schema.contains_key("prefixItems");
     format == "float"
         || schema.get("pattern").is_some_and(Value::is_string)
-        || has_other(built_in.0, &["minimum", "minLength", "minProperties"])
-        || has_other(built_in.1, &["maximum", "maxLength", "maxProperties"])
-        || has_other(&[], &["exclusiveMinimum", "exclusiveMaximum"])
-        || (!is_tuple && has_other(&[], &["minItems", "maxItems"]))
+        || has_other(lowest, &["minimum", "minLength", "minProperties"])
+        || has_other(highest, &["maximum", "maxLength", "maxProperties"])
+        || has_other(None, &["exclusiveMinimum", "exclusiveMaximum"])
+        || (!is_tuple && has_other(None, &["minItems", "maxItems"]))
 }
 
 #[cfg(test)]

@@ -35,6 +35,22 @@ pub(crate) fn integer(text: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(if integer.is_empty() { "0".into() } else { format!("{sign}{integer}") }))
 }
 
+/// Returns the range of the Rust integer that a format names.
+pub(super) fn integer_range(format: &str) -> Option<(i128, i128)> {
+    Some(match format {
+        "uint8" => (0, u8::MAX.into()),
+        "uint16" => (0, u16::MAX.into()),
+        "uint32" => (0, u32::MAX.into()),
+        "uint64" | "uint" => (0, u64::MAX.into()),
+        "int8" => (i8::MIN.into(), i8::MAX.into()),
+        "int16" => (i16::MIN.into(), i16::MAX.into()),
+        "int32" => (i32::MIN.into(), i32::MAX.into()),
+        "int64" | "int" => (i64::MIN.into(), i64::MAX.into()),
+        "int128" => (i128::MIN, i128::MAX),
+        _ => return None,
+    })
+}
+
 /// Parses a number. This uses the parser of serde_json, because the standard library's would add to the size of every
 /// program.
 pub(crate) fn parse_number(text: &str) -> Option<f64> {

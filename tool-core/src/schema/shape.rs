@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::keywords::{Keywords, is_annotation, is_closed_object, target};
 use super::limits::{Limits, Pattern, has_own_limit};
+use super::number::integer_range;
 
 /// The maximum number of references that are followed one after another.
 const MAX_REFERENCES: usize = 128;
@@ -61,6 +62,8 @@ pub(crate) struct Node {
     pub(crate) limits: Limits,
     /// There are limits that the type does not enforce by itself.
     pub(crate) is_limited: bool,
+    /// The values, or parts of them, have such limits.
+    pub(crate) has_limits: bool,
     /// The range of the Rust integer that `format` names.
     pub(crate) range: Option<(i128, i128)>,
     /// `format` names a Rust integer, which is read only in its plain notation: not from `1.0`.
@@ -69,8 +72,6 @@ pub(crate) struct Node {
     pub(crate) all: Vec<NodeId>,
     /// The alternatives: `anyOf` and `oneOf`, without nested alternatives.
     pub(crate) choices: Vec<NodeId>,
-    /// The alternatives are the variants of an enum that is not untagged.
-    pub(crate) has_variants: bool,
     pub(crate) properties: HashMap<String, Property>,
     /// The names of the properties in order.
     pub(crate) names: Vec<String>,
@@ -123,6 +124,13 @@ impl Node {
             && self.others.is_empty()
     }
 
+    /// Returns the schemas of the same value and of its parts.
+    fn parts(&self) -> impl Iterator<Item = NodeId> {
+        let listed = [&self.all, &self.choices, &self.prefix].into_iter().flatten().copied();
+        let members = self.properties.values().map(|property| property.node);
+        listed.chain(members).chain(self.items).chain(self.additional)
+    }
+
     /// Returns the schema of the item at an index.
     pub(crate) fn item(&self, index: usize) -> Option<NodeId> {
         self.prefix.get(index).copied().or(self.items)
@@ -167,6 +175,7 @@ impl Shape {
         }
         let mut shape = Self { nodes: parser.nodes, root };
         shape.flatten_choices();
+        shape.mark_limits();
         shape
     }
 
@@ -183,18 +192,6 @@ impl Shape {
         &self.nodes[index]
     }
 
-    /// Changes the schema of a property of the root. Other uses of the same schema stay as they are.
-    pub(crate) fn change_property(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
-        let next = NodeId(self.nodes.len());
-        let NodeId(root) = self.root;
-        let Some(property) = self.nodes[root].properties.get_mut(name) else { return };
-        let NodeId(index) = std::mem::replace(&mut property.node, next);
-        let mut node = self.nodes[index].clone();
-        change(&mut node);
-        node.is_limited = true;
-        self.nodes.push(node);
-    }
-
     /// Replaces alternatives that only have alternatives themselves, which also ends their cycles.
     fn flatten_choices(&mut self) {
         let is_nested = |index: &usize| {
@@ -202,22 +199,16 @@ impl Shape {
         };
         let mut visits = MAX_VISITS;
         let nested = (0..self.nodes.len()).filter(is_nested);
-        let flattened: Vec<_> = nested
-            .map_while(|index| {
-                let (choices, has_variants) = self.alternatives(NodeId(index), &mut visits)?;
-                Some((index, choices, has_variants))
-            })
-            .collect();
-        for (index, choices, has_variants) in flattened {
-            (self.nodes[index].choices, self.nodes[index].has_variants) = (choices, has_variants);
+        let flattened: Vec<_> =
+            nested.map_while(|index| Some((index, self.alternatives(NodeId(index), &mut visits)?))).collect();
+        for (index, choices) in flattened {
+            self.nodes[index].choices = choices;
         }
     }
 
-    /// Returns the alternatives of a node in order, each once, and whether some of them are variants. Returns `None` if there are no
-    /// visits left.
-    fn alternatives(&self, node: NodeId, visits: &mut usize) -> Option<(Vec<NodeId>, bool)> {
+    /// Returns the alternatives of a node in order, each once. Returns `None` if there are no visits left.
+    fn alternatives(&self, node: NodeId, visits: &mut usize) -> Option<Vec<NodeId>> {
         let (mut found, mut seen) = (Vec::new(), HashSet::from([node]));
-        let mut has_variants = self.node(node).has_variants;
         let mut waiting: Vec<_> = self.node(node).choices.iter().rev().copied().collect();
         while let Some(id) = waiting.pop() {
             *visits = visits.checked_sub(1)?;
@@ -225,30 +216,26 @@ impl Shape {
                 continue;
             }
             if self.node(id).only_has_choices() {
-                has_variants |= self.node(id).has_variants;
                 waiting.extend(self.node(id).choices.iter().rev());
             } else {
                 found.push(id);
             }
         }
-        Some((found, has_variants))
+        Some(found)
     }
 
-    /// Returns `true` if the values that a schema describes, or parts of them, have limits.
-    pub(crate) fn is_limited(&self, id: NodeId) -> bool {
-        let (mut seen, mut waiting) = (HashSet::new(), vec![id]);
-        while let Some(id) = waiting.pop() {
-            let node = self.node(id);
-            if node.is_limited {
-                return true;
-            }
-            if seen.insert(id) {
-                let parts = [&node.all, &node.choices, &node.prefix].into_iter().flatten().copied();
-                let members = node.properties.values().map(|property| property.node);
-                waiting.extend(parts.chain(members).chain(node.items).chain(node.additional));
+    /// Marks the nodes that have limits, at them or below them. References can form cycles.
+    fn mark_limits(&mut self) {
+        let mut has_changed = true;
+        while has_changed {
+            has_changed = false;
+            for index in (0..self.nodes.len()).rev() {
+                let node = &self.nodes[index];
+                let has_limits = node.is_limited || node.parts().any(|part| self.node(part).has_limits);
+                has_changed |= has_limits != node.has_limits;
+                self.nodes[index].has_limits = has_limits;
             }
         }
-        false
     }
 }
 
@@ -322,13 +309,12 @@ impl<'s> Parser<'s> {
             all.insert(0, target);
         }
         let (mut choices, variants) = (self.ids(get("anyOf")), self.ids(get("oneOf")));
-        let has_variants = choices.is_empty();
-        if has_variants {
+        if choices.is_empty() {
             choices = variants;
         } else if !variants.is_empty() {
             // Each of the two holds.
             all.push(NodeId(self.nodes.len()));
-            self.nodes.push(Node { choices: variants, has_variants: true, ..Node::default() });
+            self.nodes.push(Node { choices: variants, ..Node::default() });
         }
         let description =
             |schema: &Value| schema.get("description").and_then(Value::as_str).map(str::to_owned);
@@ -379,12 +365,12 @@ impl<'s> Parser<'s> {
             constants: constants.or_else(|| get("const").map(|constant| vec![constant.clone()])),
             limits,
             is_limited: is_type && has_own_limit(schema),
+            has_limits: false,
             range: format.and_then(integer_range),
             is_plain_integer: format
                 .is_some_and(|format| format.starts_with("int") || format.starts_with("uint")),
             all,
             choices,
-            has_variants,
             names: object("properties").map(|(name, _)| name.clone()).collect(),
             properties,
             required: get("required").map(texts).unwrap_or_default(),
@@ -397,22 +383,6 @@ impl<'s> Parser<'s> {
             others: part(&is_other),
         }
     }
-}
-
-/// Returns the range of the Rust integer that a format names.
-fn integer_range(format: &str) -> Option<(i128, i128)> {
-    Some(match format {
-        "uint8" => (0, u8::MAX.into()),
-        "uint16" => (0, u16::MAX.into()),
-        "uint32" => (0, u32::MAX.into()),
-        "uint64" | "uint" => (0, u64::MAX.into()),
-        "int8" => (i8::MIN.into(), i8::MAX.into()),
-        "int16" => (i16::MIN.into(), i16::MAX.into()),
-        "int32" => (i32::MIN.into(), i32::MAX.into()),
-        "int64" | "int" => (i64::MIN.into(), i64::MAX.into()),
-        "int128" => (i128::MIN, i128::MAX),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -468,18 +438,6 @@ mod tests {
         let choices = &shape.node(shape.root()).choices;
         let types: Vec<_> = choices.iter().map(|choice| types(&shape, *choice)).collect();
         assert_eq!(types, [["string"], ["null"], ["string"]]);
-    }
-
-    #[test]
-    fn the_limits_of_one_property_are_its_own() {
-        let schema = json!({
-            "properties": { "a": { "$ref": "#/$defs/A" }, "b": { "$ref": "#/$defs/A" } },
-            "$defs": { "A": { "type": "integer" } },
-        });
-        let mut shape = Shape::parse(&schema, SchemaOf::Type);
-        shape.change_property("a", |node| node.limits.minimum = Some(crate::schema::Bound::Integer(1)));
-        assert!(shape.node(shape.property("a")).limits.minimum.is_some());
-        assert!(shape.node(shape.property("b")).limits.minimum.is_none());
     }
 
     #[test]

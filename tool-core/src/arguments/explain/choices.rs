@@ -79,7 +79,7 @@ impl Walk<'_> {
     }
 
     /// Reports that an object lacks the tag which all alternatives require, or has a value there that none of them has.
-    fn report_tag(&mut self, node: &Node, text: &str) -> bool {
+    pub(super) fn report_tag(&mut self, node: &Node, text: &str) -> bool {
         let Members(members) = Members::of(text);
         let choices = node.choices.iter().map(|choice| self.shape.node(*choice));
         let choices: Vec<_> = choices.filter(|choice| !choice.is_never && has_type(choice, text)).collect();

@@ -28,7 +28,7 @@ pub(super) fn explain_limits(
     ignored: &[IgnoredMember],
 ) -> Vec<Mistake> {
     let mut walk = Walk::new(shape, path, text, Ignorance::new(ignored), None);
-    walk.limits(node, text.trim_ascii());
+    walk.limits(node, text.trim_ascii(), 0);
     if walk.mistakes.is_empty() && walk.is_incomplete {
         walk.report(
             match path {

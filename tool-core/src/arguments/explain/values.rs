@@ -11,9 +11,7 @@ use crate::arguments::describe::describe;
 use crate::arguments::matching::{has_type, is_in_range, is_infinite, is_one_of};
 use crate::arguments::members::{Members, items, offset_in};
 use crate::arguments::validators::Part;
-use crate::arguments::wording::{
-    missing_value, quote, unexpected_value, unknown_member, unknown_name, unmatched_member,
-};
+use crate::arguments::wording::{missing_value, quote, unexpected_value, unknown_member, unmatched_member};
 use crate::schema::{Kind, Node, NodeId};
 
 impl Walk<'_> {
@@ -185,21 +183,18 @@ impl Walk<'_> {
             }
             return;
         }
-        let unknown = |path: &str, known: &[&str]| match path {
-            "" => unknown_name(name, known),
-            path => unknown_member(path, name, known),
-        };
         match node.additional {
             Some(additional) if !self.shape.node(additional).is_never => {
                 self.value(additional, value, depth + 1)
             }
             Some(_) => {
                 let known: Vec<_> = node.names.iter().map(String::as_str).collect();
-                self.report(unknown(&self.path[..path], &known), value);
+                self.report(unknown_member(&self.path[..path], name, &known), value);
             }
             None => {
                 if let Some(known) = self.names_instead_of(object, name, value) {
-                    self.report_as(MistakeKind::Ignored, unknown(&self.path[..path], known), value);
+                    let mistake = unknown_member(&self.path[..path], name, known);
+                    self.report_as(MistakeKind::Ignored, mistake, value);
                 }
             }
         }

@@ -33,20 +33,8 @@ pub(super) struct Walk<'w> {
     pub(super) validators: Option<Validators<'w>>,
     /// The schema that describes the current object as a whole: others can describe parts of it.
     pub(super) object: Option<NodeId>,
-    /// The current value has a name that its schema does not list.
-    pub(super) is_unlisted: bool,
-    /// The values that were read under such names, by their schemas and positions, with their mistakes.
-    pub(super) read: HashMap<(NodeId, usize), (Fit, Vec<Mistake>)>,
-}
-
-/// How a value that was read fits a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fit {
-    /// It is of another kind, or lacks a member.
-    Not,
-    /// It fits if the type knows more names than the schema.
-    Possibly,
-    Fully,
+    /// Whether schemas describe the values at positions of the text.
+    pub(super) fitting: HashMap<(NodeId, usize), bool>,
 }
 
 /// A step into a value.
@@ -73,8 +61,7 @@ impl<'w> Walk<'w> {
             ignorance,
             validators: validator.map(Validators::new),
             object: None,
-            is_unlisted: false,
-            read: HashMap::new(),
+            fitting: HashMap::new(),
         }
     }
 
@@ -154,15 +141,6 @@ impl<'w> Walk<'w> {
         (result, std::mem::replace(&mut self.mistakes, before))
     }
 
-    /// Adds mistakes at other paths than those that were reported.
-    pub(super) fn add_all(&mut self, found: Vec<Mistake>) {
-        for mistake in found {
-            if self.mistakes.iter().all(|other| other.path != mistake.path) {
-                self.mistakes.push(mistake);
-            }
-        }
-    }
-
     /// Returns the schemas of an object that a schema consists of: itself, those that hold at the same time, and its alternatives.
     pub(super) fn parts_of(&self, id: NodeId) -> impl Iterator<Item = &'w Node> + use<'w> {
         let (mut seen, mut waiting, mut parts) = (HashSet::new(), vec![id], Vec::new());
@@ -174,10 +152,5 @@ impl<'w> Walk<'w> {
             }
         }
         parts.into_iter()
-    }
-
-    /// Returns the names that a schema and its parts list.
-    pub(super) fn names_of(&self, id: NodeId) -> Vec<&'w str> {
-        self.parts_of(id).flat_map(|node| &node.names).map(String::as_str).collect()
     }
 }

@@ -79,21 +79,14 @@ impl Declaration {
 
     fn contract(&self) -> Contract {
         let (parameters, details) = (self.parameters, self.details);
-        let schema = schemas::exact_parameters_schema(parameters);
-        let contract = Contract::of_parameters(parameters, &schema, move || {
-            let mut shape = Shape::parse(&schemas::exact_parameters_schema(parameters), SchemaOf::Type);
-            for (index, parameter) in parameters.iter().enumerate() {
-                let Some(details) = details.filter(|details| details.limits(index).next().is_some()) else {
-                    continue;
-                };
-                shape.change_property(parameter.name, |node| {
-                    let is_integer = node.names_type("integer");
-                    details.limits(index).for_each(|limit| limit.restrict(&mut node.limits, is_integer));
-                });
+        let schema = move || {
+            let mut schema = schemas::exact_parameters_schema(parameters);
+            if let Some(details) = details {
+                details.describe_limits(parameters, &mut schema);
             }
-            shape
-        });
-        if details.is_some_and(Details::has_limits) { contract.with_limits() } else { contract }
+            schema
+        };
+        Contract::of_parameters(parameters, &schema(), move || Shape::parse(&schema(), SchemaOf::Type))
     }
 
     pub(crate) fn injections(&self) -> &'static [Injection] {

@@ -79,13 +79,12 @@ impl Details {
         defaults: &[(usize, Value)],
     ) -> ToolDefinition {
         let mut parameters = definition.parameters().clone();
+        self.describe_limits(declared, &mut parameters);
         for (index, parameter) in declared.iter().enumerate() {
             let Some(property) = parameters["properties"].get_mut(parameter.name) else { continue };
-            for details in self.of_parameter(index) {
-                details.limits.iter().for_each(|limit| limit.describe(property));
-                if let Some(example) = details.example.and_then(|example| example()) {
-                    property["examples"] = Value::Array(vec![example]);
-                }
+            let mut details = self.parameters.iter().filter(|details| details.index == index);
+            if let Some(example) = details.find_map(|details| details.example?()) {
+                property["examples"] = Value::Array(vec![example]);
             }
             if let Some((_, default)) = defaults.iter().find(|(with_default, _)| *with_default == index) {
                 property["default"] = default.clone();
@@ -109,18 +108,13 @@ impl Details {
         }
     }
 
-    fn of_parameter(&self, index: usize) -> impl Iterator<Item = &ParameterDetails> {
-        self.parameters.iter().filter(move |parameter| parameter.index == index)
-    }
-
-    /// Returns the limits of the parameter at an index.
-    pub(super) fn limits(&self, index: usize) -> impl Iterator<Item = &Limit> {
-        self.of_parameter(index).flat_map(|parameter| parameter.limits)
-    }
-
-    /// Returns `true` if a parameter has limits.
-    pub(super) fn has_limits(&self) -> bool {
-        self.parameters.iter().any(|parameter| !parameter.limits.is_empty())
+    /// Adds the limits of the parameters to the schema of all of them.
+    pub(super) fn describe_limits(&self, declared: &[Parameter], schema: &mut Value) {
+        for details in self.parameters {
+            let Some(parameter) = declared.get(details.index) else { continue };
+            let property = &mut schema["properties"][parameter.name];
+            details.limits.iter().for_each(|limit| limit.describe(property));
+        }
     }
 
     /// Applies the timeout and the output limit to a call.
