@@ -8,11 +8,10 @@
 //! | `<tool_call>{"name": …, "arguments": …}</tool_call>` | Hermes, Qwen 2.5 and 3; recorded also with Python dictionaries |
 //! | `{"name": …, "parameters": …}`, several separated by `;` | Llama 3 |
 //! | `[{"name": …, "arguments": …}, …]` | Mistral, Granite 3, xLAM |
-//! | one of the two in a code block | Qwen 2.5 Coder, models without training for tools |
-//! | `{"tool": …, "parameters": …}`, `{"function": {…}}`, `{"tool_calls": […]}` | models that imitate an API |
+//! | one of the two in a code block, `{"tool": …, "parameters": …}` | Qwen 2.5 Coder, models without training for tools |
 //!
-//! Other forms are not understood: calls as Python code (Llama 4, Gemma), parameters as XML (Qwen 3 Coder, GLM, MiniMax) and names
-//! between special tokens (DeepSeek, Kimi).
+//! Other forms are not understood: calls in the objects of an API (`{"tool_calls": […]}`) or as Python code (Llama 4, Gemma), parameters
+//! as XML (Qwen 3 Coder, GLM, MiniMax) and names between special tokens (DeepSeek, Kimi).
 
 mod error;
 mod text_joiner;

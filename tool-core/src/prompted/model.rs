@@ -54,8 +54,7 @@ const DEFAULT_MAX_CORRECTIONS: u32 = 2;
 /// - The content of `<tool_call>` tags: one or more objects, or a list. The last block need not be closed. A call to an
 ///   unknown tool is a call too, so that the model receives the names of the existing tools.
 /// - An object at the start of a line or in its own code block (` ```json ` or without a language) that names an existing
-///   tool: with `name`, `tool`, `tool_name` or `function`, and `arguments`, `parameters`, `args` or `input`. Any other
-///   JSON is text.
+///   tool: with `name` or `tool`, and `arguments` or `parameters`. Any other JSON is text.
 ///
 /// Objects can be in Python syntax (single quotes, `True`, tuples) and have trailing commas, and arguments can be a string
 /// of JSON. Calls in a `<think>` block are ignored. The rest of the reply is its text.

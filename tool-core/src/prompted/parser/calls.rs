@@ -1,5 +1,6 @@
 //! Parses calls from data.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::de::IgnoredAny;
@@ -9,16 +10,10 @@ use super::nesting::Nesting;
 use crate::arguments::{Members, duplicate_member, to_json};
 
 /// The members that contain the name of a tool.
-const NAME_KEYS: [&str; 4] = ["name", "tool", "tool_name", "function"];
+const NAME_KEYS: [&str; 2] = ["name", "tool"];
 
 /// The members that contain the arguments of a call.
-const ARGUMENT_KEYS: [&str; 4] = ["arguments", "parameters", "args", "input"];
-
-/// The members that contain a whole call, or a list of calls.
-const CALL_KEYS: [&str; 4] = ["function", "function_call", "tool_call", "tool_calls"];
-
-/// The lists and members around a call, as in `[{"tool_calls": [{"function": …}]}]`.
-const MAX_WRAPPERS: usize = 4;
+const ARGUMENT_KEYS: [&str; 2] = ["arguments", "parameters"];
 
 /// A call in a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,17 +30,25 @@ pub(super) fn parse_calls(
     is_in_tags: bool,
     tools: &HashSet<String>,
 ) -> Result<Vec<ParsedCall>, String> {
-    let mut parser = CallParser { is_in_tags, tools, calls: Vec::new() };
+    let mut calls = Vec::new();
     let mut rest = skip_separators(text);
     while !rest.is_empty() {
         let (value, tail) = split_value(rest)?;
-        match serde_json::from_str::<IgnoredAny>(value) {
-            Ok(_) => parser.parse_value(value, 0)?,
-            Err(_) => parser.parse_value(&to_json(value)?, 0)?,
+        let json = match serde_json::from_str::<IgnoredAny>(value) {
+            Ok(_) => Cow::Borrowed(value),
+            Err(_) => to_json(value)?.into(),
+        };
+        match serde_json::from_str::<Vec<&RawValue>>(&json) {
+            Ok(list) => {
+                for call in list {
+                    calls.push(parse_call(call.get(), is_in_tags, tools)?);
+                }
+            }
+            Err(_) => calls.push(parse_call(&json, is_in_tags, tools)?),
         }
         rest = skip_separators(tail);
     }
-    if parser.calls.is_empty() { Err("the call is empty".into()) } else { Ok(parser.calls) }
+    if calls.is_empty() { Err("the call is empty".into()) } else { Ok(calls) }
 }
 
 /// Returns `true` if data outside of tags is meant as a call, but is not valid JSON: it starts like a call, names a tool and has
@@ -53,7 +56,7 @@ pub(super) fn parse_calls(
 pub(super) fn is_call_like(text: &str, tools: &HashSet<String>) -> bool {
     let has = |word: &str| text.contains(&format!("\"{word}\"")) || text.contains(&format!("'{word}'"));
     let first = text.split(['"', '\'']).nth(1).unwrap_or_default();
-    [NAME_KEYS, ARGUMENT_KEYS, CALL_KEYS].as_flattened().contains(&first)
+    [NAME_KEYS, ARGUMENT_KEYS].as_flattened().contains(&first)
         && ARGUMENT_KEYS.into_iter().any(has)
         && tools.iter().any(|name| has(name))
         && serde_json::from_str::<IgnoredAny>(text).is_err()
@@ -78,53 +81,29 @@ fn split_value(text: &str) -> Result<(&str, &str), String> {
     Ok(text.split_at_checked(end.unwrap_or(text.len())).unwrap_or((text, "")))
 }
 
-struct CallParser<'a> {
-    is_in_tags: bool,
-    tools: &'a HashSet<String>,
-    calls: Vec<ParsedCall>,
-}
-
-impl CallParser<'_> {
-    /// Parses a call, or the calls that a value contains.
-    fn parse_value(&mut self, json: &str, wrappers: usize) -> Result<(), String> {
-        let json = json.trim_ascii();
-        let can_wrap = wrappers < MAX_WRAPPERS;
-        if can_wrap && let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(json) {
-            return list.into_iter().try_for_each(|one| self.parse_value(one.get(), wrappers + 1));
-        }
-        let Ok(Members(members)) = serde_json::from_str(json) else {
-            return Err("expected an object with `name` and `arguments`".into());
-        };
-        let mut names = HashSet::new();
-        if let Some((name, _)) = members.iter().find(|(name, _)| !names.insert(name)) {
-            return Err(duplicate_member(name));
-        }
-        let get = |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
-        let mut inner = CALL_KEYS.into_iter().filter_map(get);
-        if let Some(inner) = inner.find(|value| can_wrap && value.starts_with(['{', '['])) {
-            return self.parse_value(inner, wrappers + 1);
-        }
-        let call = self.parse_call(&get)?;
-        self.calls.push(call);
-        Ok(())
+fn parse_call(json: &str, is_in_tags: bool, tools: &HashSet<String>) -> Result<ParsedCall, String> {
+    let Ok(Members(members)) = serde_json::from_str(json) else {
+        return Err("expected an object with `name` and `arguments`".into());
+    };
+    let mut names = HashSet::new();
+    if let Some((name, _)) = members.iter().find(|(name, _)| !names.insert(name)) {
+        return Err(duplicate_member(name));
     }
-
-    fn parse_call<'j>(&self, get: &dyn Fn(&str) -> Option<&'j str>) -> Result<ParsedCall, String> {
-        let name = |key| Some((key, serde_json::from_str::<String>(get(key)?).ok()?));
-        let mut names: Vec<_> = NAME_KEYS.into_iter().filter_map(name).collect();
-        let known = names.iter().position(|(_, name)| self.tools.contains(name));
-        let Some(index) = known.or((self.is_in_tags && !names.is_empty()).then_some(0)) else {
-            return Err("missing `name`, the tool's name as a string".into());
-        };
-        let (key, name) = names.swap_remove(index);
-        let arguments = ARGUMENT_KEYS.into_iter().find_map(get);
-        // Other data can have a `name` too, and descriptions of tools have `parameters`.
-        let can_be_other = arguments.is_none() && key == "name" || get("description").is_some();
-        if !self.is_in_tags && can_be_other {
-            return Err("expected `arguments` and no `description`".into());
-        }
-        Ok(ParsedCall { name, arguments: decode_arguments(arguments.unwrap_or("{}")) })
+    let get = |wanted: &str| members.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
+    let name = |key| Some((key, serde_json::from_str::<String>(get(key)?).ok()?));
+    let mut names: Vec<_> = NAME_KEYS.into_iter().filter_map(name).collect();
+    let known = names.iter().position(|(_, name)| tools.contains(name));
+    let Some(index) = known.or((is_in_tags && !names.is_empty()).then_some(0)) else {
+        return Err("missing `name`, the tool's name as a string".into());
+    };
+    let (key, name) = names.swap_remove(index);
+    let arguments = ARGUMENT_KEYS.into_iter().find_map(get);
+    // Other data can have a `name` too, and descriptions of tools have `parameters`.
+    let can_be_other = arguments.is_none() && key == "name" || get("description").is_some();
+    if !is_in_tags && can_be_other {
+        return Err("expected `arguments` and no `description`".into());
     }
+    Ok(ParsedCall { name, arguments: decode_arguments(arguments.unwrap_or("{}")) })
 }
 
 /// Decodes arguments that are JSON in a string, and returns `{}` for `null` or an empty string. Any other value is unchanged, for
@@ -161,18 +140,6 @@ mod tests {
             (r#"{"name": "sum", "arguments": {"a": 1}}"#, &sum),
             (r#"{"arguments": {"a": 1}, "name": "sum"}"#, &sum),
             (r#"{"tool": "sum", "parameters": {"a": 1}}"#, &sum),
-            (r#"{"tool_name": "sum", "args": {"a": 1}}"#, &sum),
-            (r#"{"function": "sum", "input": {"a": 1}}"#, &sum),
-            (r#"{"function": {"name": "sum", "arguments": {"a": 1}}}"#, &sum),
-            (
-                r#"{"id": "c1", "type": "function", "function": {"name": "sum", "arguments": "{\"a\": 1}"}}"#,
-                &sum,
-            ),
-            (
-                r#"{"tool_calls": [{"function": {"name": "sum", "arguments": {"a": 1}}}, {"tool": "now"}]}"#,
-                &both,
-            ),
-            (r#"{"tool_call": {"name": "sum", "arguments": {"a": 1}}}"#, &sum),
             (r#"{"name": "x", "tool": "sum", "arguments": {"a": 1}}"#, &sum),
             (r#"{"name": "sum", "reason": "{", "arguments": "{\"a\": 1}"}"#, &sum),
             (r#"{"name": "sum", "arguments": "{'a': 1}"}"#, &sum),
@@ -231,6 +198,8 @@ mod tests {
             r#"{"name": "sum", "description": "Sums", "parameters": {"type": "object"}}"#,
             r#"{"type": "function", "function": {"name": "sum", "description": "Sums", "parameters": {}}}"#,
             r#"[{"tool": "now"}, {"name": "Ada"}]"#,
+            r#"{"tool_calls": [{"function": {"name": "sum", "arguments": {"a": 1}}}]}"#,
+            r#"[[{"name": "sum", "arguments": {"a": 1}}]]"#,
             r#"[1]"#,
             r#"{"name": {"first": "now"}, "arguments": {}}"#,
         ] {
