@@ -1,34 +1,18 @@
 //! JSON Schemas of declared parameters.
 
-use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Parameter;
-use crate::schema::{adapt_to_providers, generator, settings};
+use crate::schema::{for_providers, settings};
 
 /// Returns the object schema of a tool's parameters, in order. Everything except recursive types is inlined.
 pub(crate) fn parameters_schema(parameters: &[Parameter]) -> Value {
-    let mut generator = generator();
-    let mut properties = Map::new();
+    let mut object = for_providers(exact_parameters_schema(parameters));
     for parameter in parameters {
-        let mut schema = (parameter.schema)(&mut generator);
-        RecursiveTransform(adapt_to_providers).transform(&mut schema);
-        if let Some(description) = parameter.description {
-            schema.insert("description".into(), description.into());
+        let property = object["properties"].get_mut(parameter.name).and_then(Value::as_object_mut);
+        if let (Some(property), Some(description)) = (property, parameter.description) {
+            property.insert("description".into(), description.into());
         }
-        properties.insert(parameter.name.into(), schema.to_value());
-    }
-    let required: Vec<_> =
-        parameters.iter().filter(|parameter| parameter.is_required).map(|parameter| parameter.name).collect();
-    let mut object = json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    });
-    let definitions = generator.take_definitions(true);
-    if !definitions.is_empty() {
-        object["$defs"] = Value::Object(definitions);
     }
     object
 }
@@ -40,12 +24,19 @@ pub(crate) fn exact_parameters_schema(parameters: &[Parameter]) -> Value {
     for parameter in parameters {
         properties.insert(parameter.name.into(), (parameter.schema)(&mut generator).to_value());
     }
-    json!({
+    let required: Vec<_> =
+        parameters.iter().filter(|parameter| parameter.is_required).map(|parameter| parameter.name).collect();
+    let mut object = json!({
         "type": "object",
         "properties": properties,
+        "required": required,
         "additionalProperties": false,
-        "$defs": generator.take_definitions(false),
-    })
+    });
+    let definitions = generator.take_definitions(false);
+    if !definitions.is_empty() {
+        object["$defs"] = Value::Object(definitions);
+    }
+    object
 }
 
 #[cfg(test)]

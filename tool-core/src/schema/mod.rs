@@ -10,11 +10,11 @@ mod strict;
 
 pub(crate) use self::keywords::target;
 pub(crate) use self::kind::Kind;
-pub(crate) use self::limits::{Length, Limits, Pattern, has_limits};
+pub(crate) use self::limits::{Length, Limits, has_limits};
 pub use self::number::Bound;
 pub(crate) use self::number::integer;
 pub(crate) use self::rust_types::{
-    adapt_to_providers, arguments_schema, arguments_schema_for_providers, generator, settings,
+    arguments_schema, arguments_schema_for_providers, for_providers, settings,
 };
 pub(crate) use self::shape::{Node, NodeId, SchemaOf, Shape};
 pub(crate) use self::strict::{Unsupported, strict_form};

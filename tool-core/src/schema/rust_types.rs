@@ -2,16 +2,10 @@
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use super::keywords::is_closed_object;
-
-// Inlining would duplicate it in every program.
-#[inline(never)]
-pub(crate) fn generator() -> SchemaGenerator {
-    settings().with_transform(RecursiveTransform(adapt_to_providers)).into_generator()
-}
 
 pub(crate) fn settings() -> SchemaSettings {
     SchemaSettings::draft2020_12().for_deserialize().with(|settings| settings.inline_subschemas = true)
@@ -36,10 +30,8 @@ pub(crate) fn arguments_schema<T: JsonSchema>() -> Value {
 /// Converts the schema of such a type to a form that providers accept and separates the documentation of the type.
 ///
 /// A type without fields becomes an object without properties. A schema that is not an object is otherwise unchanged.
-pub(crate) fn arguments_schema_for_providers(mut root: Value) -> (Value, Option<String>) {
-    if let Ok(schema) = <&mut Schema>::try_from(&mut root) {
-        RecursiveTransform(adapt_to_providers).transform(schema);
-    }
+pub(crate) fn arguments_schema_for_providers(root: Value) -> (Value, Option<String>) {
+    let root = for_providers(root);
     let Value::Object(mut root) = root else { return (root, None) };
     root.remove("title");
     let description = root.remove("description").and_then(|text| text.as_str().map(str::to_owned));
@@ -64,8 +56,16 @@ pub(crate) fn arguments_schema_for_providers(mut root: Value) -> (Value, Option<
     (object, description)
 }
 
-/// Rewrites a schema with keywords that providers accept.
-pub(crate) fn adapt_to_providers(schema: &mut Schema) {
+/// Returns a schema with keywords that providers accept, at any depth.
+pub(crate) fn for_providers(mut root: Value) -> Value {
+    if let Ok(schema) = <&mut Schema>::try_from(&mut root) {
+        RecursiveTransform(adapt_to_providers).transform(schema);
+    }
+    root
+}
+
+/// Rewrites one schema with keywords that providers accept.
+fn adapt_to_providers(schema: &mut Schema) {
     drop_number_format(schema);
     // Providers accept `{}` for any value, but not `true`.
     if schema.as_bool() == Some(true) {

@@ -3,12 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::schema::ExtraProperties;
-use crate::arguments::schemas::parameters_schema;
-use crate::arguments::{Contract, Members, Mode, Parameter, Repair, object_text, write_object};
+use crate::arguments::{Contract, Members, Mode, Repair, object_text, write_object};
 use crate::model::ToolCall;
+use crate::schema::{arguments_schema, for_providers};
 use crate::tool::{Injection, ToolArguments, ToolContext, ToolError, arguments_contract};
 use crate::toolset::redefined::{Converted, Purpose};
 use crate::toolset::set::ToolRef;
@@ -28,12 +26,7 @@ pub(super) type Handler =
 impl ExtraArguments {
     /// Returns `None` if the type is not a struct with named fields.
     pub(super) fn new<T: ToolArguments>(handler: Handler) -> Option<Self> {
-        let mut schema = parameters_schema(&[Parameter::new::<T>("", None, true)]);
-        let definitions = match schema.get_mut("$defs").map(Value::take) {
-            Some(Value::Object(definitions)) => definitions,
-            _ => Default::default(),
-        };
-        let extra = ExtraProperties::new(schema["properties"][""].take(), definitions)?;
+        let extra = ExtraProperties::new(for_providers(arguments_schema::<T>()))?;
         Some(Self { extra, contract: arguments_contract::<T>(), handler, passes_to_tool: false })
     }
 

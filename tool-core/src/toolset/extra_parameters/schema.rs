@@ -18,15 +18,15 @@ pub(super) struct ExtraProperties {
 
 impl ExtraProperties {
     /// Extracts the fields of a struct from its schema. Returns `None` if it has no named fields.
-    pub(super) fn new(mut schema: Value, definitions: Map<String, Value>) -> Option<Self> {
-        // The schema of a recursive type is a reference.
-        if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
-            schema = definitions.get(name.strip_prefix(DEFINITIONS)?)?.clone();
-        }
-        let properties = match schema.get_mut("properties").map(Value::take) {
-            Some(Value::Object(properties)) if !properties.is_empty() => properties,
-            _ => return None,
+    pub(super) fn new(mut schema: Value) -> Option<Self> {
+        let mut members = |keyword: &str| match schema.get_mut(keyword).map(Value::take) {
+            Some(Value::Object(members)) => members,
+            _ => Map::new(),
         };
+        let (properties, definitions) = (members("properties"), members("$defs"));
+        if properties.is_empty() {
+            return None;
+        }
         let required = schema["required"].as_array().into_iter().flatten();
         let required = required.filter_map(Value::as_str).map(str::to_owned).collect();
         Some(Self { properties, required, definitions })
