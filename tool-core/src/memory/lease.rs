@@ -26,21 +26,9 @@ impl DriverId {
     pub fn unique() -> Self {
         Self(unique_id("driver").into())
     }
-
-    /// Returns the id as a string slice.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl_id!(DriverId);
-
-impl From<String> for DriverId {
-    fn from(id: String) -> Self {
-        Self(id.into())
-    }
-}
 
 /// A request of a driver about the lease of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,12 +50,6 @@ impl ConversationId {
         // Names of tools contain no `/`, so the outer id begins after the first one.
         Self::from(format!("\u{1f}{tool}/{self}"))
     }
-
-    /// Returns the id as a string slice.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// Returns an id of 128 random bits behind a prefix.
@@ -65,9 +59,23 @@ pub(crate) fn unique_id(prefix: &str) -> String {
     format!("{prefix}_{:016x}{:016x}", bits(), bits())
 }
 
-/// Implements the conversion of an id into a text, and its forms as one.
+/// Implements the conversions of an id from and into a text, and its forms as one.
 macro_rules! impl_id {
     ($id:ident) => {
+        impl $id {
+            /// Returns the id as a string slice.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<String> for $id {
+            fn from(id: String) -> Self {
+                Self(id.into())
+            }
+        }
+
         impl From<$id> for String {
             fn from(id: $id) -> Self {
                 id.as_str().into()
@@ -99,12 +107,6 @@ macro_rules! impl_id {
 pub(crate) use impl_id;
 
 impl_id!(ConversationId);
-
-impl From<String> for ConversationId {
-    fn from(id: String) -> Self {
-        Self(id.into())
-    }
-}
 
 impl From<&str> for ConversationId {
     fn from(id: &str) -> Self {

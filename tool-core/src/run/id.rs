@@ -15,18 +15,6 @@ impl RunId {
     pub(crate) fn unique() -> Self {
         Self(unique_id("run").into())
     }
-
-    /// Returns the id as a string slice.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl_id!(RunId);
-
-impl From<String> for RunId {
-    fn from(id: String) -> Self {
-        Self(id.into())
-    }
-}

@@ -13,21 +13,7 @@ use crate::model::impl_id;
 #[serde(from = "String", into = "String")]
 pub struct RunRevision(Arc<str>);
 
-impl RunRevision {
-    /// Returns the revision as a string slice.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl_id!(RunRevision);
-
-impl From<String> for RunRevision {
-    fn from(revision: String) -> Self {
-        Self(revision.into())
-    }
-}
 
 /// The relation of a run to its stored state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -42,7 +42,8 @@ impl Attempt {
 
 /// A key that identifies a call across all its attempts, and when a stored run is restored.
 ///
-/// A tool that passes it on to the service that it calls takes effect only once.
+/// A tool that passes it on to the service that it calls takes effect only once. As text, it is the id of the run, a `/`, and the id of the
+/// call or its digest: printable ASCII characters without spaces, so that it can be sent in a header.
 ///
 /// ```
 /// use tool_core::tool::IdempotencyKey;
@@ -81,13 +82,6 @@ impl IdempotencyKey {
         // No id contains a `/`, so this is the key of no call.
         Self([&self.0, "/step/", &bounded_id(name)].concat().into())
     }
-
-    /// Returns the key as text: the id of the run, a `/`, and the id of the call or its digest. It consists of printable ASCII characters
-    /// without spaces, so that it can be sent in a header.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// Returns an id that is short and printable, or its digest.
@@ -100,12 +94,6 @@ fn bounded_id(id: &str) -> Cow<'_, str> {
 }
 
 impl_id!(IdempotencyKey);
-
-impl From<String> for IdempotencyKey {
-    fn from(key: String) -> Self {
-        Self(key.into())
-    }
-}
 
 /// The call that a tool is to undo. A tool that undoes another takes it with `#[inject] undone: &Undone`.
 ///

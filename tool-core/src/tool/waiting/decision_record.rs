@@ -14,24 +14,10 @@ use crate::tool::Timestamp;
 #[serde(from = "String", into = "String")]
 pub struct WaitId(Arc<str>);
 
-impl WaitId {
-    /// Returns the id as a string slice.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl_id!(WaitId);
 
 impl From<&str> for WaitId {
     fn from(id: &str) -> Self {
-        Self(id.into())
-    }
-}
-
-impl From<String> for WaitId {
-    fn from(id: String) -> Self {
         Self(id.into())
     }
 }
