@@ -1,15 +1,10 @@
 //! The options of tools that are created at run time: those that `#[tool(…)]` has for functions.
 
-use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::future;
-use crate::arguments::without_omitted_arguments;
 use crate::model::{ToolDefinition, ToolPolicy};
-use crate::schema::Shape;
 use crate::tool::{ToolError, ToolFuture, ToolOutput};
 
 /// Converts the output of a call.
@@ -18,8 +13,6 @@ type Convert = dyn Fn(ToolOutput) -> Result<ToolOutput, ToolError> + Send + Sync
 /// The definition of a tool and the options of its calls.
 pub(super) struct Settings {
     pub(super) definition: ToolDefinition,
-    /// The tool's own parameters and their form, if the model is sent the strict form of them.
-    own: Option<Box<(Value, OnceLock<Shape>)>>,
     pub(super) is_blocking: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) max_output_chars: Option<usize>,
@@ -28,26 +21,7 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn new(definition: ToolDefinition) -> Self {
-        Self {
-            definition,
-            own: None,
-            is_blocking: false,
-            timeout: None,
-            max_output_chars: None,
-            convert: None,
-        }
-    }
-
-    /// Returns the tool's own parameters, which are not in strict form.
-    #[cfg(feature = "dynamic")]
-    pub(super) fn parameters(&self) -> &Value {
-        self.own.as_ref().map_or(self.definition.parameters(), |own| &own.0)
-    }
-
-    /// Removes each `null` that the strict form requires for an omitted argument.
-    pub(super) fn own_arguments<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let removed = self.own.as_ref().and_then(|own| without_omitted_arguments(&own.1, &own.0, text));
-        removed.map_or(Cow::Borrowed(text), Cow::Owned)
+        Self { definition, is_blocking: false, timeout: None, max_output_chars: None, convert: None }
     }
 
     /// Applies the timeout, the conversion and the output limit to a call.
@@ -70,14 +44,6 @@ impl Settings {
         let mut policy = self.definition.policy().clone();
         change(&mut policy);
         self.change(|definition| definition.with_policy(policy));
-    }
-
-    pub(super) fn set_strict(&mut self) {
-        if !self.definition.is_strict() {
-            let own = self.definition.parameters().clone();
-            self.change(ToolDefinition::into_strict_or_error);
-            self.own = self.definition.is_strict().then(|| Box::new((own, OnceLock::new())));
-        }
     }
 
     pub(super) fn change(&mut self, change: impl FnOnce(ToolDefinition) -> ToolDefinition) {
@@ -167,7 +133,7 @@ macro_rules! impl_options {
             /// Asks the provider to constrain the arguments to the schema, in its
             /// [strict form](crate::model::ToolDefinition::into_strict). A set with a tool that has no strict form is an error.
             pub fn strict(mut self) -> Self {
-                self.settings.set_strict();
+                self.settings.change($crate::model::ToolDefinition::into_strict_or_error);
                 self
             }
 

@@ -138,18 +138,16 @@ impl Tool for FunctionTool {
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
-        let arguments = self.settings.own_arguments(arguments);
         self.settings.apply(if self.settings.is_blocking {
-            let (code, arguments, context) =
-                (Arc::clone(&self.code), arguments.into_owned(), context.clone());
+            let (code, arguments, context) = (Arc::clone(&self.code), arguments.to_owned(), context.clone());
             blocking_call(move || code(&arguments, &context))
         } else {
-            (self.code)(&arguments, context)
+            (self.code)(arguments, context)
         })
     }
 
     fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
-        (self.check)(&self.settings.own_arguments(arguments), context.read_mode())
+        (self.check)(arguments, context.read_mode())
     }
 
     fn declared_at(&self) -> Option<&'static Location<'static>> {

@@ -77,6 +77,8 @@ const MAX_PATTERN_BYTES: usize = 1 << 19;
 #[must_use]
 pub struct DynamicTool {
     settings: Settings,
+    /// The schema of the arguments. The model may be sent the strict form of it.
+    schema: Arc<Value>,
     declared_at: &'static Location<'static>,
     draft: Draft,
     validator: Validator,
@@ -172,11 +174,12 @@ impl DynamicTool {
     ) -> Result<Self, DynamicToolError> {
         match compile(definition.parameters()) {
             Ok((draft, validator)) => {
-                let described = definition.clone();
-                let contract =
-                    Contract::validated(move || Shape::parse(described.parameters(), SchemaOf::Document));
+                let schema = Arc::new(definition.parameters().clone());
+                let described = Arc::clone(&schema);
+                let contract = Contract::validated(move || Shape::parse(&described, SchemaOf::Document));
                 Ok(Self {
                     settings: Settings::new(definition),
+                    schema,
                     declared_at,
                     draft,
                     validator,
@@ -198,12 +201,11 @@ fn compile(schema: &Value) -> Result<(Draft, Validator), Flaw> {
     let draft = draft_of(schema)?;
     match schema.get("type") {
         Some(kind) if kind == "object" => {}
-        Some(kind) => {
-            let reason = format!("its `type` is {}, but must be `\"object\"`", cut(&kind.to_string()));
-            return Err(Flaw::new(DynamicToolErrorKind::NotAnObject, reason));
-        }
-        None => {
-            let reason = "it has no `type`; add `\"type\": \"object\"` at the root";
+        kind => {
+            let reason = match kind {
+                Some(kind) => format!("its `type` is {}, but must be `\"object\"`", cut(&kind.to_string())),
+                None => "it has no `type`; add `\"type\": \"object\"` at the root".into(),
+            };
             return Err(Flaw::new(DynamicToolErrorKind::NotAnObject, reason));
         }
     }
@@ -264,8 +266,7 @@ impl DynamicTool {
         let mode = context.read_mode();
         let mut target =
             ValidatedArguments { tool: self, arguments: None, can_be_repaired: !mode.forbids_repair };
-        let arguments = self.settings.own_arguments(arguments);
-        let repairs = decode(&arguments, &self.contract, mode, &mut |decoder| {
+        let repairs = decode(arguments, &self.contract, mode, &mut |decoder| {
             decoder.read_object(&mut target);
         })?;
         Ok((target.arguments.unwrap_or_default(), repairs))
@@ -337,7 +338,7 @@ impl Target for ValidatedArguments<'_> {
 
 impl SchemaValidator for DynamicTool {
     fn validator_of_argument(&self, name: &str) -> Option<IsValid> {
-        let properties = self.settings.parameters().get("properties")?;
+        let properties = self.schema.get("properties")?;
         self.validator_of_part(properties.get(name)?.as_object()?.clone())
     }
 
@@ -345,7 +346,7 @@ impl SchemaValidator for DynamicTool {
     fn validator_of_part(&self, mut part: Map<String, Value>) -> Option<IsValid> {
         if part.contains_key("$ref") || part.values().any(contains_ref) {
             for keyword in ["$defs", "definitions"] {
-                let definitions = self.settings.parameters().get(keyword);
+                let definitions = self.schema.get(keyword);
                 part.extend(definitions.map(|definitions| (keyword.to_owned(), definitions.clone())));
             }
         }
