@@ -38,20 +38,14 @@ const TOKENS_PER_MESSAGE: usize = 4;
 #[must_use]
 pub struct Window {
     limit: usize,
-    counter: Counter,
-}
-
-#[derive(Clone)]
-enum Counter {
-    Messages,
-    EstimatedTokens,
-    Custom(Arc<dyn Fn(&Message) -> usize + Send + Sync>),
+    unit: &'static str,
+    count: Arc<dyn Fn(&Message) -> usize + Send + Sync>,
 }
 
 impl Window {
     /// Limits the history to a number of messages.
     pub fn messages(limit: usize) -> Self {
-        Self { limit, counter: Counter::Messages }
+        Self { limit, unit: "messages", count: Arc::new(|_| 1) }
     }
 
     /// Limits the history to an estimated number of tokens.
@@ -60,13 +54,13 @@ impl Window {
     /// and each message adds 4. Reasoning does not count. [`count_with`](Self::count_with) allows exact counting with the
     /// model's tokenizer.
     pub fn tokens(limit: usize) -> Self {
-        Self { limit, counter: Counter::EstimatedTokens }
+        Self { limit, unit: "estimated tokens", count: Arc::new(estimate_tokens) }
     }
 
     /// Measures each message with a function; the limit is in the unit that it returns. It is called for each message each
     /// time a conversation is opened, so it should be fast.
     pub fn count_with(self, count: impl Fn(&Message) -> usize + Send + Sync + 'static) -> Self {
-        Self { counter: Counter::Custom(Arc::new(count)), ..self }
+        Self { unit: "custom unit", count: Arc::new(count), ..self }
     }
 
     /// Removes the messages that do not fit. The results of each call must directly follow it.
@@ -76,13 +70,13 @@ impl Window {
         let mut remaining = Some(self.limit);
         let system = messages.iter().filter(|message| is_system(message));
         for message in system {
-            remaining = remaining.and_then(|remaining| remaining.checked_sub(self.count(message)));
+            remaining = remaining.and_then(|remaining| remaining.checked_sub((self.count)(message)));
         }
         let (mut end, mut first) = (messages.len(), messages.len());
         while let Some(available) = remaining.filter(|_| end > 0) {
             let start = group_start(&messages[..end]);
             let group = messages[start..end].iter().filter(|message| !is_system(message));
-            let size = group.fold(0_usize, |sum, message| sum.saturating_add(self.count(message)));
+            let size = group.fold(0_usize, |sum, message| sum.saturating_add((self.count)(message)));
             remaining = available.checked_sub(size);
             end = start;
             if remaining.is_some() {
@@ -92,14 +86,6 @@ impl Window {
         let mut position = 0..;
         messages.retain(|message| position.next() >= Some(first) || is_system(message));
         messages
-    }
-
-    fn count(&self, message: &Message) -> usize {
-        match &self.counter {
-            Counter::Messages => 1,
-            Counter::EstimatedTokens => estimate_tokens(message),
-            Counter::Custom(count) => count(message),
-        }
     }
 }
 
@@ -128,12 +114,7 @@ fn estimate_tokens(message: &Message) -> usize {
 
 impl fmt::Debug for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = match self.counter {
-            Counter::Messages => "messages",
-            Counter::EstimatedTokens => "estimated tokens",
-            Counter::Custom(_) => "custom unit",
-        };
-        write!(f, "Window({}, {unit})", self.limit)
+        write!(f, "Window({}, {})", self.limit, self.unit)
     }
 }
 
