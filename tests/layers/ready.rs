@@ -187,7 +187,9 @@ async fn redacts_every_part_of_a_reply() {
         let mut message = AssistantMessage::text(SECRET).with_tool_calls([call.clone()]);
         message.reasoning = Some(format!("so {SECRET}"));
         message.refusal = Some(format!("not {SECRET}"));
-        message.citations = vec![Citation::new(0..3).with_quote(SECRET)];
+        let mut citation = Citation::new(0..3);
+        citation.quote = Some(SECRET.into());
+        message.citations = vec![citation];
         message.provider_data = Some(ProviderData::new("test", json!({ "raw": SECRET }).into()));
         let mut response = ChatResponse::new(message);
         response.logprobs = vec![TokenLogprob::new(SECRET, 0.0)];

@@ -210,7 +210,9 @@ impl fmt::Debug for AssistantMessage {
 /// use tool_core::model::{AssistantMessage, Citation};
 ///
 /// let mut reply = AssistantMessage::text("High tide is at 14:20.");
-/// reply.citations = vec![Citation::new(0..22).with_url("https://example.org/tides")];
+/// let mut citation = Citation::new(0..22);
+/// citation.url = Some("https://example.org/tides".into());
+/// reply.citations = vec![citation];
 /// assert_eq!(reply.text.get(reply.citations[0].range.clone()), Some("High tide is at 14:20."));
 /// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,27 +236,6 @@ impl Citation {
     #[must_use]
     pub fn new(range: Range<usize>) -> Self {
         Self { range, url: None, title: None, quote: None }
-    }
-
-    /// Sets the URL of the source.
-    #[must_use]
-    pub fn with_url(mut self, url: impl Into<String>) -> Self {
-        self.url = Some(url.into());
-        self
-    }
-
-    /// Sets the title of the source.
-    #[must_use]
-    pub fn with_title(mut self, title: impl Into<String>) -> Self {
-        self.title = Some(title.into());
-        self
-    }
-
-    /// Sets the passage of the source.
-    #[must_use]
-    pub fn with_quote(mut self, quote: impl Into<String>) -> Self {
-        self.quote = Some(quote.into());
-        self
     }
 }
 
