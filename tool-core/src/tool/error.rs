@@ -101,14 +101,9 @@ impl ToolError {
             }
             source = error.source();
         }
-        let failure = Some(failure.into());
-        Self(Box::new(Inner {
-            kind: ToolErrorKind::Failed,
-            message,
-            is_fatal: false,
-            is_last: false,
-            failure,
-        }))
+        let mut error = Self::new(ToolErrorKind::Failed, message);
+        error.0.failure = Some(failure.into());
+        error
     }
 
     /// Creates the error of a tool that failed in a way that the model cannot handle: the run ends with this error.
@@ -200,7 +195,9 @@ impl ToolError {
 
     /// Restores an error from a stored run.
     pub(crate) fn restored(kind: ToolErrorKind, message: String, is_fatal: bool) -> Self {
-        Self(Box::new(Inner { kind, message, is_fatal, is_last: false, failure: None }))
+        let mut error = Self::new(kind, message);
+        error.0.is_fatal = is_fatal;
+        error
     }
 
     /// Returns this error with another text, and without the failure that it came from.

@@ -76,23 +76,19 @@ fn is_verbatim<T: 'static>() -> bool {
 ///
 /// Not generic, so that it is compiled once rather than per return type.
 fn verbatim(value: &mut dyn Any) -> Option<ToolOutput> {
-    if let Some(text) = value.downcast_mut::<Option<String>>() {
-        return text.take().map(ToolOutput::text);
+    fn take<T: 'static>(value: &mut dyn Any) -> Option<T> {
+        value.downcast_mut::<Option<T>>()?.take()
     }
-    if let Some(content) = value.downcast_mut::<Option<Content>>() {
-        return content.take().map(ToolOutput::from);
+    if let Some(content) = take::<Content>(value) {
+        return Some(content.into());
     }
-    if let Some(text) = value.downcast_ref::<Option<&'static str>>() {
-        return text.map(ToolOutput::text);
-    }
-    if let Some(text) = value.downcast_mut::<Option<Cow<'static, str>>>() {
-        return text.take().map(ToolOutput::text);
-    }
-    if let Some(text) = value.downcast_mut::<Option<Box<str>>>() {
-        return text.take().map(ToolOutput::text);
-    }
-    if let Some(text) = value.downcast_ref::<Option<Arc<str>>>() {
-        return text.as_deref().map(ToolOutput::text);
+    let text = take::<String>(value)
+        .or_else(|| take::<&'static str>(value).map(Into::into))
+        .or_else(|| take::<Cow<'static, str>>(value).map(Into::into))
+        .or_else(|| take::<Box<str>>(value).map(Into::into))
+        .or_else(|| take::<Arc<str>>(value).map(|text| (*text).to_owned()));
+    if let Some(text) = text {
+        return Some(ToolOutput::text(text));
     }
     if let Some(number) = float(value).filter(|number| !number.is_finite()) {
         // JSON cannot express it, and serde_json would write `null`.
