@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::memory::{RunStatus, RunSummary};
-use crate::model::ConversationId;
+use crate::model::{ConversationId, setters};
 
 /// A filter for [lists](crate::memory::RunStore::list_runs) of stored runs. A run must meet all that is set; by default, every run does.
 ///
@@ -33,40 +33,25 @@ pub struct RunFilter {
     pub min_age: Option<Duration>,
 }
 
+setters! {
+    RunFilter {
+        /// Admits only the run that is stored under this id.
+        id(id: impl Into<String>) id = Some(id.into());
+        /// Admits only runs of the agent with this name.
+        agent(name: impl Into<String>) agent = Some(name.into());
+        /// Admits only runs of this conversation.
+        conversation(id: impl Into<ConversationId>) conversation = Some(id.into());
+        /// Admits only runs with this status.
+        status(status: RunStatus) status = Some(status);
+        /// Admits only runs that were not stored for this time.
+        min_age(age: Duration) min_age = Some(age);
+    }
+}
+
 impl RunFilter {
     /// Creates a filter that admits every run.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Admits only the run that is stored under this id.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
-        self
-    }
-
-    /// Admits only runs of the agent with this name.
-    pub fn agent(mut self, name: impl Into<String>) -> Self {
-        self.agent = Some(name.into());
-        self
-    }
-
-    /// Admits only runs of this conversation.
-    pub fn conversation(mut self, id: impl Into<ConversationId>) -> Self {
-        self.conversation = Some(id.into());
-        self
-    }
-
-    /// Admits only runs with this status.
-    pub fn status(mut self, status: RunStatus) -> Self {
-        self.status = Some(status);
-        self
-    }
-
-    /// Admits only runs that were not stored for this time.
-    pub fn min_age(mut self, age: Duration) -> Self {
-        self.min_age = Some(age);
-        self
     }
 
     /// Returns `true` if a run meets the filter.

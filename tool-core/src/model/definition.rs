@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::setters::setters;
 use crate::model::StrictError;
 use crate::schema::strict_form;
 
@@ -75,6 +76,7 @@ pub enum ToolKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[must_use]
 pub struct ToolPolicy {
     /// The condition under which the tool's output is the answer of the run.
     #[serde(skip_serializing_if = "ReturnDirect::is_never")]
@@ -150,7 +152,6 @@ impl ToolPolicy {
 
     /// Returns the stricter of two policies in each respect. It applies to a call that was requested under one policy and is
     /// executed under another. What restricts nothing, [`return_direct`](Self::return_direct), is taken from `self`.
-    #[must_use]
     pub(crate) fn stricter(&self, other: &Self) -> Self {
         Self {
             return_direct: self.return_direct,
@@ -161,41 +162,22 @@ impl ToolPolicy {
             attempts: self.attempts.min(other.attempts),
         }
     }
+}
 
-    /// Returns this policy with the condition under which the output is the answer of the run.
-    #[must_use]
-    pub fn with_return_direct(self, return_direct: impl Into<ReturnDirect>) -> Self {
-        Self { return_direct: return_direct.into(), ..self }
-    }
-
-    /// Returns this policy with or without the approval of each call.
-    #[must_use]
-    pub fn with_needs_approval(self, needs_approval: bool) -> Self {
-        Self { needs_approval, ..self }
-    }
-
-    /// Returns this policy for calls that do or do not run alone.
-    #[must_use]
-    pub fn with_exclusive(self, exclusive: bool) -> Self {
-        Self { exclusive, ..self }
-    }
-
-    /// Returns this policy for calls that are or are not executed again if their outcome is unknown.
-    #[must_use]
-    pub fn with_at_most_once(self, at_most_once: bool) -> Self {
-        Self { at_most_once, ..self }
-    }
-
-    /// Returns this policy for a tool that is or is not pure.
-    #[must_use]
-    pub fn with_pure(self, pure: bool) -> Self {
-        Self { pure, ..self }
-    }
-
-    /// Returns this policy with the maximum number of attempts.
-    #[must_use]
-    pub fn with_attempts(self, attempts: u32) -> Self {
-        Self { attempts, ..self }
+setters! {
+    ToolPolicy {
+        /// Returns this policy with the condition under which the output is the answer of the run.
+        with_return_direct(return_direct: impl Into<ReturnDirect>) return_direct = return_direct.into();
+        /// Returns this policy with or without the approval of each call.
+        with_needs_approval(needs_approval: bool) needs_approval = needs_approval;
+        /// Returns this policy for calls that do or do not run alone.
+        with_exclusive(exclusive: bool) exclusive = exclusive;
+        /// Returns this policy for calls that are or are not executed again if their outcome is unknown.
+        with_at_most_once(at_most_once: bool) at_most_once = at_most_once;
+        /// Returns this policy for a tool that is or is not pure.
+        with_pure(pure: bool) pure = pure;
+        /// Returns this policy with the maximum number of attempts.
+        with_attempts(attempts: u32) attempts = attempts;
     }
 }
 

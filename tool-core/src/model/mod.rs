@@ -26,6 +26,7 @@
 //! }
 //! ```
 
+mod setters;
 pub(crate) mod cache;
 mod conversation_id;
 mod logprob;
@@ -76,4 +77,5 @@ pub(crate) use self::response_format::FINAL_TOOL;
 pub use self::response_format::ResponseFormat;
 pub use self::router::Router;
 pub(crate) use self::send::max_tokens;
+pub(crate) use self::setters::setters;
 pub use self::strict_error::StrictError;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::setters::setters;
+
 /// Options of a model, the same for all providers. The provider decides about options that are not set, and ignores or
 /// rejects options that the model does not support.
 ///
@@ -67,6 +69,33 @@ pub struct ModelOptions {
     pub model: Option<String>,
 }
 
+setters! {
+    ModelOptions {
+        /// Sets the [`temperature`](Self::temperature).
+        with_temperature(temperature: f64) temperature = Some(temperature);
+        /// Sets [`top_p`](Self::top_p).
+        with_top_p(top_p: f64) top_p = Some(top_p);
+        /// Sets the [maximum number of output tokens](Self::max_output_tokens).
+        with_max_output_tokens(tokens: u32) max_output_tokens = Some(tokens);
+        /// Sets the [`seed`](Self::seed).
+        with_seed(seed: i64) seed = Some(seed);
+        /// Sets the [`reasoning_effort`](Self::reasoning_effort).
+        with_reasoning_effort(effort: impl Into<String>) reasoning_effort = Some(effort.into());
+        /// Sets the [`frequency_penalty`](Self::frequency_penalty).
+        with_frequency_penalty(penalty: f64) frequency_penalty = Some(penalty);
+        /// Sets the [`presence_penalty`](Self::presence_penalty).
+        with_presence_penalty(penalty: f64) presence_penalty = Some(penalty);
+        /// Requests log probabilities of each token and of this number of alternatives: [`top_logprobs`](Self::top_logprobs).
+        with_top_logprobs(alternatives: u8) top_logprobs = Some(alternatives);
+        /// Sets the [`service_tier`](Self::service_tier).
+        with_service_tier(tier: impl Into<String>) service_tier = Some(tier.into());
+        /// Sets the [`user`](Self::user).
+        with_user(user: impl Into<String>) user = Some(user.into());
+        /// Sets another [`model`](Self::model).
+        with_model(name: impl Into<String>) model = Some(name.into());
+    }
+}
+
 impl ModelOptions {
     /// Returns these options, with the options that are not set taken from `defaults`. The [additional
     /// fields](Self::extra) are merged one by one.
@@ -89,69 +118,9 @@ impl ModelOptions {
         }
     }
 
-    /// Sets the [`temperature`](Self::temperature).
-    pub fn with_temperature(mut self, temperature: f64) -> Self {
-        self.temperature = Some(temperature);
-        self
-    }
-
-    /// Sets [`top_p`](Self::top_p).
-    pub fn with_top_p(mut self, top_p: f64) -> Self {
-        self.top_p = Some(top_p);
-        self
-    }
-
-    /// Sets the [maximum number of output tokens](Self::max_output_tokens).
-    pub fn with_max_output_tokens(mut self, tokens: u32) -> Self {
-        self.max_output_tokens = Some(tokens);
-        self
-    }
-
-    /// Sets the [`seed`](Self::seed).
-    pub fn with_seed(mut self, seed: i64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
     /// Sets the texts to [`stop`](Self::stop) at, replacing earlier ones.
     pub fn with_stop<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         self.stop = texts.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Sets the [`reasoning_effort`](Self::reasoning_effort).
-    pub fn with_reasoning_effort(mut self, effort: impl Into<String>) -> Self {
-        self.reasoning_effort = Some(effort.into());
-        self
-    }
-
-    /// Sets the [`frequency_penalty`](Self::frequency_penalty).
-    pub fn with_frequency_penalty(mut self, penalty: f64) -> Self {
-        self.frequency_penalty = Some(penalty);
-        self
-    }
-
-    /// Sets the [`presence_penalty`](Self::presence_penalty).
-    pub fn with_presence_penalty(mut self, penalty: f64) -> Self {
-        self.presence_penalty = Some(penalty);
-        self
-    }
-
-    /// Requests log probabilities of each token and of this number of alternatives: [`top_logprobs`](Self::top_logprobs).
-    pub fn with_top_logprobs(mut self, alternatives: u8) -> Self {
-        self.top_logprobs = Some(alternatives);
-        self
-    }
-
-    /// Sets the [`service_tier`](Self::service_tier).
-    pub fn with_service_tier(mut self, tier: impl Into<String>) -> Self {
-        self.service_tier = Some(tier.into());
-        self
-    }
-
-    /// Sets the [`user`](Self::user).
-    pub fn with_user(mut self, user: impl Into<String>) -> Self {
-        self.user = Some(user.into());
         self
     }
 
@@ -171,12 +140,6 @@ impl ModelOptions {
     /// ```
     pub fn with_extra(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.extra.insert(name.into(), value.into());
-        self
-    }
-
-    /// Sets another [`model`](Self::model).
-    pub fn with_model(mut self, name: impl Into<String>) -> Self {
-        self.model = Some(name.into());
         self
     }
 }
