@@ -12,6 +12,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, TransactionBehavior, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
+use self::database::BoxError;
 use self::worker::Worker;
 use super::error::Operation;
 use super::store::MAX_REMOVED;
@@ -168,18 +169,12 @@ impl ChatStore for SqliteStore {
         self.0.run(move |connection| {
             let sql = "SELECT id, message FROM messages WHERE conversation = ?1 ORDER BY id";
             let mut statement = connection.prepare(sql)?;
-            let mut rows = statement.query([id.as_str()])?;
-            let mut messages = Vec::new();
-            while let Some(row) = rows.next()? {
-                let number: i64 = row.get(0)?;
-                messages.push(parse_column(row.get_ref(1)?).map_err(|location| {
-                    format!(
-                        "row {number} of the table `messages` is corrupt or was written by another version \
-                         ({location}); delete the row or clear the conversation"
-                    )
-                })?);
-            }
-            Ok(messages)
+            let messages = statement.query_and_then([id.as_str()], |row| {
+                let what = format!("row {} of the table `messages`", row.get::<_, i64>(0)?);
+                parse_column(row.get_ref(1)?, &what)
+                    .map_err(|error| format!("{error}; delete the row or clear the conversation").into())
+            })?;
+            messages.collect()
         })
     }
 
@@ -276,11 +271,8 @@ impl RunStore for SqliteStore {
                 transaction.prepare("SELECT entry FROM run_log WHERE run = ?1 ORDER BY position")?;
             let log: Vec<String> = log.query_map([&id], |row| row.get(0))?.collect::<Result<_, _>>()?;
             let run = Run::restore(parts, log).map_err(|error| {
-                let (id, location) = (id.escape_debug(), location(&error));
-                format!(
-                    "the state of the run `{id}` is corrupt or was written by another version ({location}); \
-                     remove the run"
-                )
+                let what = format!("the state of the run `{}`", id.escape_debug());
+                corrupt(&what, &location(&error)) + "; remove the run"
             })?;
             Ok(Some(run))
         })
@@ -313,19 +305,13 @@ impl RunStore for SqliteStore {
         self.0.run(move |connection| {
             let (sql, values) = list_query(&filter);
             let mut statement = connection.prepare(&sql)?;
-            let mut rows = statement.query(params_from_iter(values))?;
-            let mut runs = Vec::new();
-            while let Some(row) = rows.next()? {
-                let summary: RunSummary = parse_column(row.get_ref(0)?).map_err(|location| {
-                    format!(
-                        "a summary in the table `runs` is corrupt or was written by another version ({location})"
-                    )
-                })?;
+            let runs = statement.query_and_then(params_from_iter(values), |row| {
+                let summary: RunSummary = parse_column(row.get_ref(0)?, "a summary in the table `runs`")?;
                 let age = Duration::from_secs(row.get::<_, i64>(1)?.unsigned_abs());
                 let (is_leased, is_cancellation_posted) = (row.get(2)?, row.get(3)?);
-                runs.push(RunSummary { age, is_leased, is_cancellation_posted, ..summary });
-            }
-            Ok(runs)
+                Ok(RunSummary { age, is_leased, is_cancellation_posted, ..summary })
+            })?;
+            runs.collect()
         })
     }
 
@@ -337,10 +323,8 @@ impl RunStore for SqliteStore {
     ) -> StoreFuture<'a, LeaseState> {
         let (id, driver) = (id.to_owned(), driver.to_string());
         self.0.run(move |connection| {
-            // Others may read and write while a lease is only checked.
-            let (behavior, change, duration) = match request {
+            let (change, duration) = match request {
                 LeaseRequest::Take(duration) => (
-                    TransactionBehavior::Immediate,
                     format!(
                         "INSERT INTO leases VALUES (?1, ?2, {NOW} + ?3) ON CONFLICT (run) DO UPDATE \
                          SET driver = ?2, expires = {NOW} + ?3 WHERE driver = ?2 OR expires <= {NOW}"
@@ -348,21 +332,23 @@ impl RunStore for SqliteStore {
                     duration,
                 ),
                 LeaseRequest::Renew(duration) => (
-                    TransactionBehavior::Immediate,
                     format!("UPDATE leases SET expires = {NOW} + ?3 WHERE run = ?1 AND driver = ?2"),
                     duration,
                 ),
-                LeaseRequest::Release => (
-                    TransactionBehavior::Immediate,
-                    "DELETE FROM leases WHERE run = ?1 AND driver = ?2 AND ?3 = 0".to_owned(),
-                    Duration::ZERO,
-                ),
-                LeaseRequest::Check => (TransactionBehavior::Deferred, String::new(), Duration::ZERO),
+                LeaseRequest::Release => {
+                    let sql = "DELETE FROM leases WHERE run = ?1 AND driver = ?2 AND ?3 = 0";
+                    (sql.to_owned(), Duration::ZERO)
+                }
+                LeaseRequest::Check => (String::new(), Duration::ZERO),
             };
-            let transaction = connection.transaction_with_behavior(behavior)?;
-            if !change.is_empty() {
+            // Others may read and write while a lease is only checked.
+            let transaction = if change.is_empty() {
+                connection.transaction()?
+            } else {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 transaction.execute(&change, params![id, driver, i64::try_from(duration.as_millis())?])?;
-            }
+                transaction
+            };
             if matches!(request, LeaseRequest::Take(_)) {
                 // Leases of runs that were never stored, which nobody removes.
                 let forget =
@@ -404,18 +390,11 @@ impl RunStore for SqliteStore {
         self.0.run(move |connection| {
             let sql = "SELECT id, command FROM inbox WHERE run = ?1 ORDER BY number";
             let mut statement = connection.prepare(sql)?;
-            let mut rows = statement.query([run])?;
-            let mut posted = Vec::new();
-            while let Some(row) = rows.next()? {
-                let id: String = row.get(0)?;
-                let command = parse_column(row.get_ref(1)?).map_err(|location| {
-                    format!(
-                        "a row of the table `inbox` is corrupt or was written by another version ({location})"
-                    )
-                })?;
-                posted.push(PostedCommand { id, command });
-            }
-            Ok(posted)
+            let posted = statement.query_and_then([run], |row| {
+                let command = parse_column(row.get_ref(1)?, "a row of the table `inbox`")?;
+                Ok(PostedCommand { id: row.get(0)?, command })
+            })?;
+            posted.collect()
         })
     }
 }
@@ -449,11 +428,14 @@ fn list_query(filter: &RunFilter) -> (String, Vec<String>) {
     (sql, values)
 }
 
-/// Parses the JSON in a column.
-/// Returns the location of the error. It does not include the content, which may be a secret.
-fn parse_column<T: DeserializeOwned>(value: ValueRef<'_>) -> Result<T, String> {
-    let text = value.as_str().map_err(|_| "it is not text".to_owned())?;
-    serde_json::from_str(text).map_err(|error| location(&error))
+/// Parses the JSON in a column of what is named. The error does not include the content, which may be a secret.
+fn parse_column<T: DeserializeOwned>(value: ValueRef<'_>, what: &str) -> Result<T, BoxError> {
+    let text = value.as_str().map_err(|_| corrupt(what, "it is not text"))?;
+    Ok(serde_json::from_str(text).map_err(|error| corrupt(what, &location(&error)))?)
+}
+
+fn corrupt(what: &str, location: &str) -> String {
+    format!("{what} is corrupt or was written by another version ({location})")
 }
 
 /// Returns the location of an error. It does not include the content, which may be a secret.
