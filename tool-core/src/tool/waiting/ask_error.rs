@@ -1,5 +1,6 @@
 //! Why a question has no answer.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
@@ -10,7 +11,7 @@ use crate::tool::ToolError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskError {
     kind: AskErrorKind,
-    why: Option<String>,
+    why: Option<Cow<'static, str>>,
 }
 
 /// The kind of an [`AskError`].
@@ -30,8 +31,19 @@ pub enum AskErrorKind {
 }
 
 impl AskError {
+    /// Nobody can be asked where the call is executed.
+    pub(super) const OUTSIDE: Self = Self { kind: AskErrorKind::Unavailable, why: None };
+
+    /// The tool may not ask.
+    pub(super) const PURE: Self = Self {
+        kind: AskErrorKind::Unavailable,
+        why: Some(Cow::Borrowed(
+            "a `pure` tool cannot ask, because its output depends on its arguments alone; remove `pure`",
+        )),
+    };
+
     pub(super) fn new(kind: AskErrorKind, why: String) -> Self {
-        Self { kind, why: Some(why) }
+        Self { kind, why: Some(why.into()) }
     }
 
     /// Returns the kind of the error.
@@ -75,26 +87,5 @@ impl From<AskError> for ToolError {
 impl From<AskError> for String {
     fn from(error: AskError) -> Self {
         error.to_string()
-    }
-}
-
-/// The reason why nobody can be asked.
-#[derive(Clone, Copy)]
-pub(super) enum Unavailable {
-    /// The call belongs to no run, or undoes another.
-    Outside,
-    /// The output of the tool must depend on its arguments alone.
-    Pure,
-}
-
-impl From<Unavailable> for AskError {
-    fn from(reason: Unavailable) -> Self {
-        let why = match reason {
-            Unavailable::Outside => None,
-            Unavailable::Pure => Some(
-                "a `pure` tool cannot ask, because its output depends on its arguments alone; remove `pure`",
-            ),
-        };
-        Self { kind: AskErrorKind::Unavailable, why: why.map(str::to_owned) }
     }
 }

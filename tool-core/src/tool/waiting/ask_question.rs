@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::ask_error::{AskError, AskErrorKind, Unavailable};
+use super::ask_error::{AskError, AskErrorKind};
 use super::asking::{Asking, Open};
 use super::call_notes::Reply;
 use crate::arguments::Contract;
@@ -16,7 +16,7 @@ use crate::tool::{AnswerType, IntoAnswer, Question, Wrapped, decode_answer};
 /// A question that is asked once it is awaited; created by [`Asker::ask`](crate::tool::Asker::ask).
 #[must_use = "a question is asked once it is awaited"]
 pub struct AskQuestion<'a, T> {
-    asking: Result<&'a Asking, Unavailable>,
+    asking: Result<&'a Asking, AskError>,
     question: Question,
     /// The reason why it cannot be asked.
     invalid: Option<String>,
@@ -26,11 +26,7 @@ pub struct AskQuestion<'a, T> {
 }
 
 impl<'a, T: AnswerType> AskQuestion<'a, T> {
-    pub(super) fn new(
-        asking: Result<&'a Asking, Unavailable>,
-        question: Question,
-        contract: Contract,
-    ) -> Self {
+    pub(super) fn new(asking: Result<&'a Asking, AskError>, question: Question, contract: Contract) -> Self {
         Self { asking, question, invalid: None, contract, read }
     }
 }
@@ -102,9 +98,9 @@ impl<'a, T> AskQuestion<'a, T> {
         if let Some(why) = self.invalid {
             return Err(AskError::new(AskErrorKind::Invalid, why));
         }
-        let asking = match self.asking {
-            Ok(asking) => asking,
-            Err(reason) => return self.read_default(reason),
+        let asking = match &self.asking {
+            Ok(asking) => *asking,
+            Err(reason) => return self.read_default(reason.clone()),
         };
         let reply = asking.lock().notes.find(&self.question).cloned();
         match reply {

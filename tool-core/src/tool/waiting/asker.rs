@@ -8,7 +8,7 @@ use std::task::Waker;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::ask_error::{AskError, AskErrorKind, Unavailable};
+use super::ask_error::{AskError, AskErrorKind};
 use super::ask_question::AskQuestion;
 use super::asking::{Asking, Computing};
 use super::call_notes::{MAX_TEXT, Parked};
@@ -65,17 +65,17 @@ use crate::tool::{AnswerType, Question, Timestamp, Wrapped};
 ///
 /// An answer belongs to the text of its question, its type, and how often the call has asked the same before; the order in which
 /// questions are awaited does not matter. A call can ask 32 questions.
-pub struct Asker(Result<Arc<Asking>, Unavailable>);
+pub struct Asker(Result<Arc<Asking>, AskError>);
 
 impl Asker {
     /// Reaches nobody: every question fails, unless it has a default.
-    pub(crate) const NOBODY: Self = Self(Err(Unavailable::Outside));
+    pub(crate) const NOBODY: Self = Self(Err(AskError::OUTSIDE));
 
     /// Creates the asker of a call. One that undoes another must not wait, and the output of a pure one must depend on its arguments.
     pub(crate) fn new(asking: &Arc<Asking>, is_undo: bool, policy: &ToolPolicy) -> Self {
         Self(match (is_undo, policy.pure) {
-            (true, _) => Err(Unavailable::Outside),
-            (false, true) => Err(Unavailable::Pure),
+            (true, _) => Err(AskError::OUTSIDE),
+            (false, true) => Err(AskError::PURE),
             (false, false) => Ok(Arc::clone(asking)),
         })
     }
@@ -101,7 +101,7 @@ impl Asker {
             round: 0,
             problem: None,
         };
-        AskQuestion::new(self.0.as_deref().map_err(|reason| *reason), question, Contract::of_type(root))
+        AskQuestion::new(self.0.as_deref().map_err(Clone::clone), question, Contract::of_type(root))
     }
 
     /// Computes a value and records it under a name, so that it is not computed again when the call is executed again. Errors are not
@@ -188,7 +188,7 @@ impl Asker {
     pub async fn park(&self, state: &impl Serialize, until: Timestamp) -> AskError {
         let asking = match &self.0 {
             Ok(asking) => asking,
-            Err(reason) => return (*reason).into(),
+            Err(reason) => return reason.clone(),
         };
         match serde_json::to_string(state) {
             Ok(state) if state.len() <= MAX_TEXT => {
