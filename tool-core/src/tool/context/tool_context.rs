@@ -105,29 +105,8 @@ impl ToolContext {
     /// [`ConversationId`], the [`CancellationToken`], the [`Progress`], the [`Asker`] and the context itself.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
-        // The type is known at compile time, so only one of these branches remains.
         let type_id = TypeId::of::<T>();
-        let built_in = if type_id == TypeId::of::<Self>() {
-            Some(self as &dyn Any)
-        } else if type_id == TypeId::of::<ToolCall>() {
-            self.call().map(|call| call as &dyn Any)
-        } else if type_id == TypeId::of::<IdempotencyKey>() {
-            self.idempotency_key().map(|key| key as &dyn Any)
-        } else if type_id == TypeId::of::<Attempt>() {
-            self.current_attempt().map(|attempt| attempt as &dyn Any)
-        } else if type_id == TypeId::of::<Progress>() {
-            Some(self.progress() as &dyn Any)
-        } else if type_id == TypeId::of::<CancellationToken>() {
-            Some(self.cancellation() as &dyn Any)
-        } else if type_id == TypeId::of::<Asker>() {
-            Some(self.asker() as &dyn Any)
-        } else if type_id == TypeId::of::<Undone>() {
-            let undone = self.attempt_context().and_then(|attempt| attempt.undone.as_ref());
-            undone.map(|undone| undone as &dyn Any)
-        } else {
-            None
-        };
-        if let Some(built_in) = built_in {
+        if let Some(built_in) = self.built_in(type_id).flatten() {
             return built_in.downcast_ref();
         }
         if let Some(provided) = self.provided() {
@@ -139,21 +118,38 @@ impl ToolContext {
         None
     }
 
+    /// Returns the value of a type that the context of a call contains by itself, if there is one, or `None` for any other type.
+    // `get` knows the type at compile time, so only one of these branches remains there.
+    #[inline]
+    fn built_in(&self, type_id: TypeId) -> Option<Option<&dyn Any>> {
+        fn any<T: Any>(value: &T) -> &dyn Any {
+            value
+        }
+        Some(if type_id == TypeId::of::<Self>() {
+            Some(self)
+        } else if type_id == TypeId::of::<ToolCall>() {
+            self.call().map(any)
+        } else if type_id == TypeId::of::<IdempotencyKey>() {
+            self.idempotency_key().map(any)
+        } else if type_id == TypeId::of::<Attempt>() {
+            self.current_attempt().map(any)
+        } else if type_id == TypeId::of::<Progress>() {
+            Some(self.progress())
+        } else if type_id == TypeId::of::<CancellationToken>() {
+            Some(self.cancellation())
+        } else if type_id == TypeId::of::<Asker>() {
+            Some(self.asker())
+        } else if type_id == TypeId::of::<Undone>() {
+            // Only calls that undo another have one, but a run provides it.
+            self.attempt_context().and_then(|attempt| attempt.undone.as_ref()).map(any)
+        } else {
+            return None;
+        })
+    }
+
     /// Returns `true` if the context of every call contains a value of this type.
     pub(crate) fn is_built_in(type_id: TypeId) -> bool {
-        [
-            TypeId::of::<Self>(),
-            TypeId::of::<ToolCall>(),
-            TypeId::of::<ConversationId>(),
-            TypeId::of::<IdempotencyKey>(),
-            TypeId::of::<Attempt>(),
-            TypeId::of::<Progress>(),
-            TypeId::of::<CancellationToken>(),
-            TypeId::of::<Asker>(),
-            // Only calls that undo another have one, but a run provides it.
-            TypeId::of::<Undone>(),
-        ]
-        .contains(&type_id)
+        type_id == TypeId::of::<ConversationId>() || Self::default().built_in(type_id).is_some()
     }
 
     /// Returns the token that is cancelled when the call is abandoned. Outside a run it is never cancelled.

@@ -60,6 +60,14 @@ impl Flaw {
     pub(super) fn new(kind: DynamicToolErrorKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into() }
     }
+
+    pub(super) fn too_large(reason: String) -> Self {
+        Self::new(DynamicToolErrorKind::TooLarge, reason)
+    }
+
+    pub(super) fn invalid_reference(reason: String) -> Self {
+        Self::new(DynamicToolErrorKind::InvalidReference, reason)
+    }
 }
 
 /// Truncates a text to a readable length.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::error::{DynamicToolErrorKind, Flaw, cut};
+use super::error::{Flaw, cut};
 use crate::content::MAX_SCHEMA_DEPTH;
 
 /// The approximate maximum size of a schema as text, in bytes.
@@ -45,8 +45,7 @@ pub(super) fn check_size(schema: &Value) -> Result<(), Flaw> {
     let mut size = 0_usize;
     while let Some((value, depth)) = open.pop() {
         if depth > MAX_SCHEMA_DEPTH {
-            let reason = format!("it is nested deeper than {MAX_SCHEMA_DEPTH} levels");
-            return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
+            return Err(Flaw::too_large(format!("it is nested deeper than {MAX_SCHEMA_DEPTH} levels")));
         }
         size += 1;
         match value {
@@ -59,9 +58,10 @@ pub(super) fn check_size(schema: &Value) -> Result<(), Flaw> {
             _ => {}
         }
         if size > MAX_BYTES {
-            let reason =
-                format!("it is larger than {} KiB, and every request would include it", MAX_BYTES >> 10);
-            return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
+            return Err(Flaw::too_large(format!(
+                "it is larger than {} KiB, and every request would include it",
+                MAX_BYTES >> 10
+            )));
         }
     }
     Ok(())
@@ -118,17 +118,16 @@ impl<'s> Walk<'s> {
             ["$dynamicRef", "$recursiveRef"].into_iter().find(|keyword| schema.get(keyword).is_some());
         if let Some(keyword) = unsupported {
             let reason = format!("`{keyword}`{} is not supported; use `$ref`", at(path));
-            return Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason));
+            return Err(Flaw::invalid_reference(reason));
         }
         if !path.is_empty() && schema.get("$id").is_some_and(Value::is_string) {
             let reason = format!("`$id`{} is not supported; it is allowed only at the root", at(path));
-            return Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason));
+            return Err(Flaw::invalid_reference(reason));
         }
         let patterns = schema.get("patternProperties").and_then(Value::as_object).map_or(0, |map| map.len());
         self.patterns += patterns + usize::from(schema.get("pattern").is_some());
         if self.patterns > MAX_PATTERNS {
-            let reason = format!("it has more than {MAX_PATTERNS} regular expressions");
-            return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
+            return Err(Flaw::too_large(format!("it has more than {MAX_PATTERNS} regular expressions")));
         }
         Ok(())
     }
@@ -150,16 +149,16 @@ impl<'s> Walk<'s> {
             };
             cost = Cost { schemas: cost.schemas + schemas, chain: cost.chain.max(chain + 1) };
             if cost.chain > MAX_CHAIN {
-                let reason = format!(
+                return Err(Flaw::too_large(format!(
                     "more than {MAX_CHAIN} schemas refer to one another{} without descending into the value, or in a cycle",
                     at(&path)
-                );
-                return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
+                )));
             }
             if cost.schemas > MAX_SCHEMAS_PER_VALUE {
-                let reason =
-                    format!("more than {MAX_SCHEMAS_PER_VALUE} schemas apply to one value{}", at(&path));
-                return Err(Flaw::new(DynamicToolErrorKind::TooLarge, reason));
+                return Err(Flaw::too_large(format!(
+                    "more than {MAX_SCHEMAS_PER_VALUE} schemas apply to one value{}",
+                    at(&path)
+                )));
             }
         }
         self.costs.insert(key, cost);
@@ -202,21 +201,15 @@ impl<'s> Walk<'s> {
         let Some(pointer) =
             reference.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'))
         else {
-            let reason = format!(
+            return Err(Flaw::invalid_reference(format!(
                 "`$ref`{} refers to `{}`, but must refer to a part of the same schema, such as `#/$defs/name`",
                 at(path),
                 cut(reference)
-            );
-            return Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason));
+            )));
         };
-        match self.root.pointer(pointer) {
-            Some(target) => Ok(Some(target)),
-            None => {
-                let reason =
-                    format!("`$ref`{} refers to `{}`, which does not exist", at(path), cut(reference));
-                Err(Flaw::new(DynamicToolErrorKind::InvalidReference, reason))
-            }
-        }
+        let missing = || format!("`$ref`{} refers to `{}`, which does not exist", at(path), cut(reference));
+        let target = self.root.pointer(pointer).ok_or_else(|| Flaw::invalid_reference(missing()))?;
+        Ok(Some(target))
     }
 }
 

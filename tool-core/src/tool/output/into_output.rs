@@ -73,8 +73,8 @@ impl<T: ToolReturn, E: ToolFailure> IntoToolOutput for Result<T, E> {
 }
 
 macro_rules! impl_by_tool_return {
-    ($([$($generic:ident),*] $type:ty,)*) => {$(
-        impl<$($generic: Serialize + 'static),*> IntoToolOutput for $type {
+    ($([$($generic:ident),* $(; $hasher:ident)?] $type:ty,)*) => {$(
+        impl<$($generic: Serialize + 'static,)* $($hasher: 'static)?> IntoToolOutput for $type {
             fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
                 self.into_output()
             }
@@ -89,19 +89,8 @@ impl_by_tool_return! {
     [] String, [] &'static str, [] Cow<'static, str>,
     [] ToolOutput, [] Value, [] Map<String, Value>,
     [T] Json<T>, [T] Option<T>, [T] Box<T>,
-    [T] Vec<T>, [T] VecDeque<T>, [T] BTreeSet<T>, [K, V] BTreeMap<K, V>,
+    [T] Vec<T>, [T] VecDeque<T>, [T] BTreeSet<T>, [T; S] HashSet<T, S>,
+    [K, V] BTreeMap<K, V>, [K, V; S] HashMap<K, V, S>,
     [A] (A,), [A, B] (A, B), [A, B, C] (A, B, C), [A, B, C, D] (A, B, C, D),
     [A, B, C, D, E] (A, B, C, D, E), [A, B, C, D, E, F] (A, B, C, D, E, F),
-}
-
-impl<T: Serialize + 'static, S: 'static> IntoToolOutput for HashSet<T, S> {
-    fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
-        self.into_output()
-    }
-}
-
-impl<K: Serialize + 'static, V: Serialize + 'static, S: 'static> IntoToolOutput for HashMap<K, V, S> {
-    fn into_tool_output(self) -> Result<ToolOutput, ToolError> {
-        self.into_output()
-    }
 }
