@@ -59,10 +59,7 @@ impl Limit {
         };
         match *self {
             Self::Range(bounds) => {
-                let (lowest, highest, above) = bounds().inclusive(has_type("integer"));
-                for (keyword, bound) in
-                    [("minimum", lowest), ("maximum", highest), ("exclusiveMaximum", above)]
-                {
+                for (keyword, bound) in bounds().keywords(has_type("integer")) {
                     if let Some(bound) = bound {
                         schema[keyword] = bound.to_json();
                     }
@@ -88,16 +85,16 @@ impl Limit {
 }
 
 impl Bounds {
-    /// Returns the bounds as `minimum`, `maximum` and `exclusiveMaximum`. For integers, the inclusive bound is equivalent and more
-    /// widely supported.
-    fn inclusive(self, is_integer: bool) -> (Option<Bound>, Option<Bound>, Option<Bound>) {
-        match self.highest {
+    /// Returns the keywords of a schema. For integers, the inclusive bound is equivalent and more widely supported.
+    fn keywords(self, is_integer: bool) -> [(&'static str, Option<Bound>); 2] {
+        let highest = match self.highest {
             Some(Bound::Integer(highest)) if self.is_open && is_integer => {
-                (self.lowest, Some(Bound::Integer(highest.saturating_sub(1))), None)
+                ("maximum", Some(Bound::Integer(highest.saturating_sub(1))))
             }
-            highest if self.is_open => (self.lowest, None, highest),
-            highest => (self.lowest, highest, None),
-        }
+            highest if self.is_open => ("exclusiveMaximum", highest),
+            highest => ("maximum", highest),
+        };
+        [("minimum", self.lowest), highest]
     }
 }
 

@@ -86,14 +86,14 @@ impl fmt::Debug for Repair {
 
 /// Repairs the parts of a value that can be repaired. Returns `None` if there are none.
 pub(super) fn repair(shape: &Shape, node: NodeId, text: &str) -> Option<String> {
-    Repairer { is_partial: true, ..Repairer::new(shape, text) }.run(node, text)
+    Repairer::new(shape, text).run(node, text)
 }
 
 /// Repairs only one part of a value, where its type refused it.
 pub(super) fn repair_part(shape: &Shape, node: NodeId, text: &str, part: &str) -> Option<String> {
     let start = part.as_ptr().addr();
     let only = Some(start..start + part.len());
-    Repairer { is_partial: true, only, ..Repairer::new(shape, text) }.run(node, text)
+    Repairer { only, ..Repairer::new(shape, text) }.run(node, text)
 }
 
 /// Removes each `null` of a member that is optional and not nullable: it means that the member is omitted. In strict mode, a
@@ -102,7 +102,7 @@ pub(super) fn without_omitted(shape: &Shape, node: NodeId, text: &str) -> Option
     if !text.contains("null") {
         return None;
     }
-    Repairer { is_partial: true, only_nulls: true, ..Repairer::new(shape, text) }.run(node, text)
+    Repairer { only_nulls: true, ..Repairer::new(shape, text) }.run(node, text)
 }
 
 /// Removes each such `null` from the arguments of a tool with these parameters. Their shape is parsed when it is first needed.
@@ -135,14 +135,8 @@ struct Repairer<'s> {
 
 impl<'s> Repairer<'s> {
     fn new(shape: &'s Shape, text: &str) -> Self {
-        Self {
-            shape,
-            only_nulls: false,
-            is_partial: false,
-            only: None,
-            budget: Budget::for_text(text),
-            lists: 0,
-        }
+        let budget = Budget::for_text(text);
+        Self { shape, only_nulls: false, is_partial: true, only: None, budget, lists: 0 }
     }
 
     fn run(mut self, node: NodeId, text: &str) -> Option<String> {

@@ -95,10 +95,10 @@ impl<'s, 'n, 'de, T> Watched<'s, 'n, 'de, T> {
 
 /// Deserializes values that have no members with the unchanged visitor.
 macro_rules! deserialize_scalars {
-    ($($method:ident)*) => {$(
+    ($($method:ident($($parameter:ident: $type:ty)?))*) => {$(
         #[inline]
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-            self.inner.$method(visitor)
+        fn $method<V: Visitor<'de>>(self, $($parameter: $type,)? visitor: V) -> Result<V::Value, Self::Error> {
+            self.inner.$method($($parameter,)? visitor)
         }
     )*};
 }
@@ -117,10 +117,11 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
     type Error = D::Error;
 
     deserialize_scalars! {
-        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
-        deserialize_f32 deserialize_f64 deserialize_char deserialize_str deserialize_string
-        deserialize_bytes deserialize_byte_buf deserialize_unit deserialize_identifier
+        deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32() deserialize_i64() deserialize_i128()
+        deserialize_u8() deserialize_u16() deserialize_u32() deserialize_u64() deserialize_u128()
+        deserialize_f32() deserialize_f64() deserialize_char() deserialize_str() deserialize_string()
+        deserialize_bytes() deserialize_byte_buf() deserialize_unit() deserialize_identifier()
+        deserialize_unit_struct(name: &'static str)
     }
 
     deserialize_containers! {
@@ -142,15 +143,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         let scope = self.scope.of_map();
         self.inner.deserialize_map(Watched::new(visitor, &scope))
-    }
-
-    #[inline]
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        self.inner.deserialize_unit_struct(name, visitor)
     }
 
     #[inline]
@@ -179,10 +171,10 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, '_, 'de, D> {
 }
 
 macro_rules! visit_scalars {
-    ($($method:ident($type:ty))*) => {$(
+    ($($method:ident($($value:ident: $type:ty)?))*) => {$(
         #[inline]
-        fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
-            self.inner.$method(value)
+        fn $method<E: Error>(self, $($value: $type)?) -> Result<V::Value, E> {
+            self.inner.$method($($value)?)
         }
     )*};
 }
@@ -196,20 +188,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, '_, 'de, V> {
     }
 
     visit_scalars! {
-        visit_bool(bool) visit_i8(i8) visit_i16(i16) visit_i32(i32) visit_i64(i64) visit_i128(i128)
-        visit_u8(u8) visit_u16(u16) visit_u32(u32) visit_u64(u64) visit_u128(u128)
-        visit_f32(f32) visit_f64(f64) visit_char(char) visit_str(&str) visit_borrowed_str(&'de str)
-        visit_string(String) visit_bytes(&[u8]) visit_borrowed_bytes(&'de [u8]) visit_byte_buf(Vec<u8>)
-    }
-
-    #[inline]
-    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
-        self.inner.visit_none()
-    }
-
-    #[inline]
-    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
-        self.inner.visit_unit()
+        visit_none() visit_unit() visit_bool(value: bool) visit_char(value: char)
+        visit_i8(value: i8) visit_i16(value: i16) visit_i32(value: i32) visit_i64(value: i64) visit_i128(value: i128)
+        visit_u8(value: u8) visit_u16(value: u16) visit_u32(value: u32) visit_u64(value: u64) visit_u128(value: u128)
+        visit_f32(value: f32) visit_f64(value: f64)
+        visit_str(value: &str) visit_borrowed_str(value: &'de str) visit_string(value: String)
+        visit_bytes(value: &[u8]) visit_borrowed_bytes(value: &'de [u8]) visit_byte_buf(value: Vec<u8>)
     }
 
     #[inline]
