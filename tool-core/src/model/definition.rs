@@ -187,6 +187,26 @@ impl Default for ToolPolicy {
     }
 }
 
+setters! {
+    ToolDefinition {
+        /// Returns this definition for a tool that the model finds by [search](crate::agent::AgentBuilder::tool_search) and is not
+        /// offered before. Without search, it is offered like all others.
+        with_deferred(is_deferred: bool) is_deferred = is_deferred;
+        /// Returns this definition with another name.
+        with_name(name: impl Into<String>) name = name.into();
+        /// Returns this definition with a policy for its calls.
+        with_policy(policy: ToolPolicy) policy = policy;
+        /// Returns this definition for a tool of another kind. A wrapper of a tool has the kind of that tool.
+        with_kind(kind: ToolKind) kind = kind;
+        /// Returns this definition with the reason why its calls [need approval](ToolPolicy::needs_approval), and the way to avoid
+        /// that. The error of a run whose calls await approval contains it.
+        with_approval_reason(reason: impl Into<Arc<str>>) approval_reason = Some(reason.into());
+        /// Returns this definition with the name of the tool that undoes its calls. If a run fails, its executed calls are
+        /// undone in reverse order.
+        with_undo(tool: impl Into<String>) undo = Some(tool.into());
+    }
+}
+
 impl ToolDefinition {
     /// Creates the definition of a tool without a description and parameters.
     ///
@@ -287,41 +307,15 @@ impl ToolDefinition {
         self.is_strict
     }
 
-    /// Returns this definition for a tool that the model finds by [search](crate::agent::AgentBuilder::tool_search) and is not
-    /// offered before. Without search, it is offered like all others.
-    pub fn with_deferred(mut self, is_deferred: bool) -> Self {
-        self.is_deferred = is_deferred;
-        self
-    }
-
     /// Returns `true` if the model is not offered the tool before it has found it by search.
     #[must_use]
     pub fn is_deferred(&self) -> bool {
         self.is_deferred
     }
 
-    /// Returns this definition with another name.
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Returns this definition with a policy for its calls.
-    pub fn with_policy(mut self, policy: ToolPolicy) -> Self {
-        self.policy = policy;
-        self
-    }
-
     /// Returns the policy for its calls.
-    #[must_use]
     pub fn policy(&self) -> &ToolPolicy {
         &self.policy
-    }
-
-    /// Returns this definition for a tool of another kind. A wrapper of a tool has the kind of that tool.
-    pub fn with_kind(mut self, kind: ToolKind) -> Self {
-        self.kind = kind;
-        self
     }
 
     /// Returns the kind of the tool. It is not part of the serialized form and of the [hash](Self::hash).
@@ -330,24 +324,10 @@ impl ToolDefinition {
         self.kind
     }
 
-    /// Returns this definition with the reason why its calls [need approval](ToolPolicy::needs_approval), and the way to avoid
-    /// that. The error of a run whose calls await approval contains it.
-    pub fn with_approval_reason(mut self, reason: impl Into<Arc<str>>) -> Self {
-        self.approval_reason = Some(reason.into());
-        self
-    }
-
     /// Returns the reason why its calls need approval, if they do and the reason is known.
     #[must_use]
     pub fn approval_reason(&self) -> Option<&str> {
         self.approval_reason.as_deref().filter(|_| self.policy.needs_approval)
-    }
-
-    /// Returns this definition with the name of the tool that undoes its calls. If a run fails, its executed calls are
-    /// undone in reverse order.
-    pub fn with_undo(mut self, tool: impl Into<String>) -> Self {
-        self.undo = Some(tool.into());
-        self
     }
 
     /// Returns the name of the tool that undoes the calls of this one.

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use super::setters::setters;
 use crate::content::Content;
 use crate::model::{
     Begun, Message, Meter, ModelOptions, RequestCache, ResponseFormat, ToolDefinitions, restore_results,
@@ -108,6 +109,23 @@ impl<'a> ChatRequest<'a> {
             Some(cache) => cache.with(f),
             None => f(&mut T::default()),
         }
+    }
+}
+
+setters! {
+    ChatRequest<'_> {
+        /// Sets the tools that the model can call: [`ToolDefinitions`], a list of definitions, or a [`&ToolSet`](crate::ToolSet).
+        with_tools(tools: impl Into<ToolDefinitions>) tools = tools.into();
+        /// Sets whether the provider searches the [deferred](crate::model::ToolDefinition::is_deferred) tools and shows the model those
+        /// that it finds, if the model [supports](crate::ChatModel::supports_tool_search) that. Otherwise, deferred tools are offered like
+        /// all others.
+        with_tool_search(is_by_provider: bool) has_tool_search = is_by_provider;
+        /// Sets whether the model can, must or must not call a tool.
+        with_tool_choice(choice: ToolChoice) tool_choice = choice;
+        /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
+        with_parallel_tool_calls(allowed: impl Into<Option<bool>>) parallel_tool_calls = allowed.into();
+        /// Sets the format of the model's last message, which is any text by default.
+        with_response_format(format: impl Into<Option<ResponseFormat>>) response_format = format.into();
     }
 }
 
@@ -219,32 +237,6 @@ impl<'a> ChatRequest<'a> {
         self
     }
 
-    /// Sets the tools that the model can call: [`ToolDefinitions`], a list of definitions, or a [`&ToolSet`](crate::ToolSet).
-    pub fn with_tools(mut self, tools: impl Into<ToolDefinitions>) -> Self {
-        self.tools = tools.into();
-        self
-    }
-
-    /// Sets whether the provider searches the [deferred](crate::model::ToolDefinition::is_deferred) tools and shows the model those
-    /// that it finds, if the model [supports](crate::ChatModel::supports_tool_search) that. Otherwise, deferred tools are offered like
-    /// all others.
-    pub fn with_tool_search(mut self, is_by_provider: bool) -> Self {
-        self.has_tool_search = is_by_provider;
-        self
-    }
-
-    /// Sets whether the model can, must or must not call a tool.
-    pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.tool_choice = choice;
-        self
-    }
-
-    /// Sets whether the model can call several tools in one turn. The provider decides if it is not set.
-    pub fn with_parallel_tool_calls(mut self, allowed: impl Into<Option<bool>>) -> Self {
-        self.parallel_tool_calls = allowed.into();
-        self
-    }
-
     /// Sets the options of the model. The provider decides about options that are not set.
     pub fn with_options(mut self, options: ModelOptions) -> Self {
         self.options = Options::Owned(Box::new(options));
@@ -254,12 +246,6 @@ impl<'a> ChatRequest<'a> {
     /// Sets the options of the model like [`with_options`](Self::with_options), but borrows them.
     pub fn with_borrowed_options(mut self, options: &'a ModelOptions) -> Self {
         self.options = Options::Borrowed(options);
-        self
-    }
-
-    /// Sets the format of the model's last message, which is any text by default.
-    pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
-        self.response_format = format.into();
         self
     }
 
