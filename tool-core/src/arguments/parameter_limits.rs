@@ -172,17 +172,14 @@ impl<T: Textual> Textual for Option<T> {}
 #[diagnostic::do_not_recommend]
 impl<T: Measured> Measured for Option<T> {}
 
-#[diagnostic::do_not_recommend]
-impl<T> Measured for Vec<T> {}
-#[diagnostic::do_not_recommend]
-impl<T> Measured for VecDeque<T> {}
-#[diagnostic::do_not_recommend]
-impl<T> Measured for Box<[T]> {}
-#[diagnostic::do_not_recommend]
-impl<T> Measured for BTreeSet<T> {}
-#[diagnostic::do_not_recommend]
-impl<T, S> Measured for HashSet<T, S> {}
-#[diagnostic::do_not_recommend]
-impl<K, V> Measured for BTreeMap<K, V> {}
-#[diagnostic::do_not_recommend]
-impl<K, V, S> Measured for HashMap<K, V, S> {}
+macro_rules! collections {
+    ($([$($generic:ident),*] $collection:ty,)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($generic),*> Measured for $collection {}
+    )*};
+}
+
+collections! {
+    [T] Vec<T>, [T] VecDeque<T>, [T] Box<[T]>, [T] BTreeSet<T>, [T, S] HashSet<T, S>,
+    [K, V] BTreeMap<K, V>, [K, V, S] HashMap<K, V, S>,
+}
