@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use tool_core::model::{ToolDefinition, ToolPolicy};
-use tool_core::tool::{Injection, ToolFuture};
+use tool_core::tool::{Injection, ToolErrorKind, ToolFuture};
 use tool_core::toolset::{ToolSetError, ToolSetErrorKind};
 use tool_core::{Tool, ToolCall, ToolContext, ToolOutput, ToolSet, tool, tools};
 
@@ -287,4 +287,30 @@ fn unchanged_definitions_retain_their_encoding() {
     for tools in again {
         tools.definitions().encoded::<Encoded>(|_| panic!("it was encoded before"));
     }
+}
+
+#[test]
+fn a_wrapping_tool_has_what_it_does_not_define_from_the_wrapped_one() {
+    struct Wrapping(ToolDefinition);
+
+    impl Tool for Wrapping {
+        fn definition(&self) -> &ToolDefinition {
+            &self.0
+        }
+
+        fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a> {
+            Tool::call(&sum {}, arguments, context)
+        }
+
+        fn wrapped(&self) -> Option<&dyn Tool> {
+            Some(&sum {})
+        }
+    }
+
+    let wrapping = Wrapping(ToolDefinition::new("add"));
+    assert_eq!(wrapping.declared_at(), sum {}.declared_at());
+    assert!(wrapping.declared_at().is_some() && wrapping.injections().is_some_and(<[_]>::is_empty));
+    let check = |arguments| wrapping.check_arguments(arguments, &ToolContext::new());
+    assert_eq!(check(r#"{"a": 1, "b": "x"}"#).unwrap_err().kind(), ToolErrorKind::InvalidArguments);
+    check(r#"{"a": 1, "b": 2}"#).unwrap();
 }

@@ -63,41 +63,47 @@ pub trait Tool: Send + Sync {
     /// The future resolves to a [`ToolError`](crate::ToolError) if the arguments are invalid or the tool fails.
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> ToolFuture<'a>;
 
+    /// Returns the tool that this one wraps, such as one whose calls it logs. By default, the methods below are then those of the wrapped
+    /// tool.
+    fn wrapped(&self) -> Option<&dyn Tool> {
+        None
+    }
+
     /// Checks arguments without calling the tool, for a person who edits the model's. By default, all are accepted, and
     /// [`call`](Self::call) refuses them.
     ///
     /// # Errors
     ///
     /// Returns the error of a call with these arguments if they are invalid.
-    fn check_arguments(&self, _arguments: &str, _context: &ToolContext) -> Result<(), ToolError> {
-        Ok(())
+    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
+        self.wrapped().map_or(Ok(()), |tool| tool.check_arguments(arguments, context))
     }
 
     /// Returns the tool with this name of the agent that the tool asks, for a person who decides about a call of that agent.
-    fn inner_tool(&self, _name: &str) -> Option<&dyn Tool> {
-        None
+    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.wrapped()?.inner_tool(name)
     }
 
     /// Returns the [`AgentTool`](crate::agent::AgentTool) that this is, also under another definition.
     #[doc(hidden)] // For the crates of this project.
     fn as_agent(&self) -> Option<&dyn std::any::Any> {
-        None
+        self.wrapped()?.as_agent()
     }
 
     /// Returns the values that the tool takes from its context, or `None` if they are not known. A run whose context
     /// lacks one of them is refused before a request is sent to the model.
     fn injections(&self) -> Option<&[Injection]> {
-        None
+        self.wrapped()?.injections()
     }
 
     /// Returns the location where the tool is declared, if known. Errors about duplicate names include it.
     fn declared_at(&self) -> Option<&'static Location<'static>> {
-        None
+        self.wrapped()?.declared_at()
     }
 
     /// Returns the origin of a tool that the program does not declare itself, such as "the MCP server `files`". Errors
     /// about duplicate names include it.
     fn origin(&self) -> Option<&str> {
-        None
+        self.wrapped()?.origin()
     }
 }

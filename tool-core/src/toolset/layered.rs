@@ -1,12 +1,11 @@
 //! Layers of a set: they see the calls of its tools and their outputs, also without an agent.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use super::set::{Layered, ToolRef, ToolSet};
 use crate::layer::{Layer, Place, Review, Seat};
 use crate::model::{ToolCall, ToolDefinition};
-use crate::tool::{Injection, Returned, Tool, ToolContext, ToolError, ToolExecution, ToolFuture, Undone};
+use crate::tool::{Injection, Returned, Tool, ToolContext, ToolExecution, ToolFuture, Undone};
 
 impl ToolSet {
     /// Adds a layer that sees the calls of these tools and their outputs, however they are called: by an agent, by
@@ -140,28 +139,12 @@ impl Tool for Layered {
         ToolFuture::wrapping(self.execute(call, context))
     }
 
-    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
-        self.tool.get().check_arguments(arguments, context)
-    }
-
-    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
-        self.tool.get().inner_tool(name)
-    }
-
-    fn as_agent(&self) -> Option<&dyn std::any::Any> {
-        self.tool.get().as_agent()
+    fn wrapped(&self) -> Option<&dyn Tool> {
+        Some(self.tool.get())
     }
 
     fn injections(&self) -> Option<&[Injection]> {
         // An empty list would state that the tool needs no context at all, but layers see the call.
         self.tool.get().injections().filter(|injections| !injections.is_empty())
-    }
-
-    fn declared_at(&self) -> Option<&'static Location<'static>> {
-        self.tool.get().declared_at()
-    }
-
-    fn origin(&self) -> Option<&str> {
-        self.tool.get().origin()
     }
 }

@@ -1,6 +1,5 @@
 //! Tools with another definition than their own: renamed, deferred, strict, with extra parameters, or handing off.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use super::set::ToolRef;
@@ -96,12 +95,8 @@ impl Tool for Redefined {
         self.tool.get().check_arguments(own.as_deref().unwrap_or(arguments), context)
     }
 
-    fn inner_tool(&self, name: &str) -> Option<&dyn Tool> {
-        self.tool.get().inner_tool(name)
-    }
-
-    fn as_agent(&self) -> Option<&dyn std::any::Any> {
-        self.tool.get().as_agent()
+    fn wrapped(&self) -> Option<&dyn Tool> {
+        Some(self.tool.get())
     }
 
     fn injections(&self) -> Option<&[Injection]> {
@@ -109,13 +104,5 @@ impl Tool for Redefined {
             Some(converted) => converted.injections.as_deref(),
             None => self.tool.get().injections(),
         }
-    }
-
-    fn declared_at(&self) -> Option<&'static Location<'static>> {
-        self.tool.get().declared_at()
-    }
-
-    fn origin(&self) -> Option<&str> {
-        self.tool.get().origin()
     }
 }

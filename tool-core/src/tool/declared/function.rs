@@ -107,15 +107,7 @@ impl<T: StaticTool + Send + Sync> Tool for T {
         T::tool().call(arguments, context)
     }
 
-    fn check_arguments(&self, arguments: &str, context: &ToolContext) -> Result<(), ToolError> {
-        T::tool().check_arguments(arguments, context)
-    }
-
-    fn injections(&self) -> Option<&[Injection]> {
-        T::tool().injections()
-    }
-
-    fn declared_at(&self) -> Option<&'static Location<'static>> {
-        T::tool().declared_at()
+    fn wrapped(&self) -> Option<&dyn Tool> {
+        Some(T::tool())
     }
 }
