@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, pending};
+use tests::support::pass;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tool_core::agent::{AgentBuilder, Approver, ApproverFuture, Ask, OnDrop, Outcome, WhileWaiting};
@@ -21,7 +22,10 @@ use tool_core::{
 };
 
 /// Long enough for any machine; no test waits for so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A tenth of the default lease: after it, a driver renews its lease and looks into its inbox.
+const RENEWAL: Duration = Duration::from_secs(3);
 
 /// What the tools of a test do.
 #[derive(Clone, Default)]
@@ -99,7 +103,7 @@ fn builder(model: impl ChatModel + 'static, store: &Arc<dyn RunStore>, world: &W
     builder.context(world.clone()).run_store(Arc::clone(store))
 }
 
-fn agent(model: ScriptedModel, store: &Arc<dyn RunStore>, world: &World) -> Agent {
+fn agent(model: impl ChatModel + 'static, store: &Arc<dyn RunStore>, world: &World) -> Agent {
     builder(model, store, world).build().unwrap()
 }
 
@@ -157,6 +161,8 @@ fn approval(run: &Run) -> RunCommand {
 struct Faulty {
     store: InMemoryStore,
     fails_to_renew: AtomicBool,
+    /// A lease that is renewed has expired again before the store answers.
+    renews_too_late: bool,
     hangs_after_acknowledging: AtomicBool,
     ignores_expected_revisions: bool,
     /// Is posted when a lease is released, to the run with this id.
@@ -202,6 +208,7 @@ impl RunStore for Faulty {
                 LeaseRequest::Renew(_) if self.fails_to_renew.load(Ordering::SeqCst) => {
                     return Err("the line is dead".into());
                 }
+                LeaseRequest::Renew(_) if self.renews_too_late => return Ok(LeaseState::Free),
                 LeaseRequest::Release => {
                     let posted = self.posts_on_release.lock().unwrap().take();
                     if let Some((id, posted)) = posted {
@@ -304,13 +311,13 @@ async fn a_driver_takes_the_decisions_that_are_posted_to_it() {
 async fn a_posted_cancellation_interrupts_a_model_request() {
     for store in stores().await {
         let asked = Arc::new(Notify::new());
-        let agent = builder(Silent(Arc::clone(&asked)), &store, &World::default());
-        let agent = agent.run_lease(Duration::from_millis(100)).build().unwrap();
+        let agent = agent(Silent(Arc::clone(&asked)), &store, &World::default());
         let driver = tokio::spawn(agent.ask("Hello").into_future());
         asked.notified().await;
         let (run, status) = only_run(&agent).await;
         assert_eq!(status, RunStatus::RunningElsewhere);
         assert_eq!(agent.post(run.id().as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+        pass(RENEWAL).await;
         let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();
         assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
         assert_eq!(store.runs().await.unwrap(), Vec::<String>::new());
@@ -322,16 +329,33 @@ async fn a_posted_decision_makes_a_waiting_approver_unnecessary() {
     for store in stores().await {
         let (world, (asked, mut calls)) = (World::default(), unbounded_channel());
         let model = ScriptedModel::new().calls("pay", "{}").says("Done.");
-        let agent = builder(model, &store, &world).run_lease(Duration::from_millis(100));
+        let agent = builder(model, &store, &world);
         let agent = agent.approver(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay").into_future());
         calls.recv().await.unwrap();
         let id = store.runs().await.unwrap().remove(0);
         let command = approval(&store.load_run(&id).await.unwrap().unwrap());
         assert_eq!(agent.post(&id, command).await.unwrap(), PostOutcome::Posted);
+        pass(RENEWAL).await;
         let answer = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap();
         assert_eq!((answer.text(), world.effects()), ("Done.", vec!["pay"]));
     }
+}
+
+/// As long as no other driver has taken the lease over.
+#[tokio::test]
+async fn a_driver_whose_lease_has_expired_still_takes_what_is_posted() {
+    let store: Arc<dyn RunStore> = Arc::new(Faulty { renews_too_late: true, ..Faulty::default() });
+    let asked = Arc::new(Notify::new());
+    let agent = agent(Silent(Arc::clone(&asked)), &store, &World::default());
+    let driver = tokio::spawn(agent.ask("Hello").into_future());
+    asked.notified().await;
+    pass(RENEWAL).await;
+    let id = store.runs().await.unwrap().remove(0);
+    assert_eq!(agent.post(&id, RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
+    pass(RENEWAL).await;
+    let error = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::Cancelled)), "{error}");
 }
 
 #[tokio::test]
@@ -339,7 +363,7 @@ async fn a_posted_decision_about_another_call_does_not_interrupt_an_approver() {
     for store in stores().await {
         let (world, (asked, mut calls)) = (World::default(), unbounded_channel());
         let model = ScriptedModel::new().calls_all([("pay", "{}"), ("pay", "{}")]).says("Done.");
-        let agent = builder(model, &store, &world).run_lease(Duration::from_millis(100));
+        let agent = builder(model, &store, &world);
         let agent = agent.approver(Undecided(asked)).build().unwrap();
         let driver = tokio::spawn(agent.ask("Pay twice").into_future());
         calls.recv().await.unwrap();
@@ -349,7 +373,7 @@ async fn a_posted_decision_about_another_call_does_not_interrupt_an_approver() {
             let command = RunCommand::resolve(&wait.id, Decision::approve());
             assert_eq!(agent.post(&id, command).await.unwrap(), PostOutcome::Posted);
             while !store.posted(&id).await.unwrap().is_empty() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                pass(RENEWAL).await;
             }
         }
         let answer = tokio::time::timeout(PATIENCE, driver).await.unwrap().unwrap().unwrap();

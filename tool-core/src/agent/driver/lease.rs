@@ -78,7 +78,8 @@ impl HeldLease {
                 tokio::time::sleep(duration / RENEWALS).await;
                 // An error may pass before the lease expires.
                 let state = store.lease(&id, &driver, LeaseRequest::Renew(duration)).await;
-                if state.is_ok_and(|state| state != LeaseState::Held) {
+                // A lease that expired before the store answered is renewed again.
+                if state.is_ok_and(|state| state == LeaseState::HeldElsewhere) {
                     return;
                 }
                 let posted = store.posted(&id).await.unwrap_or_default();
