@@ -93,7 +93,7 @@ async fn stream_to_error(mut events: EventStream) -> (String, RunError) {
         }
         panic!("the run has an answer")
     };
-    let error = tokio::time::timeout(Duration::from_secs(10), driven).await.expect("it hangs");
+    let error = tokio::time::timeout(Duration::from_secs(120), driven).await.expect("it hangs");
     (shown, error)
 }
 

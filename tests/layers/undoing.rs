@@ -44,7 +44,7 @@ fn agent(log: &Log, fails: bool) -> AgentBuilder {
 }
 
 async fn within_time(asked: impl Future<Output = Result<tool_core::Answer, RunError>>) -> RunError {
-    tokio::time::timeout(Duration::from_secs(3), asked).await.expect("the undo hangs").unwrap_err()
+    tokio::time::timeout(Duration::from_secs(120), asked).await.expect("the undo hangs").unwrap_err()
 }
 
 fn assert_undone(log: &Log, error: &RunError) {

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rusqlite::Connection;
 use tests::support::sampling::size;
 use tool_core::memory::{PostOutcome, RunCommand, RunStatus, RunStore};
 use tool_core::run::{Run, RunId};
@@ -23,8 +24,8 @@ const DIRECTORY: &str = "TOOL_CONTENDING_DIRECTORY";
 /// The path of [`one_process`].
 const ONE_PROCESS: &str = "contending::one_process";
 
-/// Shorter than by default, because a test waits until the lease of a dead process expires.
-const LEASE: Duration = Duration::from_secs(1);
+/// Shorter than by default, because a test waits until it is renewed, which happens ten times before it expires.
+const LEASE: Duration = Duration::from_secs(5);
 
 /// The prefix of each answer that a process prints, because the test harness also prints.
 const MARK: &str = "> ";
@@ -44,6 +45,18 @@ impl Files {
 
     async fn store(&self) -> SqliteStore {
         SqliteStore::open(self.0.join("store.db")).await.unwrap()
+    }
+
+    /// Returns when the only lease expires.
+    fn lease_end(&self) -> i64 {
+        let store = Connection::open(self.0.join("store.db")).unwrap();
+        store.query_row("SELECT expires FROM leases", [], |row| row.get(0)).unwrap()
+    }
+
+    /// Lets all leases expire.
+    fn expire_leases(&self) {
+        let store = Connection::open(self.0.join("store.db")).unwrap();
+        assert_eq!(store.execute("UPDATE leases SET expires = 0", []).unwrap(), 1);
     }
 
     /// Logs the effect of a call, with the id of its run.
@@ -257,9 +270,12 @@ async fn a_process_that_drives_a_run_takes_what_others_post() {
     process.order("approve", &run);
     assert_eq!(process.answer(), "executing");
     let observer = agent(ScriptedModel::new(), &files.0).await;
-    tokio::time::sleep(LEASE + LEASE / 2).await;
+    let taken = files.lease_end();
+    while files.lease_end() == taken {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let stored = observer.stored_run(run.as_str()).await.unwrap().unwrap();
-    assert_eq!(stored.status, RunStatus::RunningElsewhere, "the lease is renewed during the call");
+    assert_eq!(stored.status, RunStatus::RunningElsewhere);
     assert_eq!(observer.resume(stored.run).await.unwrap_err().to_string(), running_elsewhere(&run));
     assert_eq!(observer.post(run.as_str(), RunCommand::Cancel).await.unwrap(), PostOutcome::Posted);
     assert_eq!(process.answer(), "the run was cancelled");
@@ -279,12 +295,10 @@ async fn a_process_that_dies_does_not_block_its_run() {
     drop(first);
     let mut second = Process::start(&files);
     let observer = agent(ScriptedModel::new(), &files.0).await;
-    loop {
-        match observer.stored_run(run.as_str()).await.unwrap().unwrap().status {
-            RunStatus::RunningElsewhere => tokio::time::sleep(Duration::from_millis(10)).await,
-            status => break assert_eq!(status, RunStatus::Interrupted),
-        }
-    }
+    let status = async || observer.stored_run(run.as_str()).await.unwrap().unwrap().status;
+    assert_eq!(status().await, RunStatus::RunningElsewhere);
+    files.expire_leases();
+    assert_eq!(status().await, RunStatus::Interrupted);
     second.load(&run);
     second.order("approve", &run);
     let answer = second.answer();

@@ -48,7 +48,7 @@ async fn send(address: &str, target: &str, headers: &[&str]) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{head}\r\n{BODY}").as_bytes()).await.unwrap();
     let mut response = String::new();
-    let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut response)).await;
+    let read = tokio::time::timeout(Duration::from_secs(120), stream.read_to_string(&mut response)).await;
     read.expect("the server answers").unwrap();
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(!head.to_ascii_lowercase().contains("access-control-"), "{head}");
@@ -215,7 +215,7 @@ async fn connections_beyond_the_limit_wait() {
     drop(first);
     let read = async |stream: &mut TcpStream| {
         let mut buffer = vec![0; 4096];
-        let length = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut buffer)).await.unwrap();
+        let length = tokio::time::timeout(Duration::from_secs(120), stream.read(&mut buffer)).await.unwrap();
         String::from_utf8(buffer[..length.unwrap_or(0)].to_vec()).unwrap()
     };
     assert!(read(&mut waiting).await.starts_with("HTTP/1.1 200"), "it is served after the first");

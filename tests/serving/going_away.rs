@@ -92,7 +92,7 @@ async fn cancels_requests_in_flight() {
                 );
                 let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
                 stream.write_all((head + &body).as_bytes()).await.unwrap();
-                let soon = Duration::from_secs(30);
+                let soon = Duration::from_secs(120);
                 tokio::time::timeout(soon, witness.started.notified()).await.unwrap();
                 if is_streamed && name != "agent with a tool" {
                     assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0, "the stream has started");
@@ -127,7 +127,7 @@ async fn disconnect(pipelined: String, is_later: bool, is_reset: bool) {
     let mut stream = TcpStream::connect(caller.server.address()).await.unwrap();
     let first = if is_later { request } else { request + &pipelined };
     stream.write_all(first.as_bytes()).await.unwrap();
-    let soon = Duration::from_secs(30);
+    let soon = Duration::from_secs(120);
     tokio::time::timeout(soon, witness.started.notified()).await.unwrap();
     if is_later {
         stream.write_all(pipelined.as_bytes()).await.unwrap();

@@ -100,7 +100,7 @@ async fn limits_the_number_of_requests_in_flight() {
         let streaming = if is_streamed { Some((&mut first).await.unwrap().unwrap()) } else { None };
         let request = body();
         let second = caller.post("chat/completions", &request);
-        let second = tokio::time::timeout(Duration::from_secs(30), second).await.expect("refused at once");
+        let second = tokio::time::timeout(Duration::from_secs(120), second).await.expect("refused at once");
         assert_eq!((second.status, &second.headers["retry-after"]), (503, &"1".parse().unwrap()));
         release.notify_one();
         let first = match streaming {
@@ -159,7 +159,7 @@ async fn disconnects_callers_that_send_too_slowly() {
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = String::new();
         // The server closes the connection.
-        tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer))
+        tokio::time::timeout(Duration::from_secs(120), stream.read_to_string(&mut answer))
             .await
             .unwrap()
             .unwrap();
@@ -192,6 +192,6 @@ async fn disconnects_callers_that_do_not_read() {
     let request = format!("{head}content-length: {}\r\n\r\n{request}", request.len());
     stream.write_all(request.as_bytes()).await.unwrap();
     assert!(stream.read(&mut [0; 16]).await.unwrap() > 0, "the stream has started");
-    let stopped = tokio::time::timeout(Duration::from_secs(30), caller.server.stop()).await;
+    let stopped = tokio::time::timeout(Duration::from_secs(120), caller.server.stop()).await;
     assert!(stopped.is_ok(), "the server waits for a caller that does not read");
 }

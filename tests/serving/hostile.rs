@@ -14,7 +14,7 @@ use tool_openai::server::Server;
 
 use crate::caller::{Caller, post};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 fn question() -> Value {
     json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] })

@@ -439,7 +439,7 @@ async fn a_call_that_continues_with_an_answer_is_not_repeated_after_a_disconnect
     let (_, calls, _) = ask(&caller, CHAT, &request(CHAT), false).await;
     let next = results(CHAT, &request(CHAT), &calls, &["5"]);
     let sent = caller.request(CHAT, &next).send();
-    let started = tokio::time::timeout(Duration::from_secs(30), payments.started.notified());
+    let started = tokio::time::timeout(Duration::from_secs(120), payments.started.notified());
     tokio::select! {
         _ = sent => panic!("the payment does not end"),
         started = started => started.unwrap(),

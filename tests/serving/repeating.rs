@@ -19,7 +19,7 @@ use crate::caller::Caller;
 use crate::callers_tools::{APIS, ask, first_request, second_request};
 
 pub(crate) const CHAT: &str = "chat/completions";
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// Observes the calls of the agent's own tools.
 #[derive(Clone, Default)]

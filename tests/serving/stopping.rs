@@ -54,7 +54,7 @@ async fn start_request(caller: &Caller, model: &Slow, is_streamed: bool) -> TcpS
 
 async fn read(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut answer)).await.unwrap();
+    let _ = tokio::time::timeout(Duration::from_secs(120), stream.read_to_end(&mut answer)).await.unwrap();
     String::from_utf8(answer).unwrap()
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn untrusted_server(
         tokio::spawn(serve(reader, writer, number, Arc::clone(&handle), log.clone()));
         std::future::ready(Ok(tokio::io::split(near)))
     });
-    (server.timeout(Duration::from_secs(20)), received)
+    (server.timeout(Duration::from_secs(120)), received)
 }
 
 async fn serve(
@@ -173,9 +173,9 @@ pub(crate) async fn call(set: &ToolSet, name: &str, arguments: Value) -> Result<
     set.call(&ToolCall::new("call_1", name, arguments.to_string()), &ToolContext::new()).await
 }
 
-/// Polls the condition until it is true, for at most 20 seconds.
+/// Polls the condition until it is true, for at most two minutes.
 pub(crate) async fn wait_until(description: &str, condition: impl AsyncFn() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if condition().await {
             return;
         }

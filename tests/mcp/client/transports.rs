@@ -429,7 +429,7 @@ async fn an_invalid_response_over_http_fails_immediately() {
             _ => default_response(method, message),
         })
         .await;
-        let server = McpServer::http(&url).timeout(Duration::from_secs(25));
+        let server = McpServer::http(&url).timeout(Duration::from_secs(120));
         let set = server.connect().await.unwrap().tools().await.unwrap();
         let error = call(&set, "echo", json!({ "text": "bad" })).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{case}: {error}");

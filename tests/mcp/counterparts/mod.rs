@@ -47,7 +47,7 @@ async fn start_http_server(modules: &Path) -> (String, Child) {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), listening).await.expect("the server does not listen");
+    tokio::time::timeout(Duration::from_secs(120), listening).await.expect("the server does not listen");
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (format!("http://127.0.0.1:{port}/mcp"), child)
 }

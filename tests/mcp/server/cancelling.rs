@@ -20,12 +20,12 @@ async fn start_call(
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params("wait", json!({}))));
     let handle =
         client.service.send_cancellable_request(request, PeerRequestOptions::no_options()).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(30), witness.started.notified()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(120), witness.started.notified()).await.unwrap();
     (client, handle)
 }
 
 async fn wait_until_cancelled(witness: &Witness) {
-    tokio::time::timeout(Duration::from_secs(30), witness.cancelled.notified()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(120), witness.cancelled.notified()).await.unwrap();
     wait_until(|| witness.is_idle()).await;
 }
 

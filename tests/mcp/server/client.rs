@@ -103,7 +103,7 @@ impl Client {
     }
 
     pub(crate) async fn call(&self, name: &str, arguments: Value) -> Result<CallToolResult, ServiceError> {
-        tokio::time::timeout(Duration::from_secs(60), self.service.call_tool(params(name, arguments)))
+        tokio::time::timeout(Duration::from_secs(120), self.service.call_tool(params(name, arguments)))
             .await
             .unwrap()
     }
@@ -153,11 +153,11 @@ pub(crate) fn http() -> reqwest::Client {
 
 /// Waits until a condition holds.
 pub(crate) async fn wait_until(condition: impl Fn() -> bool) {
-    for _ in 0..6000 {
+    for _ in 0..24_000 {
         if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the condition does not hold after 30 seconds");
+    panic!("the condition does not hold after two minutes");
 }

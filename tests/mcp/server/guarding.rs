@@ -32,7 +32,7 @@ pub(crate) fn post(url: &str, body: String) -> RequestBuilder {
 }
 
 async fn send(request: RequestBuilder) -> Response {
-    tokio::time::timeout(Duration::from_secs(30), request.send()).await.unwrap().unwrap()
+    tokio::time::timeout(Duration::from_secs(120), request.send()).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn checks_every_host_that_a_request_names() {
         );
         stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
         let mut answer = String::new();
-        let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await;
+        let read = tokio::time::timeout(Duration::from_secs(120), stream.read_to_string(&mut answer)).await;
         read.unwrap().unwrap();
         assert_eq!(answer.split(' ').nth(1), Some(expected), "{target} {hosts:?}: {answer}");
     }
@@ -199,7 +199,7 @@ async fn disconnects_clients_that_send_too_slowly() {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await;
+        let read = tokio::time::timeout(Duration::from_secs(120), stream.read_to_string(&mut answer)).await;
         read.expect("the server closes the connection").unwrap();
         assert!(answer.contains(expected), "{answer}");
     }

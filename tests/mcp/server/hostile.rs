@@ -11,7 +11,7 @@ use tool_mcp::server::Server;
 
 use super::tools::sum;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 struct PanicOnDrop;
 

@@ -12,7 +12,7 @@ use tool_mcp::server::{RunningServer, Server};
 use super::guarding::{initialize, post};
 use super::tools::{Witness, sum, wait};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 async fn send(request: RequestBuilder) -> Response {
     tokio::time::timeout(SOON, request.send()).await.unwrap().unwrap()

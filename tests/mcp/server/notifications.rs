@@ -33,7 +33,7 @@ async fn drops_progress_that_exceeds_the_buffer() {
     let client = Client::connect(Connection::Streams, Server::new(without_context())).await;
     let mut params = params("burst", json!({}));
     params.meta = Some(RequestMetaObject::with_progress_token(ProgressToken(NumberOrString::Number(1))));
-    let called = tokio::time::timeout(std::time::Duration::from_secs(30), client.service.call_tool(params));
+    let called = tokio::time::timeout(std::time::Duration::from_secs(120), client.service.call_tool(params));
     assert_eq!(text(&called.await.unwrap().unwrap()).0, "Success");
     let received = client.notifications.progress.lock().unwrap().len();
     assert!((1..1000).contains(&received), "{received}");

@@ -28,7 +28,7 @@ async fn notifies_clients_and_serves_the_new_tools() {
         handle.replace(tools![hello]).unwrap();
         match subscription {
             Some(mut subscription) => {
-                let notified = tokio::time::timeout(std::time::Duration::from_secs(30), subscription.next());
+                let notified = tokio::time::timeout(std::time::Duration::from_secs(120), subscription.next());
                 assert!(notified.await.unwrap().unwrap().is_some(), "{connection:?}");
             }
             None => {
@@ -62,7 +62,7 @@ async fn a_replacement_before_the_session_is_initialized_is_reported() {
     assert!(lines.next_line().await.unwrap().unwrap().contains("protocolVersion"));
     handle.replace(tools![hello]).unwrap();
     write.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await.unwrap();
-    let next = tokio::time::timeout(std::time::Duration::from_secs(30), lines.next_line());
+    let next = tokio::time::timeout(std::time::Duration::from_secs(120), lines.next_line());
     let next = next.await.expect("the client is notified").unwrap().unwrap();
     assert!(next.contains("notifications/tools/list_changed"), "{next}");
     drop((write, lines));

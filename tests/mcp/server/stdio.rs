@@ -68,7 +68,7 @@ async fn standard_output_has_only_the_protocol_and_the_server_ends_with_its_inpu
     }
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut line =
-        async || tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await.unwrap().unwrap();
+        async || tokio::time::timeout(Duration::from_secs(120), lines.next_line()).await.unwrap().unwrap();
     let mut answers = Vec::new();
     while answers.len() < 4 {
         let line = line().await.unwrap();
@@ -80,7 +80,7 @@ async fn standard_output_has_only_the_protocol_and_the_server_ends_with_its_inpu
     }
     drop(input);
     assert_eq!(line().await, None);
-    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await;
+    let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output()).await;
     let output = output.unwrap().unwrap();
     assert!(output.status.success());
     answers.sort_by_key(|answer| answer["id"].as_u64());

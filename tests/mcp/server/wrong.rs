@@ -68,8 +68,11 @@ async fn rejects_invalid_messages_over_streams() {
     let (read, mut write) = tokio::io::split(ours);
     let mut lines = BufReader::new(read).lines();
     let mut answer = async || -> Value {
-        let line =
-            tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await.unwrap().unwrap().unwrap();
+        let line = tokio::time::timeout(Duration::from_secs(120), lines.next_line())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         serde_json::from_str(&line).unwrap()
     };
     let hello = initialize("http://localhost").build().unwrap().body().unwrap().as_bytes().unwrap().to_vec();
@@ -105,7 +108,7 @@ async fn rejects_invalid_messages_over_streams() {
         }
     }
     drop((write, lines));
-    tokio::time::timeout(Duration::from_secs(30), serving).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(120), serving).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -1,10 +1,13 @@
 //! Tools that panic, hang, fail or return huge outputs.
 
 use std::panic::panic_any;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tests::support::pass;
 use tests::support::sampling::is_exhaustive;
+use tokio::sync::Barrier;
 use tool_core::agent::AgentBuilder;
 use tool_core::run::{ErrorPolicy, StopReason};
 use tool_core::tool::ToolErrorKind;
@@ -141,8 +144,20 @@ async fn calls_a_failing_tool_up_to_its_limits() {
 
 #[tokio::test]
 async fn the_time_limit_ends_a_hanging_run() {
-    let error =
-        in_all_ways(|| agent_of_one("hangs", "{}").max_time(Duration::from_millis(200))).await.unwrap_err();
+    const LIMIT: Duration = Duration::from_secs(60);
+    /// The runs of [`in_all_ways`].
+    static HANGING: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(6));
+    /// When it hangs in all runs, the time is up.
+    #[tool]
+    async fn hangs_everywhere() {
+        if HANGING.wait().await.is_leader() {
+            tokio::spawn(pass(LIMIT));
+        }
+        std::future::pending().await
+    }
+    let model = || Puppet::calling(|_| vec![call("b", "hangs_everywhere", "{}")]);
+    let build = || Agent::builder(model()).tools(tools![hangs_everywhere]).max_time(LIMIT);
+    let error = in_all_ways(build).await.unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::Stopped(StopReason::MaxTime(_))) && !error.is_resumable());
     assert!(error.messages().iter().any(|message| message.text().contains("interrupted")));
 }
