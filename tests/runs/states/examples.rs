@@ -117,9 +117,9 @@ fn runs() -> Vec<(&'static str, Run)> {
 
     let cost = |micros: u64| serde_json::json!({ "micros": micros, "currency": "USD" });
     let mut charged = serde_json::to_value(&asking).unwrap();
-    charged["usage"]["cost"] = cost(1_500);
-    charged["cost_in_flight"] = cost(10_085);
-    charged["settings"]["limits"]["cost"] = cost(50_000);
+    charged["head"]["usage"]["cost"] = cost(1_500);
+    charged["head"]["cost_in_flight"] = cost(10_085);
+    charged["head"]["settings"]["limits"]["cost"] = cost(50_000);
     let charged = serde_json::from_value(charged).unwrap();
 
     let mut calling = asking.clone();

@@ -115,7 +115,7 @@ fn a_state_may_contain_its_conversation() {
     assert_eq!(state.get("conversation"), None);
     assert_eq!(serde_json::from_value::<Run>(state).unwrap().conversation(), None);
     let state = serde_json::to_value(run.with_conversation("user-7")).unwrap();
-    assert_eq!(state["conversation"], "user-7");
+    assert_eq!(state["head"]["conversation"], "user-7");
     let run: Run = serde_json::from_value(state).unwrap();
     assert_eq!(run.conversation().map(ToString::to_string).as_deref(), Some("user-7"));
 }

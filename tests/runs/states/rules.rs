@@ -115,7 +115,7 @@ fn edited_counters_do_not_overflow() {
         change(&mut state);
         serde_json::from_value::<Run>(state).unwrap()
     };
-    let mut run = edited(|state| state["turns"] = json!(u32::MAX));
+    let mut run = edited(|state| state["head"]["turns"] = json!(u32::MAX));
     run.record_result(failed(ToolError::failed("no"))).unwrap();
     let _ = run.record_response(ChatResponse::new(AssistantMessage::text("Done.")));
     assert_eq!(run.turns(), u32::MAX);

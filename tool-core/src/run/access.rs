@@ -6,9 +6,8 @@ use super::error_policy::ErrorPolicy;
 use super::history::History;
 use super::id::RunId;
 use super::limits::RunLimits;
-use super::revision::{Format, StoredState};
-use super::settings::Settings;
-use super::state::{CallRecord, Fact, Run, Stage};
+use super::revision::Format;
+use super::state::{CallRecord, Fact, Head, Run, Stage};
 use super::step_error::StepError;
 use crate::model::{
     ConversationId, Message, ModelOptions, RequestCache, ResponseFormat, ToolCall, ToolChoice, Usage,
@@ -22,25 +21,12 @@ impl Run {
         Self {
             format: Format,
             id: RunId::unique(),
-            agent_name: None,
+            head: Head::default(),
             history: History::new(messages.into()),
-            settings: Settings::default(),
-            conversation: None,
-            has_own_budget: false,
-            has_loaded_history: false,
-            stored_conversation_len: None,
-            turns: 0,
-            usage: Usage::default(),
-            unknown_tokens: 0,
-            layer_usage: Vec::new(),
-            cost_in_flight: None,
             elapsed: Duration::ZERO,
             now: Timestamp::default(),
             inner_runs: Vec::new(),
-            handoffs: Vec::new(),
             stage: Stage::Asking,
-            stored: StoredState::default(),
-            is_revoked: false,
             recording: None,
             cache: RequestCache::default(),
             call_index: None,
@@ -49,57 +35,57 @@ impl Run {
 
     /// Sets the limits of the run.
     pub fn with_limits(mut self, limits: RunLimits) -> Self {
-        self.settings.limits = limits;
+        self.head.settings.limits = limits;
         self
     }
 
     /// Limits the number of requests to the model; 10 by default, and 0 counts as 1.
     pub fn max_turns(mut self, turns: u32) -> Self {
-        self.settings.limits.max_turns = turns;
+        self.head.settings.limits.max_turns = turns;
         self
     }
 
     /// Sets whether the model may, must or must not call tools. A required call is required only until the run has
     /// executed one, so that the run can end.
     pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.settings.tool_choice = choice;
+        self.head.settings.tool_choice = choice;
         self
     }
 
     /// Sets whether the model may call several tools in one turn; by default the provider decides.
     pub fn with_parallel_tool_calls(mut self, parallel: impl Into<Option<bool>>) -> Self {
-        self.settings.parallel_tool_calls = parallel.into();
+        self.head.settings.parallel_tool_calls = parallel.into();
         self
     }
 
     /// Sets the options of the model, such as its temperature.
     pub fn with_options(mut self, options: ModelOptions) -> Self {
-        self.settings.options = options;
+        self.head.settings.options = options;
         self
     }
 
     /// Sets the form of the answer. Only a model that [supports it](crate::ChatModel::supports_response_format) is
     /// constrained to it.
     pub fn with_response_format(mut self, format: impl Into<Option<ResponseFormat>>) -> Self {
-        self.settings.response_format = format.into();
+        self.head.settings.response_format = format.into();
         self
     }
 
     /// Sets the policy for failed calls of one kind. Overrides the [default](Self::default_error_policy).
     pub fn error_policy(mut self, kind: ToolErrorKind, policy: ErrorPolicy) -> Self {
-        self.settings.error_policies.set(kind, policy);
+        self.head.settings.error_policies.set(kind, policy);
         self
     }
 
     /// Sets the policy for failed calls of every kind without a policy of its own; [`ErrorPolicy::Report`] by default.
     pub fn default_error_policy(mut self, policy: ErrorPolicy) -> Self {
-        self.settings.error_policies.set_default(policy);
+        self.head.settings.error_policies.set_default(policy);
         self
     }
 
     /// Sets the conversation that the run belongs to. [`Agent::resume`](crate::Agent::resume) passes it to the tools.
     pub fn with_conversation(mut self, id: impl Into<ConversationId>) -> Self {
-        self.conversation = Some(id.into());
+        self.head.conversation = Some(id.into());
         self
     }
 
@@ -113,8 +99,18 @@ impl Run {
     /// conversation of `stored_len` messages.
     pub(crate) fn insert_history(&mut self, history: &[Message], stored_len: usize) {
         self.append(Fact::Remembered(history.to_vec()));
-        self.has_loaded_history = true;
-        self.stored_conversation_len = Some(stored_len);
+        self.head.has_loaded_history = true;
+        self.head.stored_conversation_len = Some(stored_len);
+    }
+
+    /// Returns `true` if the stored conversation was put before the question, and need not be loaded again.
+    pub(crate) fn has_loaded_history(&self) -> bool {
+        self.head.has_loaded_history
+    }
+
+    /// Returns the length of the stored conversation when it was put before the question.
+    pub(crate) fn stored_conversation_len(&self) -> Option<usize> {
+        self.head.stored_conversation_len
     }
 
     /// Adds tools that the model is offered from now on.
@@ -132,7 +128,7 @@ impl Run {
 
     /// Returns the tool that the model must call first, if it must call a particular one.
     pub(crate) fn required_tool(&self) -> Option<&str> {
-        match &self.settings.tool_choice {
+        match &self.head.settings.tool_choice {
             ToolChoice::Tool(name) => Some(name),
             _ => None,
         }
@@ -156,7 +152,7 @@ impl Run {
     }
 
     pub(crate) fn current_tool_choice(&self) -> &ToolChoice {
-        match &self.settings.tool_choice {
+        match &self.head.settings.tool_choice {
             ToolChoice::Required | ToolChoice::Tool(_) if !self.tool_executions().is_empty() => {
                 &ToolChoice::Auto
             }
@@ -174,21 +170,21 @@ impl Run {
     /// resumes the run.
     #[must_use]
     pub fn agent_name(&self) -> Option<&str> {
-        self.agent_name.as_deref()
+        self.head.agent_name.as_deref()
     }
 
     /// Returns `true` if the run is charged to a budget of its [question](crate::agent::Ask::budget), which continuing it needs again.
     #[must_use]
     pub fn has_own_budget(&self) -> bool {
-        self.has_own_budget
+        self.head.has_own_budget
     }
 
     pub(crate) fn set_own_budget(&mut self) {
-        self.has_own_budget = true;
+        self.head.has_own_budget = true;
     }
 
     pub(crate) fn set_agent_name(&mut self, name: Option<&str>) {
-        self.agent_name = name.map(str::to_owned);
+        self.head.agent_name = name.map(str::to_owned);
     }
 
     /// Returns the conversation so far.
@@ -206,7 +202,7 @@ impl Run {
     /// Returns the conversation that the run belongs to, if it is known.
     #[must_use]
     pub fn conversation(&self) -> Option<&ConversationId> {
-        self.conversation.as_ref()
+        self.head.conversation.as_ref()
     }
 
     /// Returns the names of the tools that the model has found by [search](crate::agent::AgentBuilder::tool_search) or called
@@ -219,12 +215,12 @@ impl Run {
     /// Returns the number of replies of the model.
     #[must_use]
     pub fn turns(&self) -> u32 {
-        self.turns
+        self.head.turns
     }
 
     /// Returns the number of the current turn, from 1.
     pub(crate) fn turn(&self) -> u32 {
-        self.turns.saturating_add(u32::from(self.is_asking()))
+        self.head.turns.saturating_add(u32::from(self.is_asking()))
     }
 
     /// Returns the messages that the model is sent in the current turn.
@@ -247,7 +243,7 @@ impl Run {
     /// [layers](Self::usage_by_layer).
     #[must_use]
     pub fn own_usage(&self) -> Usage {
-        self.usage
+        self.head.usage
     }
 
     /// Returns the time that the run took so far, as [reported](Self::add_elapsed) by its driver.
@@ -258,12 +254,12 @@ impl Run {
 
     /// Returns the options of the model.
     pub fn options(&self) -> &ModelOptions {
-        &self.settings.options
+        &self.head.settings.options
     }
 
     /// Returns the limits of the run.
     pub fn limits(&self) -> &RunLimits {
-        &self.settings.limits
+        &self.head.settings.limits
     }
 
     /// Returns the records of the calls of all finished turns, in the order in which the model requested them.

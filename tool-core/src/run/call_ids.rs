@@ -20,14 +20,14 @@ impl Run {
         let mut index = self.call_index.take().unwrap_or_else(new_index);
         let mut known = Vec::new();
         let mut replaced = HashSet::new();
-        let first_of_agent = self.handoffs.last().map_or(0, |handoff| handoff.executions);
+        let first_of_agent = self.head.handoffs.last().map_or(0, |handoff| handoff.executions);
         for (position, call) in message.tool_calls.iter_mut().enumerate() {
             let is_usable = !call.id.trim().is_empty() && !call.id.contains('/');
             let is_replaced = replaced.contains(&call.id);
             if is_usable && !is_replaced && index.insert_id(&call.id, position) {
                 continue;
             }
-            let mut id = format!("call_{}_{position}", self.turns);
+            let mut id = format!("call_{}_{position}", self.head.turns);
             while !index.insert_id(&id, position) {
                 id.push('_');
             }

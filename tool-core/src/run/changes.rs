@@ -7,14 +7,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
 use super::call_state::CallState;
-use super::handoff::Handoff;
 use super::id::RunId;
-use super::revision::{RunRevision, StoredState};
-use super::settings::{Settings, is_default};
-use super::state::{CallRecord, LogEntry, Recording, Run, Stage};
+use super::revision::RunRevision;
+use super::state::{CallRecord, Head, LogEntry, Recording, Run, Stage};
 use super::step_error::StepError;
 use super::summary::RunSummary;
-use crate::model::{ConversationId, Cost, Usage};
 
 const OTHER_STATE: StepError = StepError("the changes are of another state of the run");
 
@@ -48,7 +45,7 @@ struct ChangedRun {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     entries: Vec<LogEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    head: Option<Box<Head>>,
+    head: Option<Box<ChangedHead>>,
     /// The calls whose records have changed, or are no longer needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     calls: Vec<(String, Option<ChangedCall>)>,
@@ -65,37 +62,13 @@ struct ChangedCall {
     record: CallRecord,
 }
 
-/// What a run has besides its log and the records of its calls. Its size does not depend on the length of the run.
+/// What a run has besides its log and the records of its calls.
 #[derive(Clone, Serialize, Deserialize)]
-struct Head {
-    #[serde(rename = "agent", default, skip_serializing_if = "Option::is_none")]
-    agent_name: Option<String>,
-    #[serde(default)]
-    stored: StoredState,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    conversation: Option<ConversationId>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    has_own_budget: bool,
-    #[serde(rename = "remembers", default, skip_serializing_if = "std::ops::Not::not")]
-    has_loaded_history: bool,
-    #[serde(rename = "conversation_had", default, skip_serializing_if = "Option::is_none")]
-    stored_conversation_len: Option<usize>,
-    settings: Settings,
-    turns: u32,
-    usage: Usage,
-    #[serde(default, skip_serializing_if = "is_default")]
-    unknown_tokens: u64,
-    #[serde(rename = "layers", default, skip_serializing_if = "Vec::is_empty")]
-    layer_usage: Vec<(String, Usage)>,
-    #[serde(rename = "may_cost", default, skip_serializing_if = "Option::is_none")]
-    cost_in_flight: Option<Cost>,
+struct ChangedHead {
+    head: Head,
     /// The time that the run has taken. A recorded step leaves it out.
     #[serde(rename = "time", default, skip_serializing_if = "Option::is_none")]
     elapsed: Option<Duration>,
-    #[serde(rename = "handed_over", default, skip_serializing_if = "Vec::is_empty")]
-    handoffs: Vec<Handoff>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_revoked: bool,
     /// Without the records of calls.
     stage: Stage,
 }
@@ -108,7 +81,7 @@ impl RunChanges {
         let touched = touched.map(|(call, record)| (call.id.clone(), Some(ChangedCall::of(record))));
         let calls: Vec<_> = closed.chain(touched).collect();
         if is_outermost || recording.is_touched || !calls.is_empty() {
-            let head = (is_outermost || recording.is_touched).then(|| Box::new(Head::of(run)));
+            let head = (is_outermost || recording.is_touched).then(|| Box::new(ChangedHead::of(run)));
             let entries = recording.entries.clone();
             self.runs.push(ChangedRun {
                 id: run.id.clone(),
@@ -340,77 +313,15 @@ impl ChangedRun {
     }
 }
 
-impl Head {
+impl ChangedHead {
     fn of(run: &Run) -> Self {
-        // Without `..`, so that no new field is forgotten.
-        let Run {
-            agent_name,
-            stored,
-            conversation,
-            has_own_budget,
-            has_loaded_history,
-            stored_conversation_len,
-            settings,
-            turns,
-            usage,
-            unknown_tokens,
-            layer_usage,
-            cost_in_flight,
-            handoffs,
-            is_revoked,
-            elapsed,
-            stage,
-            format: _,
-            id: _,
-            history: _,
-            inner_runs: _,
-            now: _,
-            recording: _,
-            cache: _,
-            call_index: _,
-        } = run;
-        Self {
-            agent_name: agent_name.clone(),
-            stored: stored.clone(),
-            conversation: conversation.clone(),
-            has_own_budget: *has_own_budget,
-            has_loaded_history: *has_loaded_history,
-            stored_conversation_len: *stored_conversation_len,
-            settings: settings.clone(),
-            turns: *turns,
-            usage: *usage,
-            unknown_tokens: *unknown_tokens,
-            layer_usage: layer_usage.clone(),
-            cost_in_flight: *cost_in_flight,
-            handoffs: handoffs.clone(),
-            is_revoked: *is_revoked,
-            elapsed: Some(*elapsed),
-            stage: stage.without_calls(),
-        }
+        Self { head: run.head.clone(), elapsed: Some(run.elapsed), stage: run.stage.without_calls() }
     }
 
     fn set(self, run: &mut Run) -> Result<(), StepError> {
-        let (elapsed, stage);
-        Self {
-            agent_name: run.agent_name,
-            stored: run.stored,
-            conversation: run.conversation,
-            has_own_budget: run.has_own_budget,
-            has_loaded_history: run.has_loaded_history,
-            stored_conversation_len: run.stored_conversation_len,
-            settings: run.settings,
-            turns: run.turns,
-            usage: run.usage,
-            unknown_tokens: run.unknown_tokens,
-            layer_usage: run.layer_usage,
-            cost_in_flight: run.cost_in_flight,
-            handoffs: run.handoffs,
-            is_revoked: run.is_revoked,
-            elapsed,
-            stage,
-        } = self;
-        run.elapsed = elapsed.unwrap_or(run.elapsed);
-        run.set_stage(stage)
+        run.head = self.head;
+        run.elapsed = self.elapsed.unwrap_or(run.elapsed);
+        run.set_stage(self.stage)
     }
 }
 

@@ -10,16 +10,16 @@ impl Run {
     /// Returns `true` if no further request to the model is allowed. The calls of the last turn are executed only if
     /// their output can be the answer.
     pub(super) fn is_last_turn(&self) -> bool {
-        self.turns >= self.settings.limits.max_turns.max(1)
+        self.head.turns >= self.head.settings.limits.max_turns.max(1)
     }
 
     pub(super) fn max_turns_reached(&self) -> StopReason {
-        StopReason::MaxTurns(self.settings.limits.max_turns.max(1))
+        StopReason::MaxTurns(self.head.settings.limits.max_turns.max(1))
     }
 
     /// Returns the reason to stop if the model of the run, or a model of the agents that it asked, exceeded its limits.
     pub(super) fn exceeded_limit(&self) -> Option<StopReason> {
-        let limits = &self.settings.limits;
+        let limits = &self.head.settings.limits;
         if let Some(limit) = limits.max_calls.filter(|limit| self.counted_calls() > u64::from(*limit)) {
             return Some(StopReason::MaxCalls(limit));
         }
@@ -33,13 +33,13 @@ impl Run {
     }
 
     fn counted_tokens(&self) -> u64 {
-        let own = self.usage.total_tokens.saturating_add(self.unknown_tokens);
+        let own = self.head.usage.total_tokens.saturating_add(self.head.unknown_tokens);
         self.counted_inner_runs().map(Run::counted_tokens).fold(own, u64::saturating_add)
     }
 
     /// Returns the reason to stop if the calls returned more text than allowed.
     pub(super) fn check_output_limit(&self) -> Option<StopReason> {
-        let limit = self.settings.limits.max_output_chars?;
+        let limit = self.head.settings.limits.max_output_chars?;
         let length = |one: &ToolExecution| match one.outcome() {
             Ok(output) => output.content().text().chars().count(),
             Err(error) => error.text().chars().count(),
@@ -51,7 +51,7 @@ impl Run {
     /// Adds to the time that the run has taken. A run has no clock, so its driver reports the time.
     pub fn add_elapsed(&mut self, time: Duration) {
         self.elapsed = self.elapsed.saturating_add(time);
-        if let Some(limit) = self.settings.limits.max_time.filter(|limit| self.elapsed >= *limit)
+        if let Some(limit) = self.head.settings.limits.max_time.filter(|limit| self.elapsed >= *limit)
             && self.is_in_turn()
         {
             self.stop(StopReason::MaxTime(limit));
@@ -61,7 +61,7 @@ impl Run {
     /// Returns the time that the run has left, if it is limited. Undoing calls is not limited.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        let limit = self.settings.limits.max_time.filter(|_| self.is_in_turn())?;
+        let limit = self.head.settings.limits.max_time.filter(|_| self.is_in_turn())?;
         Some(limit.saturating_sub(self.elapsed))
     }
 }

@@ -50,7 +50,7 @@ impl Run {
         if !matches!(self.stage, Stage::Answered(_) | Stage::Returned(_)) {
             return Err(StepError("the run has no answer to reject"));
         }
-        let limits = &self.settings.limits;
+        let limits = &self.head.settings.limits;
         let blocked = self.verdicts().iter().find(|verdict| verdict.kind == VerdictKind::Answered);
         if let Some(blocked) = blocked {
             // The model must not answer in place of the layer.
@@ -58,10 +58,12 @@ impl Run {
             self.stop(StopReason::Blocked { layer, reason });
         } else if let Some(refusal) = self.refusal() {
             self.stop(StopReason::Refused(refusal.to_owned()));
-        } else if self.settings.rejections.len() >= limits.max_wrong_answers as usize || self.is_last_turn() {
+        } else if self.head.settings.rejections.len() >= limits.max_wrong_answers as usize
+            || self.is_last_turn()
+        {
             self.stop(StopReason::WrongAnswer(why.to_owned()));
         } else {
-            self.settings.rejections.push(self.new_messages().len());
+            self.head.settings.rejections.push(self.new_messages().len());
             self.append(Fact::Said(format!("{why}{hint}").into()));
             self.stage = Stage::Asking;
         }
@@ -130,9 +132,9 @@ impl Run {
             usage,
             own_usage_by_agent,
             usage_by_layer,
-            handoffs: self.handoffs,
+            handoffs: self.head.handoffs,
             inner_runs: self.inner_runs,
-            turns: self.turns,
+            turns: self.head.turns,
             messages,
         };
         answer.set_agent_name(None);

@@ -1,7 +1,7 @@
 //! Another run with the same beginning.
 
 use super::id::RunId;
-use super::state::Run;
+use super::state::{Head, Run};
 use super::step_error::StepError;
 use crate::model::{Message, Usage};
 
@@ -9,7 +9,7 @@ impl Run {
     /// Returns a new run that begins with the first messages of this one, and whose next step is a request to the model. What was executed
     /// before belongs to this run: the new one neither executes nor undoes it.
     pub(crate) fn fork(&self, position: usize) -> Result<Self, StepError> {
-        if self.is_undoing() || self.is_revoked || !self.undo_executions().is_empty() {
+        if self.is_undoing() || self.head.is_revoked || !self.undo_executions().is_empty() {
             return Err(StepError(
                 "calls of the run were undone, so it cannot go on from an earlier position",
             ));
@@ -30,25 +30,29 @@ impl Run {
         let replies = |messages: &[Message]| messages.iter().filter_map(Message::as_assistant).count();
         let added = &before[self.history.given()..];
         let turns = u32::try_from(replies(added)).unwrap_or(u32::MAX);
-        let mut handoffs = self.handoffs.clone();
+        let mut handoffs = self.head.handoffs.clone();
         if handoffs.iter().any(|handoff| handoff.turn > turns || !handoff.is_entered) {
             return Err(StepError("the position is before a handoff of the run"));
         }
         for handoff in &mut handoffs {
             (handoff.usage, handoff.earlier_usage) = (Usage::default(), Usage::default());
         }
-        let mut settings = self.settings.clone();
+        let mut settings = self.head.settings.clone();
         settings.rejections.retain(|rejected| *rejected < added.len());
+        let head = Head {
+            agent_name: self.head.agent_name.clone(),
+            settings,
+            has_own_budget: self.head.has_own_budget,
+            has_loaded_history: self.head.has_loaded_history,
+            turns,
+            handoffs,
+            ..Head::default()
+        };
         Ok(Self {
             id: RunId::unique(),
-            agent_name: self.agent_name.clone(),
+            head,
             history: self.history.beginning(position),
-            settings,
-            has_own_budget: self.has_own_budget,
-            has_loaded_history: self.has_loaded_history,
-            turns,
             now: self.now,
-            handoffs,
             ..Self::new([])
         })
     }

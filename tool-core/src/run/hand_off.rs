@@ -39,7 +39,7 @@ impl Run {
     /// Returns the steps by which the run was handed off to other agents, in their order.
     #[must_use]
     pub fn handoffs(&self) -> &[Handoff] {
-        &self.handoffs
+        &self.head.handoffs
     }
 
     /// Stores the settings of the question. Those that are unset here have the values that are stored already.
@@ -49,12 +49,12 @@ impl Run {
             instructions: question.instructions.or(stored.instructions),
             options: question.options.or(&stored.options),
         };
-        self.settings.question = (question != QuestionSettings::default()).then(|| Box::new(question));
+        self.head.settings.question = (question != QuestionSettings::default()).then(|| Box::new(question));
         self
     }
 
     pub(crate) fn question_settings(&self) -> QuestionSettings {
-        self.settings.question.as_deref().cloned().unwrap_or_default()
+        self.head.settings.question.as_deref().cloned().unwrap_or_default()
     }
 
     /// Adds to the outputs of all but the first call of the turn that hands the run over that it was not followed.
@@ -66,10 +66,10 @@ impl Run {
     }
 
     pub(super) fn record_handoff(&mut self, agent: String) {
-        let earlier_usage = self.handoffs.last().map_or(self.usage, |last| last.usage);
-        self.handoffs.push(Handoff {
+        let earlier_usage = self.head.handoffs.last().map_or(self.head.usage, |last| last.usage);
+        self.head.handoffs.push(Handoff {
             agent,
-            turn: self.turns,
+            turn: self.head.turns,
             executions: self.tool_executions().len(),
             usage: Usage::default(),
             earlier_usage,
@@ -85,7 +85,7 @@ impl Run {
         had_instructions: bool,
         mut settings: AgentSettings,
     ) {
-        let Some(handoff) = self.handoffs.get_mut(position).filter(|handoff| !handoff.is_entered) else {
+        let Some(handoff) = self.head.handoffs.get_mut(position).filter(|handoff| !handoff.is_entered) else {
             return;
         };
         handoff.is_entered = true;
@@ -96,23 +96,23 @@ impl Run {
 
     /// Sets all but the instructions, which are among the messages.
     pub(crate) fn set_agent_settings(&mut self, settings: AgentSettings) {
-        self.settings.error_policies = settings.error_policies;
-        self.settings.tool_choice = settings.tool_choice;
-        self.settings.parallel_tool_calls = settings.parallel_tool_calls;
-        self.settings.options = settings.options;
+        self.head.settings.error_policies = settings.error_policies;
+        self.head.settings.tool_choice = settings.tool_choice;
+        self.head.settings.parallel_tool_calls = settings.parallel_tool_calls;
+        self.head.settings.options = settings.options;
     }
 
     /// Returns the number of handoffs before the call that the next call undoes.
     #[must_use]
     pub fn handoffs_before_undone(&self) -> Option<usize> {
         let position = self.undoing()?.position;
-        Some(self.handoffs.iter().filter(|handoff| handoff.executions <= position).count())
+        Some(self.head.handoffs.iter().filter(|handoff| handoff.executions <= position).count())
     }
 
     /// Returns the tokens of each agent that the run was of, the first under an empty name. A run does not know its name.
     pub(super) fn own_usage_by_agent(&self) -> Vec<(String, Usage)> {
-        let first = self.handoffs.first().map_or(self.usage, |handoff| handoff.earlier_usage);
-        let later = self.handoffs.iter().map(|handoff| (handoff.agent.clone(), handoff.usage));
+        let first = self.head.handoffs.first().map_or(self.head.usage, |handoff| handoff.earlier_usage);
+        let later = self.head.handoffs.iter().map(|handoff| (handoff.agent.clone(), handoff.usage));
         [(String::new(), first)].into_iter().chain(later).collect()
     }
 }

@@ -67,14 +67,14 @@ impl InnerRun {
 
     /// Stops the run, also if it has an answer already.
     pub(super) fn revoke(&mut self) {
-        self.run.is_revoked = true;
+        self.run.head.is_revoked = true;
         self.run.touch();
         self.run.revoke();
     }
 
     /// Returns `true` if calls of the run are to be undone with the outer run's calls, or were.
     pub(super) fn is_undoable(&self) -> bool {
-        self.run.is_revoked || !self.is_ended() && self.run.has_undoable_calls()
+        self.run.head.is_revoked || !self.is_ended() && self.run.has_undoable_calls()
     }
 
     fn is_ended(&self) -> bool {
@@ -104,7 +104,7 @@ impl Run {
     /// Returns a readable view of the messages that the run and the agents that it asked have added.
     pub(super) fn transcript(&self) -> Transcript<'_> {
         let own = Transcript::new(self.new_messages(), self.tool_executions());
-        let own = Handoff::add_to_transcript(&self.handoffs, self.tool_executions(), own);
+        let own = Handoff::add_to_transcript(&self.head.handoffs, self.tool_executions(), own);
         InnerRun::add_transcripts(self.inner_runs(), own)
     }
 

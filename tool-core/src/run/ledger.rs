@@ -119,9 +119,9 @@ impl Run {
 
     /// Adds the usage of a response that is not recorded.
     pub(crate) fn add_usage(&mut self, usage: Usage) {
-        self.cost_in_flight = None;
-        self.usage += usage;
-        if let Some(handoff) = self.handoffs.last_mut() {
+        self.head.cost_in_flight = None;
+        self.head.usage += usage;
+        if let Some(handoff) = self.head.handoffs.last_mut() {
             handoff.usage += usage;
         }
     }
@@ -129,29 +129,29 @@ impl Run {
     /// Sets what the next request can cost, which counts as spent until its response is recorded.
     pub(crate) fn begin_request(&mut self, cost: Option<Cost>) {
         // Nobody knows the outcome of an earlier request.
-        self.add_cost(self.cost_in_flight);
-        self.cost_in_flight = cost;
+        self.add_cost(self.head.cost_in_flight);
+        self.head.cost_in_flight = cost;
     }
 
     /// Returns what the own requests of [layers](crate::layer::Layer) used, by the names of the layers, with those in the runs of the
     /// [agents](Self::inner_runs) that its calls asked. Layers [report](crate::layer::Account) it.
     #[must_use]
     pub fn usage_by_layer(&self) -> Vec<(String, Usage)> {
-        let mut parts = self.layer_usage.clone();
+        let mut parts = self.head.layer_usage.clone();
         self.inner_runs().for_each(|inner| add_parts(&mut parts, inner.run().usage_by_layer()));
         parts
     }
 
     /// Adds what the own requests of layers used.
     pub(crate) fn add_layer_usage(&mut self, charges: Vec<(String, Usage)>) {
-        add_parts(&mut self.layer_usage, charges);
+        add_parts(&mut self.head.layer_usage, charges);
     }
 
     /// Returns the tokens of this run and of layers around it, with what the request in flight can cost.
     pub(super) fn usage_without_inner_runs(&self) -> Usage {
-        let mut usage = self.usage;
-        self.layer_usage.iter().for_each(|(_, used)| usage += *used);
-        usage.cost = Cost::sum(usage.cost, self.cost_in_flight);
+        let mut usage = self.head.usage;
+        self.head.layer_usage.iter().for_each(|(_, used)| usage += *used);
+        usage.cost = Cost::sum(usage.cost, self.head.cost_in_flight);
         usage
     }
 }

@@ -48,7 +48,7 @@ impl Run {
         let call = call.ok_or(StepError("the current turn has no call with this id"))?;
         let undone = self.next_undone();
         let definition = self.record(call_id).and_then(CallRecord::approved_definition).map(str::to_owned);
-        let conversation = self.conversation.clone();
+        let conversation = self.head.conversation.clone();
         let notes = self.notes(call_id).cloned().map(Box::new);
         Ok(CallRequest { call, attempt, undone, conversation, definition, notes })
     }

@@ -8,7 +8,7 @@ impl Run {
     /// Refuses calls that were repeated too often, with a result that says so; stops the run if the model keeps repeating
     /// them. In the last turn, calls are only counted.
     pub(super) fn refuse_repeated_calls(&mut self) {
-        let limit = self.settings.limits.max_repeated_calls.max(1) as usize;
+        let limit = self.head.settings.limits.max_repeated_calls.max(1) as usize;
         let is_last_turn = self.is_last_turn();
         let (Some(index), Stage::Calling(turn)) = (&mut self.call_index, &self.stage) else { return };
         let (mut stop_reason, mut refused) = (None, Vec::new());

@@ -58,7 +58,7 @@ impl Run {
 
     /// Returns the question of the run and further messages of the user, each with its position among the messages that the run added.
     pub(crate) fn questions(&self) -> impl Iterator<Item = (usize, &Content)> {
-        let rejections = &self.settings.rejections;
+        let rejections = &self.head.settings.rejections;
         let new = self.new_messages().iter().enumerate().filter(|(at, _)| !rejections.contains(at));
         new.filter_map(|(at, message)| match message {
             Message::User(question) => Some((at, question)),

@@ -10,12 +10,12 @@ impl Run {
     /// stored. During a save, it is the revision of the new state, which a [store](crate::memory::RunStore) has to store.
     #[must_use]
     pub fn revision(&self) -> Option<&RunRevision> {
-        self.stored.in_doubt.as_ref().or(self.stored.confirmed.as_ref())
+        self.head.stored.in_doubt.as_ref().or(self.head.stored.confirmed.as_ref())
     }
 
     /// Gives the run a new revision. Returns the one that the stored state must have to be replaced, and what has changed.
     pub(crate) fn begin_save(&mut self) -> (Option<RunRevision>, RunChanges) {
-        self.stored.in_doubt = Some(unique_id("revision").into());
+        self.head.stored.in_doubt = Some(unique_id("revision").into());
         let changes = self.changes();
         match self.recording {
             Some(_) => self.hold_changes(),
@@ -24,19 +24,19 @@ impl Run {
                 self.recording.iter_mut().for_each(|recording| recording.is_first = true);
             }
         }
-        (self.stored.confirmed.clone(), changes)
+        (self.head.stored.confirmed.clone(), changes)
     }
 
     /// Returns `true` if it is unknown whether the last save replaced the stored state.
     pub(crate) fn is_save_in_doubt(&self) -> bool {
-        self.stored.in_doubt.is_some()
+        self.head.stored.in_doubt.is_some()
     }
 
     /// Ends a save, given the revision of the stored state after it.
     pub(crate) fn end_save(&mut self, stored: Option<&RunRevision>) {
-        let Some(revision) = self.stored.in_doubt.take() else { return };
+        let Some(revision) = self.head.stored.in_doubt.take() else { return };
         if stored == Some(&revision) {
-            self.stored.confirmed = Some(revision);
+            self.head.stored.confirmed = Some(revision);
             self.forget_held_changes();
         } else if self.recording.as_ref().is_some_and(|recording| recording.is_first) {
             self.recording = None;
@@ -118,20 +118,20 @@ impl Run {
 
     /// Ends the save of a state that is stored.
     pub(crate) fn confirm_save(&mut self) {
-        self.stored.confirmed = self.stored.in_doubt.take().or(self.stored.confirmed.take());
+        self.head.stored.confirmed = self.head.stored.in_doubt.take().or(self.head.stored.confirmed.take());
     }
 
     /// Returns `true` if the last attempt to drive the run failed, and can be repeated.
     pub(crate) fn has_failed(&self) -> bool {
-        self.stored.has_failed
+        self.head.stored.has_failed
     }
 
     /// Notes that nothing is left to do, also for its conversation.
     pub(crate) fn set_finished(&mut self) {
-        self.stored.is_finished = true;
+        self.head.stored.is_finished = true;
     }
 
     pub(crate) fn set_failed(&mut self, has_failed: bool) {
-        self.stored.has_failed = has_failed;
+        self.head.stored.has_failed = has_failed;
     }
 }

@@ -11,11 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::call_index::CallIndex;
 use super::call_state::CallState;
 use super::history::History;
-use super::revision::{Format, StoredState};
-use super::settings::{Settings, is_default};
-use super::state::{CallRecord, Recording, Stage};
-use crate::model::{ConversationId, Cost, Message, RequestCache, ToolCall, Usage};
-use crate::run::{Handoff, InnerRun, Run, RunId};
+use super::revision::Format;
+use super::state::{CallRecord, Head, Recording, Stage};
+use crate::model::{Message, RequestCache, ToolCall};
+use crate::run::{InnerRun, Run, RunId};
 use crate::tool::timing::micros;
 use crate::tool::{Timestamp, ToolExecution};
 
@@ -25,38 +24,14 @@ use crate::tool::{Timestamp, ToolExecution};
 struct SavedRun {
     format: Format,
     id: RunId,
-    #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
-    agent_name: Option<String>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    stored: StoredState,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_revoked: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    conversation: Option<ConversationId>,
+    head: Head,
     history: History,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    has_own_budget: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    has_loaded_history: bool,
-    #[serde(rename = "conversation_had", skip_serializing_if = "Option::is_none")]
-    stored_conversation_len: Option<usize>,
-    settings: Settings,
-    turns: u32,
-    usage: Usage,
-    #[serde(default, skip_serializing_if = "is_default")]
-    unknown_tokens: u64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    layer_usage: Vec<(String, Usage)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cost_in_flight: Option<Cost>,
     #[serde(rename = "time", with = "micros", default, skip_serializing_if = "Duration::is_zero")]
     elapsed: Duration,
     #[serde(skip)]
     now: Timestamp,
     #[serde(rename = "agents", default, skip_serializing_if = "Vec::is_empty")]
     inner_runs: Vec<InnerRun>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    handoffs: Vec<Handoff>,
     stage: Stage,
     #[serde(skip)]
     recording: Option<Box<Recording>>,

@@ -32,41 +32,58 @@ use crate::tool::{CallHistory, CallNotes, Timestamp, ToolExecution, VerdictRecor
 pub struct Run {
     pub(super) format: Format,
     pub(super) id: RunId,
-    /// The name of the agent that was asked, if it has one.
-    pub(super) agent_name: Option<String>,
+    pub(super) head: Head,
     pub(super) history: History,
-    pub(super) settings: Settings,
-    pub(super) conversation: Option<ConversationId>,
-    /// The run is charged to a budget that only the program knows which drives it.
-    pub(super) has_own_budget: bool,
-    /// The stored conversation was put before the question and need not be loaded again.
-    pub(crate) has_loaded_history: bool,
-    /// The length of the stored conversation at that time; the history may contain only a part of it.
-    pub(crate) stored_conversation_len: Option<usize>,
-    pub(super) turns: u32,
-    pub(super) usage: Usage,
-    /// The tokens that requests of unknown usage have used at most.
-    pub(super) unknown_tokens: u64,
-    /// What the own requests of layers have used, by their names.
-    pub(super) layer_usage: Vec<(String, Usage)>,
-    /// What the request in flight can cost.
-    pub(super) cost_in_flight: Option<Cost>,
     pub(super) elapsed: Duration,
     /// The latest time that [`tick`](Run::tick) has set. It is not stored.
     pub(super) now: Timestamp,
     /// The runs of the agents that the calls of finished turns asked, in the order of the calls.
     pub(super) inner_runs: Vec<InnerRun>,
-    pub(super) handoffs: Vec<Handoff>,
     pub(super) stage: Stage,
-    pub(super) stored: StoredState,
-    /// The run around this one stopped, and the calls of both are undone.
-    pub(super) is_revoked: bool,
     /// What has changed since the last save, once there was one.
     pub(super) recording: Option<Box<Recording>>,
     /// Lets a provider reuse its encoding of messages already sent, which never change.
     pub(super) cache: RequestCache,
     /// Built with the first response, to keep waiting runs small.
     pub(super) call_index: Option<Box<CallIndex>>,
+}
+
+/// What a run has besides its log, its stage and the time that it has taken. Its size does not depend on the length of the run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// The name of the agent that was asked, if it has one.
+    #[serde(rename = "agent", skip_serializing_if = "Option::is_none")]
+    pub(super) agent_name: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) stored: StoredState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) conversation: Option<ConversationId>,
+    /// The run is charged to a budget that only the program knows which drives it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_own_budget: bool,
+    /// The stored conversation was put before the question and need not be loaded again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_loaded_history: bool,
+    /// The length of the stored conversation at that time; the history may contain only a part of it.
+    #[serde(rename = "conversation_had", skip_serializing_if = "Option::is_none")]
+    pub(super) stored_conversation_len: Option<usize>,
+    pub(super) settings: Settings,
+    pub(super) turns: u32,
+    pub(super) usage: Usage,
+    /// The tokens that requests of unknown usage have used at most.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) unknown_tokens: u64,
+    /// What the own requests of layers have used, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) layer_usage: Vec<(String, Usage)>,
+    /// What the request in flight can cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cost_in_flight: Option<Cost>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) handoffs: Vec<Handoff>,
+    /// The run around this one stopped, and the calls of both are undone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_revoked: bool,
 }
 
 /// The state that decides the next step.

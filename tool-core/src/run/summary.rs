@@ -132,8 +132,8 @@ impl Run {
         Some(RunSummary {
             id: id.to_owned(),
             revision: self.revision()?.clone(),
-            agent: self.agent_name.clone(),
-            conversation: self.conversation.clone(),
+            agent: self.head.agent_name.clone(),
+            conversation: self.head.conversation.clone(),
             status: self.status(),
             age: Duration::ZERO,
             is_leased: false,
@@ -149,7 +149,7 @@ impl Run {
     /// Returns the status that the state alone has.
     pub(crate) fn status(&self) -> RunStatus {
         match () {
-            () if self.is_done() && self.stored.is_finished => RunStatus::Finished,
+            () if self.is_done() && self.head.stored.is_finished => RunStatus::Finished,
             () if self.is_cancelled() => RunStatus::Cancelled,
             () if self.is_blocked() => RunStatus::Waiting,
             () if self.has_failed() => RunStatus::Failed,

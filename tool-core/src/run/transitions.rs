@@ -44,9 +44,9 @@ impl Run {
             .with_cache(&self.cache)
             .with_tools(tools.clone())
             .with_tool_choice(self.current_tool_choice().clone())
-            .with_parallel_tool_calls(self.settings.parallel_tool_calls)
-            .with_borrowed_options(&self.settings.options)
-            .with_response_format(self.settings.response_format.clone())
+            .with_parallel_tool_calls(self.head.settings.parallel_tool_calls)
+            .with_borrowed_options(&self.head.settings.options)
+            .with_response_format(self.head.settings.response_format.clone())
     }
 
     /// Applies the policies of the tools to the open calls, and finishes those that need no execution.
@@ -57,14 +57,14 @@ impl Run {
         in_flight: &InFlight,
     ) {
         if let Stage::Calling(turn) = &mut self.stage {
-            let of_agent = executions_of_agent(self.history.executions(), &self.handoffs);
+            let of_agent = executions_of_agent(self.history.executions(), &self.head.handoffs);
             let calls = self.history.last_calls().iter().zip(&mut turn.calls).enumerate();
             let (mut stop_reason, mut finished) = (None, Vec::new());
             for (position, (call, record)) in
                 calls.filter(|(_, (call, one))| one.is_open() && !in_flight.contains(&call.id))
             {
                 if let Some(execution) = record.apply_policy(call, tools, of_agent) {
-                    let (execution, reason) = self.settings.error_policies.apply(execution);
+                    let (execution, reason) = self.head.settings.error_policies.apply(execution);
                     finished.push((position, execution));
                     stop_reason = stop_reason.or(reason);
                 }
@@ -101,14 +101,14 @@ impl Run {
         if response.response.credible_usage().is_none() {
             let used = self.messages().iter().map(max_tokens);
             let used = used.chain([response.response.message.content_bytes() as u64]);
-            self.unknown_tokens = used.fold(self.unknown_tokens, u64::saturating_add);
+            self.head.unknown_tokens = used.fold(self.head.unknown_tokens, u64::saturating_add);
         }
         let ChatResponse { mut message, finish_reason, usage, .. } = response.response;
-        self.turns = self.turns.saturating_add(1);
-        self.cost_in_flight = None;
+        self.head.turns = self.head.turns.saturating_add(1);
+        self.head.cost_in_flight = None;
         let usage = usage.unwrap_or_default();
-        self.usage += usage;
-        if let Some(handoff) = self.handoffs.last_mut() {
+        self.head.usage += usage;
+        if let Some(handoff) = self.head.handoffs.last_mut() {
             handoff.usage += usage;
         }
         let outcomes = self.assign_call_ids(&mut message);
@@ -214,7 +214,7 @@ impl Run {
 
     /// Applies the error policies to the outcome of an open call and records it.
     pub(super) fn finish_call(&mut self, call_id: &str, execution: ToolExecution) -> Result<(), StepError> {
-        let (execution, stop_reason) = self.settings.error_policies.apply(execution);
+        let (execution, stop_reason) = self.head.settings.error_policies.apply(execution);
         self.open_record(call_id)?;
         if let Some(position) = self.call_position(call_id) {
             self.finish_record(position, execution);

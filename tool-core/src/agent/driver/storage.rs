@@ -20,7 +20,7 @@ impl RunDriver {
     pub(super) async fn load_history(&mut self) -> Result<(), RunErrorKind> {
         let agent = self.origin.clone();
         let Some(memory) = self.memory_of(&agent) else { return Ok(()) };
-        if !self.run.is_asking() || self.run.has_loaded_history {
+        if !self.run.is_asking() || self.run.has_loaded_history() {
             return Ok(());
         }
         let id = self.run.conversation().cloned().unwrap_or_else(ConversationId::unique);
@@ -83,7 +83,7 @@ impl RunDriver {
             let messages = self.run.new_messages();
             let committed = match self.conversation.take() {
                 Some(conversation) => conversation.commit(messages).await,
-                None => memory.commit_once(id, messages, self.run.stored_conversation_len).await,
+                None => memory.commit_once(id, messages, self.run.stored_conversation_len()).await,
             };
             committed.map_err(|error| RunErrorKind::Store(error.into()))?;
         }
